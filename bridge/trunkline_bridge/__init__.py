@@ -1,0 +1,1 @@
+"""The bridge between a mesh and the public A2A wire."""

@@ -1,0 +1,1 @@
+"""A mesh for AI agents: the public door."""
