@@ -1,0 +1,1 @@
+"""A2A's own messages, generated."""

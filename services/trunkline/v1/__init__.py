@@ -1,0 +1,1 @@
+"""Generated from proto/trunkline/v1; never edited."""
