@@ -1,9 +1,10 @@
 # Every target sets up what it needs. `make` alone lists them.
 PYTHON ?= python3
 BIN := .venv/bin
+RELEASED := proto/released.binpb
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test check cover generate release-contract lock clean
+.PHONY: help setup demo run test check cover generate release-contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -16,3 +17,29 @@ demo: setup  ## run the main job on a mesh that lives as long as the demo
 
 run: setup  ## bring a mesh up and keep it up
 	@$(BIN)/trunkline up
+
+test: setup  ## run all tests (ARGS=... goes to pytest)
+	@$(BIN)/pytest $(ARGS)
+
+check: setup  ## format, lint, types, imports, contract: all that needs no test run
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/ruff check --quiet
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/buf lint
+	$(BIN)/buf format --diff --exit-code
+	$(BIN)/buf breaking --against $(RELEASED)
+	$(BIN)/python proto/generate.py --check
+
+cover: setup  ## hold journal, tasks and the bridge's projection to 90 % branch coverage
+	@scripts/cover
+
+generate: setup  ## make the code of proto/ anew
+	$(BIN)/python proto/generate.py
+
+release-contract: setup  ## take proto/ as it is for what later changes may not break (add a CHANGELOG line)
+	$(BIN)/buf build -o $(RELEASED)
+
+clean:  ## remove the environments and all caches
+	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .coverage build dist htmlcov
