@@ -1,0 +1,449 @@
+"""Every deliberate error of the mesh; which status it becomes is mapped once per protocol, elsewhere.
+
+TrunklineError                       .code .reason .retryable .metadata()
+├─ RequestError                      the caller must change the request
+│  ├─ InvalidArgumentError           INVALID_ARGUMENT     INVALID_ARGUMENT
+│  ├─ ContentTypeNotSupportedError   INVALID_ARGUMENT     CONTENT_TYPE_NOT_SUPPORTED
+│  ├─ MessageKeyReusedError          INVALID_ARGUMENT     MESSAGE_KEY_REUSED
+│  ├─ AgentNotFoundError             NOT_FOUND            AGENT_NOT_FOUND
+│  ├─ TaskNotFoundError              NOT_FOUND            TASK_NOT_FOUND
+│  ├─ ArtifactNotFoundError          NOT_FOUND            ARTIFACT_NOT_FOUND
+│  ├─ ToolNotFoundError              NOT_FOUND            TOOL_NOT_FOUND
+│  ├─ TraceNotFoundError             NOT_FOUND            TRACE_NOT_FOUND
+│  ├─ HostNotFoundError              NOT_FOUND            HOST_NOT_FOUND
+│  ├─ AgentNameTakenError            FAILED_PRECONDITION  AGENT_NAME_TAKEN
+│  ├─ TaskNotCancelableError         FAILED_PRECONDITION  TASK_NOT_CANCELABLE
+│  ├─ TaskEndedError                 FAILED_PRECONDITION  TASK_ENDED
+│  ├─ ConfigurationError             FAILED_PRECONDITION  CONFIGURATION_INVALID
+│  ├─ UnsupportedOperationError      UNIMPLEMENTED        UNSUPPORTED_OPERATION
+│  └─ CursorExpiredError             OUT_OF_RANGE         CURSOR_EXPIRED
+├─ PeerError                         another hop failed; trying again may help
+│  ├─ OverloadedError                RESOURCE_EXHAUSTED   OVERLOADED
+│  ├─ PeerUnavailableError           UNAVAILABLE          PEER_UNAVAILABLE
+│  ├─ ToolServerUnavailableError     UNAVAILABLE          TOOL_SERVER_UNAVAILABLE
+│  ├─ JournalUnavailableError        UNAVAILABLE          JOURNAL_UNAVAILABLE
+│  ├─ PeerTimeoutError               DEADLINE_EXCEEDED    PEER_TIMEOUT
+│  ├─ FencedError                    ABORTED              FENCED
+│  └─ PeerProtocolError              INTERNAL             PEER_PROTOCOL
+├─ AgentError                        the agent's code, or its model, did wrong
+│  ├─ InvalidAgentResponseError      INTERNAL             INVALID_AGENT_RESPONSE
+│  ├─ StepLimitError                 FAILED_PRECONDITION  STEP_LIMIT
+│  └─ ModelUnavailableError          UNAVAILABLE          MODEL_UNAVAILABLE
+└─ InternalError                     INTERNAL             INTERNAL   a defect; nothing of it is shown
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import ClassVar, Self
+
+
+class Code(StrEnum):
+    """Status codes by their google.rpc names."""
+
+    CANCELLED = "CANCELLED"
+    UNKNOWN = "UNKNOWN"
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    NOT_FOUND = "NOT_FOUND"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    FAILED_PRECONDITION = "FAILED_PRECONDITION"
+    ABORTED = "ABORTED"
+    OUT_OF_RANGE = "OUT_OF_RANGE"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
+    INTERNAL = "INTERNAL"
+    UNAVAILABLE = "UNAVAILABLE"
+    DATA_LOSS = "DATA_LOSS"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+
+
+@dataclass(eq=False)
+class TrunklineError(Exception):
+    """The root. Subclasses are dataclasses: their fields travel as metadata, all as text."""
+
+    code: ClassVar[Code] = Code.INTERNAL
+    reason: ClassVar[str] = "INTERNAL"
+    retryable: ClassVar[bool] = False
+
+    def metadata(self) -> dict[str, str]:
+        """The fields by name, for google.rpc.ErrorInfo."""
+        return {field.name: str(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_metadata(cls, metadata: dict[str, str]) -> Self:
+        """Make the error again from what `metadata` gave; a missing field is empty."""
+        return cls(**{field.name: metadata.get(field.name, "") for field in fields(cls)})
+
+    def text(self) -> str:
+        """What is wrong and what to do next, in a line."""
+        return "something went wrong"
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def error_classes() -> Iterator[type[TrunklineError]]:
+    """Yield every error class that has a reason of its own, the root left out."""
+    pending = list(TrunklineError.__subclasses__())
+    while pending:
+        cls = pending.pop()
+        pending += cls.__subclasses__()
+        if "reason" in vars(cls):
+            yield cls
+
+
+@dataclass(eq=False)
+class RequestError(TrunklineError):
+    """The caller must change the request."""
+
+
+@dataclass(eq=False)
+class InvalidArgumentError(RequestError):
+    """A field of the request is missing or wrong."""
+
+    field: str
+    problem: str
+    code: ClassVar[Code] = Code.INVALID_ARGUMENT
+    reason: ClassVar[str] = "INVALID_ARGUMENT"
+
+    def text(self) -> str:
+        return f"{self.field}: {self.problem}"
+
+
+@dataclass(eq=False)
+class ContentTypeNotSupportedError(RequestError):
+    """The agent doesn't take parts of this media type."""
+
+    media_type: str
+    supported: str
+    code: ClassVar[Code] = Code.INVALID_ARGUMENT
+    reason: ClassVar[str] = "CONTENT_TYPE_NOT_SUPPORTED"
+
+    def text(self) -> str:
+        return f"media type {self.media_type!r} is not supported; send one of: {self.supported}"
+
+
+@dataclass(eq=False)
+class MessageKeyReusedError(RequestError):
+    """A message id was used before for another message."""
+
+    message_id: str
+    code: ClassVar[Code] = Code.INVALID_ARGUMENT
+    reason: ClassVar[str] = "MESSAGE_KEY_REUSED"
+
+    def text(self) -> str:
+        return f"message id {self.message_id!r} was used for another message; choose a new one"
+
+
+@dataclass(eq=False)
+class AgentNotFoundError(RequestError):
+    """No living host has this agent."""
+
+    agent: str
+    code: ClassVar[Code] = Code.NOT_FOUND
+    reason: ClassVar[str] = "AGENT_NOT_FOUND"
+
+    def text(self) -> str:
+        return f"no agent {self.agent!r} is on the mesh; `trunkline agents` lists those that are"
+
+
+@dataclass(eq=False)
+class TaskNotFoundError(RequestError):
+    """No such task, or not this caller's, or purged."""
+
+    task_id: str
+    code: ClassVar[Code] = Code.NOT_FOUND
+    reason: ClassVar[str] = "TASK_NOT_FOUND"
+
+    def text(self) -> str:
+        return f"no task {self.task_id!r} here; `trunkline tasks` lists those that are"
+
+
+@dataclass(eq=False)
+class ArtifactNotFoundError(RequestError):
+    """The task has no such artifact."""
+
+    task_id: str
+    artifact_id: str
+    code: ClassVar[Code] = Code.NOT_FOUND
+    reason: ClassVar[str] = "ARTIFACT_NOT_FOUND"
+
+    def text(self) -> str:
+        return f"task {self.task_id!r} has no artifact {self.artifact_id!r}"
+
+
+@dataclass(eq=False)
+class ToolNotFoundError(RequestError):
+    """No such server in the configuration, or no such tool on it."""
+
+    server: str
+    tool: str
+    code: ClassVar[Code] = Code.NOT_FOUND
+    reason: ClassVar[str] = "TOOL_NOT_FOUND"
+
+    def text(self) -> str:
+        return f"no tool {self.server}/{self.tool}; `trunkline tools` lists those that are"
+
+
+@dataclass(eq=False)
+class TraceNotFoundError(RequestError):
+    """No spans of such a trace or task are in the span store."""
+
+    trace_id: str
+    code: ClassVar[Code] = Code.NOT_FOUND
+    reason: ClassVar[str] = "TRACE_NOT_FOUND"
+
+    def text(self) -> str:
+        return f"no trace of {self.trace_id!r}; spans arrive up to a second after the work"
+
+
+@dataclass(eq=False)
+class HostNotFoundError(RequestError):
+    """The host never registered, or its lease has run out."""
+
+    host_id: str
+    code: ClassVar[Code] = Code.NOT_FOUND
+    reason: ClassVar[str] = "HOST_NOT_FOUND"
+
+    def text(self) -> str:
+        return f"host {self.host_id!r} is not registered, or its lease ran out; register again"
+
+
+@dataclass(eq=False)
+class AgentNameTakenError(RequestError):
+    """Another living host has an agent of this name."""
+
+    agent: str
+    address: str
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "AGENT_NAME_TAKEN"
+
+    def text(self) -> str:
+        return f"agent {self.agent!r} is already served at {self.address}; choose another name"
+
+
+@dataclass(eq=False)
+class TaskNotCancelableError(RequestError):
+    """The task has ended."""
+
+    task_id: str
+    state: str
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "TASK_NOT_CANCELABLE"
+
+    def text(self) -> str:
+        return f"task {self.task_id!r} can't be canceled: it is {self.state}"
+
+
+@dataclass(eq=False)
+class TaskEndedError(RequestError):
+    """The task has ended and takes no more messages or subscribers."""
+
+    task_id: str
+    state: str
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "TASK_ENDED"
+
+    def text(self) -> str:
+        return f"task {self.task_id!r} has ended ({self.state}); send a message without a task id"
+
+
+@dataclass(eq=False)
+class ConfigurationError(RequestError):
+    """A setting, a file or a flag is wrong."""
+
+    where: str
+    problem: str
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "CONFIGURATION_INVALID"
+
+    def text(self) -> str:
+        return f"{self.where}: {self.problem}"
+
+
+@dataclass(eq=False)
+class UnsupportedOperationError(RequestError):
+    """This agent, or this mesh, doesn't do that."""
+
+    operation: str
+    problem: str
+    code: ClassVar[Code] = Code.UNIMPLEMENTED
+    reason: ClassVar[str] = "UNSUPPORTED_OPERATION"
+
+    def text(self) -> str:
+        return f"{self.operation} is not supported: {self.problem}"
+
+
+@dataclass(eq=False)
+class CursorExpiredError(RequestError):
+    """The cursor is past retention, inside a compacted range, or of another life of the journal."""
+
+    task_id: str
+    after: str
+    snapshot_sequence: str
+    code: ClassVar[Code] = Code.OUT_OF_RANGE
+    reason: ClassVar[str] = "CURSOR_EXPIRED"
+
+    def text(self) -> str:
+        return (
+            f"events of task {self.task_id!r} behind {self.after} are gone; "
+            f"read the snapshot at {self.snapshot_sequence} and go on from there"
+        )
+
+
+@dataclass(eq=False)
+class PeerError(TrunklineError):
+    """Another hop failed; trying again may help."""
+
+
+@dataclass(eq=False)
+class OverloadedError(PeerError):
+    """The admission queue is full."""
+
+    agent: str
+    retry_after_s: str
+    code: ClassVar[Code] = Code.RESOURCE_EXHAUSTED
+    reason: ClassVar[str] = "OVERLOADED"
+    retryable: ClassVar[bool] = True
+
+    def text(self) -> str:
+        return f"agent {self.agent!r} is full; try again in {self.retry_after_s} s"
+
+
+@dataclass(eq=False)
+class PeerUnavailableError(PeerError):
+    """The peer can't be reached, or is going away."""
+
+    peer: str
+    problem: str
+    code: ClassVar[Code] = Code.UNAVAILABLE
+    reason: ClassVar[str] = "PEER_UNAVAILABLE"
+    retryable: ClassVar[bool] = True
+
+    def text(self) -> str:
+        return f"{self.peer} can't be reached: {self.problem}"
+
+
+@dataclass(eq=False)
+class ToolServerUnavailableError(PeerError):
+    """The MCP server is down; it is being started again."""
+
+    server: str
+    problem: str
+    code: ClassVar[Code] = Code.UNAVAILABLE
+    reason: ClassVar[str] = "TOOL_SERVER_UNAVAILABLE"
+    retryable: ClassVar[bool] = True
+
+    def text(self) -> str:
+        return f"tool server {self.server!r} is down: {self.problem}"
+
+
+@dataclass(eq=False)
+class JournalUnavailableError(PeerError):
+    """The journal can't be opened, read or written."""
+
+    path: str
+    problem: str
+    code: ClassVar[Code] = Code.UNAVAILABLE
+    reason: ClassVar[str] = "JOURNAL_UNAVAILABLE"
+
+    def text(self) -> str:
+        return f"journal {self.path}: {self.problem}"
+
+
+@dataclass(eq=False)
+class PeerTimeoutError(PeerError):
+    """The peer didn't answer in time."""
+
+    peer: str
+    problem: str
+    code: ClassVar[Code] = Code.DEADLINE_EXCEEDED
+    reason: ClassVar[str] = "PEER_TIMEOUT"
+    retryable: ClassVar[bool] = True
+
+    def text(self) -> str:
+        return f"{self.peer} did not answer in time: {self.problem}"
+
+
+@dataclass(eq=False)
+class FencedError(PeerError):
+    """The writer has lost its lease: somebody else owns the task now."""
+
+    task_id: str
+    code: ClassVar[Code] = Code.ABORTED
+    reason: ClassVar[str] = "FENCED"
+
+    def text(self) -> str:
+        return f"task {self.task_id!r} has another owner now; this write is refused"
+
+
+@dataclass(eq=False)
+class PeerProtocolError(PeerError):
+    """The peer answered nonsense."""
+
+    peer: str
+    problem: str
+    code: ClassVar[Code] = Code.INTERNAL
+    reason: ClassVar[str] = "PEER_PROTOCOL"
+
+    def text(self) -> str:
+        return f"{self.peer} broke the protocol: {self.problem}"
+
+
+@dataclass(eq=False)
+class AgentError(TrunklineError):
+    """The agent's code, or its model, did wrong."""
+
+
+@dataclass(eq=False)
+class InvalidAgentResponseError(AgentError):
+    """The agent did what its declaration or the lifecycle forbids."""
+
+    agent: str
+    problem: str
+    code: ClassVar[Code] = Code.INTERNAL
+    reason: ClassVar[str] = "INVALID_AGENT_RESPONSE"
+
+    def text(self) -> str:
+        return f"agent {self.agent!r} broke its contract: {self.problem}"
+
+
+@dataclass(eq=False)
+class StepLimitError(AgentError):
+    """The reasoning loop took more steps than it may."""
+
+    agent: str
+    limit: str
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "STEP_LIMIT"
+
+    def text(self) -> str:
+        return f"agent {self.agent!r} found no answer within {self.limit} steps; ask more narrowly"
+
+
+@dataclass(eq=False)
+class ModelUnavailableError(AgentError):
+    """The model can't be reached or isn't set up."""
+
+    model: str
+    problem: str
+    code: ClassVar[Code] = Code.UNAVAILABLE
+    reason: ClassVar[str] = "MODEL_UNAVAILABLE"
+    retryable: ClassVar[bool] = True
+
+    def text(self) -> str:
+        return f"model {self.model!r}: {self.problem}"
+
+
+@dataclass(eq=False)
+class InternalError(TrunklineError):
+    """A defect. Its cause is in the log under the trace id, and nowhere else."""
+
+    trace_id: str
+    code: ClassVar[Code] = Code.INTERNAL
+    reason: ClassVar[str] = "INTERNAL"
+
+    def text(self) -> str:
+        return f"internal error; the host's log has the cause under trace {self.trace_id or '-'}"
