@@ -26,8 +26,8 @@ NAMES_THAT_SAY_NOTHING = {"base", "common", "helpers", "manager", "misc", "util"
 
 # Homes and work folders of whoever wrote a file, and hosts that packages come from.
 PRIVATE_PLACES = re.compile(
-    r"(?<![\w.])/(?:root|home/\w+|Users/\w+|work|workspace)/\w"
-    r"|\w/\.pyenv/|https?://[^\s/]*(?:pypi|pythonhosted|npmjs|goproxy|registry)"
+    r"(?<![\w.])/(?:root|home/\w+|Users/\w+|work|workspace)/[\w.]"
+    r"|/[.]pyenv/|https?://[^\s/]*(?:pypi|pythonhosted|npmjs|goproxy|registry)"
 )
 EVASIONS = re.compile(
     r"pytest\.skip\(|mark\.skip|mark\.xfail|pytest\.xfail\(|importorskip\(|mock\.patch|patch\.object\("
