@@ -1,4 +1,4 @@
-"""Every deliberate error of the mesh; which status it becomes is mapped once per protocol, elsewhere.
+"""Every deliberate error of the mesh. Each protocol maps them once, in its own table.
 
 TrunklineError                       .code .reason .retryable .metadata()
 ├─ RequestError                      the caller must change the request
@@ -29,7 +29,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ InvalidAgentResponseError      INTERNAL             INVALID_AGENT_RESPONSE
 │  ├─ StepLimitError                 FAILED_PRECONDITION  STEP_LIMIT
 │  └─ ModelUnavailableError          UNAVAILABLE          MODEL_UNAVAILABLE
-└─ InternalError                     INTERNAL             INTERNAL   a defect; nothing of it is shown
+└─ InternalError                     INTERNAL             INTERNAL   a defect; never shown
 """
 
 from collections.abc import Iterator
@@ -66,6 +66,8 @@ class TrunklineError(Exception):
     code: ClassVar[Code] = Code.INTERNAL
     reason: ClassVar[str] = "INTERNAL"
     retryable: ClassVar[bool] = False
+    # What is wrong and what to do next, in a line.
+    template: ClassVar[str] = "something went wrong"
 
     def metadata(self) -> dict[str, str]:
         """The fields by name, for google.rpc.ErrorInfo."""
@@ -76,12 +78,8 @@ class TrunklineError(Exception):
         """Make the error again from what `metadata` gave; a missing field is empty."""
         return cls(**{field.name: metadata.get(field.name, "") for field in fields(cls)})
 
-    def text(self) -> str:
-        """What is wrong and what to do next, in a line."""
-        return "something went wrong"
-
     def __str__(self) -> str:
-        return self.text()
+        return self.template.format_map(self.metadata())
 
 
 def error_classes() -> Iterator[type[TrunklineError]]:
@@ -107,9 +105,7 @@ class InvalidArgumentError(RequestError):
     problem: str
     code: ClassVar[Code] = Code.INVALID_ARGUMENT
     reason: ClassVar[str] = "INVALID_ARGUMENT"
-
-    def text(self) -> str:
-        return f"{self.field}: {self.problem}"
+    template: ClassVar[str] = "{field}: {problem}"
 
 
 @dataclass(eq=False)
@@ -120,9 +116,7 @@ class ContentTypeNotSupportedError(RequestError):
     supported: str
     code: ClassVar[Code] = Code.INVALID_ARGUMENT
     reason: ClassVar[str] = "CONTENT_TYPE_NOT_SUPPORTED"
-
-    def text(self) -> str:
-        return f"media type {self.media_type!r} is not supported; send one of: {self.supported}"
+    template: ClassVar[str] = "media type {media_type!r} is not supported; send one of: {supported}"
 
 
 @dataclass(eq=False)
@@ -132,9 +126,9 @@ class MessageKeyReusedError(RequestError):
     message_id: str
     code: ClassVar[Code] = Code.INVALID_ARGUMENT
     reason: ClassVar[str] = "MESSAGE_KEY_REUSED"
-
-    def text(self) -> str:
-        return f"message id {self.message_id!r} was used for another message; choose a new one"
+    template: ClassVar[str] = (
+        "message id {message_id!r} was used for another message; choose a new one"
+    )
 
 
 @dataclass(eq=False)
@@ -144,9 +138,9 @@ class AgentNotFoundError(RequestError):
     agent: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "AGENT_NOT_FOUND"
-
-    def text(self) -> str:
-        return f"no agent {self.agent!r} is on the mesh; `trunkline agents` lists those that are"
+    template: ClassVar[str] = (
+        "no agent {agent!r} is on the mesh; `trunkline agents` lists those that are"
+    )
 
 
 @dataclass(eq=False)
@@ -156,9 +150,7 @@ class TaskNotFoundError(RequestError):
     task_id: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "TASK_NOT_FOUND"
-
-    def text(self) -> str:
-        return f"no task {self.task_id!r} here; `trunkline tasks` lists those that are"
+    template: ClassVar[str] = "no task {task_id!r} here; `trunkline tasks` lists those that are"
 
 
 @dataclass(eq=False)
@@ -169,9 +161,7 @@ class ArtifactNotFoundError(RequestError):
     artifact_id: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "ARTIFACT_NOT_FOUND"
-
-    def text(self) -> str:
-        return f"task {self.task_id!r} has no artifact {self.artifact_id!r}"
+    template: ClassVar[str] = "task {task_id!r} has no artifact {artifact_id!r}"
 
 
 @dataclass(eq=False)
@@ -182,9 +172,7 @@ class ToolNotFoundError(RequestError):
     tool: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "TOOL_NOT_FOUND"
-
-    def text(self) -> str:
-        return f"no tool {self.server}/{self.tool}; `trunkline tools` lists those that are"
+    template: ClassVar[str] = "no tool {server}/{tool}; `trunkline tools` lists those that are"
 
 
 @dataclass(eq=False)
@@ -194,9 +182,7 @@ class TraceNotFoundError(RequestError):
     trace_id: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "TRACE_NOT_FOUND"
-
-    def text(self) -> str:
-        return f"no trace of {self.trace_id!r}; spans arrive up to a second after the work"
+    template: ClassVar[str] = "no trace of {trace_id!r}; spans arrive up to a second after the work"
 
 
 @dataclass(eq=False)
@@ -206,9 +192,9 @@ class HostNotFoundError(RequestError):
     host_id: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "HOST_NOT_FOUND"
-
-    def text(self) -> str:
-        return f"host {self.host_id!r} is not registered, or its lease ran out; register again"
+    template: ClassVar[str] = (
+        "host {host_id!r} is not registered, or its lease ran out; register again"
+    )
 
 
 @dataclass(eq=False)
@@ -219,9 +205,7 @@ class AgentNameTakenError(RequestError):
     address: str
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "AGENT_NAME_TAKEN"
-
-    def text(self) -> str:
-        return f"agent {self.agent!r} is already served at {self.address}; choose another name"
+    template: ClassVar[str] = "agent {agent!r} is already served at {address}; choose another name"
 
 
 @dataclass(eq=False)
@@ -232,9 +216,7 @@ class TaskNotCancelableError(RequestError):
     state: str
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "TASK_NOT_CANCELABLE"
-
-    def text(self) -> str:
-        return f"task {self.task_id!r} can't be canceled: it is {self.state}"
+    template: ClassVar[str] = "task {task_id!r} can't be canceled: it is {state}"
 
 
 @dataclass(eq=False)
@@ -245,9 +227,9 @@ class TaskEndedError(RequestError):
     state: str
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "TASK_ENDED"
-
-    def text(self) -> str:
-        return f"task {self.task_id!r} has ended ({self.state}); send a message without a task id"
+    template: ClassVar[str] = (
+        "task {task_id!r} has ended ({state}); send a message without a task id"
+    )
 
 
 @dataclass(eq=False)
@@ -258,9 +240,7 @@ class ConfigurationError(RequestError):
     problem: str
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "CONFIGURATION_INVALID"
-
-    def text(self) -> str:
-        return f"{self.where}: {self.problem}"
+    template: ClassVar[str] = "{where}: {problem}"
 
 
 @dataclass(eq=False)
@@ -271,9 +251,7 @@ class UnsupportedOperationError(RequestError):
     problem: str
     code: ClassVar[Code] = Code.UNIMPLEMENTED
     reason: ClassVar[str] = "UNSUPPORTED_OPERATION"
-
-    def text(self) -> str:
-        return f"{self.operation} is not supported: {self.problem}"
+    template: ClassVar[str] = "{operation} is not supported: {problem}"
 
 
 @dataclass(eq=False)
@@ -286,11 +264,10 @@ class CursorExpiredError(RequestError):
     code: ClassVar[Code] = Code.OUT_OF_RANGE
     reason: ClassVar[str] = "CURSOR_EXPIRED"
 
-    def text(self) -> str:
-        return (
-            f"events of task {self.task_id!r} behind {self.after} are gone; "
-            f"read the snapshot at {self.snapshot_sequence} and go on from there"
-        )
+    template: ClassVar[str] = (
+        "events of task {task_id!r} behind {after} are gone; "
+        "read the snapshot at {snapshot_sequence} and go on from there"
+    )
 
 
 @dataclass(eq=False)
@@ -307,9 +284,7 @@ class OverloadedError(PeerError):
     code: ClassVar[Code] = Code.RESOURCE_EXHAUSTED
     reason: ClassVar[str] = "OVERLOADED"
     retryable: ClassVar[bool] = True
-
-    def text(self) -> str:
-        return f"agent {self.agent!r} is full; try again in {self.retry_after_s} s"
+    template: ClassVar[str] = "agent {agent!r} is full; try again in {retry_after_s} s"
 
 
 @dataclass(eq=False)
@@ -321,9 +296,7 @@ class PeerUnavailableError(PeerError):
     code: ClassVar[Code] = Code.UNAVAILABLE
     reason: ClassVar[str] = "PEER_UNAVAILABLE"
     retryable: ClassVar[bool] = True
-
-    def text(self) -> str:
-        return f"{self.peer} can't be reached: {self.problem}"
+    template: ClassVar[str] = "{peer} can't be reached: {problem}"
 
 
 @dataclass(eq=False)
@@ -335,9 +308,7 @@ class ToolServerUnavailableError(PeerError):
     code: ClassVar[Code] = Code.UNAVAILABLE
     reason: ClassVar[str] = "TOOL_SERVER_UNAVAILABLE"
     retryable: ClassVar[bool] = True
-
-    def text(self) -> str:
-        return f"tool server {self.server!r} is down: {self.problem}"
+    template: ClassVar[str] = "tool server {server!r} is down: {problem}"
 
 
 @dataclass(eq=False)
@@ -348,9 +319,7 @@ class JournalUnavailableError(PeerError):
     problem: str
     code: ClassVar[Code] = Code.UNAVAILABLE
     reason: ClassVar[str] = "JOURNAL_UNAVAILABLE"
-
-    def text(self) -> str:
-        return f"journal {self.path}: {self.problem}"
+    template: ClassVar[str] = "journal {path}: {problem}"
 
 
 @dataclass(eq=False)
@@ -362,9 +331,7 @@ class PeerTimeoutError(PeerError):
     code: ClassVar[Code] = Code.DEADLINE_EXCEEDED
     reason: ClassVar[str] = "PEER_TIMEOUT"
     retryable: ClassVar[bool] = True
-
-    def text(self) -> str:
-        return f"{self.peer} did not answer in time: {self.problem}"
+    template: ClassVar[str] = "{peer} did not answer in time: {problem}"
 
 
 @dataclass(eq=False)
@@ -374,9 +341,7 @@ class FencedError(PeerError):
     task_id: str
     code: ClassVar[Code] = Code.ABORTED
     reason: ClassVar[str] = "FENCED"
-
-    def text(self) -> str:
-        return f"task {self.task_id!r} has another owner now; this write is refused"
+    template: ClassVar[str] = "task {task_id!r} has another owner now; this write is refused"
 
 
 @dataclass(eq=False)
@@ -387,9 +352,7 @@ class PeerProtocolError(PeerError):
     problem: str
     code: ClassVar[Code] = Code.INTERNAL
     reason: ClassVar[str] = "PEER_PROTOCOL"
-
-    def text(self) -> str:
-        return f"{self.peer} broke the protocol: {self.problem}"
+    template: ClassVar[str] = "{peer} broke the protocol: {problem}"
 
 
 @dataclass(eq=False)
@@ -405,9 +368,7 @@ class InvalidAgentResponseError(AgentError):
     problem: str
     code: ClassVar[Code] = Code.INTERNAL
     reason: ClassVar[str] = "INVALID_AGENT_RESPONSE"
-
-    def text(self) -> str:
-        return f"agent {self.agent!r} broke its contract: {self.problem}"
+    template: ClassVar[str] = "agent {agent!r} broke its contract: {problem}"
 
 
 @dataclass(eq=False)
@@ -418,9 +379,9 @@ class StepLimitError(AgentError):
     limit: str
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "STEP_LIMIT"
-
-    def text(self) -> str:
-        return f"agent {self.agent!r} found no answer within {self.limit} steps; ask more narrowly"
+    template: ClassVar[str] = (
+        "agent {agent!r} found no answer within {limit} steps; ask more narrowly"
+    )
 
 
 @dataclass(eq=False)
@@ -432,9 +393,7 @@ class ModelUnavailableError(AgentError):
     code: ClassVar[Code] = Code.UNAVAILABLE
     reason: ClassVar[str] = "MODEL_UNAVAILABLE"
     retryable: ClassVar[bool] = True
-
-    def text(self) -> str:
-        return f"model {self.model!r}: {self.problem}"
+    template: ClassVar[str] = "model {model!r}: {problem}"
 
 
 @dataclass(eq=False)
@@ -444,6 +403,4 @@ class InternalError(TrunklineError):
     trace_id: str
     code: ClassVar[Code] = Code.INTERNAL
     reason: ClassVar[str] = "INTERNAL"
-
-    def text(self) -> str:
-        return f"internal error; the host's log has the cause under trace {self.trace_id or '-'}"
+    template: ClassVar[str] = "internal error; the host's log has the cause under trace {trace_id}"
