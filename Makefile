@@ -22,14 +22,7 @@ test: setup  ## run all tests (ARGS=... goes to pytest)
 	@$(BIN)/pytest $(ARGS)
 
 check: setup  ## format, lint, types, imports, contract: all that needs no test run
-	$(BIN)/ruff format --check --quiet
-	$(BIN)/ruff check --quiet
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/buf lint
-	$(BIN)/buf format --diff --exit-code
-	$(BIN)/buf breaking --against $(RELEASED)
-	$(BIN)/python proto/generate.py --check
+	@scripts/check
 
 cover: setup  ## hold journal, tasks and the bridge's projection to 90 % branch coverage
 	@scripts/cover
