@@ -1,0 +1,203 @@
+"""Names of our spans and attributes, and the few calls that make spans and carry their context.
+
+OpenTelemetry's API only: without the SDK, which trunkline.traces sets up at the edge of a process,
+all of this does nothing and costs next to nothing. No content of messages, artifacts or tools is
+recorded here.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from trunkline.errors import TrunklineError
+
+# Characters. A longer text is cut by the SDK that trunkline.traces sets up, and by the span store.
+ATTRIBUTE_LIMIT: Final = 8 * 1024
+
+# OpenTelemetry, general.
+ERROR_TYPE: Final = "error.type"
+SERVICE_NAME: Final = "service.name"
+SERVICE_VERSION: Final = "service.version"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
+NETWORK_TRANSPORT: Final = "network.transport"
+HTTP_REQUEST_METHOD: Final = "http.request.method"
+HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
+HTTP_ROUTE: Final = "http.route"
+
+# RPC (release candidate): the span is named by RPC_METHOD, "package.Service/Method".
+RPC_SYSTEM_NAME: Final = "rpc.system.name"
+RPC_METHOD: Final = "rpc.method"
+RPC_STATUS_CODE: Final = "rpc.status_code"
+JSONRPC_REQUEST_ID: Final = "jsonrpc.request.id"
+
+# Generative AI (development).
+GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
+GEN_AI_PROVIDER_NAME: Final = "gen_ai.provider.name"
+GEN_AI_AGENT_ID: Final = "gen_ai.agent.id"
+GEN_AI_AGENT_NAME: Final = "gen_ai.agent.name"
+GEN_AI_AGENT_DESCRIPTION: Final = "gen_ai.agent.description"
+GEN_AI_AGENT_VERSION: Final = "gen_ai.agent.version"
+GEN_AI_CONVERSATION_ID: Final = "gen_ai.conversation.id"
+GEN_AI_REQUEST_MODEL: Final = "gen_ai.request.model"
+GEN_AI_RESPONSE_MODEL: Final = "gen_ai.response.model"
+GEN_AI_RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+GEN_AI_USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+GEN_AI_TOOL_NAME: Final = "gen_ai.tool.name"
+GEN_AI_TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
+GEN_AI_WORKFLOW_NAME: Final = "gen_ai.workflow.name"
+
+# Values of GEN_AI_OPERATION_NAME, with which the span's name begins; the name of the agent, tool,
+# model or workflow follows.
+INVOKE_AGENT: Final = "invoke_agent"
+PLAN: Final = "plan"
+EXECUTE_TOOL: Final = "execute_tool"
+CHAT: Final = "chat"
+INVOKE_WORKFLOW: Final = "invoke_workflow"
+
+# Model Context Protocol (development).
+MCP_METHOD_NAME: Final = "mcp.method.name"
+MCP_PROTOCOL_VERSION: Final = "mcp.protocol.version"
+MCP_SESSION_ID: Final = "mcp.session.id"
+# Value of ERROR_TYPE when a tool answers that it failed.
+TOOL_ERROR: Final = "tool_error"
+
+# Agent2Agent (draft): the span is named by A2A_METHOD_NAME.
+A2A_METHOD_NAME: Final = "a2a.method.name"
+A2A_TASK_ID: Final = "a2a.task.id"
+A2A_TASK_STATE: Final = "a2a.task.state"
+A2A_MESSAGE_ID: Final = "a2a.message.id"
+A2A_PROTOCOL_VERSION: Final = "a2a.protocol.version"
+A2A_TENANT: Final = "a2a.tenant"
+
+# Ours. A process may be several services: a span says which one made it, its children inherit that.
+SERVICE: Final = "trunkline.service"
+TASK_ID: Final = "trunkline.task.id"
+PARENT_TASK_ID: Final = "trunkline.parent_task.id"
+TURN: Final = "trunkline.turn"
+HOST_ID: Final = "trunkline.host.id"
+ROUTE_AGENT: Final = "trunkline.route.agent"
+ROUTE_CONFIDENCE: Final = "trunkline.route.confidence"
+TOOL_SERVER: Final = "trunkline.tool.server"
+TOOL_ATTEMPT: Final = "trunkline.tool.attempt"
+
+# Value of ERROR_TYPE for work that was cancelled.
+CANCELLED: Final = "cancelled"
+
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+_SERVICE_KEY: Final = otel_context.create_key("trunkline.service")
+
+
+def tracer() -> Tracer:
+    """Return our tracer of the provider that is set now; without one its spans are no-ops."""
+    return trace.get_tracer("trunkline")
+
+
+def inject(context: Context | None = None) -> dict[str, str]:
+    """Return `traceparent` (and `tracestate`) of `context` or the current one, if it has a span."""
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier, context=context)
+    return carrier
+
+
+def extract(carrier: Mapping[str, str]) -> Context:
+    """Return the context that a carrier with lower-case keys holds (W3C Trace Context).
+
+    It is empty when `traceparent` is missing or malformed.
+    """
+    return _PROPAGATOR.extract(carrier)
+
+
+def traceparent() -> str:
+    """Return the current span as a `traceparent`, or an empty text without one."""
+    return inject().get("traceparent", "")
+
+
+def trace_id() -> str:
+    """Return the current trace's id, 32 hexadecimal digits, or an empty text without one."""
+    span_context = trace.get_current_span().get_span_context()
+    return trace.format_trace_id(span_context.trace_id) if span_context.is_valid else ""
+
+
+def link_from(parent: str) -> Link | None:
+    """Return a link to the span that a `traceparent` names; None when it names none."""
+    span_context = trace.get_current_span(extract({"traceparent": parent})).get_span_context()
+    return Link(span_context) if span_context.is_valid else None
+
+
+def service_of(context: Context | None = None) -> str:
+    """Return the service whose work goes on in `context`, else in the current one, else nothing."""
+    given = otel_context.get_value(_SERVICE_KEY, context) if context is not None else None
+    found = given or otel_context.get_value(_SERVICE_KEY)
+    return found if isinstance(found, str) else ""
+
+
+@contextmanager
+def in_service(name: str) -> Iterator[None]:
+    """Make spans begun inside say that service `name` made them."""
+    token = otel_context.attach(otel_context.set_value(_SERVICE_KEY, name))
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
+
+
+def error_type(error: BaseException) -> str:
+    """Return ERROR_TYPE of an error: a mesh error's reason, "cancelled", or the class's name."""
+    if isinstance(error, TrunklineError):
+        return error.reason
+    if isinstance(error, asyncio.CancelledError):
+        return CANCELLED
+    return type(error).__qualname__
+
+
+def mark_error(span: Span, error: BaseException | str) -> None:
+    """Mark a span as failed, by an error or a value of ERROR_TYPE; never with the error's text."""
+    span.set_attribute(ERROR_TYPE, error if isinstance(error, str) else error_type(error))
+    span.set_status(Status(StatusCode.ERROR))
+
+
+@contextmanager
+def span(
+    name: str,
+    *,
+    kind: SpanKind = SpanKind.INTERNAL,
+    attributes: Mapping[str, AttributeValue] | None = None,
+    context: Context | None = None,
+    links: Sequence[Link] = (),
+    service: str = "",
+) -> Iterator[Span]:
+    """Make a span that is current inside the block, below `context` or else the current span.
+
+    It ends with the block. An exception, CancelledError included, marks it as failed and goes on.
+    Don't keep it open over a `yield` of an asynchronous generator, which may be closed in another
+    context.
+    """
+    service = service or service_of(context)
+    parent = context if context is not None else otel_context.get_current()
+    if service:
+        parent = otel_context.set_value(_SERVICE_KEY, service, parent)
+        attributes = {**(attributes or {}), SERVICE: service}
+    made = tracer().start_span(
+        name, context=parent, kind=kind, attributes=attributes, links=list(links)
+    )
+    token = otel_context.attach(trace.set_span_in_context(made, parent))
+    try:
+        yield made
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        mark_error(made, error)
+        raise
+    finally:
+        otel_context.detach(token)
+        made.end()
