@@ -1,0 +1,283 @@
+"""What can be set and where it is found: a file, over it the environment, over that flags."""
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, Self, get_args, get_origin
+from urllib.parse import urlsplit
+
+from trunkline.errors import ConfigurationError
+
+CONFIG_FILE = "trunkline.toml"
+CONFIG_VARIABLE = "TRUNKLINE_CONFIG"
+PREFIX = "TRUNKLINE_"
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """Where something listens. Port 0 lets the system pick one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `HOST:PORT`; an IPv6 host stands in brackets.
+
+        Raises:
+            ValueError: it isn't that; the text says what is wrong.
+        """
+        host, colon, port = text.rpartition(":")
+        if not colon or not host:
+            raise ValueError(f"{text!r} is not HOST:PORT")
+        if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+            raise ValueError(f"port of {text!r} is not a number from 0 to 65535")
+        if host.startswith("[") and host.endswith("]"):
+            host = str(ipaddress.IPv6Address(host[1:-1]))
+        elif ":" in host:
+            raise ValueError(f"{text!r}: an IPv6 host stands in brackets, like [::1]:{port}")
+        return cls(host=host, port=int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it; a name other than `localhost` may be anything."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a mesh, by name in `trunkline.toml` and as TRUNKLINE_NAME in the environment."""
+
+    http: HostPort = HostPort("127.0.0.1", 8000)
+    """Where the bridge serves A2A over HTTP."""
+    mesh: HostPort = HostPort("127.0.0.1", 50051)
+    """Where the mesh serves gRPC: registry, tasks, tools, traces, OTLP."""
+    data_dir: Path = Path(".trunkline")
+    """Folder of journals and traces. In the file, a relative path starts at the file's folder."""
+    mcp_file: Path | None = None
+    """MCP servers in the usual `mcpServers` form; none: those that ship with Trunkline."""
+    agents: tuple[str, ...] = ()
+    """Agents to run beside the bundled ones: MODULE:NAME, in a variable separated by commas."""
+    default_agent: str = "supervisor"
+    """Who answers at `/`."""
+    insecure: bool = False
+    """Listen on other than loopback addresses although callers aren't authenticated."""
+    public_url: str = ""
+    """How clients reach the bridge, for agent cards; empty: as each request came in."""
+    lease_s: float = 10.0
+    """Hosts and tasks are taken for dead after this. Shorter finds the dead sooner and, on a busy
+    machine, takes the slow for dead."""
+    flush_interval_ms: float = 2.0
+    """Least time between two batches of text of one task. 0 sends every piece alone: costly."""
+    body_limit_bytes: int = 4 * 1024 * 1024
+    """Longest HTTP request body; longer ones get 413."""
+    heartbeat_s: float = 15.0
+    """A comment goes out on an SSE stream that was silent for so long, so that proxies keep it."""
+    synchronous: Literal["normal", "full"] = "normal"
+    """`normal` survives the death of the process, `full` that of the machine; commits cost more."""
+    cancel_grace_s: float = 2.0
+    """How long canceled code may clean up before its task is canceled without it."""
+    drain_grace_s: float = 10.0
+    """How long work under way may go on when the mesh is told to stop."""
+    trace_limit: int = 10_000
+    """How many traces are kept; the oldest go first."""
+    trace_age_s: float = 7 * 24 * 3600.0
+    """How long traces are kept."""
+    capture_content: bool = False
+    """Record in spans what messages and tools say. It may be private: for debugging only."""
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    """What is logged, to stderr."""
+    log_format: Literal["plain", "json"] = "plain"
+    """Lines for people, or one JSON object a line."""
+
+
+# Least and most that make sense; what isn't here may be any number from 0 on.
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "lease_s": (0.1, 3600),
+    "flush_interval_ms": (0, 5),
+    "body_limit_bytes": (1024, 1 << 30),
+    "heartbeat_s": (0.1, 3600),
+    "trace_limit": (1, 10_000_000),
+    "trace_age_s": (1, 10 * 365 * 24 * 3600),
+}
+
+
+def load_settings(
+    flags: Mapping[str, object] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """Return the settings of a process.
+
+    They come from `trunkline.toml` in `folder` (the current one), or the file that TRUNKLINE_CONFIG
+    names; over it the environment; over that `flags`, where None means not given.
+
+    Raises:
+        ConfigurationError: it names the file and key, variable or flag that is wrong.
+    """
+    environment = os.environ if environment is None else environment
+    found = _from_file(environment, folder or Path())
+    found |= _from_environment(environment)
+    for name, value in (flags or {}).items():
+        if value is not None:
+            found[name] = _read(name, value, where=_FLAGS.get(name, f"--{name}"))
+    return Settings(**found)
+
+
+def check_exposure(settings: Settings) -> None:
+    """Refuse to be reachable from other machines by accident: callers aren't authenticated.
+
+    Raises:
+        ConfigurationError: an address is not loopback, and `insecure` is not set.
+    """
+    for name, address in (("http", settings.http), ("mesh", settings.mesh)):
+        if not (address.is_loopback or settings.insecure):
+            problem = (
+                f"{address} can be reached from other machines, and callers are not authenticated; "
+                "use 127.0.0.1, or give --insecure if that is what you want"
+            )
+            raise ConfigurationError(where=f"--{name}", problem=problem)
+
+
+def _from_file(environment: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    named = environment.get(CONFIG_VARIABLE)
+    path = Path(named) if named else folder / CONFIG_FILE
+    if not named and not path.exists():
+        return {}
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+        raise ConfigurationError(where=str(path), problem=problem) from error
+    except ValueError as error:
+        raise ConfigurationError(where=str(path), problem=f"is not TOML: {error}") from error
+    found = {name: _read(name, value, where=f"{path}: {name}") for name, value in table.items()}
+    for name, value in found.items():
+        if isinstance(value, Path):
+            found[name] = path.parent / value
+    return found
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    # Other names are left alone: clusters put variables like TRUNKLINE_SERVICE_HOST there.
+    found: dict[str, Any] = {}
+    for field in fields(Settings):
+        variable = PREFIX + field.name.upper()
+        if text := environment.get(variable):
+            found[field.name] = _read(field.name, text, where=variable)
+    return found
+
+
+def _read(name: str, value: object, *, where: str) -> Any:  # noqa: ANN401 the field's type, checked here
+    try:
+        read = _READERS[_KINDS[name]]
+    except KeyError:
+        known = ", ".join(sorted(_KINDS))
+        problem = f"no such setting; there are: {known}"
+        raise ConfigurationError(where=where, problem=problem) from None
+    try:
+        result = read(value)
+        _check(name, result)
+    except ValueError as error:
+        raise ConfigurationError(where=where, problem=str(error)) from error
+    return result
+
+
+def _check(name: str, value: object) -> None:
+    kind = _KINDS[name]
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        choices = ", ".join(get_args(kind))
+        raise ValueError(f"{value!r} is none of: {choices}")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        least, most = _BOUNDS.get(name, (0, float("inf")))
+        if not least <= value <= most:
+            raise ValueError(f"{value} is not between {least} and {most}")
+    if name == "public_url" and value:
+        parts = urlsplit(str(value))
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"{value!r} is not a URL that starts with http:// or https://")
+
+
+def _address(value: object) -> HostPort:
+    return value if isinstance(value, HostPort) else HostPort.parse(_text(value))
+
+
+def _path(value: object) -> Path:
+    if value == "":
+        raise ValueError("expected a path, got nothing")
+    return value if isinstance(value, Path) else Path(_text(value)).expanduser()
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected a text, got {value!r}")
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(piece.strip() for piece in value.split(",") if piece.strip())
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list of texts, got {value!r}")
+    return tuple(_text(item) for item in value)
+
+
+def _truth(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    spelled = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if isinstance(value, str) and value.lower() in spelled:
+        return spelled[value.lower()]
+    raise ValueError(f"expected true or false, got {value!r}")
+
+
+def _whole(value: object) -> int:
+    number = _number(value)
+    if not number.is_integer():
+        raise ValueError(f"expected a whole number, got {value!r}")
+    return int(number)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"expected a number, got {value!r}")
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(f"expected a number, got {value!r}") from None
+    if number != number or number in {float("inf"), float("-inf")}:
+        raise ValueError(f"expected a number, got {value!r}")
+    return number
+
+
+# Flags that aren't called as the setting is.
+_FLAGS = {
+    "data_dir": "--data",
+    "mcp_file": "--mcp",
+    "agents": "--agent",
+    "default_agent": "--default",
+}
+_KINDS: dict[str, Any] = {field.name: field.type for field in fields(Settings)}
+_READERS: dict[Any, Callable[[object], object]] = {
+    HostPort: _address,
+    Path: _path,
+    Path | None: _path,
+    str: _text,
+    Literal["normal", "full"]: _text,
+    Literal["debug", "info", "warning", "error"]: _text,
+    Literal["plain", "json"]: _text,
+    tuple[str, ...]: _texts,
+    bool: _truth,
+    int: _whole,
+    float: _number,
+}

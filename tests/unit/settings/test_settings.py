@@ -1,0 +1,145 @@
+"""Settings come from a file, the environment and flags, and say clearly what is wrong with them."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from trunkline.errors import ConfigurationError
+from trunkline.settings import HostPort, Settings, check_exposure, load_settings
+
+
+def load(
+    folder: Path, toml: str = "", *, env: dict[str, str] | None = None, **flags: object
+) -> Settings:
+    if toml:
+        (folder / "trunkline.toml").write_text(toml, encoding="utf-8")
+    return load_settings(flags, environment=env or {}, folder=folder)
+
+
+def complaint(
+    folder: Path, toml: str = "", *, env: dict[str, str] | None = None, **flags: object
+) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load(folder, toml, env=env, **flags)
+    return str(caught.value)
+
+
+def test_without_any_source_the_defaults_hold(tmp_path: Path) -> None:
+    assert load(tmp_path) == Settings()
+
+
+def test_the_environment_goes_over_the_file_and_flags_over_both(tmp_path: Path) -> None:
+    toml = 'http = "127.0.0.1:1"\nmesh = "127.0.0.1:2"\nlease_s = 3'
+    env = {"TRUNKLINE_MESH": "127.0.0.1:20", "TRUNKLINE_LEASE_S": "30"}
+    settings = load(tmp_path, toml, env=env, lease_s=300.0, mesh=None)
+    assert settings.http == HostPort("127.0.0.1", 1)
+    assert settings.mesh == HostPort("127.0.0.1", 20)
+    assert settings.lease_s == 300
+
+
+def test_a_file_named_by_the_environment_is_read_instead(tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text('default_agent = "echo"', encoding="utf-8")
+    settings = load(tmp_path, 'default_agent = "math"', env={"TRUNKLINE_CONFIG": str(other)})
+    assert settings.default_agent == "echo"
+
+
+def test_a_relative_path_in_the_file_starts_at_the_file(tmp_path: Path) -> None:
+    settings = load(tmp_path, 'data_dir = "data"\nmcp_file = "/etc/mcp.json"')
+    assert settings.data_dir == tmp_path / "data"
+    assert settings.mcp_file == Path("/etc/mcp.json")
+
+
+def test_every_kind_of_value_can_come_as_text_from_the_environment(tmp_path: Path) -> None:
+    env = {
+        "TRUNKLINE_AGENTS": "one:a, two:b",
+        "TRUNKLINE_INSECURE": "yes",
+        "TRUNKLINE_BODY_LIMIT_BYTES": "2048",
+        "TRUNKLINE_SYNCHRONOUS": "full",
+        "TRUNKLINE_DATA_DIR": "here",
+        "TRUNKLINE_FLUSH_INTERVAL_MS": "0.5",
+        "TRUNKLINE_SERVICE_HOST": "not ours",
+    }
+    settings = load(tmp_path, env=env)
+    assert settings.agents == ("one:a", "two:b")
+    assert settings.insecure
+    assert settings.body_limit_bytes == 2048
+    assert settings.synchronous == "full"
+    assert settings.data_dir == Path("here")
+    assert settings.flush_interval_ms == 0.5
+
+
+def test_an_unknown_key_is_named_with_its_file_and_the_keys_there_are(tmp_path: Path) -> None:
+    text = complaint(tmp_path, "leese_s = 3")
+    assert text.startswith(f"{tmp_path / 'trunkline.toml'}: leese_s: no such setting")
+    assert "lease_s" in text
+
+
+@pytest.mark.parametrize(
+    ("toml", "says"),
+    [
+        ("lease_s = true", "lease_s: expected a number, got True"),
+        ('lease_s = "soon"', "lease_s: expected a number, got 'soon'"),
+        ("lease_s = nan", "lease_s: expected a number"),
+        ("lease_s = -1", "lease_s: -1.0 is not between 0.1 and 3600"),
+        ("body_limit_bytes = 5000.5", "expected a whole number"),
+        ("flush_interval_ms = 6", "is not between 0 and 5"),
+        ('http = "8000"', "http: '8000' is not HOST:PORT"),
+        ('http = "localhost:http"', "is not a number from 0 to 65535"),
+        ('http = "::1:80"', "an IPv6 host stands in brackets"),
+        ("mesh = 50051", "mesh: expected a text, got 50051"),
+        ('insecure = "perhaps"', "expected true or false"),
+        ('synchronous = "off"', "'off' is none of: normal, full"),
+        ("agents = 1", "expected a list of texts"),
+        ("agents = [1]", "expected a text, got 1"),
+        ('public_url = "example.com"', "is not a URL"),
+        ('data_dir = ""', "expected a path"),
+        ("http = ", "is not TOML"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_file_and_key(tmp_path: Path, toml: str, says: str) -> None:
+    text = complaint(tmp_path, toml)
+    assert text.startswith(str(tmp_path / "trunkline.toml"))
+    assert says in text
+    assert "\n" not in text
+
+
+def test_a_wrong_variable_or_flag_is_named(tmp_path: Path) -> None:
+    assert complaint(tmp_path, env={"TRUNKLINE_HTTP": "x"}).startswith("TRUNKLINE_HTTP: ")
+    assert complaint(tmp_path, http="x").startswith("--http: ")
+    assert complaint(tmp_path, data_dir="").startswith("--data: ")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.toml")
+    assert complaint(tmp_path, env={"TRUNKLINE_CONFIG": missing}).startswith(
+        f"{missing}: cannot be read"
+    )
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
+def test_loopback_addresses_need_no_permission(host: str) -> None:
+    address = HostPort(host, 80)
+    assert address.is_loopback
+    assert HostPort.parse(str(address)) == address
+    check_exposure(Settings(http=address, mesh=address))
+
+
+@pytest.mark.parametrize("host", ["172.17.0.1", "192.168.1.1", "example.com", "::"])
+def test_other_addresses_are_refused_unless_insecure_is_said(host: str) -> None:
+    address = HostPort(host, 80)
+    with pytest.raises(ConfigurationError, match="--insecure"):
+        check_exposure(Settings(mesh=address))
+    with pytest.raises(ConfigurationError, match=r"^--http: "):
+        check_exposure(Settings(http=address))
+    check_exposure(Settings(http=address, mesh=address, insecure=True))
+
+
+def test_every_setting_can_be_read(tmp_path: Path) -> None:
+    for field in fields(Settings):
+        default = getattr(Settings(), field.name)
+        if default not in (None, "", ()):
+            text = str(default).lower() if isinstance(default, bool) else str(default)
+            settings = load(tmp_path, env={f"TRUNKLINE_{field.name.upper()}": text})
+            assert getattr(settings, field.name) == default

@@ -1,0 +1,116 @@
+"""Spans nest, carry their context over a wire, say who made them, and never say what was said."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from trunkline import telemetry
+from trunkline.errors import TaskNotFoundError
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    # The API lets a process set its provider once; a test needs its own.
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield memory
+    provider.shutdown()
+
+
+def only(exporter: InMemorySpanExporter) -> ReadableSpan:
+    (span,) = exporter.get_finished_spans()
+    return span
+
+
+def test_without_an_sdk_spans_do_nothing_and_there_is_no_trace() -> None:
+    with telemetry.span("work", attributes={telemetry.TASK_ID: "t"}, service="math"):
+        assert telemetry.service_of() == "math"
+        assert telemetry.traceparent() == ""
+        assert telemetry.trace_id() == ""
+        assert telemetry.inject() == {}
+    assert telemetry.service_of() == ""
+
+
+def test_a_span_inside_a_span_is_its_child_and_of_its_service(
+    exporter: InMemorySpanExporter,
+) -> None:
+    with telemetry.span("outer", service="supervisor") as outer:
+        with telemetry.span("inner", kind=SpanKind.CLIENT):
+            assert telemetry.trace_id() == trace.format_trace_id(outer.get_span_context().trace_id)
+        with telemetry.in_service("math"), telemetry.span("other"):
+            pass
+    inner, other, root = exporter.get_finished_spans()
+    assert inner.parent is not None
+    assert inner.parent.span_id == outer.get_span_context().span_id
+    assert root.parent is None
+    assert [span.attributes for span in (inner, other, root)] == [
+        {telemetry.SERVICE: name} for name in ("supervisor", "math", "supervisor")
+    ]
+    assert inner.kind is SpanKind.CLIENT
+
+
+def test_a_context_that_went_over_a_wire_is_the_parent(exporter: InMemorySpanExporter) -> None:
+    with telemetry.span("client") as client:
+        carrier = telemetry.inject()
+    context = telemetry.extract(carrier)
+    with telemetry.in_service("bridge"), telemetry.span("server", context=context):
+        pass
+    server = exporter.get_finished_spans()[1]
+    assert server.parent is not None
+    assert server.parent.span_id == client.get_span_context().span_id
+    assert server.attributes == {telemetry.SERVICE: "bridge"}
+    assert carrier == {"traceparent": carrier["traceparent"]}
+
+
+def test_a_malformed_context_begins_a_new_trace(exporter: InMemorySpanExporter) -> None:
+    with telemetry.span("server", context=telemetry.extract({"traceparent": "00-nonsense"})):
+        pass
+    assert only(exporter).parent is None
+
+
+def test_a_link_names_the_span_of_a_traceparent(exporter: InMemorySpanExporter) -> None:
+    with telemetry.span("first") as first:
+        parent = telemetry.traceparent()
+    link = telemetry.link_from(parent)
+    assert link is not None
+    assert link.context.span_id == first.get_span_context().span_id
+    assert telemetry.link_from("") is None
+    assert telemetry.link_from("00-00000000000000000000000000000000-0000000000000000-01") is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (TaskNotFoundError("secret"), "TASK_NOT_FOUND"),
+        (asyncio.CancelledError("secret"), "cancelled"),
+        (ValueError("secret"), "ValueError"),
+    ],
+)
+def test_an_error_marks_the_span_by_its_kind_and_goes_on(
+    exporter: InMemorySpanExporter, error: BaseException, kind: str
+) -> None:
+    with pytest.raises(type(error)), telemetry.span("work"):
+        raise error
+    span = only(exporter)
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes == {telemetry.ERROR_TYPE: kind}
+    assert "secret" not in span.to_json()
+
+
+def test_a_closed_generator_is_no_error(exporter: InMemorySpanExporter) -> None:
+    def counting() -> Iterator[int]:
+        with telemetry.span("work"):
+            yield 1
+
+    numbers = counting()
+    assert next(numbers) == 1
+    numbers.close()  # type: ignore[attr-defined]
+    assert only(exporter).status.status_code is StatusCode.UNSET
