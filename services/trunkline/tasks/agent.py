@@ -1,0 +1,33 @@
+"""What the host needs to know of an agent, however it was made."""
+
+from typing import Protocol
+
+from trunkline.tasks.context import TaskContext
+from trunkline.v1 import agent_card_pb2
+
+
+class Agent(Protocol):
+    """Something with a card that runs turns."""
+
+    @property
+    def card(self) -> agent_card_pb2.AgentCard:
+        """The card, without interfaces and capabilities; its name names the agent."""
+
+    @property
+    def direct_replies(self) -> bool:
+        """May answer with a message before it emits anything; then there is no task."""
+
+    @property
+    def repeatable(self) -> bool:
+        """A turn may run again from its start."""
+
+    @property
+    def routable(self) -> bool:
+        """A supervisor may choose it."""
+
+    @property
+    def concurrency(self) -> int:
+        """How many turns run at once; 0: no limit."""
+
+    async def run(self, task: TaskContext) -> None:
+        """Run one turn. Returning without an end completes the task; raising fails it."""

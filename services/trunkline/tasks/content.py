@@ -1,0 +1,52 @@
+"""Turns what authors write (text, parts, mappings) into the contract's messages."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from google.protobuf import struct_pb2, timestamp_pb2
+
+from trunkline.v1 import message_pb2, part_pb2
+
+Content: TypeAlias = str | part_pb2.Part | message_pb2.Message
+
+
+def agent_message(content: Content, *, task_id: str, context_id: str) -> message_pb2.Message:
+    """Return an agent's message with its ids filled in; text becomes one text part."""
+    message = message_pb2.Message()
+    if isinstance(content, message_pb2.Message):
+        message.CopyFrom(content)
+    elif isinstance(content, part_pb2.Part):
+        message.parts.append(content)
+    else:
+        message.parts.add(text=content)
+    message.role = message_pb2.ROLE_AGENT
+    message.message_id = message.message_id or str(uuid.uuid4())
+    message.task_id = task_id
+    message.context_id = context_id
+    return message
+
+
+def text_of(message: message_pb2.Message) -> str:
+    """Return the message's text parts, joined by a space."""
+    return " ".join(part.text for part in message.parts if part.HasField("text"))
+
+
+def struct(values: Mapping[str, Any] | None) -> struct_pb2.Struct | None:
+    """Return a Struct of JSON values, or None for None.
+
+    Raises:
+        ValueError: a value isn't a JSON value.
+    """
+    if values is None:
+        return None
+    result = struct_pb2.Struct()
+    result.update(dict(values))
+    return result
+
+
+def now() -> timestamp_pb2.Timestamp:
+    """Return the wall clock's time."""
+    timestamp = timestamp_pb2.Timestamp()
+    timestamp.GetCurrentTime()
+    return timestamp

@@ -1,0 +1,195 @@
+"""Brings what an agent emits into the journal: lifecycle at once, text deltas in runs."""
+
+import asyncio
+from collections.abc import Sequence
+
+from trunkline.journal.events import Draft, draft
+from trunkline.journal.journal import Journal
+from trunkline.v1 import event_pb2, part_pb2
+
+
+class Emitter:
+    """The one writer of a task during a turn.
+
+    At most one flush is in flight. Whatever is urgent goes with the next flush at once; text
+    deltas wait until `flush_interval_s` after the last one, and those of one artifact that
+    gathered meanwhile become one run. A failed write is raised by everything that follows.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        task_id: str,
+        fence: int,
+        *,
+        flush_interval_s: float,
+        pending_limit_bytes: int,
+    ) -> None:
+        self._journal = journal
+        self._task_id = task_id
+        self._fence = fence
+        self._flush_interval_s = flush_interval_s
+        self._pending_limit_bytes = pending_limit_bytes
+        self._loop = asyncio.get_running_loop()
+        self._drafts: list[Draft] = []
+        self._events: list[event_pb2.Event] = []
+        # The run that texts are appended to: the last event, while it may still grow.
+        self._run: event_pb2.ArtifactDelta | event_pb2.PlanChanged | None = None
+        self._pending_bytes = 0
+        self._flight: asyncio.Future[int] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_flush = float("-inf")
+        self._is_urgent = False
+        self._error: BaseException | None = None
+
+    def put(self, *events: event_pb2.Event, hold: bool = False) -> None:
+        """Add events that go out at once, or with `hold` together with the next ones."""
+        self._raise_error()
+        self._events += events
+        self._run = None
+        if not hold:
+            self._flush_soon()
+
+    def put_drafts(self, drafts: Sequence[Draft]) -> None:
+        """Add forwarded events that go out at once: the flush interval holds at the origin only."""
+        self._raise_error()
+        self._seal_events()
+        self._drafts += drafts
+        self._pending_bytes += sum(len(one.body) for one in drafts)
+        self._flush_soon()
+
+    def start_artifact(
+        self,
+        artifact_id: str,
+        start: event_pb2.ArtifactStart,
+        content: str | part_pb2.Part | None,
+        *,
+        last: bool,
+    ) -> None:
+        """Add an artifact's first delta, which goes out at once."""
+        self._raise_error()
+        delta = event_pb2.ArtifactDelta(artifact_id=artifact_id, start=start, last=last)
+        self._add_delta(delta, content)
+        self._flush_soon()
+
+    def add_content(
+        self, artifact_id: str, content: str | part_pb2.Part | None, *, last: bool
+    ) -> None:
+        """Add a later delta, to the run under way if it can be; None only ends the artifact."""
+        self._raise_error()
+        run = self._run
+        if (
+            isinstance(content, str)
+            and isinstance(run, event_pb2.ArtifactDelta)
+            and run.artifact_id == artifact_id
+        ):
+            run.texts.append(content)
+            run.last = last
+            self._pending_bytes += len(content)
+        else:
+            delta = event_pb2.ArtifactDelta(artifact_id=artifact_id, last=last)
+            self._add_delta(delta, content)
+        if last:
+            self._run = None
+        self._schedule()
+
+    def add_plan_text(self, plan_id: str, revision: int, text: str) -> None:
+        """Add a text delta of a plan, to the run under way if it can be."""
+        self._raise_error()
+        run = self._run
+        if isinstance(run, event_pb2.PlanChanged) and run.plan_id == plan_id:
+            run.texts.append(text)
+        else:
+            event = event_pb2.Event(
+                plan=event_pb2.PlanChanged(plan_id=plan_id, revision=revision, texts=[text])
+            )
+            self._events.append(event)
+            self._run = event.plan
+        self._pending_bytes += len(text)
+        self._schedule()
+
+    async def make_room(self) -> None:
+        """Wait while more is pending than may be: the journal sets the agent's pace."""
+        if self._pending_bytes > self._pending_limit_bytes:
+            await self.commit()
+
+    async def commit(self) -> None:
+        """Wait until everything that was put is in the journal.
+
+        Raises:
+            FencedError: the host has lost the task.
+            JournalUnavailableError: the journal can't be written.
+        """
+        while self._flight is not None or self._drafts or self._events:
+            self._flush()
+            if self._flight is not None:
+                # Not awaited itself: a canceled waiter must not cancel the write.
+                await asyncio.wait([self._flight])
+            self._raise_error()
+        self._raise_error()
+
+    def _add_delta(
+        self, delta: event_pb2.ArtifactDelta, content: str | part_pb2.Part | None
+    ) -> None:
+        self._run = None
+        if isinstance(content, str):
+            delta.texts.append(content)
+            self._pending_bytes += len(content)
+        elif content is not None:
+            delta.part.CopyFrom(content)
+            self._pending_bytes += content.ByteSize()
+        event = event_pb2.Event(delta=delta)
+        self._events.append(event)
+        if isinstance(content, str) and not delta.last:
+            self._run = event.delta
+
+    def _flush_soon(self) -> None:
+        """Flush now, or as soon as the flight has landed."""
+        self._is_urgent = True
+        self._flush()
+
+    def _schedule(self) -> None:
+        """Flush now if the interval has passed, else when it has."""
+        if self._flight is not None or self._timer is not None:
+            return
+        wait_s = self._last_flush + self._flush_interval_s - self._loop.time()
+        if wait_s <= 0:
+            self._flush()
+        else:
+            self._timer = self._loop.call_later(wait_s, self._flush)
+
+    def _flush(self) -> None:
+        if self._flight is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._seal_events()
+        if not self._drafts or self._error is not None:
+            return
+        drafts, self._drafts, self._pending_bytes = self._drafts, [], 0
+        self._is_urgent = False
+        self._last_flush = self._loop.time()
+        self._flight = self._journal.append(self._task_id, self._fence, drafts)
+        self._flight.add_done_callback(self._landed)
+
+    def _seal_events(self) -> None:
+        if self._events:
+            self._drafts.append(draft(self._events))
+            self._events = []
+            self._run = None
+
+    def _landed(self, flight: asyncio.Future[int]) -> None:
+        self._flight = None
+        if flight.cancelled():
+            self._error = asyncio.CancelledError()
+        elif flight.exception() is not None:
+            self._error = flight.exception()
+        elif self._is_urgent:
+            self._flush()
+        elif self._events:
+            self._schedule()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error

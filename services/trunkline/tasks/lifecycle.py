@@ -1,0 +1,47 @@
+"""The state machine of a task: one table, nothing else."""
+
+from trunkline.errors import InvalidAgentResponseError
+from trunkline.v1 import task_pb2
+
+State = task_pb2.TaskState
+
+TERMINAL = frozenset(
+    {
+        State.TASK_STATE_COMPLETED,
+        State.TASK_STATE_FAILED,
+        State.TASK_STATE_CANCELED,
+        State.TASK_STATE_REJECTED,
+    }
+)
+INTERRUPTED = frozenset({State.TASK_STATE_INPUT_REQUIRED, State.TASK_STATE_AUTH_REQUIRED})
+
+# From any state that has not ended, a turn may end in any way; an interrupted task goes on working
+# when its next turn starts. Working to working is news about the same state.
+_ENDS = TERMINAL | INTERRUPTED
+TRANSITIONS: dict[task_pb2.TaskState, frozenset[task_pb2.TaskState]] = {
+    State.TASK_STATE_UNSPECIFIED: frozenset({State.TASK_STATE_SUBMITTED}),
+    State.TASK_STATE_SUBMITTED: _ENDS | {State.TASK_STATE_WORKING},
+    State.TASK_STATE_WORKING: _ENDS | {State.TASK_STATE_WORKING},
+    State.TASK_STATE_INPUT_REQUIRED: frozenset(
+        {State.TASK_STATE_WORKING, State.TASK_STATE_CANCELED, State.TASK_STATE_FAILED}
+    ),
+    State.TASK_STATE_AUTH_REQUIRED: _ENDS | {State.TASK_STATE_WORKING},
+    **{state: frozenset() for state in TERMINAL},
+}
+
+
+def state_name(state: task_pb2.TaskState) -> str:
+    """`completed` for TASK_STATE_COMPLETED: what people read."""
+    return State.Name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
+
+
+def check_transition(agent: str, before: task_pb2.TaskState, after: task_pb2.TaskState) -> None:
+    """Refuse what the table doesn't hold.
+
+    Raises:
+        InvalidAgentResponseError: the transition is illegal, which is a defect of the agent.
+    """
+    if after not in TRANSITIONS[before]:
+        raise InvalidAgentResponseError(
+            agent, f"a task can't go from {state_name(before)} to {state_name(after)}"
+        )

@@ -1,0 +1,75 @@
+"""Runs one turn of an agent's code to an end, whatever that code does."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+from trunkline import telemetry
+from trunkline.errors import FencedError, InternalError, JournalUnavailableError, TrunklineError
+from trunkline.tasks.agent import Agent
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.lifecycle import State
+
+logger = logging.getLogger(__name__)
+
+
+async def run_turn(agent: Agent, task: TaskContext) -> None:
+    """Run the turn until it has ended, its deadline has passed or it is canceled.
+
+    Returning without an end completes the task, raising fails it; both only while the turn is
+    open. Cancellation is passed on without an end: whoever canceled knows why.
+    """
+    attributes = {
+        telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
+        telemetry.GEN_AI_AGENT_NAME: task.agent,
+        telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
+        telemetry.TASK_ID: task.id,
+        telemetry.TURN: task.turn,
+    }
+    name = f"{telemetry.INVOKE_AGENT} {task.agent}"
+    with telemetry.span(name, attributes=attributes, service=task.agent) as span:
+        try:
+            error = await _run(agent, task)
+        except (FencedError, JournalUnavailableError) as lost:
+            # Nothing can be written any more; whoever owns the task next says how it ends.
+            logger.error("task.lost", extra={"task_id": task.id, "reason": lost.reason})
+            error = lost
+        if error is not None or task.state == State.TASK_STATE_FAILED:
+            telemetry.mark_error(span, error or "failed")
+
+
+async def _run(agent: Agent, task: TaskContext) -> Exception | None:
+    """Run the agent's code and end the turn, if the code did not; return what it raised."""
+    try:
+        async with asyncio.timeout(_seconds_left(task)) as timeout:
+            await agent.run(task)
+    except (FencedError, JournalUnavailableError):
+        raise
+    except TrunklineError as error:
+        await _fail(task, str(error))
+        return error
+    except Exception as error:  # noqa: BLE001 - an agent's code may raise anything
+        if isinstance(error, TimeoutError) and timeout.expired():
+            await _fail(task, "the deadline passed before the work was done; allow more time")
+        else:
+            await _fail(task, _defect(task, error))
+        return error
+    if not task.is_over:
+        await task.complete()
+    return None
+
+
+async def _fail(task: TaskContext, text: str) -> None:
+    if not task.is_over:
+        await task.fail(text)
+
+
+def _defect(task: TaskContext, error: Exception) -> str:
+    """Log what an agent's code did not expect, and return what may be said of it."""
+    logger.error("agent.failed", exc_info=error, extra={"task_id": task.id, "agent": task.agent})
+    return f"agent {task.agent!r} failed: {InternalError(telemetry.trace_id())}"
+
+
+def _seconds_left(task: TaskContext) -> float | None:
+    deadline = task.deadline
+    return None if deadline is None else (deadline - datetime.now(UTC)).total_seconds()

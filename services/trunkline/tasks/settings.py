@@ -1,0 +1,19 @@
+"""How a host runs its tasks."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """Times are in seconds."""
+
+    lease_s: float = 10.0
+    """How long the host's lease holds; it is renewed at a third."""
+    flush_interval_s: float = 0.002
+    """Least time between two flushes of text deltas of one task; 0 flushes at every chance."""
+    cancel_grace_s: float = 2.0
+    """How long canceled code may clean up before the task is canceled without it."""
+    queue_limit: int = 1000
+    """Turns that may wait for an agent that is at its concurrency limit."""
+    pending_limit_bytes: int = 65536
+    """Deltas of one task that may wait for the journal before its agent has to."""

@@ -1,0 +1,85 @@
+"""What a task's agent writes through: artifacts, plans and tool calls."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from trunkline.errors import InvalidAgentResponseError
+from trunkline.tasks.emitter import Emitter
+from trunkline.v1 import event_pb2, part_pb2
+
+# Makes the task exist and work before something is written to it, and gives its emitter.
+Begin = Callable[[], Awaitable[Emitter]]
+
+
+class ArtifactWriter:
+    """One artifact: created by its first append, closed once, never reopened."""
+
+    def __init__(
+        self, begin: Begin, agent: str, artifact_id: str, start: event_pb2.ArtifactStart
+    ) -> None:
+        self.id = artifact_id
+        self._begin = begin
+        self._agent = agent
+        self._start: event_pb2.ArtifactStart | None = start
+        self._is_closed = False
+
+    async def append(self, content: str | part_pb2.Part, *, last: bool = False) -> None:
+        """Add text (which continues the text before it) or a part (which stands on its own).
+
+        `last` says that the artifact is complete. Returns when the agent may go on, which is
+        before the content is in the journal unless much is waiting.
+
+        Raises:
+            InvalidAgentResponseError: the artifact is closed, or the turn is over.
+        """
+        await self._write(content, last=last)
+
+    async def close(self) -> None:
+        """Say that the artifact is complete. Closing again does nothing."""
+        if not self._is_closed:
+            await self._write(None, last=True)
+
+    async def _write(self, content: str | part_pb2.Part | None, *, last: bool) -> None:
+        if self._is_closed:
+            raise InvalidAgentResponseError(self._agent, f"artifact {self.id!r} is closed")
+        emitter = await self._begin()
+        start, self._start = self._start, None
+        self._is_closed = last
+        if start is not None:
+            emitter.start_artifact(self.id, start, content, last=last)
+        else:
+            emitter.add_content(self.id, content, last=last)
+        await emitter.make_room()
+
+
+class PlanWriter:
+    """One plan: text as it is written, then its steps, under one id for its whole life."""
+
+    def __init__(self, begin: Begin, plan_id: str) -> None:
+        self.id = plan_id
+        self._begin = begin
+        self._revision = 1
+
+    async def append(self, text: str) -> None:
+        """Add text of the plan that is being written."""
+        emitter = await self._begin()
+        emitter.add_plan_text(self.id, self._revision, text)
+        await emitter.make_room()
+
+    async def finish(self, steps: Sequence[event_pb2.PlanStep]) -> None:
+        """Say what the plan is. Writing on after this makes a new revision."""
+        emitter = await self._begin()
+        plan = event_pb2.PlanChanged(plan_id=self.id, revision=self._revision, steps=steps)
+        emitter.put(event_pb2.Event(plan=plan))
+        self._revision += 1
+
+
+class ToolCall:
+    """One tool call under way; set what there is to say about its end."""
+
+    def __init__(self, call_id: str, tool: str) -> None:
+        self.id = call_id
+        self.tool = tool
+        self.summary = ""
+        """In a line, for people."""
+        self.is_error = False
+        """The tool failed."""
