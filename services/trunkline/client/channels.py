@@ -1,0 +1,208 @@
+"""Channels to the other processes of the mesh: one per address, shared, traced."""
+
+import ipaddress
+import json
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar, cast
+
+import grpc
+
+from trunkline.client.tracing import TracedMethod
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+_Serializer: TypeAlias = Callable[[_Request], bytes] | None
+_Deserializer: TypeAlias = Callable[[bytes], _Response] | None
+
+# Snapshots grow with a task's artifacts and history, so a reader takes more than a server does.
+RECEIVE_BYTES = 64 * 1024 * 1024
+
+# Calls that may be made twice: reads, and those whose repetition the contract calls harmless.
+_REPEATABLE = {
+    "trunkline.v1.TaskService": ("GetTask", "ListTasks"),
+    "trunkline.v1.RegistryService": ("Register", "KeepAlive", "Deregister", "ListAgents"),
+    "trunkline.v1.ToolService": ("ListTools",),
+    "trunkline.v1.TraceService": ("GetTrace", "ListTraces"),
+}
+# gRPC adds the jitter itself.
+_SERVICE_CONFIG = {
+    "methodConfig": [
+        {
+            "name": [
+                {"service": service, "method": method}
+                for service, methods in _REPEATABLE.items()
+                for method in methods
+            ],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "1s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+_OPTIONS: tuple[tuple[str, str | int], ...] = (
+    ("grpc.max_receive_message_length", RECEIVE_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+    # A process that is stopped keeps its connections open; only unanswered pings tell.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # grpc would wait up to two minutes before it tries a restarted peer again.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+
+def is_local(target: str) -> bool:
+    """Whether an address is on this machine: a Unix socket, localhost or a loopback number."""
+    if target.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = target.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class MeshChannel(grpc.aio.Channel):
+    """A channel that knows whom it reaches, and makes every call a CLIENT span."""
+
+    def __init__(self, address: str, *, target: str) -> None:
+        self.address = address
+        # A proxy from the environment must never see traffic that stays on this machine.
+        proxy = (("grpc.enable_http_proxy", 0),) if is_local(target) else ()
+        self._inner = grpc.aio.insecure_channel(target, options=(*_OPTIONS, *proxy))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self, grace: float | None = None) -> None:
+        """Close the channel; calls under way end after `grace` seconds, or at once."""
+        await self._inner.close(grace)
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:  # noqa: FBT001, FBT002
+        """Return the state of the connection."""
+        return self._inner.get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        """Wait until the state is another one."""
+        await self._inner.wait_for_state_change(last_observed_state)
+
+    async def channel_ready(self) -> None:
+        """Wait until the peer is connected."""
+        await self._inner.channel_ready()
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: _Serializer[_Request] = None,
+        response_deserializer: _Deserializer[_Response] = None,
+        **options: bool,
+    ) -> grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]:
+        """Return the traced method."""
+        call = self._inner.unary_unary(method, request_serializer, response_deserializer, **options)
+        return cast(
+            "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]", self._traced(call, method)
+        )
+
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: _Serializer[_Request] = None,
+        response_deserializer: _Deserializer[_Response] = None,
+        **options: bool,
+    ) -> grpc.aio.UnaryStreamMultiCallable[_Request, _Response]:
+        """Return the traced method."""
+        call = self._inner.unary_stream(
+            method, request_serializer, response_deserializer, **options
+        )
+        return cast(
+            "grpc.aio.UnaryStreamMultiCallable[_Request, _Response]", self._traced(call, method)
+        )
+
+    def stream_unary(
+        self,
+        method: str,
+        request_serializer: _Serializer[_Request] = None,
+        response_deserializer: _Deserializer[_Response] = None,
+        **options: bool,
+    ) -> grpc.aio.StreamUnaryMultiCallable[_Request, _Response]:
+        """Return the traced method."""
+        call = self._inner.stream_unary(
+            method, request_serializer, response_deserializer, **options
+        )
+        return cast(
+            "grpc.aio.StreamUnaryMultiCallable[_Request, _Response]", self._traced(call, method)
+        )
+
+    def stream_stream(
+        self,
+        method: str,
+        request_serializer: _Serializer[_Request] = None,
+        response_deserializer: _Deserializer[_Response] = None,
+        **options: bool,
+    ) -> grpc.aio.StreamStreamMultiCallable[_Request, _Response]:
+        """Return the traced method."""
+        call = self._inner.stream_stream(
+            method, request_serializer, response_deserializer, **options
+        )
+        return cast(
+            "grpc.aio.StreamStreamMultiCallable[_Request, _Response]", self._traced(call, method)
+        )
+
+    def _traced(self, call: Callable[..., Any], method: str) -> TracedMethod:
+        return TracedMethod(call, method=method, address=self.address)
+
+
+class Channels:
+    """One channel per address, shared by everyone in the process; closing it closes them all.
+
+    `aliases` says where an address is reached more cheaply, for example the Unix socket of this
+    very process.
+    """
+
+    def __init__(self, *, aliases: Mapping[str, str] | None = None) -> None:
+        self._aliases = dict(aliases or {})
+        self._channels: dict[str, MeshChannel] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+
+    def get(self, address: str) -> MeshChannel:
+        """Return the channel to `address`. Nothing is connected before the first call."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = MeshChannel(address, target=self._aliases.get(address, address))
+            self._channels[address] = channel
+        return channel
+
+
+def peer_of(channel: grpc.aio.Channel) -> str:
+    """Return the address a channel reaches, for error texts."""
+    return channel.address if isinstance(channel, MeshChannel) else "the peer"

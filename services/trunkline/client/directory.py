@@ -1,0 +1,202 @@
+"""The mesh as the registry tells it: who is there, where, and how to reach them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from trunkline.client.background import running
+from trunkline.client.backoff import Backoff
+from trunkline.client.channels import Channels
+from trunkline.client.hosts import HostClient
+from trunkline.client.registry import RegistryClient
+from trunkline.errors import (
+    AgentNotFoundError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+    TrunklineError,
+)
+from trunkline.v1 import registry_service_pb2
+
+logger = logging.getLogger(__name__)
+
+# Journals of hosts that left, by which their tasks are told from tasks that never were.
+_REMEMBERED_JOURNALS = 1000
+
+
+class Directory:
+    """Who is on the mesh: follows the registry while it is open.
+
+    While the registry is away, the last picture that it gave stands. Opening it doesn't wait for
+    the registry: `wait_until` does.
+    """
+
+    def __init__(self, channels: Channels, registry_address: str) -> None:
+        self._channels = channels
+        self._registry_address = registry_address
+        self._registry = RegistryClient(channels.get(registry_address))
+        self._clients: dict[str, HostClient] = {}
+        self._journals: dict[str, str] = {}
+        self._problem: TrunklineError | None = None
+        self._news = asyncio.Event()
+        self._open = AsyncExitStack()
+        self.hosts: tuple[registry_service_pb2.Host, ...] = ()
+        self.revision = 0
+        """Counts the pictures that came; 0: none yet."""
+
+    async def __aenter__(self) -> Self:
+        await self._open.enter_async_context(running(self._follow()))
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        return await self._open.__aexit__(exc_type, exc_val, exc_tb)
+
+    def agents(self) -> dict[str, registry_service_pb2.AgentRegistration]:
+        """Return the agents by name, in order of their names."""
+        found = {agent.card.name: agent for host in self.hosts for agent in host.agents}
+        return dict(sorted(found.items()))
+
+    def agent(self, name: str) -> registry_service_pb2.AgentRegistration:
+        """Return an agent's registration.
+
+        Raises:
+            AgentNotFoundError: no living host has it.
+            PeerUnavailableError: the registry hasn't answered yet.
+        """
+        for agent in self.host_of_agent(name).agents:
+            if agent.card.name == name:
+                return agent
+        raise AgentNotFoundError(name)
+
+    def host_of_agent(self, name: str) -> registry_service_pb2.Host:
+        """Return the host that runs an agent; raises as `agent` does."""
+        self._check_known()
+        for host in self.hosts:
+            if any(agent.card.name == name for agent in host.agents):
+                return host
+        raise AgentNotFoundError(name)
+
+    def host_of_task(self, task_id: str) -> registry_service_pb2.Host:
+        """Return the host that serves a task's journal, by the beginning of the task's id.
+
+        Raises:
+            TaskNotFoundError: no host that was ever seen serves such a journal.
+            PeerUnavailableError: the host is gone, or the registry hasn't answered yet.
+        """
+        self._check_known()
+        journal_id = task_id.partition("-")[0]
+        for host in self.hosts:
+            if journal_id in host.journal_ids:
+                return host
+        if journal_id in self._journals:
+            raise PeerUnavailableError(
+                self._journals[journal_id], "the host has left the mesh; start it again"
+            )
+        raise TaskNotFoundError(task_id)
+
+    def for_agent(self, name: str) -> HostClient:
+        """Return a client of the host that runs an agent; raises as `agent` does."""
+        return self._client(self.host_of_agent(name).address)
+
+    def for_task(self, task_id: str) -> HostClient:
+        """Return a client of the host that serves a task; raises as `host_of_task` does."""
+        return self._client(self.host_of_task(task_id).address)
+
+    def for_service(self, full_name: str) -> grpc.aio.Channel:
+        """Return a channel to a host that serves a service, for example trunkline.v1.ToolService.
+
+        Raises:
+            PeerUnavailableError: no living host serves it.
+        """
+        self._check_known()
+        for host in self.hosts:
+            if full_name in host.services:
+                return self._channels.get(host.address)
+        raise PeerUnavailableError(full_name, "no host on the mesh serves it")
+
+    async def wait_until(
+        self, predicate: Callable[["Directory"], bool], *, timeout_s: float
+    ) -> None:
+        """Wait until the picture is as the predicate wants it.
+
+        Raises:
+            PeerUnavailableError: it never became so, and the registry can't be reached.
+            PeerTimeoutError: it never became so, as far as the registry tells.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not predicate(self):
+                    await self._news.wait()
+        except TimeoutError:
+            if self._problem is not None:
+                raise self._away() from None
+            raise PeerTimeoutError(
+                self._registry_address, f"the mesh is not as expected after {timeout_s:g} s"
+            ) from None
+
+    async def changed(self, revision: int) -> int:
+        """Wait until there is a later picture than `revision`, and return its revision."""
+        while self.revision <= revision:
+            await self._news.wait()
+        return self.revision
+
+    def _client(self, address: str) -> HostClient:
+        client = self._clients.get(address)
+        if client is None:
+            client = self._clients[address] = HostClient(self._channels.get(address))
+        return client
+
+    def _check_known(self) -> None:
+        # Before the first picture nobody can say that something isn't there.
+        if self.revision == 0:
+            raise self._away()
+
+    def _away(self) -> PeerUnavailableError:
+        problem = self._problem
+        if isinstance(problem, PeerUnavailableError):
+            return PeerUnavailableError(problem.peer, problem.problem)
+        reason = str(problem) if problem is not None else "the registry has not answered yet"
+        return PeerUnavailableError(self._registry_address, reason)
+
+    async def _follow(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                async with aclosing(self._registry.watch_agents()) as pictures:
+                    async for hosts in pictures:
+                        backoff.reset()
+                        self._learn(hosts)
+                problem: TrunklineError = PeerUnavailableError(
+                    self._registry_address, "the registry is going away"
+                )
+            except TrunklineError as error:
+                problem = error
+            if self._problem is None:
+                logger.warning("registry.lost", extra={"peer": self._registry_address})
+            self._problem = problem
+            await backoff.pause()
+
+    def _learn(self, hosts: Sequence[registry_service_pb2.Host]) -> None:
+        self._problem = None
+        self.hosts = tuple(hosts)
+        for host in hosts:
+            for journal_id in host.journal_ids:
+                self._journals.pop(journal_id, None)
+                self._journals[journal_id] = host.address
+        while len(self._journals) > _REMEMBERED_JOURNALS:
+            del self._journals[next(iter(self._journals))]
+        addresses = {host.address for host in hosts}
+        self._clients = {at: client for at, client in self._clients.items() if at in addresses}
+        self.revision += 1
+        news, self._news = self._news, asyncio.Event()
+        news.set()

@@ -1,0 +1,68 @@
+"""Calls to the registry."""
+
+from collections.abc import AsyncGenerator, Sequence
+
+import grpc
+
+from trunkline.client.channels import peer_of
+from trunkline.client.status import mesh_errors
+from trunkline.v1 import registry_service_pb2, registry_service_pb2_grpc
+
+# Short: the registry answers from memory, and a lease must not run out while a call hangs.
+TIMEOUT_S = 5.0
+
+
+class RegistryClient:
+    """The registry as hosts and readers see it. Every method raises TrunklineErrors only."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.peer = peer_of(channel)
+        self._stub = registry_service_pb2_grpc.RegistryServiceStub(channel)
+
+    async def register(self, host: registry_service_pb2.Host) -> float:
+        """Put a host on the mesh, or replace what it said before; return its lease in seconds.
+
+        Raises:
+            AgentNameTakenError: another living host has one of its agents.
+        """
+        request = registry_service_pb2.RegisterRequest(host=host)
+        with mesh_errors(self.peer):
+            response = await self._stub.Register(request, timeout=TIMEOUT_S)
+        return response.lease.ToNanoseconds() / 1e9
+
+    async def keep_alive(self, host_id: str) -> float:
+        """Renew a lease; return how long it holds now, in seconds.
+
+        Raises:
+            HostNotFoundError: it has run out, or the registry was started anew; register again.
+        """
+        request = registry_service_pb2.KeepAliveRequest(host_id=host_id)
+        with mesh_errors(self.peer):
+            response = await self._stub.KeepAlive(request, timeout=TIMEOUT_S)
+        return response.lease.ToNanoseconds() / 1e9
+
+    async def deregister(self, host_id: str) -> None:
+        """Take a host off the mesh. Repeating it is harmless."""
+        request = registry_service_pb2.DeregisterRequest(host_id=host_id)
+        with mesh_errors(self.peer):
+            await self._stub.Deregister(request, timeout=TIMEOUT_S)
+
+    async def list_agents(self) -> list[registry_service_pb2.Host]:
+        """Return the living hosts."""
+        request = registry_service_pb2.ListAgentsRequest()
+        with mesh_errors(self.peer):
+            response = await self._stub.ListAgents(request, timeout=TIMEOUT_S)
+        return list(response.hosts)
+
+    async def watch_agents(self) -> AsyncGenerator[Sequence[registry_service_pb2.Host], None]:
+        """Yield the living hosts now and whenever they change, until the registry goes away.
+
+        Close the iterator to end the call.
+        """
+        call = self._stub.WatchAgents(registry_service_pb2.WatchAgentsRequest())
+        try:
+            with mesh_errors(self.peer):
+                async for response in call:
+                    yield response.hosts
+        finally:
+            call.cancel()

@@ -1,0 +1,100 @@
+"""Turns what a call came back with into mesh errors. The way out is trunkline.server.status."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from trunkline.errors import (
+    ConfigurationError,
+    InvalidArgumentError,
+    PeerProtocolError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TrunklineError,
+    UnsupportedOperationError,
+    error_classes,
+)
+
+ERROR_DOMAIN = "trunkline.dev"
+STATUS_DETAILS_KEY = "grpc-status-details-bin"
+
+_CLASS_OF_REASON = {cls.reason: cls for cls in error_classes()}
+
+
+def _unavailable(peer: str, problem: str) -> TrunklineError:
+    # grpc tells a whole story about each address it tried; the end of it says what is wrong.
+    return PeerUnavailableError(peer, problem.rpartition("last error: ")[2])
+
+
+def _protocol(peer: str, problem: str) -> TrunklineError:
+    return PeerProtocolError(peer, problem)
+
+
+def _invalid(_peer: str, problem: str) -> TrunklineError:
+    return InvalidArgumentError("request", problem)
+
+
+# Statuses without our ErrorInfo: from grpc itself, the network, or other people's servers.
+_MAKE_BY_CODE: dict[grpc.StatusCode, Callable[[str, str], TrunklineError]] = {
+    grpc.StatusCode.OK: _protocol,
+    grpc.StatusCode.CANCELLED: _unavailable,
+    grpc.StatusCode.UNKNOWN: _protocol,
+    grpc.StatusCode.INVALID_ARGUMENT: _invalid,
+    grpc.StatusCode.DEADLINE_EXCEEDED: PeerTimeoutError,
+    grpc.StatusCode.NOT_FOUND: _invalid,
+    grpc.StatusCode.ALREADY_EXISTS: _invalid,
+    grpc.StatusCode.PERMISSION_DENIED: ConfigurationError,
+    # grpc says so of a message that is too large; our own full queues come with an ErrorInfo.
+    grpc.StatusCode.RESOURCE_EXHAUSTED: _protocol,
+    grpc.StatusCode.FAILED_PRECONDITION: _invalid,
+    grpc.StatusCode.ABORTED: _unavailable,
+    grpc.StatusCode.OUT_OF_RANGE: _invalid,
+    grpc.StatusCode.UNIMPLEMENTED: UnsupportedOperationError,
+    grpc.StatusCode.INTERNAL: _protocol,
+    grpc.StatusCode.UNAVAILABLE: _unavailable,
+    grpc.StatusCode.DATA_LOSS: _protocol,
+    grpc.StatusCode.UNAUTHENTICATED: ConfigurationError,
+}
+
+
+def from_rpc_error(error: grpc.aio.AioRpcError, *, peer: str) -> TrunklineError:
+    """Return the error the peer raised, or what its bare status means.
+
+    The peer's ErrorInfo names the class and its attributes; without one the code decides, and the
+    error names the peer.
+    """
+    info = _error_info(error)
+    if info is not None and info.domain == ERROR_DOMAIN and info.reason in _CLASS_OF_REASON:
+        return _CLASS_OF_REASON[info.reason].from_metadata(dict(info.metadata))
+    code = error.code()
+    return _MAKE_BY_CODE[code](peer, error.details() or code.name)
+
+
+@contextmanager
+def mesh_errors(peer: str) -> Iterator[None]:
+    """Let nothing out but our own errors."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error, peer=peer) from error
+    except grpc.aio.UsageError as error:
+        raise PeerUnavailableError(peer, "its channel is closed") from error
+
+
+def _error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo | None:
+    status = status_pb2.Status()
+    try:
+        for key, value in error.trailing_metadata() or ():
+            if key == STATUS_DETAILS_KEY and isinstance(value, bytes):
+                status.ParseFromString(value)
+        for detail in status.details:
+            info = error_details_pb2.ErrorInfo()
+            if detail.Unpack(info):
+                return info
+    except DecodeError:
+        # Not ours, then; the code still says enough.
+        return None
+    return None
