@@ -1,0 +1,124 @@
+"""Supervises the configured MCP servers and finds the one that a call is for."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from trunkline.errors import PeerTimeoutError, ToolNotFoundError, ToolServerUnavailableError
+from trunkline.tools.config import McpConfig
+from trunkline.tools.server import AdapterSettings, State, ToolServer
+from trunkline.v1 import tool_service_pb2
+
+if TYPE_CHECKING:
+    from mcp.shared.dispatcher import ProgressFnT
+
+
+class ToolAdapter:
+    """The MCP servers of a mesh. Entering starts them in the background; leaving ends them.
+
+    A server that is missing, broken or slow keeps nobody waiting but those who call it.
+    """
+
+    def __init__(
+        self,
+        config: McpConfig,
+        *,
+        settings: AdapterSettings | None = None,
+        otlp_endpoint: str | None = None,
+    ) -> None:
+        """Servers report their spans to `otlp_endpoint`, an http:// URL for OTLP over gRPC."""
+        self.revision = 0
+        """Counts up whenever a server's state or tools change."""
+        self._changed = asyncio.Event()
+        self._servers = {
+            name: ToolServer(
+                name,
+                server,
+                settings or AdapterSettings(),
+                telemetry=_telemetry(name, otlp_endpoint),
+                on_change=self._note_change,
+            )
+            for name, server in config.servers.items()
+        }
+        self._exits = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        group = await self._exits.enter_async_context(asyncio.TaskGroup())
+        for server in self._servers.values():
+            task = group.create_task(server.run(group), name=f"tool server {server.name}")
+            self._exits.callback(task.cancel)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._exits.aclose()
+
+    def servers(self, names: Sequence[str] = ()) -> list[ToolServer]:
+        """Return the servers of these names, or all. A name nobody has is left out."""
+        wanted = names or self._servers
+        return [self._servers[name] for name in wanted if name in self._servers]
+
+    async def call(
+        self,
+        server: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        timeout_s: float | None,
+        on_progress: "ProgressFnT",
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool, as `ToolServer.call` does.
+
+        Raises:
+            ToolNotFoundError: there is no such server, or no such tool on it.
+        """
+        if server not in self._servers:
+            raise ToolNotFoundError(server, tool)
+        return await self._servers[server].call(
+            tool, arguments, timeout_s=timeout_s, on_progress=on_progress
+        )
+
+    async def changed(self, revision: int) -> int:
+        """Wait until `self.revision` is not `revision` any more; return it."""
+        while self.revision == revision:
+            await self._changed.wait()
+        return self.revision
+
+    async def wait_ready(self, names: Sequence[str] = (), *, timeout_s: float) -> None:
+        """Wait until the servers of these names, or all, are ready.
+
+        Raises:
+            ToolServerUnavailableError: one of them failed.
+            PeerTimeoutError: one of them is still starting.
+        """
+        for server in self.servers(names):
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await server.settle()
+            except TimeoutError as error:
+                raise PeerTimeoutError(
+                    f"tool server {server.name!r}", f"not ready within {timeout_s:g} s"
+                ) from error
+            if server.state == State.TOOL_SERVER_STATE_FAILED:
+                raise ToolServerUnavailableError(server.name, server.error)
+
+    def _note_change(self) -> None:
+        self.revision += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _telemetry(name: str, otlp_endpoint: str | None) -> dict[str, str]:
+    if otlp_endpoint is None:
+        return {}
+    return {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": otlp_endpoint,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+        "OTEL_SERVICE_NAME": f"mcp-{name}",
+    }

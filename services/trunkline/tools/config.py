@@ -1,0 +1,189 @@
+"""Reads the `mcpServers` file: which MCP servers are started, and what we add to their tools."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trunkline.errors import ConfigurationError
+from trunkline.v1 import agent_card_pb2
+
+DEFAULT_FILE = Path(__file__).with_name("default_mcp.json")
+
+# Words of tool names that say nothing about what a tool is for.
+_EMPTY_WORDS = {"a", "all", "and", "by", "do", "for", "from", "get", "in", "list", "of", "run"}
+_EMPTY_WORDS |= {"server", "set", "the", "to", "tool", "with"}
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ToolOverlay(_Strict):
+    """What the configuration adds to the declaration of one tool."""
+
+    match: list[dict[str, Any]] = []
+    """Comes before what the tool itself declares as `trunkline/match`."""
+    tags: list[str] = []
+
+
+class AgentOverlay(_Strict):
+    """How the agent of a server presents itself."""
+
+    name: str = ""
+    description: str = ""
+    tags: list[str] = []
+    examples: list[str] = []
+
+
+class Overlay(_Strict):
+    """The `trunkline` object of an entry: ours, ignored by other MCP clients."""
+
+    agent: AgentOverlay | Literal[False] = AgentOverlay()
+    tools: dict[str, ToolOverlay] = {}
+    call_timeout_s: Annotated[float, Field(gt=0)] | None = None
+
+
+class ServerConfig(BaseModel):
+    """One entry of `mcpServers`. Keys of other MCP clients are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    command: Annotated[str, Field(min_length=1)]
+    args: list[str] = []
+    env: dict[str, str] = {}
+    cwd: Path | None = None
+    trunkline: Overlay = Overlay()
+
+
+@dataclass(frozen=True, slots=True)
+class McpConfig:
+    """The MCP servers of a mesh, by name."""
+
+    servers: Mapping[str, ServerConfig]
+    bundled: frozenset[str] = field(default=frozenset())
+    """Names that agents of ours are built on; no other agent is made for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """An agent that exists because its MCP server is configured."""
+
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    examples: tuple[str, ...]
+    servers: tuple[str, ...]
+
+    def card(self) -> agent_card_pb2.AgentCard:
+        """Return the card, without interfaces and capabilities."""
+        skill = agent_card_pb2.AgentSkill(
+            id="tools",
+            name=self.name,
+            description=self.description,
+            tags=self.tags,
+            examples=self.examples,
+        )
+        return agent_card_pb2.AgentCard(
+            name=self.name,
+            description=self.description,
+            version="1",
+            default_input_modes=["text/plain"],
+            default_output_modes=["text/plain"],
+            skills=[skill],
+        )
+
+
+def load_config(path: Path | None = None) -> McpConfig:
+    """Return the default servers, with the file's laid over them.
+
+    An entry of the file adds a server, or replaces the one of its name; with `"disabled": true`
+    it takes it away.
+
+    Raises:
+        ConfigurationError: the file can't be read, or is not what it should be.
+    """
+    defaults = _read(DEFAULT_FILE)
+    bundled = frozenset(defaults)
+    entries = defaults | (_read(path) if path else {})
+    servers = {
+        name: _server(name, entry, path or DEFAULT_FILE)
+        for name, entry in entries.items()
+        if not (isinstance(entry, dict) and entry.get("disabled") is True)
+    }
+    return McpConfig(servers, bundled)
+
+
+def agents_from_config(config: McpConfig) -> list[AgentSpec]:
+    """Return an agent for each server that has none: a tool added by configuration gets called.
+
+    Raises:
+        ConfigurationError: two agents would have one name.
+    """
+    specs: dict[str, AgentSpec] = {}
+    for name, server in config.servers.items():
+        overlay = server.trunkline.agent
+        if name in config.bundled or overlay is False:
+            continue
+        spec = _agent(name, server, overlay)
+        if spec.name in specs or spec.name in config.bundled:
+            raise ConfigurationError(
+                f"mcpServers.{name}", f"an agent {spec.name!r} is there already; set agent.name"
+            )
+        specs[spec.name] = spec
+    return list(specs.values())
+
+
+def _agent(name: str, server: ServerConfig, overlay: AgentOverlay) -> AgentSpec:
+    tools = server.trunkline.tools
+    said = overlay.tags or [tag for tool in tools.values() for tag in tool.tags]
+    words = [word for text in (name, *tools) for word in re.findall(r"[a-z0-9]+", text.lower())]
+    guessed = [word for word in words if word not in _EMPTY_WORDS]
+    return AgentSpec(
+        name=_agent_name(overlay.name or name),
+        description=overlay.description or f"Answers with the tools of the MCP server {name}.",
+        tags=tuple(dict.fromkeys(said or guessed)),
+        examples=tuple(overlay.examples),
+        servers=(name,),
+    )
+
+
+def _agent_name(text: str) -> str:
+    """Names on the mesh are lower-case letters, digits and hyphens."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    if not name:
+        raise ConfigurationError(f"mcpServers.{text}", "no agent can be named so; set agent.name")
+    return name
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(str(path), f"can't be read: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ConfigurationError(str(path), f"not JSON: {error.msg} at {place}") from error
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise ConfigurationError(str(path), "not JSON in UTF-8") from error
+    servers = document.get("mcpServers") if isinstance(document, dict) else None
+    if not isinstance(servers, dict):
+        raise ConfigurationError(str(path), 'it must be an object with an object "mcpServers"')
+    return servers
+
+
+def _server(name: str, entry: object, path: Path) -> ServerConfig:
+    if isinstance(entry, dict) and "url" in entry and "command" not in entry:
+        raise ConfigurationError(
+            f"{path}: mcpServers.{name}", "only servers started by a command (stdio) can be used"
+        )
+    try:
+        return ServerConfig.model_validate(entry)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(("mcpServers", name, *(str(step) for step in first["loc"])))
+        raise ConfigurationError(f"{path}: {place}", first["msg"]) from error

@@ -1,0 +1,227 @@
+"""Keeps one MCP server running: start, handshake, tools, calls, and another start with back-off."""
+
+import asyncio
+import importlib
+import logging
+import random
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+
+from trunkline.errors import (
+    PeerTimeoutError,
+    ToolNotFoundError,
+    ToolServerUnavailableError,
+    TrunklineError,
+)
+from trunkline.tools.config import ServerConfig
+from trunkline.tools.server_process import ServerProcess, child_environment, open_process
+from trunkline.v1 import tool_service_pb2
+
+if TYPE_CHECKING:
+    from mcp.shared.dispatcher import ProgressFnT
+
+    from trunkline.tools.session import Session
+
+logger = logging.getLogger(__name__)
+
+State = tool_service_pb2.ToolServerState
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSettings:
+    """How servers are run. Times are in seconds."""
+
+    connect_timeout_s: float = 20.0
+    """How long a server may take from its start to its list of tools."""
+    call_timeout_s: float = 60.0
+    """How long a call may take; an entry of the file may say otherwise for its server."""
+    restart_delay_s: float = 0.5
+    """Pause before the first restart; it doubles with every failure in a row."""
+    restart_delay_max_s: float = 30.0
+    """Longest pause; a server that was ready for so long starts over with the shortest."""
+    grace_s: float = 2.0
+    """How long a server may take to exit before it is told, and then made to."""
+    result_limit_bytes: int = 1024 * 1024
+    """A larger result becomes a failure that says so."""
+
+
+class ToolServer:
+    """One configured MCP server, whatever state it is in."""
+
+    def __init__(
+        self,
+        name: str,
+        config: ServerConfig,
+        settings: AdapterSettings,
+        *,
+        telemetry: Mapping[str, str],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.state: State.ValueType = State.TOOL_SERVER_STATE_STARTING
+        self.error = ""
+        """What is wrong, in a line, while the state is FAILED."""
+        self.tools: dict[str, tool_service_pb2.Tool] = {}
+        self.pid: int | None = None
+        self._config = config
+        self._settings = settings
+        self._telemetry = telemetry
+        self._on_change = on_change
+        self._session: Session | None = None
+        self._moved = asyncio.Event()
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Keep the server running until canceled; what goes with it runs in `group`."""
+        # Nobody asked for what follows, so it belongs to no trace and starts none.
+        otel_context.attach(trace.set_span_in_context(_unsampled()))
+        loop = asyncio.get_running_loop()
+        delay_s = self._settings.restart_delay_s
+        while True:
+            began = loop.time()
+            problem = await self._run_once(group)
+            self._fall(problem)
+            if loop.time() - began > self._settings.restart_delay_max_s:
+                delay_s = self._settings.restart_delay_s
+            # Jitter: what fell together shall not come back together.
+            await asyncio.sleep(delay_s * random.uniform(0.75, 1.25))  # noqa: S311
+            delay_s = min(delay_s * 2, self._settings.restart_delay_max_s)
+            self._become(State.TOOL_SERVER_STATE_STARTING)
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        timeout_s: float | None,
+        on_progress: "ProgressFnT",
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool; while the server is starting, wait for it. Canceling cancels the tool.
+
+        Raises:
+            ToolNotFoundError: it has no such tool.
+            ToolServerUnavailableError: it is down, or ended during the call.
+            PeerTimeoutError: it took longer than it may.
+            PeerProtocolError: it answered nonsense.
+        """
+        own_s = self._config.trunkline.call_timeout_s or self._settings.call_timeout_s
+        limit_s = own_s if timeout_s is None else min(own_s, timeout_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                session = await self._ready()
+                if tool not in self.tools:
+                    raise ToolNotFoundError(self.name, tool)
+                return await session.call_tool(
+                    tool,
+                    arguments,
+                    on_progress=on_progress,
+                    limit_bytes=self._settings.result_limit_bytes,
+                )
+        except TimeoutError as error:
+            peer = f"tool {self.name}/{tool}"
+            raise PeerTimeoutError(peer, f"it may take {limit_s:g} s") from error
+
+    async def settle(self) -> None:
+        """Wait while it is starting."""
+        while self.state == State.TOOL_SERVER_STATE_STARTING:
+            await self._moved.wait()
+
+    async def _ready(self) -> "Session":
+        await self.settle()
+        if self._session is None:
+            raise ToolServerUnavailableError(self.name, self.error)
+        return self._session
+
+    async def _run_once(self, group: asyncio.TaskGroup) -> str:
+        """Start the server and stay with it to its end; return what was wrong with it."""
+        opening = open_process(
+            self.name,
+            self._config,
+            child_environment(self._config.env, self._telemetry),
+            group=group,
+            grace_s=self._settings.grace_s,
+        )
+        try:
+            async with opening as process:
+                return await self._serve(process, group)
+        except ToolServerUnavailableError as error:
+            return error.problem
+        except Exception:
+            # A bulkhead: whatever a server makes its client trip over harms that server alone.
+            logger.exception("tool_server.broken", extra={"server": self.name})
+            return "its answers make no sense; the log has the cause"
+
+    async def _serve(self, process: ServerProcess, group: asyncio.TaskGroup) -> str:
+        # Takes a second, so not before it is needed, and beside the child's own start.
+        sessions = await asyncio.to_thread(importlib.import_module, "trunkline.tools.session")
+        has_new_tools = asyncio.Event()
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(self._settings.connect_timeout_s):
+                    opening = sessions.open_session(process, on_tools_changed=has_new_tools.set)
+                    session: Session = await stack.enter_async_context(opening)
+                    await self._list(session)
+            except TimeoutError:
+                return f"it did not answer within {self._settings.connect_timeout_s:g} s"
+            except Exception:
+                if not process.has_ended.is_set():
+                    raise
+                return f"{await process.problem()} before it was ready"
+            watchers = [
+                group.create_task(session.watch()),
+                group.create_task(self._follow(session, has_new_tools)),
+            ]
+            try:
+                self.pid, self._session = process.pid, session
+                self._become(State.TOOL_SERVER_STATE_READY)
+                await process.has_ended.wait()
+            finally:
+                self.pid = self._session = None
+                for watcher in watchers:
+                    watcher.cancel()
+        return await process.problem()
+
+    async def _list(self, session: "Session") -> None:
+        self.tools = await session.list_tools(self._config.trunkline.tools)
+
+    async def _follow(self, session: "Session", has_new_tools: asyncio.Event) -> None:
+        """List the tools anew whenever the server says that they have changed."""
+        while True:
+            await has_new_tools.wait()
+            has_new_tools.clear()
+            try:
+                async with asyncio.timeout(self._settings.connect_timeout_s):
+                    await self._list(session)
+            except (TimeoutError, TrunklineError):
+                logger.warning("tool_server.not_listed", extra={"server": self.name})
+            else:
+                self._on_change()
+
+    def _fall(self, problem: str) -> None:
+        self.tools = {}
+        self.error = problem
+        self._become(State.TOOL_SERVER_STATE_FAILED)
+        logger.warning("tool_server.failed", extra={"server": self.name, "problem": problem})
+
+    def _become(self, state: State.ValueType) -> None:
+        if state != State.TOOL_SERVER_STATE_FAILED:
+            self.error = ""
+        self.state = state
+        self._moved.set()
+        self._moved = asyncio.Event()
+        self._on_change()
+
+
+def _unsampled() -> trace.Span:
+    """Return a parent under which nothing is recorded, here and in the server."""
+    span_context = trace.SpanContext(
+        trace_id=random.getrandbits(128) | 1,
+        span_id=random.getrandbits(64) | 1,
+        is_remote=False,
+        trace_flags=trace.TraceFlags(trace.TraceFlags.DEFAULT),
+    )
+    return trace.NonRecordingSpan(span_context)

@@ -1,0 +1,191 @@
+"""Runs one MCP server as a child process: its environment, its pipes and its end."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import cast
+
+from trunkline.errors import ToolServerUnavailableError
+from trunkline.tools.config import ServerConfig
+
+logger = logging.getLogger(__name__)
+
+LINE_LIMIT_BYTES = 16 * 1024 * 1024
+"""A longer line on stdout can't be a message; a server that prints one is stopped."""
+_STDERR_LINE_CHARS = 500
+_INHERITED = ("HOME", "LANG", "TMPDIR", "TZ")
+_REAP_TIMEOUT_S = 2.0
+
+
+def child_environment(own: Mapping[str, str], telemetry: Mapping[str, str]) -> dict[str, str]:
+    """Return all a server gets to see: no more than it needs, and no secret of ours.
+
+    Our interpreter's folder comes first on PATH, so that console scripts installed beside us are
+    found. `own` is what the entry sets; it wins.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _INHERITED or name.startswith("LC_")
+    }
+    folder = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", os.defpath)
+    return kept | {"PATH": f"{folder}{os.pathsep}{path}"} | dict(telemetry) | dict(own)
+
+
+class ServerProcess:
+    """A running MCP server. It leads a process group of its own, which dies with it."""
+
+    def __init__(self, name: str, process: Process) -> None:
+        self.name = name
+        self.has_ended = asyncio.Event()
+        """Set as soon as nothing more will come from it."""
+        self._process = process
+        # All three are pipes: see open_process.
+        self._stdin = cast("asyncio.StreamWriter", process.stdin)
+        self._stdout = cast("asyncio.StreamReader", process.stdout)
+        self._stderr = cast("asyncio.StreamReader", process.stderr)
+        self._problem = ""
+
+    @property
+    def pid(self) -> int:
+        """The id of the process, and of its group."""
+        return self._process.pid
+
+    def write_line(self, line: bytes) -> None:
+        """Send a line, whole or not at all.
+
+        Raises:
+            BrokenPipeError: it takes no more.
+        """
+        if self._stdin.is_closing() or self.has_ended.is_set():
+            raise BrokenPipeError
+        self._stdin.write(line + b"\n")
+
+    async def drain(self) -> None:
+        """Wait while it reads more slowly than we write."""
+        await self._stdin.drain()
+
+    async def read_line(self) -> bytes | None:
+        """Return the next line of stdout, None when there will be no more."""
+        try:
+            return await self._stdout.readuntil(b"\n")
+        except asyncio.IncompleteReadError:
+            pass
+        except asyncio.LimitOverrunError:
+            self.give_up(f"it printed a line of more than {LINE_LIMIT_BYTES} bytes")
+        self.has_ended.set()
+        return None
+
+    def give_up(self, problem: str) -> None:
+        """Declare it broken: whoever waits for `has_ended` stops it."""
+        self._problem = self._problem or problem
+        self.has_ended.set()
+
+    async def problem(self) -> str:
+        """Say in a line why it has ended."""
+        if self._problem:
+            return self._problem
+        await self._exits_within(_REAP_TIMEOUT_S)
+        match self._process.returncode:
+            case None:
+                return "it closed its stdout"
+            case code if code < 0:
+                return f"it was killed by {signal.Signals(-code).name}"
+            case code:
+                return f"it exited with code {code}"
+
+    async def stop(self, grace_s: float) -> None:
+        """End it and all it has started: stdin closes, then SIGTERM, then SIGKILL."""
+        self.has_ended.set()
+        try:
+            self._stdin.close()
+            async with asyncio.TaskGroup() as group:
+                # Else a full pipe would keep it from exiting, and us from seeing that it did.
+                drain = group.create_task(self._drop_output())
+                if not await self._exits_within(grace_s):
+                    self._signal_group(signal.SIGTERM)
+                    await self._exits_within(grace_s)
+                self._signal_group(signal.SIGKILL)
+                await self._exits_within(_REAP_TIMEOUT_S)
+                drain.cancel()
+        finally:
+            self._signal_group(signal.SIGKILL)
+
+    async def log_stderr(self) -> None:
+        """Pass on what it says on stderr, in lines of bounded length, until it ends."""
+        rest = b""
+        while chunk := await self._stderr.read(8192):
+            *lines, rest = (rest + chunk).split(b"\n")
+            rest = rest[:_STDERR_LINE_CHARS]
+            for line in lines:
+                text = line[:_STDERR_LINE_CHARS].decode(errors="replace")
+                logger.debug("tool_server.stderr", extra={"server": self.name, "line": text})
+
+    async def _drop_output(self) -> None:
+        while await self._stdout.read(65536):
+            pass
+
+    async def _exits_within(self, timeout_s: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._process.wait()
+        return self._process.returncode is not None
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        # The group outlives its leader while anything the server started still runs.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+@asynccontextmanager
+async def open_process(
+    name: str,
+    config: ServerConfig,
+    environment: Mapping[str, str],
+    *,
+    group: asyncio.TaskGroup,
+    grace_s: float,
+) -> AsyncIterator[ServerProcess]:
+    """Start a server; leaving ends it and its process group, however it is left.
+
+    Its stderr is read in `group`.
+
+    Raises:
+        ToolServerUnavailableError: the command can't be started.
+    """
+    if config.cwd is not None and not config.cwd.is_dir():
+        raise ToolServerUnavailableError(name, f"its folder {str(config.cwd)!r} is missing")
+    try:
+        child = await asyncio.create_subprocess_exec(
+            config.command,
+            *config.args,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=dict(environment),
+            cwd=config.cwd,
+            start_new_session=True,
+            limit=LINE_LIMIT_BYTES,
+        )
+    except FileNotFoundError as error:
+        problem = f"its command {config.command!r} is not on PATH; install it or mend the file"
+        raise ToolServerUnavailableError(name, problem) from error
+    except (OSError, ValueError) as error:
+        problem = f"its command {config.command!r} can't be started: {error}"
+        raise ToolServerUnavailableError(name, problem) from error
+    process = ServerProcess(name, child)
+    stderr = group.create_task(process.log_stderr())
+    try:
+        yield process
+    finally:
+        try:
+            await process.stop(grace_s)
+        finally:
+            stderr.cancel()
