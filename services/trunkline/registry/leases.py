@@ -1,0 +1,95 @@
+"""The living hosts and how long each may be believed to live. Pure state: no calls, no tasks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trunkline.errors import AgentNameTakenError, HostNotFoundError, InvalidArgumentError
+from trunkline.v1 import registry_service_pb2
+
+
+@dataclass(slots=True)
+class _Lease:
+    host: registry_service_pb2.Host
+    ends: float
+
+
+class Leases:
+    """Hosts under leases, measured by a clock that never jumps.
+
+    `revision` counts the changes that a reader could see; a renewal is none.
+    """
+
+    def __init__(self, *, lease_s: float, clock: Callable[[], float]) -> None:
+        self.lease_s = lease_s
+        self.revision = 1
+        self._clock = clock
+        self._leases: dict[str, _Lease] = {}
+
+    def register(self, host: registry_service_pb2.Host) -> None:
+        """Put a host on the mesh, instead of what it said before and of who was at its address.
+
+        Raises:
+            InvalidArgumentError: it has no id or no address.
+            AgentNameTakenError: another living host has one of its agents.
+        """
+        if not host.host_id or not host.address:
+            raise InvalidArgumentError("host", "needs a host_id and an address")
+        self.expire()
+        # A host that was started again at the same port is a new one; the old one can't be there.
+        replaced = [
+            known
+            for known, lease in self._leases.items()
+            if known == host.host_id or lease.host.address == host.address
+        ]
+        self._check_names(host, replaced)
+        for known in replaced:
+            del self._leases[known]
+        kept = registry_service_pb2.Host()
+        kept.CopyFrom(host)
+        self._leases[host.host_id] = _Lease(kept, self._clock() + self.lease_s)
+        self.revision += 1
+
+    def renew(self, host_id: str) -> None:
+        """Begin a host's lease anew.
+
+        Raises:
+            HostNotFoundError: it has run out, or there never was one.
+        """
+        self.expire()
+        lease = self._leases.get(host_id)
+        if lease is None:
+            raise HostNotFoundError(host_id)
+        lease.ends = self._clock() + self.lease_s
+
+    def remove(self, host_id: str) -> None:
+        """Take a host off the mesh, if it is there."""
+        if self._leases.pop(host_id, None) is not None:
+            self.revision += 1
+
+    def expire(self) -> None:
+        """Take off the mesh whose lease has run out."""
+        now = self._clock()
+        over = [host_id for host_id, lease in self._leases.items() if lease.ends <= now]
+        for host_id in over:
+            self.remove(host_id)
+
+    def next_end_s(self) -> float | None:
+        """Return in how many seconds the next lease runs out; None without any."""
+        if not self._leases:
+            return None
+        return max(0.0, min(lease.ends for lease in self._leases.values()) - self._clock())
+
+    def living(self) -> list[tuple[registry_service_pb2.Host, float]]:
+        """Return the living hosts, longest there first, and the seconds their leases still hold."""
+        self.expire()
+        now = self._clock()
+        return [(lease.host, lease.ends - now) for lease in self._leases.values()]
+
+    def _check_names(self, host: registry_service_pb2.Host, replaced: list[str]) -> None:
+        wanted = {agent.card.name for agent in host.agents}
+        for known, lease in self._leases.items():
+            if known in replaced:
+                continue
+            for agent in lease.host.agents:
+                if agent.card.name in wanted:
+                    raise AgentNameTakenError(agent.card.name, lease.host.address)

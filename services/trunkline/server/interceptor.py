@@ -1,0 +1,187 @@
+"""What every call to a server gets: a span below the caller's, our errors, a line in the log."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Any, TypeAlias
+
+import grpc
+from google.rpc import code_pb2
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind
+
+from trunkline import telemetry
+from trunkline.errors import InternalError, TrunklineError, UnsupportedOperationError
+from trunkline.server.status import abort
+
+logger = logging.getLogger(__name__)
+
+# The mesh's own upkeep: nobody asks for its spans, and they would bury those of real work; spans of
+# the export of spans would never end. The same list is in trunkline.client.tracing.
+QUIET_METHODS = (
+    "trunkline.v1.RegistryService/",
+    "trunkline.v1.TraceService/",
+    "trunkline.v1.ToolService/WatchTools",
+    "grpc.health.",
+    "grpc.reflection.",
+    "opentelemetry.",
+)
+
+# Seconds the caller still waits when its call arrives.
+DEADLINE_S = "trunkline.rpc.deadline_s"
+_TRACE_KEYS = ("traceparent", "tracestate")
+
+_Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+# Quoted: the class takes no parameters at run time.
+_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps a server's handlers, of all arities: coroutines and async generators."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler:
+        """Return the handler, wrapped; for a method nobody serves, one that says so."""
+        method = handler_call_details.method.removeprefix("/")
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return grpc.stream_stream_rpc_method_handler(_answering_many(method, _refuse(method)))
+        # One of the four is set.
+        behaviour: Any = (
+            handler.unary_unary
+            or handler.unary_stream
+            or handler.stream_unary
+            or handler.stream_stream
+        )
+        make = _MAKE_HANDLER[handler.request_streaming, handler.response_streaming]
+        wrap = _answering_many if handler.response_streaming else _answering_one
+        return make(
+            wrap(method, behaviour),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+
+# By whether the request and the response are streams.
+_MAKE_HANDLER: dict[tuple[bool, bool], Callable[..., _Handler]] = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
+
+def _answering_one(method: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+    async def answer(request: object, context: _Context) -> object:
+        async with _answered(method, context):
+            return await behaviour(request, context)
+
+    return answer
+
+
+def _answering_many(method: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+    # A coroutine that writes, not a generator: a call that is cancelled would leave a generator to
+    # the garbage collector, and with it the span and whatever the handler holds.
+    async def answer(request: object, context: _Context) -> None:
+        async with _answered(method, context):
+            responses = behaviour(request, context)
+            if not hasattr(responses, "__aiter__"):
+                await responses
+                return
+            async with aclosing(responses):
+                async for response in responses:
+                    await context.write(response)
+
+    return answer
+
+
+def _refuse(method: str) -> Callable[..., Any]:
+    async def refuse(_request: object, _context: _Context) -> None:
+        raise UnsupportedOperationError(method, "this host doesn't serve it")
+
+    return refuse
+
+
+@asynccontextmanager
+async def _answered(method: str, context: _Context) -> AsyncIterator[None]:
+    """Trace a call, and end it with our error if it ends with any."""
+    started = time.monotonic()
+    code = "OK"
+    try:
+        with _span(method, context) as span:
+            try:
+                yield
+            except asyncio.CancelledError:
+                code = "DEADLINE_EXCEEDED" if _remaining_s(context) == 0 else "CANCELLED"
+                raise
+            except grpc.aio.AbortError:
+                # Other people's handlers end calls by themselves.
+                code = _code_name(context.code())
+                raise
+            except Exception as error:
+                known = _known(error, method, context)
+                code = known.code.value
+                raise known from error
+            finally:
+                span.set_attribute(telemetry.RPC_STATUS_CODE, code)
+    except TrunklineError as error:
+        await abort(context, error)
+    finally:
+        if logger.isEnabledFor(logging.INFO):
+            took_ms = (time.monotonic() - started) * 1000
+            logger.info("rpc.answered", extra={"method": method, "code": code, "took_ms": took_ms})
+
+
+@contextmanager
+def _span(method: str, context: _Context) -> Iterator[Span]:
+    if method.startswith(QUIET_METHODS):
+        yield trace.INVALID_SPAN
+        return
+    carrier = {
+        key: value
+        for key, value in context.invocation_metadata() or ()
+        if key in _TRACE_KEYS and isinstance(value, str)
+    }
+    attributes: dict[str, str | float] = {
+        telemetry.RPC_SYSTEM_NAME: "grpc",
+        telemetry.RPC_METHOD: method,
+    }
+    remaining_s = _remaining_s(context)
+    if remaining_s is not None:
+        attributes[DEADLINE_S] = round(remaining_s, 3)
+    with telemetry.span(
+        method, kind=SpanKind.SERVER, attributes=attributes, context=telemetry.extract(carrier)
+    ) as span:
+        yield span
+
+
+def _known(error: Exception, method: str, context: _Context) -> TrunklineError:
+    """Return the error itself if it is ours; a defect goes to the log and is not shown."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        # A task group puts even a single error into a group.
+        error = error.exceptions[0]
+    if isinstance(error, TrunklineError):
+        return error
+    if isinstance(error, NotImplementedError) and _code_name(context.code()) == "UNIMPLEMENTED":
+        # How generated code answers for methods that a servicer leaves out.
+        return UnsupportedOperationError(method, "this host doesn't serve it")
+    trace_id = telemetry.trace_id()
+    logger.error("rpc.failed", exc_info=error, extra={"method": method, "trace_id": trace_id})
+    return InternalError(trace_id)
+
+
+def _remaining_s(context: _Context) -> float | None:
+    remaining_s: float | None = context.time_remaining()
+    return None if remaining_s is None else max(0.0, remaining_s)
+
+
+def _code_name(code: grpc.StatusCode | int | None) -> str:
+    if isinstance(code, grpc.StatusCode):
+        return code.name
+    name: str = code_pb2.Code.Name(code or 0)
+    return name

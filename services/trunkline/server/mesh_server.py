@@ -1,0 +1,168 @@
+"""The one gRPC server of a process: where it listens, what it serves, how it stops."""
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH
+from grpc_health.v1.health import aio as health
+
+from trunkline.errors import ConfigurationError
+from trunkline.server import message_servicer, reflection, task_servicer
+from trunkline.server.interceptor import CallInterceptor
+from trunkline.v1 import registry_service_pb2_grpc
+
+if TYPE_CHECKING:
+    from trunkline.tasks.host import TaskHost
+
+_Servicer = TypeVar("_Servicer")
+
+REGISTRY = "trunkline.v1.RegistryService"
+
+# A public body of 4 MiB fits with all that the mesh adds to it.
+RECEIVE_BYTES = 8 * 1024 * 1024
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    # Two servers on one port would each get a part of the calls: a port in use must be an error.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", RECEIVE_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Our clients ping every ten seconds, also without calls; grpc takes that for an attack.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+
+class MeshServer:
+    """A gRPC server with our interceptor, health and reflection. Make it inside a running loop.
+
+    First add what it serves, then start it, then stop it; none of these twice.
+    """
+
+    def __init__(self) -> None:
+        self._server = grpc.aio.server(interceptors=(CallInterceptor(),), options=_OPTIONS)
+        self._health = health.HealthServicer()
+        self._services: list[str] = []
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Full names of what was added, for the registry."""
+        return tuple(self._services)
+
+    def add_message_service(self, host: "TaskHost") -> None:
+        """Serve MessageService for the agents of a host."""
+        handlers = message_servicer.MessageServicer(host).handlers()
+        self._add_handlers(message_servicer.SERVICE, handlers)
+
+    def add_task_service(self, host: "TaskHost") -> None:
+        """Serve TaskService for the tasks of a host."""
+        handlers = task_servicer.TaskServicer(host).handlers()
+        self._add_handlers(task_servicer.SERVICE, handlers)
+
+    def add_registry(self, servicer: registry_service_pb2_grpc.RegistryServiceServicer) -> None:
+        """Serve RegistryService."""
+        self.add_generic(
+            REGISTRY,
+            registry_service_pb2_grpc.add_RegistryServiceServicer_to_server,
+            servicer,
+        )
+
+    def add_generic(
+        self,
+        service: str,
+        register: Callable[[_Servicer, grpc.aio.Server], None],
+        servicer: _Servicer,
+    ) -> None:
+        """Serve any service: its full name, the generated `add_…_to_server`, and the servicer."""
+        register(servicer, self._server)
+        self._services.append(service)
+
+    async def start(self, *addresses: str) -> tuple[str, ...]:
+        """Listen and serve; return the addresses as bound, where port 0 has become a port.
+
+        An address is `HOST:PORT`, or `unix:PATH` of a socket.
+
+        Raises:
+            ConfigurationError: an address can't be listened on; the text says which, why, and what
+                to do.
+        """
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        described = (*self._services, HEALTH, reflection.SERVICE_NAME)
+        reflection.add_reflection(described, self._server)
+        bound = tuple(self._listen(address) for address in addresses)
+        await self._server.start()
+        for service in ("", *self._services):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        return bound
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls, give those under way `grace_s`, then cancel them."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_s)
+
+    def _add_handlers(
+        self, service: str, handlers: "dict[str, grpc.RpcMethodHandler[Any, Any]]"
+    ) -> None:
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, handlers),)
+        )
+        self._services.append(service)
+
+    def _listen(self, address: str) -> str:
+        problem = _problem_with(address)
+        if problem:
+            raise ConfigurationError(address, problem)
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            # Somebody was faster than we between the look and the leap.
+            raise ConfigurationError(address, _IN_USE) from error
+        host, separator, _ = address.rpartition(":")
+        return address if address.startswith("unix:") or not separator else f"{host}:{port}"
+
+
+_IN_USE = (
+    "another process listens there; stop it, or choose another address (port 0 picks a free one)"
+)
+
+
+def _problem_with(address: str) -> str:
+    """Return why an address can't be listened on, or nothing; grpc would only say that it can't."""
+    if address.startswith("unix:"):
+        return _problem_with_socket(Path(address.removeprefix("unix:").removeprefix("//")))
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 0xFFFF:
+        return "is not HOST:PORT"
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        family, kind, protocol, _, place = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except OSError as error:
+        return _IN_USE if error.errno == errno.EADDRINUSE else f"{error.strerror}; choose another"
+    return ""
+
+
+def _problem_with_socket(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}"
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        return f"the folder {path.parent} can't be written to"
+    # grpc replaces a socket file even while somebody listens on it.
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError as error:
+            is_free = error.errno in (errno.ENOENT, errno.ECONNREFUSED)
+            return "" if is_free else f"{error.strerror or error}; choose another"
+    return _IN_USE

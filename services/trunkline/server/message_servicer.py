@@ -1,0 +1,70 @@
+"""Serves trunkline.v1.MessageService: takes messages for the agents of a host."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
+
+from trunkline.server.frames import reply_response, stream_responses
+from trunkline.v1 import message_pb2, message_service_pb2
+
+if TYPE_CHECKING:
+    from trunkline.tasks.host import TaskHost
+
+_Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+SERVICE = message_service_pb2.DESCRIPTOR.services_by_name["MessageService"].full_name
+
+
+class MessageServicer:
+    """Gives messages to a host's agents. When a caller leaves, its task goes on."""
+
+    def __init__(self, host: "TaskHost") -> None:
+        self._host = host
+
+    async def SendMessage(
+        self, request: message_service_pb2.SendMessageRequest, _context: _Context
+    ) -> message_service_pb2.SendMessageResponse:
+        accepted = await self._host.submit(request.agent, request.message, request.submission)
+        if isinstance(accepted, message_pb2.Message):
+            return message_service_pb2.SendMessageResponse(message=accepted)
+        if request.return_immediately:
+            snapshot = self._host.snapshot(accepted.task_id, account=request.submission.account)
+        else:
+            snapshot = await self._host.wait_turn(accepted.task_id)
+        return message_service_pb2.SendMessageResponse(snapshot=snapshot)
+
+    async def StreamMessage(
+        self, request: message_service_pb2.StreamMessageRequest, _context: _Context
+    ) -> AsyncIterator[bytes]:
+        accepted = await self._host.submit(request.agent, request.message, request.submission)
+        if isinstance(accepted, message_pb2.Message):
+            yield reply_response(accepted)
+            return
+        frames = self._host.watch(
+            accepted.task_id,
+            account=request.submission.account,
+            after=accepted.after,
+            with_snapshot=True,
+            until_turn_ends=True,
+        )
+        async for frame in frames:
+            for response in stream_responses(frame):
+                yield response
+
+    def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
+        """Return the methods by name; the stream's responses are bytes already."""
+        send, stream = (
+            message_service_pb2.SendMessageRequest,
+            message_service_pb2.StreamMessageRequest,
+        )
+        return {
+            "SendMessage": grpc.unary_unary_rpc_method_handler(
+                self.SendMessage,
+                request_deserializer=send.FromString,
+                response_serializer=message_service_pb2.SendMessageResponse.SerializeToString,
+            ),
+            "StreamMessage": grpc.unary_stream_rpc_method_handler(
+                self.StreamMessage, request_deserializer=stream.FromString
+            ),
+        }

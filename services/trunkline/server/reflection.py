@@ -1,0 +1,43 @@
+"""Tells callers of grpc.reflection about our services, and about nothing else in the process."""
+
+from collections.abc import Iterable
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.descriptor import FileDescriptor
+from grpc_reflection.v1alpha import reflection_pb2_grpc
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME
+from grpc_reflection.v1alpha.reflection import aio as reflection
+
+__all__ = ["SERVICE_NAME", "add_reflection"]
+
+
+def add_reflection(services: Iterable[str], server: grpc.aio.Server) -> None:
+    """Serve reflection of the named services and the files they are made of.
+
+    The pool is its own: what else this process has imported stays unseen. A service that isn't in
+    the default pool is listed without a description.
+    """
+    services = tuple(services)
+    pool = descriptor_pool.DescriptorPool()
+    seen: set[str] = set()
+    for service in services:
+        try:
+            described = descriptor_pool.Default().FindServiceByName(service)
+        except KeyError:
+            continue
+        _copy(described.file, pool, seen)
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(  # type: ignore[no-untyped-call]
+        reflection.ReflectionServicer(services, pool=pool), server
+    )
+
+
+def _copy(file: FileDescriptor, pool: descriptor_pool.DescriptorPool, seen: set[str]) -> None:
+    if file.name in seen:
+        return
+    seen.add(file.name)
+    for dependency in file.dependencies:
+        _copy(dependency, pool, seen)
+    content = descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(content)
+    pool.Add(content)
