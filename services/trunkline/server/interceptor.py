@@ -36,6 +36,7 @@ _TRACE_KEYS = ("traceparent", "tracestate")
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 # Quoted: the class takes no parameters at run time.
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+_FoundHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
@@ -43,7 +44,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_FoundHandler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler:
         """Return the handler, wrapped; for a method nobody serves, one that says so."""
