@@ -1,0 +1,1 @@
+"""The currency server: conversions at the European Central Bank's reference rates."""
