@@ -1,0 +1,6 @@
+"""Agents that reason: a model in a loop with tools. LangGraph is loaded by the first turn."""
+
+from trunkline.reasoning.agent import ReasoningAgent, prewarm
+from trunkline.reasoning.source import Listing, MeshTools, ToolSource
+
+__all__ = ["Listing", "MeshTools", "ReasoningAgent", "ToolSource", "prewarm"]

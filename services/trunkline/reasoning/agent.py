@@ -1,0 +1,117 @@
+"""An agent whose turns are reasoned: a model, and the tools of some MCP servers."""
+
+import asyncio
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from trunkline.reasoning.models import RULES, open_model
+from trunkline.reasoning.source import Listing, ToolSource
+from trunkline.reasoning.toolbox import Toolbox
+from trunkline.reasoning.verdict import Status
+from trunkline.tasks.context import TaskContext
+from trunkline.v1 import agent_card_pb2
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from langchain_core.language_models.chat_models import BaseChatModel
+
+    from trunkline.reasoning.graph import Graph
+
+
+async def prewarm() -> None:
+    """Load LangGraph now, beside other work, so that the first turn need not wait for it."""
+    await _load()
+
+
+class ReasoningAgent:
+    """Runs each turn through the reasoning loop. Implements trunkline.tasks.Agent."""
+
+    direct_replies = False
+    routable = True
+    concurrency = 0
+
+    def __init__(
+        self,
+        card: agent_card_pb2.AgentCard,
+        *,
+        servers: Sequence[str],
+        tools: ToolSource,
+        model: str = RULES,
+        repeatable: bool = False,
+    ) -> None:
+        """`servers` are the MCP servers whose tools the agent may call."""
+        self.card = card
+        self.repeatable = repeatable
+        self._servers = tuple(servers)
+        self._tools = tools
+        self._model_name = model
+        self._model: BaseChatModel | None = None
+        self._graph: Graph | None = None
+
+    async def run(self, task: TaskContext) -> None:
+        """Answer this turn's question, ask back, or fail with what is wrong.
+
+        Raises:
+            ModelUnavailableError: the model can't be had.
+            PeerUnavailableError: nobody serves tools.
+            StepLimitError: there was no answer within the limit.
+        """
+        if not task.text.strip():
+            await task.require_input(f"Ask something{self._for_example()}.")
+            return
+        await task.working()
+        listing = await self._tools.list_tools(self._servers)
+        if not listing.tools:
+            await task.fail(_without_tools(listing))
+            return
+        graphs = await _load()
+        turn = graphs.Turn(
+            task=task,
+            model=self._open_model(),
+            model_name=self._model_name,
+            tools=Toolbox(listing.tools),
+            source=self._tools,
+        )
+        verdict = await graphs.answer(self._open_graph(graphs), turn, self._prompt())
+        match verdict.status:
+            case Status.COMPLETED:
+                await task.complete()
+            case Status.INPUT_REQUIRED:
+                await task.require_input(verdict.text)
+            case _:
+                await task.fail(verdict.text)
+
+    def _open_model(self) -> "BaseChatModel":
+        if self._model is None:
+            self._model = open_model(self._model_name, examples=self._examples())
+        return self._model
+
+    def _open_graph(self, graphs: "ModuleType") -> "Graph":
+        if self._graph is None:
+            self._graph = graphs.build_graph()
+        return self._graph
+
+    def _prompt(self) -> str:
+        return (
+            f"You are the agent {self.card.name}. {self.card.description} Answer with your tools, "
+            "briefly and exactly, and say so when they can't answer."
+        )
+
+    def _examples(self) -> list[str]:
+        return [example for skill in self.card.skills for example in skill.examples]
+
+    def _for_example(self) -> str:
+        examples = self._examples()
+        return f', for example "{examples[0]}"' if examples else ""
+
+
+async def _load() -> "ModuleType":
+    # Takes seconds and some 80 MB: in a thread, so that everything else goes on.
+    return await asyncio.to_thread(importlib.import_module, "trunkline.reasoning.graph")
+
+
+def _without_tools(listing: Listing) -> str:
+    problems = [f"tool server {name!r} is down: {why}" for name, why in listing.down.items()]
+    return "; ".join(problems) or "the tool servers of this agent offer no tools"

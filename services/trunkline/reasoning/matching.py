@@ -1,0 +1,153 @@
+"""Finds the tool that a question asks for, by what the tools declare as `trunkline/match`.
+
+A declaration is a list of {"pattern", "arguments", "answer"}: the first pattern of a tool that is
+found in the question counts; between tools, the longest matched text does. Pure and deterministic.
+"""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+QUESTION_LIMIT_CHARS = 2000
+"""Longer questions match nothing: patterns are other people's, and this bounds what they cost."""
+_PATTERN_LIMIT_CHARS = 4000
+_FIELD = re.compile(r"\{(\w+)\}")
+_PATH = re.compile(r"\{(\w+(?:\.\w+)*)\}")
+_TRUE = {"1", "on", "true", "yes"}
+
+
+class _NotFilled(Exception):  # noqa: N818
+    """A group that an argument is made of did not take part in the match."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a question asks for."""
+
+    tool: str
+    arguments: dict[str, Any]
+    answer: str
+    """Template over the structured result; empty: the tool's own text."""
+
+
+def match(question: str, declarations: Mapping[str, Sequence[Any]]) -> Match | None:
+    """Return the tool, of those in `declarations` by name, that the question asks for.
+
+    What is wrong with a declaration is logged, and the declaration is passed over.
+    """
+    text = question.strip()
+    if len(text) > QUESTION_LIMIT_CHARS:
+        return None
+    best: tuple[int, Match] | None = None
+    for tool, rules in declarations.items():
+        found = _match_tool(text, tool, rules)
+        if found is not None and (best is None or found[0] > best[0]):
+            best = found
+    return best[1] if best else None
+
+
+def fill_answer(template: str, structured: Mapping[str, Any]) -> str | None:
+    """Fill `{name}` and `{name.of.nested}` of an answer; None when the result lacks one."""
+    missing = False
+
+    def value_of(field: re.Match[str]) -> str:
+        nonlocal missing
+        value: Any = structured
+        for step in field[1].split("."):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if value is None or isinstance(value, Mapping | list):
+            missing = True
+            return ""
+        return _plain(value)
+
+    text = _PATH.sub(value_of, template)
+    return None if missing else text
+
+
+def _match_tool(text: str, tool: str, rules: Sequence[Any]) -> tuple[int, Match] | None:
+    for rule in rules:
+        try:
+            found = _compile(rule["pattern"]).search(text)
+            if found is None:
+                continue
+            arguments = _arguments(found, rule.get("arguments", {}))
+            answer = rule.get("answer", "")
+            return found.end() - found.start(), Match(tool, arguments, str(answer))
+        except (re.error, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            extra = {"tool": tool, "problem": f"{type(error).__name__}: {error}"}
+            logger.warning("matching.declaration_passed_over", extra=extra)
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _compile(pattern: str) -> re.Pattern[str]:
+    if len(pattern) > _PATTERN_LIMIT_CHARS:
+        raise ValueError("the pattern is too long")
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def _arguments(found: re.Match[str], specs: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = {}
+    for name, spec in specs.items():
+        try:
+            arguments[name] = _argument(found, spec)
+        except _NotFilled:
+            if isinstance(spec, Mapping) and "default" in spec:
+                arguments[name] = spec["default"]
+    return arguments
+
+
+def _argument(found: re.Match[str], spec: object) -> object:
+    """Return an argument's value: of a template, a literal, or an object that says more."""
+    match spec:
+        case str():
+            return _fill(found, spec)
+        case Mapping():
+            return _mapped(_fill(found, spec["from"]), spec) if "from" in spec else spec["default"]
+        case _:
+            return spec
+
+
+def _mapped(text: str, spec: Mapping[str, Any]) -> object:
+    mapping = {str(key).casefold(): value for key, value in spec.get("map", {}).items()}
+    value = mapping.get(text.casefold(), text)
+    return _typed(value, spec.get("type", "")) if isinstance(value, str) else value
+
+
+def _fill(found: re.Match[str], template: str) -> str:
+    def group(field: re.Match[str]) -> str:
+        name = field[1]
+        value = found[int(name)] if name.isdecimal() else found[name]
+        if value is None:
+            raise _NotFilled
+        return str(value)
+
+    return _FIELD.sub(group, template).strip()
+
+
+def _typed(text: str, kind: str) -> object:
+    try:
+        match kind:
+            case "integer":
+                return int(text.replace(",", ""))
+            case "number":
+                number = float(text.replace(",", ""))
+                return int(number) if number.is_integer() and abs(number) < 2**53 else number
+            case "boolean":
+                return text.casefold() in _TRUE
+            case _:
+                return text
+    except (ValueError, OverflowError):
+        raise _NotFilled from None
+
+
+def _plain(value: object) -> str:
+    """JSON numbers come back as floats; people write 5, not 5.0."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

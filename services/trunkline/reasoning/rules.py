@@ -1,0 +1,164 @@
+"""The built-in chat model, `rules`: deterministic, offline, driven by what the tools declare.
+
+It knows no tool and no agent. A question that some tool's `trunkline/match` fits becomes a call of
+that tool; the tool's text is the answer; anything else is answered with what would work.
+"""
+
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models.base import LanguageModelInput
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+)
+from langchain_core.messages.tool import tool_call, tool_call_chunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+
+from trunkline.reasoning.matching import QUESTION_LIMIT_CHARS, Match, fill_answer, match
+from trunkline.reasoning.toolbox import Spec
+from trunkline.reasoning.verdict import STATUS_KEY, Status
+
+MATCH_KEY = "trunkline/match"
+# A text streams in about so many pieces at most, however long it is.
+_PIECES = 500
+
+
+class RulesModel(BaseChatModel):
+    """Answers by the declarations of the tools that are bound to it."""
+
+    examples: tuple[str, ...] = ()
+    """Questions that work, for those whose question did not."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "rules"
+
+    def bind_tools(
+        self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: object
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Return the model with these tools, given as specs of a Toolbox with metadata."""
+        return self.bind(tools=list(tools), **kwargs)
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: object,
+    ) -> ChatResult:
+        reply = self._reply(messages, _tools_of(kwargs))
+        return ChatResult(generations=[ChatGeneration(message=reply)])
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: object,
+    ) -> Iterator[ChatGenerationChunk]:
+        for chunk in _chunks(self._reply(messages, _tools_of(kwargs))):
+            yield ChatGenerationChunk(message=chunk)
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: object,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        # Not in a thread, as the base class would: there is nothing to wait for.
+        for chunk in self._stream(messages, tools=_tools_of(kwargs)):
+            yield chunk
+
+    def _reply(self, messages: Sequence[BaseMessage], tools: Sequence[Spec]) -> AIMessage:
+        question, results = _latest(messages)
+        if len(question.strip()) > QUESTION_LIMIT_CHARS:
+            text = (
+                f"The question has {len(question)} characters, and at most "
+                f"{QUESTION_LIMIT_CHARS} are read. Ask it more briefly."
+            )
+            return _message(text, Status.INPUT_REQUIRED)
+        declared = {
+            tool["function"]["name"]: rules
+            for tool in tools
+            if isinstance(rules := tool.get("metadata", {}).get(MATCH_KEY), list)
+        }
+        found = match(question, declared)
+        if results:
+            return _answer(results, found)
+        if found is None:
+            return _message(self._suggestion(tools), Status.INPUT_REQUIRED)
+        # The same turn gives the same id: nothing here is random.
+        call = tool_call(name=found.tool, args=found.arguments, id=f"rules-{len(messages)}")
+        return AIMessage(content="", tool_calls=[call])
+
+    def _suggestion(self, tools: Sequence[Spec]) -> str:
+        text = "I can't answer that."
+        if self.examples:
+            quoted = ", ".join(f'"{example}"' for example in self.examples[:5])
+            return f"{text} Questions I can answer: {quoted}."
+        titles = [tool.get("metadata", {}).get("title") for tool in tools]
+        named = ", ".join(title for title in titles if title)
+        return f"{text} My tools are: {named}." if named else f"{text} I have no tools."
+
+
+def _tools_of(arguments: Mapping[str, object]) -> list[Spec]:
+    """Return the tools of a call's extra arguments, where bind_tools has put them."""
+    tools = arguments.get("tools")
+    return tools if isinstance(tools, list) else []
+
+
+def _latest(messages: Sequence[BaseMessage]) -> tuple[str, list[ToolMessage]]:
+    """Return the latest question, and what tools have answered to it."""
+    results: list[ToolMessage] = []
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            results.insert(0, message)
+        elif isinstance(message, HumanMessage):
+            return message.text, results
+    return "", results
+
+
+def _answer(results: Sequence[ToolMessage], found: Match | None) -> AIMessage:
+    failures = [one for one in results if one.status == "error"]
+    if failures:
+        is_mendable = all((one.artifact or {}).get("is_mendable") for one in failures)
+        status = Status.INPUT_REQUIRED if is_mendable else Status.ERROR
+        return _message("\n".join(one.text for one in failures), status)
+    return _message("\n".join(_said(one, found) for one in results), Status.COMPLETED)
+
+
+def _said(result: ToolMessage, found: Match | None) -> str:
+    structured = (result.artifact or {}).get("structured") or {}
+    filled = fill_answer(found.answer, structured) if found and found.answer else None
+    return filled or result.text
+
+
+def _message(text: str, status: Status) -> AIMessage:
+    return AIMessage(content=text, response_metadata={STATUS_KEY: status.value})
+
+
+def _chunks(reply: AIMessage) -> Iterator[AIMessageChunk]:
+    """Yield a reply as a provider would stream it: what it is first, then its words."""
+    calls = [
+        tool_call_chunk(
+            name=call["name"], args=json.dumps(call["args"]), id=call["id"], index=index
+        )
+        for index, call in enumerate(reply.tool_calls)
+    ]
+    yield AIMessageChunk(
+        content="", tool_call_chunks=calls, response_metadata=dict(reply.response_metadata)
+    )
+    least = max(1, math.ceil(len(reply.text) / _PIECES))
+    for piece in re.findall(rf"(?s).{{1,{least}}}\S{{0,99}}\s{{0,99}}", reply.text):
+        yield AIMessageChunk(content=piece)

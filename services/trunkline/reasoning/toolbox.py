@@ -1,0 +1,53 @@
+"""The tools of one turn, under names that any model's provider takes."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf import json_format
+
+from trunkline.v1 import tool_service_pb2
+
+_NAME_CHARS = 64
+# The shape in which every provider's chat model takes tools.
+Spec = dict[str, Any]
+
+
+class Toolbox:
+    """Tools by the name a model calls them."""
+
+    def __init__(self, tools: Sequence[tool_service_pb2.Tool]) -> None:
+        self._tools: dict[str, tool_service_pb2.Tool] = {}
+        for tool in tools:
+            self._tools[self._free_name(tool)] = tool
+
+    def find(self, name: str) -> tool_service_pb2.Tool | None:
+        """Return the tool that a model calls so."""
+        return self._tools.get(name)
+
+    def specs(self, *, with_metadata: bool) -> list[Spec]:
+        """Return the tools as a model is told of them; `metadata` is for models of ours."""
+        return [self._spec(name, with_metadata=with_metadata) for name in self._tools]
+
+    def _spec(self, name: str, *, with_metadata: bool) -> Spec:
+        tool = self._tools[name]
+        schema = json_format.MessageToDict(tool.input_schema)
+        function = {
+            "name": name,
+            "description": tool.description or tool.title,
+            "parameters": schema or {"type": "object", "properties": {}},
+        }
+        spec: Spec = {"type": "function", "function": function}
+        if with_metadata:
+            metadata = json_format.MessageToDict(tool.metadata)
+            spec["metadata"] = metadata | {"title": tool.title or tool.name}
+        return spec
+
+    def _free_name(self, tool: tool_service_pb2.Tool) -> str:
+        """Providers take letters, digits, `_` and `-`; ours are made unique by a number."""
+        plain = re.sub(r"[^A-Za-z0-9_-]", "_", f"{tool.server}__{tool.name}")[:_NAME_CHARS]
+        name, number = plain, 2
+        while name in self._tools:
+            ending = f"_{number}"
+            name, number = plain[: _NAME_CHARS - len(ending)] + ending, number + 1
+        return name
