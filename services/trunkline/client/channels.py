@@ -194,6 +194,10 @@ class Channels:
         for channel in channels.values():
             await channel.close()
 
+    def alias(self, address: str, target: str) -> None:
+        """Reach `address` at `target` from the next channel on."""
+        self._aliases[address] = target
+
     def get(self, address: str) -> MeshChannel:
         """Return the channel to `address`. Nothing is connected before the first call."""
         channel = self._channels.get(address)

@@ -86,19 +86,23 @@ class MeshServer:
         register(servicer, self._server)
         self._services.append(service)
 
-    async def start(self, *addresses: str) -> tuple[str, ...]:
-        """Listen and serve; return the addresses as bound, where port 0 has become a port.
+    def bind(self, *addresses: str) -> tuple[str, ...]:
+        """Take addresses ahead of `start`; return them as bound, where port 0 has become a port.
 
-        An address is `HOST:PORT`, or `unix:PATH` of a socket.
+        An address is `HOST:PORT`, or `unix:PATH` of a socket. Services can still be added.
 
         Raises:
             ConfigurationError: an address can't be listened on; the text says which, why, and what
                 to do.
         """
+        return tuple(self._listen(address) for address in addresses)
+
+    async def start(self, *addresses: str) -> tuple[str, ...]:
+        """Serve, on these addresses too; they are bound and returned as by `bind`."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         described = (*self._services, HEALTH, reflection.SERVICE_NAME)
         reflection.add_reflection(described, self._server)
-        bound = tuple(self._listen(address) for address in addresses)
+        bound = self.bind(*addresses)
         await self._server.start()
         for service in ("", *self._services):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)

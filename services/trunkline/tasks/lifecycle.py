@@ -1,19 +1,12 @@
 """The state machine of a task: one table, nothing else."""
 
 from trunkline.errors import InvalidAgentResponseError
+from trunkline.journal.states import INTERRUPTED, TERMINAL
 from trunkline.v1 import task_pb2
 
-State = task_pb2.TaskState
+__all__ = ["INTERRUPTED", "TERMINAL", "TRANSITIONS", "State", "check_transition", "state_name"]
 
-TERMINAL = frozenset(
-    {
-        State.TASK_STATE_COMPLETED,
-        State.TASK_STATE_FAILED,
-        State.TASK_STATE_CANCELED,
-        State.TASK_STATE_REJECTED,
-    }
-)
-INTERRUPTED = frozenset({State.TASK_STATE_INPUT_REQUIRED, State.TASK_STATE_AUTH_REQUIRED})
+State = task_pb2.TaskState
 
 # From any state that has not ended, a turn may end in any way; an interrupted task goes on working
 # when its next turn starts. Working to working is news about the same state.

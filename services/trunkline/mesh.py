@@ -1,0 +1,170 @@
+"""Composes a whole mesh in one process: `trunkline up`."""
+
+import gc
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
+
+from trunkline.agents.currency import currency
+from trunkline.agents.echo import echo
+from trunkline.agents.hosting import describe_host, open_host, serve_host
+from trunkline.agents.loading import load_agent
+from trunkline.agents.math import math
+from trunkline.client import Channels, Directory, RegistryClient
+from trunkline.errors import ConfigurationError
+from trunkline.reasoning import MeshTools, ReasoningAgent
+from trunkline.registry import Membership, RegistryServicer
+from trunkline.server import MeshServer
+from trunkline.settings import Settings, check_exposure
+from trunkline.supervisor import Supervisor
+from trunkline.tasks.agent import Agent
+from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.config import McpConfig, agents_from_config, load_config
+from trunkline.tools.tool_servicer import ToolServicer
+from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure
+from trunkline.v1 import tool_service_pb2_grpc, trace_service_pb2_grpc
+from trunkline_bridge import Bridge, BridgeSettings
+from trunkline_bridge.serving import serve_http
+
+# How long a mesh may take until its own registry shows its own agents.
+_READY_TIMEOUT_S = 30.0
+_STOP_GRACE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """A mesh that serves."""
+
+    http_url: str
+    """Where the bridge answers A2A."""
+    mesh_address: str
+    """Where the mesh answers gRPC."""
+
+
+@asynccontextmanager
+async def open_mesh(settings: Settings) -> AsyncIterator[Mesh]:
+    """Bring a mesh up for the length of a block; when entered, everything serves.
+
+    On leaving, nothing new is taken, what runs has `drain_grace_s` to end, and every process and
+    file of the mesh is closed.
+
+    Raises:
+        ConfigurationError: an address, a file or an agent is wrong.
+        JournalUnavailableError: the data directory can't be used.
+    """
+    check_exposure(settings)
+    config = load_config(settings.mcp_file)
+    _prepare_folder(settings)
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(
+            SpanStore(
+                settings.data_dir / "traces.db",
+                limit=settings.trace_limit,
+                age_s=settings.trace_age_s,
+            )
+        )
+        stack.callback(configure("trunkline", store=store).shutdown)
+        channels = await stack.enter_async_context(Channels())
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-"))
+        local = f"unix:{folder}/mesh.sock"
+        directory = Directory(channels, local)
+        agents = _agents(settings, config, directory)
+        host = await stack.enter_async_context(
+            open_host(
+                agents,
+                journal_path=settings.data_dir / "journals" / "mesh.db",
+                directory=directory,
+                settings=settings,
+            )
+        )
+        server = MeshServer()
+        serve_host(server, host)
+        registry = await stack.enter_async_context(RegistryServicer(settings.lease_s))
+        server.add_registry(registry)
+        (mesh_address, _) = server.bind(str(settings.mesh), local)
+        adapter = await stack.enter_async_context(
+            ToolAdapter(config, otlp_endpoint=f"http://{mesh_address}")
+        )
+        _add_services(server, adapter, store)
+        await server.start()
+        stack.push_async_callback(server.stop, _STOP_GRACE_S)
+        # Calls from this process to its own host don't leave it.
+        channels.alias(mesh_address, local)
+        await stack.enter_async_context(directory)
+        http_url = await stack.enter_async_context(_serve_bridge(directory, settings))
+        stack.push_async_callback(host.drain, settings.drain_grace_s)
+        member = describe_host(host, address=mesh_address, services=server.services)
+        await stack.enter_async_context(
+            Membership(RegistryClient(channels.get(local)), member)
+        )
+        await directory.wait_until(
+            lambda known: settings.default_agent in known.agents(), timeout_s=_READY_TIMEOUT_S
+        )
+        # What lives now lives as long as the mesh: later collections needn't look at it again.
+        gc.freeze()
+        yield Mesh(http_url, mesh_address)
+
+
+def _prepare_folder(settings: Settings) -> None:
+    try:
+        (settings.data_dir / "journals").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"can't be used: {error.strerror}; choose another with --data"
+        raise ConfigurationError(f"data directory {settings.data_dir}", problem) from error
+
+
+def _agents(settings: Settings, config: McpConfig, directory: Directory) -> Sequence[Agent]:
+    """The supervisor, the bundled agents, those of configured tools, and the user's."""
+    tools = MeshTools(directory)
+    agents: list[Agent] = [Supervisor(directory), echo, math(tools), currency(tools)]
+    agents += [
+        ReasoningAgent(spec.card(), servers=spec.servers, tools=tools)
+        for spec in agents_from_config(config)
+    ]
+    agents += [load_agent(spec) for spec in settings.agents]
+    names = [agent.card.name for agent in agents]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(f"agent {name!r}", "there are two of this name; rename one")
+    if settings.default_agent not in names:
+        problem = f"no such agent; there are: {', '.join(names)}"
+        raise ConfigurationError(f"--default {settings.default_agent}", problem)
+    return agents
+
+
+def _add_services(server: MeshServer, adapter: ToolAdapter, store: SpanStore) -> None:
+    server.add_generic(
+        "trunkline.v1.ToolService",
+        tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
+        ToolServicer(adapter),
+    )
+    server.add_generic(
+        "trunkline.v1.TraceService",
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
+        TraceServicer(store),
+    )
+    server.add_generic(
+        "opentelemetry.proto.collector.trace.v1.TraceService",
+        otlp.add_TraceServiceServicer_to_server,
+        OtlpServicer(store),
+    )
+
+
+@asynccontextmanager
+async def _serve_bridge(directory: Directory, settings: Settings) -> AsyncIterator[str]:
+    bridge = Bridge(
+        directory,
+        BridgeSettings(
+            default_agent=settings.default_agent,
+            public_url=settings.public_url,
+            body_limit_bytes=settings.body_limit_bytes,
+            heartbeat_s=settings.heartbeat_s,
+        ),
+    )
+    async with serve_http(
+        bridge.app, host=settings.http.host, port=settings.http.port, grace_s=2
+    ) as url:
+        yield url

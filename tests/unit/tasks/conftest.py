@@ -1,0 +1,36 @@
+"""A host on a real journal."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from harness.tasks import Open
+
+from trunkline.agents import FunctionAgent
+from trunkline.journal.journal import Journal
+from trunkline.tasks.host import CancelChild, TaskHost
+from trunkline.tasks.settings import TaskSettings
+
+
+@pytest.fixture
+def journal_path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+async def open_host(journal_path: Path) -> AsyncIterator[Open]:
+    async with AsyncExitStack() as stack:
+
+        async def open_(
+            *agents: FunctionAgent,
+            settings: TaskSettings | None = None,
+            cancel_child: CancelChild | None = None,
+        ) -> TaskHost:
+            journal = Journal.open(journal_path)
+            stack.callback(journal.close)
+            return await stack.enter_async_context(
+                TaskHost(journal, agents, settings=settings, cancel_child=cancel_child)
+            )
+
+        yield open_

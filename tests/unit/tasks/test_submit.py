@@ -1,0 +1,227 @@
+"""Submitting once, within limits, and across the end of a host."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from harness.tasks import NOTHING, Open, define, finish, message, said
+
+from trunkline.errors import (
+    InvalidArgumentError,
+    MessageKeyReusedError,
+    OverloadedError,
+    PeerUnavailableError,
+)
+from trunkline.journal.journal import Journal
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.submission import Accepted
+from trunkline.v1 import message_pb2, message_service_pb2, task_service_pb2
+
+ONCE = message_service_pb2.Submission(idempotent=True, caller="alice")
+
+
+async def quiet(task: TaskContext) -> None:
+    return None
+
+
+def count(host: TaskHost) -> int:
+    return host.list(task_service_pb2.ListTasksRequest()).total_size
+
+
+async def accept(
+    host: TaskHost,
+    sent: message_pb2.Message,
+    submission: message_service_pb2.Submission = NOTHING,
+) -> Accepted:
+    accepted = await host.submit("tested", sent, submission)
+    assert isinstance(accepted, Accepted)
+    return accepted
+
+
+@pytest.mark.parametrize("direct_replies", [False, True])
+async def test_one_key_makes_one_task(open_host: Open, direct_replies: bool) -> None:  # noqa: FBT001
+    turns = 0
+
+    async def counted(task: TaskContext) -> str:
+        nonlocal turns
+        turns += 1
+        return "done"
+
+    host = await open_host(define(counted, direct_replies=direct_replies))
+    async with asyncio.TaskGroup() as group:
+        submits = [group.create_task(accept(host, message(), ONCE)) for _ in range(20)]
+    task_ids = {submit.result().task_id for submit in submits}
+    assert len(task_ids) == 1
+    assert (await accept(host, message(), ONCE)).task_id in task_ids
+    assert count(host) == 1
+    assert sum(submit.result().is_new for submit in submits) == 1
+
+
+async def test_a_key_with_other_content_is_refused(open_host: Open) -> None:
+    host = await open_host(define(quiet))
+    await accept(host, message("one"), ONCE)
+    with pytest.raises(MessageKeyReusedError, match="m-1"):
+        await host.submit("tested", message("two"), ONCE)
+
+
+async def test_without_a_key_every_submission_is_new(open_host: Open) -> None:
+    host = await open_host(define(quiet))
+    ids = {(await accept(host, message())).task_id for _ in range(3)}
+    assert len(ids) == 3
+
+
+async def test_a_task_id_chosen_by_the_parent_is_taken_and_repeats_harmlessly(
+    open_host: Open,
+) -> None:
+    host = await open_host(define(quiet))
+    task_id = f"{host.journal.id}-child00000000001"
+    submission = message_service_pb2.Submission(task_id=task_id)
+    first = await accept(host, message(), submission)
+    await host.wait_turn(task_id)
+    again = await accept(host, message(), submission)
+    assert (first.task_id, first.is_new) == (task_id, True)
+    assert (again.task_id, again.is_new) == (task_id, False)
+    with pytest.raises(InvalidArgumentError, match="journal"):
+        await host.submit(
+            "tested", message(), message_service_pb2.Submission(task_id="elsewhere-1")
+        )
+
+
+async def test_a_full_queue_answers_at_once_and_priority_overtakes(open_host: Open) -> None:
+    release = asyncio.Event()
+    order: list[str] = []
+
+    async def slow(task: TaskContext) -> None:
+        order.append(task.text)
+        await release.wait()
+
+    settings = TaskSettings(queue_limit=2)
+    host = await open_host(define(slow, concurrency=1), settings=settings)
+    ids = [(await accept(host, message("first"))).task_id]
+    ids.append((await accept(host, message("low"))).task_id)
+    urgent = message_service_pb2.Submission(priority=5)
+    ids.append((await accept(host, message("high"), urgent)).task_id)
+    await asyncio.sleep(0)
+    with pytest.raises(OverloadedError, match="tested"):
+        await host.submit("tested", message("one too many"), NOTHING)
+    release.set()
+    for task_id in ids:
+        await host.wait_turn(task_id)
+    assert order == ["first", "high", "low"]
+
+
+async def test_a_canceled_task_in_the_queue_never_runs(open_host: Open) -> None:
+    release = asyncio.Event()
+    ran: list[str] = []
+
+    async def slow(task: TaskContext) -> None:
+        ran.append(task.text)
+        await release.wait()
+
+    host = await open_host(define(slow, concurrency=1))
+    first = await accept(host, message("first"))
+    queued = await accept(host, message("queued"))
+    last = await accept(host, message("last"))
+    await asyncio.sleep(0)
+    await host.cancel(queued.task_id, account="")
+    release.set()
+    for accepted in (first, last):
+        await host.wait_turn(accepted.task_id)
+    assert ran == ["first", "last"]
+
+
+async def test_what_a_dead_host_left_running_fails_with_the_reason(journal_path: Path) -> None:
+    started = asyncio.Event()
+
+    async def endless(task: TaskContext) -> None:
+        await task.working("on it")
+        started.set()
+        await asyncio.Event().wait()
+
+    async def ask(task: TaskContext) -> str | None:
+        if task.turn == 1:
+            await task.require_input("?")
+            return None
+        return task.text
+
+    journal = Journal.open(journal_path)
+    host = TaskHost(journal, [define(endless)])
+    await host.__aenter__()
+    running = (await accept(host, message())).task_id
+    await started.wait()
+    # The process dies: nothing below the journal gets to say goodbye.
+    for run in host._runs.all():
+        run.is_stopped = True
+        assert run.task is not None
+        run.task.cancel()
+        await run.done.wait()
+    journal.close()
+    await host.__aexit__(None, None, None)
+
+    reopened = Journal.open(journal_path)
+    async with TaskHost(reopened, [define(ask)]) as again:
+        snapshot = again.snapshot(running, account="")
+        assert snapshot.task.status.state == State.TASK_STATE_FAILED
+        assert "the host stopped" in said(snapshot)
+    reopened.close()
+
+
+async def test_a_question_survives_the_end_of_the_host(
+    open_host: Open, journal_path: Path
+) -> None:
+    async def ask(task: TaskContext) -> str | None:
+        if task.turn == 1:
+            await task.require_input("?")
+            return None
+        return f"{task.history[0].parts[0].text} {task.text}"
+
+    journal = Journal.open(journal_path)
+    async with TaskHost(journal, [define(ask)]) as host:
+        asked = await finish(host, "first")
+    journal.close()
+    again = await open_host(define(ask))
+    await accept(again, message("second", task_id=asked.task.id))
+    done = await again.wait_turn(asked.task.id)
+    assert done.task.artifacts[0].parts[0].text == "first second"
+
+
+async def test_a_draining_host_takes_nothing_new_and_finishes_what_runs(
+    open_host: Open,
+) -> None:
+    release, started = asyncio.Event(), asyncio.Event()
+
+    async def slow(task: TaskContext) -> str:
+        started.set()
+        await release.wait()
+        return "finished"
+
+    host = await open_host(define(slow))
+    task_id = (await accept(host, message())).task_id
+    await started.wait()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(host.drain(30))
+        await asyncio.sleep(0)
+        with pytest.raises(PeerUnavailableError, match="shutting down"):
+            await host.submit("tested", message(), NOTHING)
+        release.set()
+    snapshot = host.snapshot(task_id, account="")
+    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+
+
+async def test_what_outlasts_the_drain_fails_with_the_reason(open_host: Open) -> None:
+    started = asyncio.Event()
+
+    async def endless(task: TaskContext) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    host = await open_host(define(endless))
+    task_id = (await accept(host, message())).task_id
+    await started.wait()
+    await host.drain(0)
+    snapshot = host.snapshot(task_id, account="")
+    assert snapshot.task.status.state == State.TASK_STATE_FAILED
+    assert "shut down" in said(snapshot)

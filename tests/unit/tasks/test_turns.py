@@ -1,0 +1,296 @@
+"""What becomes of a turn: its events, its end, its errors."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from google.protobuf import timestamp_pb2
+from harness.tasks import NOTHING, Open, define, finish, message, said, texts
+
+from trunkline.errors import (
+    AgentNotFoundError,
+    ContentTypeNotSupportedError,
+    InvalidAgentResponseError,
+    InvalidArgumentError,
+    TaskEndedError,
+    UnsupportedOperationError,
+)
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_service_pb2
+
+
+async def states(host: TaskHost, task_id: str) -> list[str]:
+    """All states the journal holds, in order."""
+    found = []
+    async for frame in host.watch(task_id, account="", after=0, until_head=True):
+        for data in frame.batches:
+            for event in event_pb2.EventBatch.FromString(data).events:
+                if event.HasField("status"):
+                    found.append(State.Name(event.status.status.state)[11:].lower())
+    return found
+
+
+async def test_a_returned_text_is_one_closed_artifact_of_a_completed_task(
+    open_host: Open,
+) -> None:
+    async def hello(task: TaskContext) -> str:
+        return f"Hello, {task.text}!"
+
+    host = await open_host(define(hello))
+    snapshot = await finish(host, "Ada")
+    assert texts(snapshot) == ["Hello, Ada!"]
+    assert snapshot.artifacts[0].closed
+    assert await states(host, snapshot.task.id) == ["working", "completed"]
+
+
+async def test_a_returned_part_keeps_its_kind(open_host: Open) -> None:
+    async def picture(task: TaskContext) -> part_pb2.Part:
+        return part_pb2.Part(raw=b"\x89PNG", media_type="image/png", filename="a.png")
+
+    snapshot = await finish(await open_host(define(picture)))
+    (part,) = snapshot.task.artifacts[0].parts
+    assert (part.raw, part.media_type, part.filename) == (b"\x89PNG", "image/png", "a.png")
+
+
+async def test_yielded_pieces_are_deltas_of_one_artifact(open_host: Open) -> None:
+    async def speak(task: TaskContext) -> AsyncIterator[str]:
+        for word in ("one ", "two ", "three"):
+            yield word
+
+    snapshot = await finish(await open_host(define(speak)))
+    assert texts(snapshot) == ["one two three"]
+    assert snapshot.artifacts[0].closed
+
+
+async def test_nothing_returned_completes_without_inventing_a_state(open_host: Open) -> None:
+    async def quiet(task: TaskContext) -> None:
+        return None
+
+    host = await open_host(define(quiet))
+    snapshot = await finish(host)
+    assert await states(host, snapshot.task.id) == ["completed"]
+    assert not snapshot.task.artifacts
+
+
+async def test_a_direct_reply_leaves_no_task(open_host: Open) -> None:
+    async def reply(task: TaskContext) -> message_pb2.Message:
+        return message_pb2.Message(parts=[part_pb2.Part(text="just so")])
+
+    host = await open_host(define(reply, direct_replies=True))
+    answer = await host.submit("tested", message(context_id="c-1"), NOTHING)
+    assert isinstance(answer, message_pb2.Message)
+    assert (answer.role, answer.context_id) == (message_pb2.ROLE_AGENT, "c-1")
+    assert not answer.task_id
+    listed = host.list(task_service_pb2.ListTasksRequest())
+    assert listed.total_size == 0
+
+
+async def test_an_agent_with_direct_replies_makes_a_task_as_soon_as_it_emits(
+    open_host: Open,
+) -> None:
+    go_on = asyncio.Event()
+
+    async def slow(task: TaskContext) -> None:
+        await task.working()
+        await go_on.wait()
+
+    host = await open_host(define(slow, direct_replies=True))
+    accepted = await host.submit("tested", message(), NOTHING)
+    assert not isinstance(accepted, message_pb2.Message)
+    go_on.set()
+    assert (await host.wait_turn(accepted.task_id)).task.status.state == State.TASK_STATE_COMPLETED
+
+
+async def test_a_direct_reply_without_the_declaration_fails_the_task(open_host: Open) -> None:
+    async def reply(task: TaskContext) -> message_pb2.Message:
+        return message_pb2.Message(parts=[part_pb2.Part(text="just so")])
+
+    snapshot = await finish(await open_host(define(reply)))
+    assert snapshot.task.status.state == State.TASK_STATE_FAILED
+    assert "direct_replies" in said(snapshot)
+
+
+async def test_a_question_is_answered_by_the_next_turn(open_host: Open) -> None:
+    async def ask(task: TaskContext) -> str | None:
+        if task.turn == 1:
+            await task.require_input("Which scale?")
+            return None
+        heard = [part.text for entry in task.history for part in entry.parts]
+        return f"turn {task.turn}: {heard}"
+
+    host = await open_host(define(ask))
+    asked = await finish(host, "weigh it")
+    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert said(asked) == "Which scale?"
+    accepted = await host.submit("tested", message("kg", task_id=asked.task.id), NOTHING)
+    assert not isinstance(accepted, message_pb2.Message)
+    assert accepted.turn == 2
+    done = await host.wait_turn(asked.task.id)
+    assert texts(done) == ["turn 2: ['weigh it', 'Which scale?', 'kg']"]
+    assert await states(host, asked.task.id) == ["input_required", "working", "completed"]
+
+
+async def test_of_two_answers_at_once_one_opens_the_turn(open_host: Open) -> None:
+    async def ask(task: TaskContext) -> str | None:
+        if task.turn == 1:
+            await task.require_input("?")
+            return None
+        return task.text
+
+    host = await open_host(define(ask))
+    asked = await finish(host)
+    refused = 0
+    async with asyncio.TaskGroup() as group:
+
+        async def answer(text: str) -> None:
+            nonlocal refused
+            try:
+                await host.submit("tested", message(text, task_id=asked.task.id), NOTHING)
+            except (UnsupportedOperationError, TaskEndedError):
+                refused += 1
+
+        for text in ("a", "b", "c"):
+            group.create_task(answer(text))
+    assert refused == 2
+    done = await host.wait_turn(asked.task.id)
+    assert done.turn == 2
+
+
+async def test_an_ended_task_takes_no_more_messages(open_host: Open) -> None:
+    async def quiet(task: TaskContext) -> None:
+        return None
+
+    host = await open_host(define(quiet))
+    ended = await finish(host)
+    with pytest.raises(TaskEndedError, match="completed"):
+        await host.submit("tested", message(task_id=ended.task.id), NOTHING)
+
+
+async def test_a_message_for_a_task_of_another_context_is_refused(open_host: Open) -> None:
+    async def ask(task: TaskContext) -> None:
+        await task.require_input("?")
+
+    host = await open_host(define(ask))
+    asked = await finish(host)
+    with pytest.raises(InvalidArgumentError, match="contextId"):
+        await host.submit(
+            "tested", message(task_id=asked.task.id, context_id="another"), NOTHING
+        )
+
+
+async def test_what_an_agent_raises_fails_the_task_and_is_not_shown(
+    open_host: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(task: TaskContext) -> None:
+        raise ValueError("the password is hunter2")
+
+    snapshot = await finish(await open_host(define(broken)))
+    assert snapshot.task.status.state == State.TASK_STATE_FAILED
+    assert "hunter2" not in said(snapshot)
+    assert "log" in said(snapshot)
+    assert "agent.failed" in caplog.messages
+
+
+async def test_our_own_errors_are_told_in_their_words(open_host: Open) -> None:
+    async def refuse(task: TaskContext) -> None:
+        raise InvalidArgumentError("count", "must be a number")
+
+    snapshot = await finish(await open_host(define(refuse)))
+    assert said(snapshot) == "count: must be a number"
+
+
+async def test_a_deadline_ends_the_task(open_host: Open) -> None:
+    async def endless(task: TaskContext) -> None:
+        await asyncio.Event().wait()
+
+    deadline = timestamp_pb2.Timestamp()
+    deadline.FromDatetime(datetime.now(UTC) + timedelta(milliseconds=50))
+    snapshot = await finish(await open_host(define(endless)), deadline=deadline)
+    assert snapshot.task.status.state == State.TASK_STATE_FAILED
+    assert "deadline" in said(snapshot)
+
+
+async def test_a_timeout_inside_the_agent_is_not_the_deadline(open_host: Open) -> None:
+    async def impatient(task: TaskContext) -> None:
+        async with asyncio.timeout(0):
+            await asyncio.Event().wait()
+
+    snapshot = await finish(await open_host(define(impatient)))
+    assert "deadline" not in said(snapshot)
+    assert snapshot.task.status.state == State.TASK_STATE_FAILED
+
+
+async def test_nothing_can_be_emitted_after_the_end(open_host: Open) -> None:
+    refused: list[str] = []
+
+    async def talkative(task: TaskContext) -> None:
+        artifact = task.artifact()
+        await artifact.append("in time")
+        await task.complete()
+        for late in (artifact.append("late"), task.working(), task.fail("late")):
+            with pytest.raises(InvalidAgentResponseError) as caught:
+                await late
+            refused.append(str(caught.value))
+
+    snapshot = await finish(await open_host(define(talkative)))
+    assert texts(snapshot) == ["in time"]
+    assert len(refused) == 3
+    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+
+
+async def test_a_closed_artifact_takes_nothing_more(open_host: Open) -> None:
+    async def careless(task: TaskContext) -> None:
+        artifact = task.artifact()
+        await artifact.append("all", last=True)
+        await artifact.close()
+        await artifact.append("more")
+
+    snapshot = await finish(await open_host(define(careless)))
+    assert texts(snapshot) == ["all"]
+    assert "is closed" in said(snapshot)
+
+
+async def test_a_tool_call_has_an_end_also_when_it_breaks(open_host: Open) -> None:
+    async def uses_tools(task: TaskContext) -> None:
+        async with task.tool("math/calculate", {"expression": "1+2"}) as call:
+            call.summary = "3"
+        async with task.tool("math/solve"):
+            raise InvalidArgumentError("equation", "is missing")
+
+    snapshot = await finish(await open_host(define(uses_tools)))
+    ends = [(info.finished.summary, info.finished.is_error) for info in snapshot.tool_calls]
+    assert ends[0] == ("3", False)
+    assert ends[1][1] is True
+    assert snapshot.tool_calls[0].started.arguments["expression"] == "1+2"
+
+
+async def test_a_plan_is_text_and_then_steps_under_one_id(open_host: Open) -> None:
+    async def planner(task: TaskContext) -> None:
+        plan = task.plan()
+        for piece in ("1. ", "add"):
+            await plan.append(piece)
+        await plan.finish([event_pb2.PlanStep(step_id="1", text="add", agent="math")])
+
+    snapshot = await finish(await open_host(define(planner)))
+    (plan,) = snapshot.plans
+    assert (plan.text, plan.steps[0].agent) == ("1. add", "math")
+
+
+async def test_a_message_must_be_one_the_agent_can_take(open_host: Open) -> None:
+    async def quiet(task: TaskContext) -> None:
+        return None
+
+    host = await open_host(define(quiet))
+    with pytest.raises(AgentNotFoundError, match="nobody"):
+        await host.submit("nobody", message(), NOTHING)
+    empty = message_pb2.Message(message_id="m", role=message_pb2.ROLE_USER)
+    with pytest.raises(InvalidArgumentError, match="parts"):
+        await host.submit("tested", empty, NOTHING)
+    picture = message()
+    picture.parts.add(raw=b"1", media_type="image/png")
+    with pytest.raises(ContentTypeNotSupportedError, match="text/plain"):
+        await host.submit("tested", picture, NOTHING)
+

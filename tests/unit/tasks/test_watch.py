@@ -1,0 +1,123 @@
+"""Readers are cursors: all of them see every event once, in order, from wherever they begin."""
+
+import asyncio
+
+import pytest
+from harness.tasks import NOTHING, Open, define, finish, message, texts
+
+from trunkline.errors import InvalidArgumentError
+from trunkline.journal.fold import Fold
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.submission import Accepted
+from trunkline.tasks.watch import Frame
+from trunkline.v1 import event_pb2, snapshot_pb2
+
+
+async def speak(task: TaskContext) -> None:
+    artifact = task.artifact()
+    for number in range(40):
+        await artifact.append(f"{number} ")
+        if number % 7 == 0:
+            await task.working(f"at {number}")
+    await artifact.close()
+
+
+def covered(frames: list[Frame]) -> list[int]:
+    """The sequences of all batches, in the order they came."""
+    sequences: list[int] = []
+    for frame in frames:
+        for data in frame.batches:
+            header = event_pb2.EventBatch.FromString(data).header
+            sequences += range(header.first_sequence, header.first_sequence + header.count)
+    return sequences
+
+
+async def read(host: TaskHost, task_id: str, after: int | None, **options: bool) -> list[Frame]:
+    return [f async for f in host.watch(task_id, account="", after=after, **options)]
+
+
+async def test_a_live_reader_gets_every_event_once_and_then_the_end(open_host: Open) -> None:
+    host = await open_host(define(speak))
+    accepted = await host.submit("tested", message(), NOTHING)
+    assert isinstance(accepted, Accepted)
+    frames = await read(host, accepted.task_id, 0)
+    head = host.snapshot(accepted.task_id, account="").sequence
+    assert covered(frames) == list(range(1, head + 1))
+
+
+async def test_from_any_cursor_snapshot_and_rest_make_the_same_task(open_host: Open) -> None:
+    host = await open_host(define(speak))
+    whole = await finish(host)
+    for after in range(whole.sequence + 1):
+        frames = await read(host, whole.task.id, after, with_snapshot=True)
+        assert frames[0].snapshot is not None
+        assert covered(frames) == list(range(after + 1, whole.sequence + 1))
+        assert _folded(frames[0].snapshot, frames).task == whole.task
+
+
+def _folded(snapshot: snapshot_pb2.TaskSnapshot, frames: list[Frame]) -> snapshot_pb2.TaskSnapshot:
+    fold = Fold(snapshot.task.id, snapshot)
+    for frame in frames:
+        for data in frame.batches:
+            fold.apply(event_pb2.EventBatch.FromString(data))
+    return fold.snapshot()
+
+
+async def test_a_turn_s_reader_ends_at_the_question(open_host: Open) -> None:
+    async def ask(task: TaskContext) -> None:
+        await task.artifact().append("before")
+        await task.require_input("?")
+
+    host = await open_host(define(ask))
+    accepted = await host.submit("tested", message(), NOTHING)
+    assert isinstance(accepted, Accepted)
+    frames = await read(host, accepted.task_id, 0, until_turn_ends=True)
+    head = host.snapshot(accepted.task_id, account="")
+    assert head.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert covered(frames) == list(range(1, head.sequence + 1))
+
+
+async def test_a_reader_that_leaves_changes_nothing(open_host: Open) -> None:
+    release = asyncio.Event()
+
+    async def slow(task: TaskContext) -> str:
+        await task.working()
+        await release.wait()
+        return "done"
+
+    host = await open_host(define(slow))
+    accepted = await host.submit("tested", message(), NOTHING)
+    assert isinstance(accepted, Accepted)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await read(host, accepted.task_id, 0)
+    release.set()
+    assert texts(await host.wait_turn(accepted.task_id)) == ["done"]
+
+
+async def test_a_cursor_from_the_future_is_refused(open_host: Open) -> None:
+    host = await open_host(define(speak))
+    whole = await finish(host)
+    with pytest.raises(InvalidArgumentError, match="so far"):
+        await read(host, whole.task.id, whole.sequence + 1)
+
+
+async def test_forwarding_the_same_batch_twice_adds_nothing(open_host: Open) -> None:
+    def batch(first: int, *words: str) -> event_pb2.EventBatch:
+        start = event_pb2.ArtifactStart(name="answer") if first == 3 else None
+        delta = event_pb2.ArtifactDelta(artifact_id="artifact-1", start=start, texts=words)
+        header = event_pb2.BatchHeader(
+            task_id="child", first_sequence=first, count=len(words), kinds=1 << 3
+        )
+        return event_pb2.EventBatch(header=header, events=[event_pb2.Event(delta=delta)])
+
+    async def parent(task: TaskContext) -> None:
+        for forwarded in (batch(3, "a", "b"), batch(3, "a", "b"), batch(4, "b", "c")):
+            await task.forward(forwarded, agent="math")
+
+    snapshot = await finish(await open_host(define(parent)))
+    assert texts(snapshot) == ["abc"]
+    (info,) = snapshot.artifacts
+    assert (info.origin.task_id, list(info.origin.path)) == ("child", ["math"])
