@@ -78,7 +78,7 @@ def _match_tool(text: str, tool: str, rules: Sequence[Any]) -> tuple[int, Match]
             arguments = _arguments(found, rule.get("arguments", {}))
             answer = rule.get("answer", "")
             return found.end() - found.start(), Match(tool, arguments, str(answer))
-        except (re.error, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (re.error, AttributeError, KeyError, TypeError, ValueError) as error:
             extra = {"tool": tool, "problem": f"{type(error).__name__}: {error}"}
             logger.warning("matching.declaration_passed_over", extra=extra)
     return None
@@ -122,7 +122,11 @@ def _mapped(text: str, spec: Mapping[str, Any]) -> object:
 def _fill(found: re.Match[str], template: str) -> str:
     def group(field: re.Match[str]) -> str:
         name = field[1]
-        value = found[int(name)] if name.isdecimal() else found[name]
+        try:
+            value = found[int(name)] if name.isdecimal() else found[name]
+        except IndexError:
+            # Patterns of one tool may share their arguments, though not all have all groups.
+            value = None
         if value is None:
             raise _NotFilled
         return str(value)
