@@ -76,6 +76,8 @@ def _listen(host: str, port: int) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        problem = f"can't be listened on: {error.strerror}; choose another (port 0 picks a free one)"
+        problem = (
+            f"can't be listened on: {error.strerror}; choose another (port 0 picks a free one)"
+        )
         raise ConfigurationError(f"{host}:{port}", problem) from error
     return listener

@@ -1,0 +1,141 @@
+"""Turns errors into A2A's: one table, for all of A2A's bindings.
+
+A WireError is what A2A's wire can say; errors of the mesh become one by their class, and what only
+the wire knows (a malformed envelope, an unknown method or version) is raised as one at once.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from trunkline import errors, telemetry
+
+logger = logging.getLogger(__name__)
+
+DOMAIN = "a2a-protocol.org"
+
+
+class Row(NamedTuple):
+    """What an error is in each binding."""
+
+    rpc_code: int
+    reason: str
+    http_status: int
+
+
+PARSE_ERROR = Row(-32700, "INVALID_REQUEST", 400)
+INVALID_REQUEST = Row(-32600, "INVALID_REQUEST", 400)
+METHOD_NOT_FOUND = Row(-32601, "METHOD_NOT_FOUND", 404)
+INVALID_PARAMS = Row(-32602, "INVALID_PARAMS", 400)
+INTERNAL_ERROR = Row(-32603, "INTERNAL_ERROR", 500)
+TASK_NOT_FOUND = Row(-32001, "TASK_NOT_FOUND", 404)
+TASK_NOT_CANCELABLE = Row(-32002, "TASK_NOT_CANCELABLE", 400)
+PUSH_NOTIFICATION_NOT_SUPPORTED = Row(-32003, "PUSH_NOTIFICATION_NOT_SUPPORTED", 400)
+UNSUPPORTED_OPERATION = Row(-32004, "UNSUPPORTED_OPERATION", 400)
+CONTENT_TYPE_NOT_SUPPORTED = Row(-32005, "CONTENT_TYPE_NOT_SUPPORTED", 400)
+INVALID_AGENT_RESPONSE = Row(-32006, "INVALID_AGENT_RESPONSE", 500)
+VERSION_NOT_SUPPORTED = Row(-32009, "VERSION_NOT_SUPPORTED", 400)
+
+# A2A assigns no codes to these; -32000 is JSON-RPC's own code for a server's errors.
+OVERLOADED = Row(-32000, "RESOURCE_EXHAUSTED", 429)
+UNAVAILABLE = Row(-32000, "UNAVAILABLE", 503)
+TIMEOUT = Row(-32000, "DEADLINE_EXCEEDED", 504)
+NOT_HERE = Row(-32602, "INVALID_PARAMS", 404)
+
+TABLE: Mapping[type[errors.TrunklineError], Row] = {
+    errors.InvalidArgumentError: INVALID_PARAMS,
+    errors.ContentTypeNotSupportedError: CONTENT_TYPE_NOT_SUPPORTED,
+    errors.MessageKeyReusedError: INVALID_PARAMS,
+    errors.AgentNotFoundError: NOT_HERE,
+    errors.TaskNotFoundError: TASK_NOT_FOUND,
+    errors.ArtifactNotFoundError: NOT_HERE,
+    errors.ToolNotFoundError: NOT_HERE,
+    errors.TraceNotFoundError: NOT_HERE,
+    errors.HostNotFoundError: UNAVAILABLE,
+    errors.AgentNameTakenError: INTERNAL_ERROR,
+    errors.TaskNotCancelableError: TASK_NOT_CANCELABLE,
+    errors.TaskEndedError: UNSUPPORTED_OPERATION,
+    errors.ConfigurationError: INTERNAL_ERROR,
+    errors.UnsupportedOperationError: UNSUPPORTED_OPERATION,
+    errors.CursorExpiredError: INVALID_PARAMS,
+    errors.OverloadedError: OVERLOADED,
+    errors.PeerUnavailableError: UNAVAILABLE,
+    errors.ToolServerUnavailableError: UNAVAILABLE,
+    errors.JournalUnavailableError: UNAVAILABLE,
+    errors.PeerTimeoutError: TIMEOUT,
+    errors.FencedError: UNAVAILABLE,
+    errors.PeerProtocolError: INTERNAL_ERROR,
+    errors.InvalidAgentResponseError: INVALID_AGENT_RESPONSE,
+    errors.StepLimitError: INTERNAL_ERROR,
+    errors.ModelUnavailableError: UNAVAILABLE,
+    errors.InternalError: INTERNAL_ERROR,
+}
+
+
+@dataclass(eq=False)
+class WireError(Exception):
+    """An error as A2A says it: its row of the table, a text, and details."""
+
+    row: Row
+    text: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    violations: tuple[tuple[str, str], ...] = ()
+    """What is wrong with which field."""
+    retry_after_s: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def details(self) -> list[dict[str, Any]]:
+        """The details as ProtoJSON Anys: one ErrorInfo, and a BadRequest if fields are wrong."""
+        info = {
+            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "reason": self.row.reason,
+            "domain": DOMAIN,
+            "metadata": dict(self.metadata),
+        }
+        if not self.violations:
+            return [info]
+        fields = [{"field": name, "description": problem} for name, problem in self.violations]
+        bad = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": fields}
+        return [info, bad]
+
+
+def invalid_params(*violations: tuple[str, str]) -> WireError:
+    """Return the error for fields that are missing or wrong."""
+    text = "; ".join(f"{name}: {problem}" for name, problem in violations)
+    return WireError(INVALID_PARAMS, text, violations=violations)
+
+
+def wire_error(error: Exception) -> WireError:
+    """Return what the wire says of an error.
+
+    What nobody expected is logged, once and here, and becomes an internal error that tells its
+    trace and nothing else.
+    """
+    if isinstance(error, WireError):
+        return error
+    if isinstance(error, errors.TrunklineError) and type(error) is not errors.InternalError:
+        row = next((TABLE[cls] for cls in type(error).__mro__ if cls in TABLE), INTERNAL_ERROR)
+        violations: tuple[tuple[str, str], ...] = ()
+        if isinstance(error, errors.InvalidArgumentError):
+            violations = ((error.field, error.problem),)
+        retry_after_s = "1" if row is UNAVAILABLE else ""
+        if isinstance(error, errors.OverloadedError):
+            retry_after_s = error.retry_after_s or "1"
+        return WireError(row, str(error), _camel(error.metadata()), violations, retry_after_s)
+    if isinstance(error, errors.InternalError):
+        return WireError(INTERNAL_ERROR, str(error), {"traceId": error.trace_id})
+    trace_id = telemetry.trace_id()
+    logger.error("request.failed", exc_info=error, extra={"trace_id": trace_id})
+    return WireError(INTERNAL_ERROR, str(errors.InternalError(trace_id)), {"traceId": trace_id})
+
+
+def _camel(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The wire's names are camel case."""
+    words = {name: name.split("_") for name in metadata}
+    return {
+        parts[0] + "".join(part.capitalize() for part in parts[1:]): metadata[name]
+        for name, parts in words.items()
+    }

@@ -1,0 +1,85 @@
+"""JSON-RPC 2.0's envelope: requests in, responses out."""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from trunkline_bridge import protojson
+from trunkline_bridge.errors import INVALID_REQUEST, PARSE_ERROR, WireError
+from trunkline_bridge.inbound.json_input import decode
+
+RequestId: TypeAlias = str | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request whose envelope is right; its params are still to be read."""
+
+    request_id: RequestId
+    method: str
+    params: Any
+
+
+def read_value(body: bytes) -> Any:  # noqa: ANN401  any JSON value
+    """Return a body's JSON. WireError: a parse error, for which no request id is known."""
+    try:
+        return decode(body)
+    except ValueError as error:
+        raise WireError(PARSE_ERROR, f"the body is not valid JSON: {error}") from None
+
+
+def readable_id(value: object) -> RequestId:
+    """Return the request's id, whatever else is wrong with it; None when there is no valid one."""
+    found = value.get("id") if isinstance(value, dict) else None
+    return found if _is_id(found) else None
+
+
+def read_call(value: object) -> Call:
+    """Return the request that a JSON value is.
+
+    Raises:
+        WireError: the envelope is wrong. Batches are (A2A has none), and notifications: each
+            method of A2A has an answer, so each request needs an id to put on it.
+    """
+    if isinstance(value, list):
+        raise _invalid("batches are not supported; send one request at a time")
+    if not isinstance(value, dict):
+        raise _invalid("the body must be a JSON object")
+    if value.get("jsonrpc") != "2.0":
+        raise _invalid('jsonrpc must be "2.0"')
+    if "id" not in value:
+        raise _invalid("id is missing; give a string or an integer")
+    if not _is_id(value["id"]):
+        raise _invalid("id must be a string, an integer or null")
+    method = value.get("method")
+    if not isinstance(method, str) or not method:
+        raise _invalid("method must be a string that is not empty")
+    return Call(value["id"], method, value.get("params"))
+
+
+def success(request_id: RequestId, result: object) -> bytes:
+    """Return a response with a result."""
+    return _response(request_id, "result", result)
+
+
+def failure(request_id: RequestId, error: WireError) -> bytes:
+    """Return a response with an error."""
+    return _response(request_id, "error", error_object(error))
+
+
+def error_object(error: WireError) -> dict[str, Any]:
+    """Return JSON-RPC's error object; `data` is A2A v1.0's array of details."""
+    return {"code": error.row.rpc_code, "message": error.text, "data": error.details()}
+
+
+def _response(request_id: RequestId, member: str, value: object) -> bytes:
+    body = protojson.dumps({"jsonrpc": "2.0", "id": request_id, member: value})
+    return body.encode("utf-8")
+
+
+def _is_id(value: object) -> bool:
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return value is None or isinstance(value, str) or is_integer
+
+
+def _invalid(problem: str) -> WireError:
+    return WireError(INVALID_REQUEST, f"not a JSON-RPC 2.0 request: {problem}")

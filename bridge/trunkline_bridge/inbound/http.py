@@ -1,0 +1,63 @@
+"""What all inbound bindings need of HTTP: bodies within limits, answers, and clients that leave."""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Send
+
+from trunkline_bridge.errors import OVERLOADED, TIMEOUT, UNAVAILABLE, Row, WireError
+
+TOO_LARGE = Row(-32600, "INVALID_REQUEST", 413)
+NOT_JSON = Row(-32600, "INVALID_REQUEST", 415)
+
+# Errors of HTTP itself or of the server as a whole: they have their status in every binding.
+HTTP_LEVEL = frozenset({TOO_LARGE, NOT_JSON, OVERLOADED, UNAVAILABLE, TIMEOUT})
+
+# How much is read of a body that is refused anyway, and for how long.
+_DRAIN_BYTES = 64 * 1024 * 1024
+_DRAIN_S = 5.0
+
+
+def check_content_type(request: Request) -> None:
+    """Let every type of JSON pass, and none at all. WireError (415)."""
+    given = request.headers.get("content-type", "")
+    kind = given.partition(";")[0].strip().lower()
+    is_json = kind.startswith("application/") and kind.endswith(("/json", "+json", "json-rpc"))
+    if kind and not is_json:
+        raise WireError(NOT_JSON, f"content type {kind!r} is not JSON; send application/json")
+
+
+class Body:
+    """A request's body, read within limits."""
+
+    def __init__(self, request: Request, *, limit_bytes: int) -> None:
+        declared = request.headers.get("content-length", "0")
+        self._declared_bytes = int(declared) if declared.isdecimal() else 0
+        self._receive = request.receive
+        self._limit_bytes = limit_bytes
+        self._has_more = True
+
+    async def read(self) -> bytes:
+        """Return the body.
+
+        Raises:
+            WireError: it is larger than the limit (413); no more of it than that was read.
+            ClientDisconnect: the client left before it had sent everything.
+        """
+        if self._declared_bytes > self._limit_bytes:
+            raise self._too_large()
+        chunks: list[bytes] = []
+        size_bytes = 0
+        while self._has_more:
+            chunks.append(await self._next())
+            size_bytes += len(chunks[-1])
+            if size_bytes > self._limit_bytes:
+                raise self._too_large()
+        return b"".join(chunks)
+
+    async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,94 @@
+"""Reads JSON that strangers wrote: strictly, and in bounded depth."""
+
+import json
+import math
+import re
+from typing import Any
+
+NESTING_LIMIT = 100
+
+# What \ud800 to \udfff in a body may leave behind: halves of a character.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# No double has more digits before its point, and int() takes time for very many.
+_INTEGER_DIGITS = 309
+
+
+def decode(body: bytes) -> Any:  # noqa: ANN401  any JSON value
+    """Return the value of a JSON text in UTF-8.
+
+    Raises:
+        ValueError: it isn't JSON (RFC 8259), or means nothing certain: a name twice in an object,
+            NaN, a number beyond a double, half a character; or it is nested too deeply.
+    """
+    text = _text(body)
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_no_constant,
+            parse_float=_float,
+            parse_int=_int,
+        )
+    except json.JSONDecodeError as error:
+        # Its own text quotes nothing of the body.
+        raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError(f"nested deeper than {NESTING_LIMIT} levels") from None
+    openings = body.count(b"[") + body.count(b"{")
+    if openings > NESTING_LIMIT and depth(value) > NESTING_LIMIT:
+        raise ValueError(f"nested deeper than {NESTING_LIMIT} levels")
+    if _SURROGATE.search(body) is not None:
+        _check_whole_characters(value)
+    return value
+
+
+def depth(value: object) -> int:
+    """Return how deeply objects and arrays are nested; 0 for a plain value."""
+    level = 0
+    layer = [value]
+    while containers := [one for one in layer if isinstance(one, dict | list)]:
+        level += 1
+        layer = [
+            inner
+            for outer in containers
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return level
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has the same name twice")
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _int(text: str) -> int:
+    if len(text) > _INTEGER_DIGITS:
+        raise ValueError("a number is too large")
+    return int(text)
+
+
+def _check_whole_characters(value: object) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("a text has half a character (a lone surrogate)") from None

@@ -1,0 +1,174 @@
+"""Reads the parameters of A2A's methods, and refuses what is missing or wrong by its field."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtoMessage
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import event_pb2, message_pb2, task_pb2, trunk_service_pb2
+from trunkline_bridge.errors import WireError, invalid_params
+from trunkline_bridge.inbound.json_input import depth
+
+PAGE_SIZES = range(1, 101)
+DEFAULT_PAGE_SIZE = 50
+TIMEOUT_HEADER = "Trunkline-Timeout"
+
+# Ten years: no datetime overflows by it.
+_LONGEST_TIMEOUT_S = 10 * 365 * 24 * 3600
+# Up to here content can't exceed the 100 levels that protobuf's parsers allow, whatever its shape.
+_SAFE_DEPTH = 16
+_PROBLEM_LENGTH = 200
+
+M = TypeVar("M", bound=ProtoMessage)
+
+
+def read_message(params: object, *, message_type: type[M]) -> M:
+    """Return parameters as a message; unknown fields are ignored, as A2A wants it.
+
+    Raises:
+        WireError: they don't fit the message.
+    """
+    if params is None:
+        params = {}
+    if not isinstance(params, dict):
+        raise invalid_params(("params", "must be an object"))
+    try:
+        return json_format.ParseDict(params, message_type(), ignore_unknown_fields=True)
+    # The parser lets others than its own error out for some values that don't fit.
+    except (
+        json_format.ParseError,
+        ArithmeticError,
+        AttributeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        problem = str(error)[:_PROBLEM_LENGTH] or "doesn't fit the method"
+        raise invalid_params(("params", problem)) from None
+    except RecursionError:
+        raise invalid_params(("params", "nested too deeply")) from None
+
+
+def read_send(params: object) -> a2a_pb2.SendMessageRequest:
+    """Return the parameters of SendMessage and SendStreamingMessage."""
+    request = read_message(params, message_type=a2a_pb2.SendMessageRequest)
+    violations = [
+        *_message_violations(request.message),
+        *_history_violations(request.configuration, "configuration.historyLength"),
+    ]
+    if violations:
+        raise invalid_params(*violations)
+    if depth(params) > _SAFE_DEPTH:
+        _check_fits(request)
+    return request
+
+
+def read_get(params: object) -> a2a_pb2.GetTaskRequest:
+    """Return the parameters of GetTask."""
+    request = read_message(params, message_type=a2a_pb2.GetTaskRequest)
+    violations = [*_id_violations(request.id), *_history_violations(request, "historyLength")]
+    if violations:
+        raise invalid_params(*violations)
+    return request
+
+
+def read_cancel(params: object) -> a2a_pb2.CancelTaskRequest:
+    """Return the parameters of CancelTask."""
+    request = read_message(params, message_type=a2a_pb2.CancelTaskRequest)
+    if violations := _id_violations(request.id):
+        raise invalid_params(*violations)
+    return request
+
+
+def read_subscribe(params: object) -> a2a_pb2.SubscribeToTaskRequest:
+    """Return the parameters of SubscribeToTask."""
+    request = read_message(params, message_type=a2a_pb2.SubscribeToTaskRequest)
+    if violations := _id_violations(request.id):
+        raise invalid_params(*violations)
+    return request
+
+
+def read_list(params: object) -> a2a_pb2.ListTasksRequest:
+    """Return the parameters of ListTasks, its page size filled in."""
+    request = read_message(params, message_type=a2a_pb2.ListTasksRequest)
+    violations = [
+        *_status_violations(params, request),
+        *_history_violations(request, "historyLength"),
+    ]
+    if not request.HasField("page_size"):
+        request.page_size = DEFAULT_PAGE_SIZE
+    if request.page_size not in PAGE_SIZES:
+        violations.append(("pageSize", "must be 1..100"))
+    if violations:
+        raise invalid_params(*violations)
+    return request
+
+
+def read_deadline(header: str | None) -> datetime | None:
+    """Return the deadline that a `Trunkline-Timeout: SECONDS` header asks for."""
+    if header is None:
+        return None
+    try:
+        timeout_s = float(header)
+    except ValueError:
+        timeout_s = math.nan
+    if not 0 < timeout_s <= _LONGEST_TIMEOUT_S:
+        raise invalid_params((TIMEOUT_HEADER, "must be a number of seconds above 0"))
+    return datetime.now(UTC) + timedelta(seconds=timeout_s)
+
+
+def _message_violations(message: message_pb2.Message) -> list[tuple[str, str]]:
+    violations = []
+    if not message.message_id:
+        violations.append(("message.messageId", "is required"))
+    if message.role != message_pb2.ROLE_USER:
+        violations.append(("message.role", "is required and must be ROLE_USER"))
+    if not message.parts:
+        violations.append(("message.parts", "needs at least one part"))
+    violations += [
+        (f"message.parts[{index}]", "has no content: give text, raw, url or data")
+        for index, part in enumerate(message.parts)
+        if part.WhichOneof("content") is None
+    ]
+    return violations
+
+
+def _id_violations(task_id: str) -> list[tuple[str, str]]:
+    return [] if task_id else [("id", "is required")]
+
+
+def _history_violations(
+    request: a2a_pb2.SendMessageConfiguration | a2a_pb2.GetTaskRequest | a2a_pb2.ListTasksRequest,
+    name: str,
+) -> list[tuple[str, str]]:
+    return [(name, "must not be negative")] if request.history_length < 0 else []
+
+
+def _status_violations(
+    params: Any,  # noqa: ANN401  as it came
+    request: a2a_pb2.ListTasksRequest,
+) -> list[tuple[str, str]]:
+    """The parser takes an enum's unknown name for an unknown field, and any number for a value."""
+    given = params.get("status") if isinstance(params, dict) else None
+    is_unknown_name = isinstance(given, str) and given not in task_pb2.TaskState.keys()  # noqa: SIM118
+    if is_unknown_name or request.status not in task_pb2.TaskState.values():
+        return [("status", "must be the name of a task state, like TASK_STATE_WORKING")]
+    return []
+
+
+def _check_fits(request: a2a_pb2.SendMessageRequest) -> None:
+    """Refuse content that would be nested too deeply where the mesh wraps it deepest."""
+    created = event_pb2.TaskCreated(message=request.message)
+    if request.HasField("metadata"):
+        created.metadata.CopyFrom(request.metadata)
+    batch = event_pb2.EventBatch(events=[event_pb2.Event(created=created)])
+    frame = trunk_service_pb2.TrunkFrame(batches=[batch])
+    wrapped = trunk_service_pb2.ConnectResponse(frames=[frame])
+    try:
+        trunk_service_pb2.ConnectResponse.FromString(wrapped.SerializeToString())
+    except (DecodeError, ValueError):
+        problem: WireError = invalid_params(("message", "is nested too deeply"))
+        raise problem from None

@@ -1,0 +1,94 @@
+"""One server span for each request, named by its A2A method, that lives as long as its response."""
+
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from trunkline import telemetry
+from trunkline.v1 import snapshot_pb2
+
+SERVICE = "bridge"
+
+# Asked every second by whoever watches the process: no spans of these.
+_UNTRACED = frozenset({"/healthz", "/readyz"})
+_CARRIED = ("traceparent", "tracestate")
+
+
+class TraceMiddleware:
+    """Joins the caller's trace, and tells every caller which trace it got.
+
+    The response header `traceresponse` is W3C Trace Context level 2.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request within a span."""
+        if scope["type"] != "http" or scope["path"] in _UNTRACED:
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        carrier = {name: headers[name] for name in _CARRIED if name in headers}
+        with telemetry.span(
+            f"{scope['method']} {_route(scope['path'])}",
+            kind=SpanKind.SERVER,
+            attributes={telemetry.HTTP_REQUEST_METHOD: scope["method"]},
+            context=telemetry.extract(carrier),
+            service=SERVICE,
+        ) as span:
+            await self._app(scope, receive, _telling(send, span))
+
+
+def name_request(method: str, agent: str) -> None:
+    """Name the request's span by its A2A method, once that is known."""
+    span = trace.get_current_span()
+    span.update_name(method)
+    span.set_attribute(telemetry.A2A_METHOD_NAME, method)
+    span.set_attribute(telemetry.GEN_AI_AGENT_NAME, agent)
+
+
+def note_task(snapshot: snapshot_pb2.TaskSnapshot) -> None:
+    """Say which task the request is about."""
+    span = trace.get_current_span()
+    span.set_attribute(telemetry.A2A_TASK_ID, snapshot.task.id)
+    span.set_attribute(telemetry.GEN_AI_CONVERSATION_ID, snapshot.task.context_id)
+
+
+def link_task(snapshot: snapshot_pb2.TaskSnapshot) -> None:
+    """Link the request's span to the one under which the task was submitted."""
+    link = telemetry.link_from(snapshot.traceparent)
+    if link is not None:
+        trace.get_current_span().add_link(link.context)
+
+
+def mark_failed(reason: str) -> None:
+    """Mark the request's span as failed."""
+    telemetry.mark_error(trace.get_current_span(), reason)
+
+
+def _telling(send: Send, span: trace.Span) -> Send:
+    context = span.get_span_context()
+
+    async def send_with_trace(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            span.set_attribute(telemetry.HTTP_RESPONSE_STATUS_CODE, message["status"])
+            if context.is_valid:
+                ids = (
+                    trace.format_trace_id(context.trace_id),
+                    trace.format_span_id(context.span_id),
+                )
+                MutableHeaders(scope=message)["traceresponse"] = "00-{}-{}-01".format(*ids)
+        await send(message)
+
+    return send_with_trace
+
+
+def _route(path: str) -> str:
+    """A name for a path that strangers can't make many of."""
+    if path.endswith("/.well-known/agent-card.json"):
+        return "agent-card"
+    if path == "/" or path.startswith("/agents/"):
+        return "agent"
+    return "unknown"

@@ -1,0 +1,85 @@
+"""Shows the fold of a task as the Task that A2A clients get."""
+
+from collections.abc import Iterator
+
+from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
+from trunkline_bridge.projection import views
+
+
+def project_task(
+    snapshot: snapshot_pb2.TaskSnapshot,
+    *,
+    history_length: int | None = None,
+    include_artifacts: bool = True,
+) -> task_pb2.Task:
+    """Return a task as the wire shows it, with all the named artifacts of the wire.
+
+    A client that applied every event up to `snapshot.sequence` holds the same artifacts and the
+    same status. `history_length` keeps that many of the latest messages; None keeps all.
+    """
+    inner = snapshot.task
+    task = task_pb2.Task(id=inner.id, context_id=inner.context_id)
+    task.status.CopyFrom(inner.status)
+    kept = inner.history if history_length is None else inner.history[-history_length:]
+    task.history.extend([] if history_length == 0 else kept)
+    if inner.HasField("metadata"):
+        task.metadata.CopyFrom(inner.metadata)
+    if include_artifacts:
+        task.artifacts.extend(_artifacts(snapshot))
+    return task
+
+
+def has_answer(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
+    """Whether the task itself (and not one that it forwards) has streamed an answer."""
+    return any(
+        info.kind == event_pb2.ARTIFACT_KIND_ANSWER and not info.HasField("origin")
+        for info in snapshot.artifacts
+    )
+
+
+def _artifacts(snapshot: snapshot_pb2.TaskSnapshot) -> list[artifact_pb2.Artifact]:
+    """All artifacts of the wire, in the order in which they began."""
+    dated = [
+        *_written(snapshot),
+        *_plans(snapshot),
+        *_tool_notifications(snapshot),
+    ]
+    artifacts = [artifact for _, artifact in sorted(dated, key=lambda entry: entry[0])]
+    state = snapshot.task.status.state
+    if state == task_pb2.TASK_STATE_COMPLETED and has_answer(snapshot):
+        artifacts.append(views.current_result())
+    return artifacts
+
+
+def _written(
+    snapshot: snapshot_pb2.TaskSnapshot,
+) -> Iterator[tuple[int, artifact_pb2.Artifact]]:
+    for said, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
+        origin = info.origin if info.HasField("origin") else None
+        artifact = views.artifact_head(said, info.kind, origin)
+        artifact.parts.extend(said.parts)
+        if not artifact.parts:
+            # The wire has no artifact without parts.
+            artifact.parts.add(text="")
+        yield info.first_sequence, artifact
+
+
+def _plans(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[tuple[int, artifact_pb2.Artifact]]:
+    for plan in snapshot.plans:
+        artifact = artifact_pb2.Artifact(artifact_id=plan.plan_id)
+        if plan.steps:
+            artifact.name = views.PLAN_UPDATE
+            artifact.parts.add(text=views.plan_text(plan.steps))
+        else:
+            artifact.name = views.PLAN_STREAMING
+            artifact.parts.add(text=views.PLAN_OPEN + plan.text)
+        yield plan.first_sequence, artifact
+
+
+def _tool_notifications(
+    snapshot: snapshot_pb2.TaskSnapshot,
+) -> Iterator[tuple[int, artifact_pb2.Artifact]]:
+    for call in snapshot.tool_calls:
+        yield call.first_sequence, views.tool_started(call.started)
+        if call.HasField("finished"):
+            yield call.first_sequence, views.tool_finished(call.finished)

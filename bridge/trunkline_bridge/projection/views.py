@@ -1,0 +1,76 @@
+"""The names and texts that the wire gives to what is typed in the journal, each in one place."""
+
+from collections.abc import Iterable
+
+from trunkline.v1 import artifact_pb2, event_pb2
+
+PLAN_STREAMING = "execution_plan_streaming"
+PLAN_UPDATE = "execution_plan_update"
+PLAN_OPEN = "\N{MATHEMATICAL LEFT WHITE SQUARE BRACKET}"
+PLAN_CLOSE = "\N{MATHEMATICAL RIGHT WHITE SQUARE BRACKET}"
+TOOL_START = "tool_notification_start"
+TOOL_COMPLETE = "tool_notification_complete"
+STREAMING_RESULT = "streaming_result"
+PARTIAL_RESULT = "partial_result"
+CURRENT_RESULT = "current_result"
+# Key of an artifact's metadata: who wrote it.
+AGENT = "trunkline/agent"
+
+
+def artifact_head(
+    said: artifact_pb2.Artifact,
+    kind: event_pb2.ArtifactKind.ValueType,
+    origin: event_pb2.Origin | None,
+) -> artifact_pb2.Artifact:
+    """Return an artifact as the wire names it, without parts.
+
+    Forwarded ones are `streaming_result` under an id that no other writer has; a supervisor's
+    synthesis is `partial_result`; all others are what their agent calls them.
+    """
+    head = artifact_pb2.Artifact(
+        artifact_id=said.artifact_id,
+        name=said.name,
+        description=said.description,
+        extensions=said.extensions,
+    )
+    if said.HasField("metadata"):
+        head.metadata.CopyFrom(said.metadata)
+    if origin is not None:
+        head.artifact_id = f"{origin.task_id}.{said.artifact_id}"
+        head.name = STREAMING_RESULT
+        head.metadata[AGENT] = origin.agent
+    elif kind == event_pb2.ARTIFACT_KIND_SYNTHESIS:
+        head.name = PARTIAL_RESULT
+    return head
+
+
+def plan_text(steps: Iterable[event_pb2.PlanStep]) -> str:
+    """Return a plan as a numbered list of steps with their agents."""
+    return "\n".join(
+        f"{number}. {step.text} ({step.agent})" if step.agent else f"{number}. {step.text}"
+        for number, step in enumerate(steps, start=1)
+    )
+
+
+def tool_started(event: event_pb2.ToolStarted) -> artifact_pb2.Artifact:
+    """Return the notification that a tool call began."""
+    notification = artifact_pb2.Artifact(artifact_id=f"{event.call_id}.start", name=TOOL_START)
+    notification.parts.add(text=f"Calling {event.tool}…")
+    return notification
+
+
+def tool_finished(event: event_pb2.ToolFinished) -> artifact_pb2.Artifact:
+    """Return the notification that a tool call ended."""
+    notification = artifact_pb2.Artifact(
+        artifact_id=f"{event.call_id}.complete", name=TOOL_COMPLETE
+    )
+    ended = f"{event.tool} failed" if event.is_error else f"{event.tool} is done"
+    notification.parts.add(text=event.summary or ended)
+    return notification
+
+
+def current_result() -> artifact_pb2.Artifact:
+    """Return the empty artifact that says: the answer is whole."""
+    result = artifact_pb2.Artifact(artifact_id=CURRENT_RESULT, name=CURRENT_RESULT)
+    result.parts.add(text="")
+    return result

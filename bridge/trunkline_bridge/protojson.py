@@ -1,0 +1,199 @@
+"""Writes A2A's data as ProtoJSON the way A2A wants it.
+
+Required fields stand there even when empty, times have milliseconds, whole numbers no fraction,
+and nothing is escaped that needn't be. Stock ProtoJSON does none of these.
+"""
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from google.protobuf import json_format, struct_pb2, timestamp_pb2
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import agent_card_pb2, artifact_pb2, message_pb2, part_pb2, task_pb2
+
+Json: TypeAlias = dict[str, Any]
+_WithMetadata: TypeAlias = (
+    task_pb2.Task
+    | message_pb2.Message
+    | part_pb2.Part
+    | artifact_pb2.Artifact
+    | a2a_pb2.TaskStatusUpdateEvent
+    | a2a_pb2.TaskArtifactUpdateEvent
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Whole numbers up to here are exact as doubles.
+_EXACT = 2**53
+# They end a line for some readers of event streams (Python's str.splitlines among them), though
+# not by the standard; JSON's own encoder leaves them as they are.
+LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+_ENCODE = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
+
+
+def dumps(value: object) -> str:
+    """Return JSON on one line, as compact as can be, not ASCII but Unicode."""
+    text = _ENCODE(value)
+    return text if text.isascii() else text.translate(LINE_ENDS)
+
+
+def task(message: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
+    """Return a task; `with_artifacts` prints them even when there are none."""
+    result: Json = {"id": message.id}
+    if message.context_id:
+        result["contextId"] = message.context_id
+    result["status"] = _status(message.status)
+    if message.artifacts or with_artifacts:
+        result["artifacts"] = [_artifact(one) for one in message.artifacts]
+    if message.history:
+        result["history"] = [message_json(one) for one in message.history]
+    return _add_metadata(result, message)
+
+
+def message_json(message: message_pb2.Message) -> Json:
+    """Return a message."""
+    result: Json = {"messageId": message.message_id}
+    if message.context_id:
+        result["contextId"] = message.context_id
+    if message.task_id:
+        result["taskId"] = message.task_id
+    result["role"] = message_pb2.Role.Name(message.role)
+    result["parts"] = [_part(one) for one in message.parts]
+    _add_metadata(result, message)
+    if message.extensions:
+        result["extensions"] = list(message.extensions)
+    if message.reference_task_ids:
+        result["referenceTaskIds"] = list(message.reference_task_ids)
+    return result
+
+
+def stream_response(message: a2a_pb2.StreamResponse) -> Json:
+    """Return an event of a stream."""
+    match message.WhichOneof("payload"):
+        case "task":
+            return {"task": task(message.task)}
+        case "message":
+            return {"message": message_json(message.message)}
+        case "status_update":
+            return {"statusUpdate": _status_update(message.status_update)}
+        case _:
+            return {"artifactUpdate": _artifact_update(message.artifact_update)}
+
+
+def agent_card(card: agent_card_pb2.AgentCard) -> Json:
+    """Return a card with the fields that A2A requires of every card."""
+    result: Json = json_format.MessageToDict(card)
+    for name in ("name", "description", "version"):
+        result.setdefault(name, "")
+    for name in ("supportedInterfaces", "defaultInputModes", "defaultOutputModes", "skills"):
+        result.setdefault(name, [])
+    result.setdefault("capabilities", {})
+    for skill in result["skills"]:
+        for name in ("id", "name", "description"):
+            skill.setdefault(name, "")
+        skill.setdefault("tags", [])
+    return result
+
+
+def timestamp(time: timestamp_pb2.Timestamp) -> str:
+    """Return a time in UTC with milliseconds."""
+    whole = _EPOCH + timedelta(seconds=time.seconds)
+    return f"{whole:%Y-%m-%dT%H:%M:%S}.{time.nanos // 1_000_000:03d}Z"
+
+
+def value(content: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
+    """Return a JSON value; whole numbers come out as they went in."""
+    match content.WhichOneof("kind"):
+        case "number_value":
+            return _number(content.number_value)
+        case "string_value":
+            return content.string_value
+        case "bool_value":
+            return content.bool_value
+        case "struct_value":
+            return _struct(content.struct_value)
+        case "list_value":
+            return [value(one) for one in content.list_value.values]
+        case _:
+            return None
+
+
+def _status(status: task_pb2.TaskStatus) -> Json:
+    result: Json = {"state": task_pb2.TaskState.Name(status.state)}
+    if status.HasField("message"):
+        result["message"] = message_json(status.message)
+    if status.HasField("timestamp"):
+        result["timestamp"] = timestamp(status.timestamp)
+    return result
+
+
+def _artifact(artifact: artifact_pb2.Artifact) -> Json:
+    result: Json = {"artifactId": artifact.artifact_id}
+    if artifact.name:
+        result["name"] = artifact.name
+    if artifact.description:
+        result["description"] = artifact.description
+    result["parts"] = [_part(one) for one in artifact.parts]
+    _add_metadata(result, artifact)
+    if artifact.extensions:
+        result["extensions"] = list(artifact.extensions)
+    return result
+
+
+def _part(part: part_pb2.Part) -> Json:
+    result: Json = {}
+    match part.WhichOneof("content"):
+        case "text":
+            result["text"] = part.text
+        case "raw":
+            result["raw"] = base64.b64encode(part.raw).decode("ascii")
+        case "url":
+            result["url"] = part.url
+        case "data":
+            result["data"] = value(part.data)
+    _add_metadata(result, part)
+    if part.filename:
+        result["filename"] = part.filename
+    if part.media_type:
+        result["mediaType"] = part.media_type
+    return result
+
+
+def _status_update(update: a2a_pb2.TaskStatusUpdateEvent) -> Json:
+    result: Json = {
+        "taskId": update.task_id,
+        "contextId": update.context_id,
+        "status": _status(update.status),
+    }
+    return _add_metadata(result, update)
+
+
+def _artifact_update(update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:
+    result: Json = {
+        "taskId": update.task_id,
+        "contextId": update.context_id,
+        "artifact": _artifact(update.artifact),
+    }
+    if update.append:
+        result["append"] = True
+    if update.last_chunk:
+        result["lastChunk"] = True
+    return _add_metadata(result, update)
+
+
+def _add_metadata(result: Json, message: _WithMetadata) -> Json:
+    if message.HasField("metadata"):
+        result["metadata"] = _struct(message.metadata)
+    return result
+
+
+def _struct(content: struct_pb2.Struct) -> Json:
+    return {name: value(one) for name, one in content.fields.items()}
+
+
+def _number(number: float) -> float | int:
+    return int(number) if number.is_integer() and abs(number) <= _EXACT else number

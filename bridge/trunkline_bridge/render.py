@@ -1,0 +1,54 @@
+"""Writes a stream's events as server-sent events, each with its id and one line of JSON.
+
+Nearly all events are pieces of text: those are put together from a template that is prepared once
+for each artifact of a stream, and only their text is escaped.
+"""
+
+import json
+from json import encoder
+
+from trunkline_bridge import protojson
+from trunkline_bridge.projection import ArtifactView, TextPiece, WireEvent
+
+HEARTBEAT = b": alive\n\n"
+
+_escape = encoder.encode_basestring
+_MORE = '}]},"append":true}}}\n\n'
+_LAST = '}]},"append":true,"lastChunk":true}}}\n\n'
+
+
+class EventRenderer:
+    """Renders the events of one JSON-RPC stream."""
+
+    def __init__(self, request_id: str | int | None) -> None:
+        self._envelope = f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},'
+        self._openings: dict[ArtifactView, str] = {}
+
+    def render(self, event: WireEvent) -> str:
+        """Return an event, with its id and the empty line that ends it."""
+        if isinstance(event, TextPiece):
+            sequence, n, artifact, text, is_last = event
+            opening = self._openings.get(artifact) or self._prepare(artifact)
+            quoted = _escape(text)
+            if not text.isascii():
+                quoted = quoted.translate(protojson.LINE_ENDS)
+            return f"id: {sequence}.{n}\ndata: {opening}{quoted}{_LAST if is_last else _MORE}"
+        result = protojson.dumps(protojson.stream_response(event.response))
+        return f'id: {event.id}\ndata: {self._envelope}"result":{result}}}\n\n'
+
+    def render_error(self, error: object) -> str:
+        """Return the event that ends a stream with a JSON-RPC error."""
+        return f'event: error\ndata: {self._envelope}"error":{protojson.dumps(error)}}}\n\n'
+
+    def _prepare(self, artifact: ArtifactView) -> str:
+        """Everything of a piece up to its text."""
+        said = {"artifactId": artifact.head.artifact_id}
+        if artifact.head.name:
+            said["name"] = artifact.head.name
+        ids = protojson.dumps({"taskId": artifact.task_id, "contextId": artifact.context_id})
+        opening = (
+            f'{self._envelope}"result":{{"artifactUpdate":{ids[:-1]},'
+            f'"artifact":{protojson.dumps(said)[:-1]},"parts":[{{"text":'
+        )
+        self._openings[artifact] = opening
+        return opening

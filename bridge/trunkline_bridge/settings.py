@@ -1,0 +1,21 @@
+"""What the bridge can be told; the process that starts it fills this in from its own settings."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BridgeSettings:
+    """How the bridge serves A2A."""
+
+    default_agent: str = "supervisor"
+    """Answers at `/` as well as at its own address."""
+    public_url: str = ""
+    """Scheme, host and path that cards give, without a last slash. Empty: as the request says."""
+    body_limit_bytes: int = 4 * 1024 * 1024
+    """A larger request body is answered with HTTP 413. Agents take no larger gRPC message."""
+    heartbeat_s: float = 15.0
+    """A stream that is silent for so long gets a comment; over 30 s proxies begin to cut it."""
+    blocking_limit_s: float = 3600.0
+    """How long SendMessage waits for the end of a turn before it answers with a timeout."""
+    card_max_age_s: int = 60
+    """How long clients may keep a card before they ask whether it has changed."""
