@@ -58,6 +58,7 @@ class Body:
                 raise self._too_large()
         return b"".join(chunks)
 
-    async def _disconnect(receive: Receive) -> None:
+
+async def _disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -3,7 +3,7 @@
 from typing import NamedTuple, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.v1 import artifact_pb2
+from trunkline.v1 import artifact_pb2, event_pb2
 
 
 class ArtifactView:
@@ -13,12 +13,19 @@ class ArtifactView:
     what all its pieces share.
     """
 
-    __slots__ = ("context_id", "head", "task_id")
+    __slots__ = ("context_id", "head", "kind", "task_id")
 
-    def __init__(self, task_id: str, context_id: str, head: artifact_pb2.Artifact) -> None:
+    def __init__(
+        self,
+        task_id: str,
+        context_id: str,
+        head: artifact_pb2.Artifact,
+        kind: event_pb2.ArtifactKind.ValueType = event_pb2.ARTIFACT_KIND_UNSPECIFIED,
+    ) -> None:
         self.task_id = task_id
         self.context_id = context_id
         self.head = head
+        self.kind = kind
 
     def update(
         self, *, append: bool, last_chunk: bool, text: str | None = None

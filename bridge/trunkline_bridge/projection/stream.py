@@ -62,7 +62,7 @@ class Projection:
         for said, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
             origin = info.origin if info.HasField("origin") else None
             key = (info.origin.task_id, info.artifact_id)
-            self._artifacts[key] = self._view(views.artifact_head(said, info.kind, origin))
+            self._artifacts[key] = self._artifact_view(said, info.kind, origin)
         for plan in snapshot.plans:
             self._plans[plan.plan_id] = _Plan(
                 self._plan_view(plan.plan_id, views.PLAN_STREAMING),
@@ -106,10 +106,10 @@ class Projection:
         )
         if start.HasField("metadata"):
             said.metadata.CopyFrom(start.metadata)
-        origin = header.origin if header.HasField("origin") else None
+        origin = _origin_of(header)
         if origin is None and start.kind == event_pb2.ARTIFACT_KIND_ANSWER:
             self._has_answer = True
-        return self._view(views.artifact_head(said, start.kind, origin))
+        return self._artifact_view(said, start.kind, origin)
 
     def _plan(self, sequence: int, change: event_pb2.PlanChanged, made: list[WireEvent]) -> None:
         plan = self._plans.get(change.plan_id)
@@ -157,7 +157,7 @@ class Projection:
         yield a2a_pb2.StreamResponse(task=task)
 
     def _status(
-        self, _header: event_pb2.BatchHeader, event: event_pb2.Event
+        self, header: event_pb2.BatchHeader, event: event_pb2.Event
     ) -> Iterator[a2a_pb2.StreamResponse]:
         changed = event.status
         if changed.status.state == task_pb2.TASK_STATE_COMPLETED and self._has_answer:
@@ -165,6 +165,8 @@ class Projection:
         update = a2a_pb2.TaskStatusUpdateEvent(
             task_id=self._task_id, context_id=self._context_id, status=changed.status
         )
+        if not changed.status.HasField("timestamp"):
+            update.status.timestamp.CopyFrom(header.time)
         if changed.HasField("metadata"):
             update.metadata.CopyFrom(changed.metadata)
         yield a2a_pb2.StreamResponse(status_update=update)
@@ -173,10 +175,10 @@ class Projection:
         self, header: event_pb2.BatchHeader, event: event_pb2.Event
     ) -> Iterator[a2a_pb2.StreamResponse]:
         remains = event.rewound.remains
-        view = self._artifacts.get((header.origin.task_id, remains.artifact_id))
-        if view is None:
-            # A reader that has not seen the artifact has nothing to cut back.
-            return
+        key = (header.origin.task_id, remains.artifact_id)
+        known = self._artifacts.get(key)
+        kind = known.kind if known is not None else event_pb2.ARTIFACT_KIND_UNSPECIFIED
+        view = self._artifacts[key] = self._artifact_view(remains, kind, _origin_of(header))
         response = view.update(append=False, last_chunk=False)
         parts = response.artifact_update.artifact.parts
         parts.extend(remains.parts)
@@ -198,6 +200,15 @@ class Projection:
         """An artifact that is whole at once."""
         return self._view(artifact).update(append=False, last_chunk=True)
 
+    def _artifact_view(
+        self,
+        said: artifact_pb2.Artifact,
+        kind: event_pb2.ArtifactKind.ValueType,
+        origin: event_pb2.Origin | None,
+    ) -> ArtifactView:
+        head = views.artifact_head(said, kind, origin)
+        return ArtifactView(self._task_id, self._context_id, head, kind)
+
     def _view(self, head: artifact_pb2.Artifact) -> ArtifactView:
         return ArtifactView(self._task_id, self._context_id, head)
 
@@ -216,6 +227,10 @@ class Projection:
 _Handler: TypeAlias = Callable[
     [Projection, event_pb2.BatchHeader, event_pb2.Event], Iterator[a2a_pb2.StreamResponse]
 ]
+
+
+def _origin_of(header: event_pb2.BatchHeader) -> event_pb2.Origin | None:
+    return header.origin if header.HasField("origin") else None
 
 
 def _nothing(
