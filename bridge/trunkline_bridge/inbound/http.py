@@ -27,7 +27,7 @@ def check_content_type(request: Request) -> None:
     kind = given.partition(";")[0].strip().lower()
     is_json = kind.startswith("application/") and kind.endswith(("/json", "+json", "json-rpc"))
     if kind and not is_json:
-        raise WireError(NOT_JSON, f"content type {kind!r} is not JSON; send application/json")
+        raise WireError(NOT_JSON, f"content type {kind[:100]!r} is not JSON; use application/json")
 
 
 class Body:
@@ -57,6 +57,63 @@ class Body:
             if size_bytes > self._limit_bytes:
                 raise self._too_large()
         return b"".join(chunks)
+
+    async def drain(self) -> None:
+        """Read what the client still sends and throw it away, within limits."""
+        left_bytes = _DRAIN_BYTES
+        with contextlib.suppress(TimeoutError, ClientDisconnect):
+            async with asyncio.timeout(_DRAIN_S):
+                while self._has_more and left_bytes > 0:
+                    left_bytes -= len(await self._next())
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        self._has_more = message.get("more_body", False)
+        chunk: bytes = message.get("body", b"")
+        return chunk
+
+    def _too_large(self) -> WireError:
+        text = f"the body is larger than {self._limit_bytes} bytes; send large content by url"
+        return WireError(TOO_LARGE, text)
+
+
+async def send_json(
+    send: Send,
+    body: bytes,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    is_open: bool = False,
+) -> None:
+    """Send a JSON response, all of it; with `is_open` the caller ends it."""
+    all_headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "cache-control": "no-store",
+        **(headers or {}),
+    }
+    await send({"type": "http.response.start", "status": status, "headers": raw(all_headers)})
+    await send({"type": "http.response.body", "body": body, "more_body": is_open})
+
+
+def raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Return headers as ASGI has them."""
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """Run `work` until it is done or the client has gone. The body must have been read.
+
+    The end of a request ends no task of the mesh, only the call that waits for it.
+    """
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(work)
+        leaving = group.create_task(_disconnect(receive))
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        working.cancel()
+        leaving.cancel()
 
 
 async def _disconnect(receive: Receive) -> None:
