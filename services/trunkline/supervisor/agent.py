@@ -1,0 +1,67 @@
+"""The supervisor: routes, plans, calls other agents, and combines what they say."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from trunkline.client import Directory
+from trunkline.supervisor.card import supervisor_card
+from trunkline.supervisor.routing import Router
+from trunkline.supervisor.running import Turn
+from trunkline.tasks.context import TaskContext
+
+if TYPE_CHECKING:
+    from trunkline.supervisor.graph import SupervisorGraph
+
+
+class Supervisor:
+    """An agent that routes to whatever agents the directory shows at the time of the request."""
+
+    direct_replies = False
+    # Its children would be called a second time.
+    repeatable = False
+    routable = False
+    concurrency = 0
+
+    def __init__(
+        self, directory: Directory, *, name: str = "supervisor", default_agent: str = ""
+    ) -> None:
+        """`default_agent` gets what fits no agent clearly; empty: the user is asked."""
+        self.card = supervisor_card(name)
+        self._directory = directory
+        self._default_agent = default_agent
+        self._graph: SupervisorGraph | None = None
+        # The router of a revision of the directory: made anew when agents come or go.
+        self._router = (-1, Router([]))
+
+    async def prewarm(self) -> None:
+        """Load LangGraph and compile the graph, so that the first turn need not."""
+        await self._compiled()
+
+    async def run(self, task: TaskContext) -> None:
+        """Run one turn."""
+        graph = await self._compiled()
+        router = self._current_router().without(task.path)
+        turn = Turn(task, self._directory, router, task.plan())
+        await graph.ainvoke({"text": task.text}, context=turn)
+
+    async def _compiled(self) -> "SupervisorGraph":
+        if self._graph is None:
+            # Loading takes a second or two, which the loop has better uses for.
+            self._graph = await asyncio.to_thread(_compile)
+        return self._graph
+
+    def _current_router(self) -> Router:
+        revision, router = self._router
+        if revision != self._directory.revision:
+            revision = self._directory.revision
+            agents = self._directory.agents().values()
+            cards = [agent.card for agent in agents if agent.routable]
+            router = Router(cards, default=self._default_agent)
+            self._router = (revision, router)
+        return router
+
+
+def _compile() -> "SupervisorGraph":
+    from trunkline.supervisor.graph import compile_graph
+
+    return compile_graph()

@@ -1,0 +1,128 @@
+"""Runs the steps of a plan, those that wait for nothing at once; a failed step stops no other."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opentelemetry.trace import SpanKind
+
+from trunkline import telemetry
+from trunkline.client import Directory
+from trunkline.errors import TrunklineError
+from trunkline.supervisor.child import Child, new_child_id
+from trunkline.supervisor.references import resolved
+from trunkline.supervisor.routing import Router
+from trunkline.supervisor.steps import Outcome, Step, clipped, failed
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.lifecycle import state_name
+from trunkline.tasks.writers import PlanWriter
+from trunkline.v1 import event_pb2, message_pb2
+
+if TYPE_CHECKING:
+    from opentelemetry.util.types import AttributeValue
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the nodes of the graph work with during one turn; nothing of it outlives the turn."""
+
+    task: TaskContext
+    directory: Directory
+    router: Router
+    plan: PlanWriter
+
+
+async def run_steps(
+    turn: Turn, steps: Sequence[Step], known: Mapping[str, Outcome]
+) -> dict[str, Outcome]:
+    """Run the steps that have no outcome yet, and return the outcomes of all."""
+    outcomes = dict(known)
+    over = {step.id: asyncio.Event() for step in steps}
+
+    async def run(step: Step) -> None:
+        try:
+            for earlier in step.after:
+                await over[earlier].wait()
+            outcomes[step.id] = await _run_step(turn, step, outcomes)
+        finally:
+            over[step.id].set()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for step in steps:
+                if step.id in outcomes:
+                    over[step.id].set()
+                else:
+                    group.create_task(run(step))
+    except ExceptionGroup as errors:
+        # The journal is lost, or there is a defect: whichever came first says what.
+        raise errors.exceptions[0] from errors
+    return outcomes
+
+
+async def _run_step(turn: Turn, step: Step, outcomes: Mapping[str, Outcome]) -> Outcome:
+    if not step.agent:
+        return failed("", "no agent here fits it")
+    text = step.text
+    if step.needs_result:
+        earlier = outcomes[step.after[-1]]
+        if not earlier.is_answer or not earlier.text:
+            return failed(step.agent, "the result that it needs is missing")
+        text = resolved(text, earlier.text)
+    try:
+        child_id = step.child_id or new_child_id(turn.directory.host_of_agent(step.agent))
+    except TrunklineError as error:
+        return failed(step.agent, str(error))
+    return await _call(turn, step, text, child_id)
+
+
+async def _call(turn: Turn, step: Step, text: str, child_id: str) -> Outcome:
+    """Call the child between two events that the journal has of it."""
+    task = turn.task
+    if not step.child_id:
+        started = event_pb2.ChildStarted(task_id=child_id, agent=step.agent, step_id=step.id)
+        await task.record(event_pb2.Event(child_started=started))
+    attributes: dict[str, AttributeValue] = {
+        telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
+        telemetry.GEN_AI_AGENT_NAME: step.agent,
+        telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
+        telemetry.TASK_ID: child_id,
+        telemetry.PARENT_TASK_ID: task.id,
+        telemetry.ROUTE_AGENT: step.agent,
+        telemetry.ROUTE_CONFIDENCE: step.route.confidence,
+    }
+    name = f"{telemetry.INVOKE_AGENT} {step.agent}"
+    with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
+        async with task.tool(step.agent, {"message": clipped(text)}) as call:
+            child = Child(task, turn.directory, agent=step.agent, task_id=child_id)
+            try:
+                outcome = await child.run(_message(turn, step, text, child_id))
+            except TrunklineError as error:
+                outcome = failed(step.agent, str(error), child_id=child_id)
+                telemetry.mark_error(span, error)
+            call.is_error = outcome.is_failure
+            call.summary = f"{step.agent}: {state_name(outcome.state)}"
+    finished = event_pb2.ChildFinished(
+        task_id=child_id,
+        agent=step.agent,
+        state=outcome.state,
+        text="" if outcome.is_answer else outcome.text,
+    )
+    await task.record(event_pb2.Event(child_finished=finished))
+    return outcome
+
+
+def _message(turn: Turn, step: Step, text: str, child_id: str) -> message_pb2.Message:
+    """The child's message: the step's text, and whatever in the request is not text."""
+    task = turn.task
+    message = message_pb2.Message(
+        message_id=f"{child_id}-{task.turn}",
+        context_id=task.context_id,
+        task_id=step.child_id,
+        role=message_pb2.ROLE_USER,
+    )
+    if text:
+        message.parts.add(text=text)
+    message.parts.extend(part for part in task.message.parts if not part.HasField("text"))
+    return message

@@ -1,0 +1,81 @@
+"""What a supervisor works on: the steps of a plan, and what became of them."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from trunkline.tasks.lifecycle import INTERRUPTED, State
+from trunkline.v1 import event_pb2, task_pb2
+
+# The type of a state, which the generated code has for type checkers only.
+StateValue: TypeAlias = "task_pb2.TaskState.ValueType"
+
+_QUOTED_CHARS = 80
+_RECORDED_CHARS = 1000
+
+
+def clipped(text: str, limit: int = _RECORDED_CHARS) -> str:
+    """Return a text as it is recorded beside the message that holds all of it."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One piece of a request, for one agent."""
+
+    id: str
+    text: str
+    route: event_pb2.RouteDecided
+    after: tuple[str, ...] = ()
+    """Steps that must be over before it begins."""
+    needs_result: bool = False
+    """Its text speaks of the result of the step before."""
+    child_id: str = ""
+    """The waiting child that this step goes on with."""
+
+    @property
+    def agent(self) -> str:
+        """Who works on it; empty: nobody fits."""
+        return self.route.agent
+
+    @property
+    def line(self) -> str:
+        """Its text, cut to what fits a line."""
+        return clipped(" ".join(clipped(self.text).split()), _QUOTED_CHARS)
+
+    @property
+    def quoted(self) -> str:
+        """The line in quotes."""
+        return f'"{self.line}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a step stopped."""
+
+    agent: str
+    state: StateValue
+    text: str = ""
+    """The answer, the question, or the reason."""
+    has_files: bool = False
+    """It left content that is not text."""
+    child_id: str = ""
+
+    @property
+    def is_answer(self) -> bool:
+        """The step was done."""
+        return self.state == State.TASK_STATE_COMPLETED
+
+    @property
+    def is_waiting(self) -> bool:
+        """The step asks for something."""
+        return self.state in INTERRUPTED
+
+    @property
+    def is_failure(self) -> bool:
+        """The step will not be done."""
+        return not self.is_answer and not self.is_waiting
+
+
+def failed(agent: str, reason: str, *, child_id: str = "") -> Outcome:
+    """Return the outcome of a step that could not be done."""
+    return Outcome(agent, State.TASK_STATE_FAILED, reason, child_id=child_id)

@@ -1,0 +1,85 @@
+"""Finds an agent's tags in a request. Pure; what a find is worth is routing's affair."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+# Letters and digits are words of their own, so that USD is found in "100USD".
+_WORD = re.compile(r"[^\W\d_]+|\d+")
+
+# Marks that prose uses, too: they count between two operands only.
+# As escapes: the signs for times, divided by and minus, the middle dot and the en dash.
+_BINARY = frozenset("+-*/^=<>\u00d7\u00f7\u2212\u00b7\u2013")
+_LETTER = r"[^\W\d_]"
+_LEFT_LETTER = rf"(?<!{_LETTER}){_LETTER}"
+_RIGHT_LETTER = rf"{_LETTER}(?!{_LETTER})|{_LETTER}{{2,10}}\d{{0,2}}\("
+_GAP = r"\s{0,2}"
+
+# Marks inside these are no operators.
+_NOT_ARITHMETIC = re.compile(
+    r"https?://\S{1,500}|\b\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\b\d{1,2}[-/.]\d{1,2}[-/.]\d{4}\b"
+)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, lower-case; letters and digits are apart."""
+    return _WORD.findall(text.casefold())
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A text made ready to be searched for tags, once for all agents."""
+
+    words: tuple[str, ...]
+    phrase: str = field(repr=False)
+    arithmetic: str = field(repr=False)
+
+    @classmethod
+    def of(cls, text: str) -> "Request":
+        """Prepare a text."""
+        words = words_of(text)
+        return cls(tuple(words), f" {' '.join(words)} ", _NOT_ARITHMETIC.sub(" ", text))
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A tag as it is searched for: words as a phrase, anything else as a mark beside a digit."""
+
+    text: str
+    phrase: str
+    mark: re.Pattern[str] | None
+
+    @classmethod
+    def of(cls, text: str) -> "Tag":
+        """Prepare a tag of a card."""
+        words = words_of(text)
+        if words:
+            return cls(text, f" {' '.join(words)} ", None)
+        return cls(text, "", _mark(text.strip()))
+
+    @property
+    def is_word(self) -> bool:
+        """It is found as words."""
+        return self.mark is None
+
+    def is_in(self, request: Request) -> bool:
+        """Whether the request has the tag, without regard to case."""
+        if self.mark is None:
+            return self.phrase in request.phrase
+        return self.mark.search(request.arithmetic) is not None
+
+
+def prepared(tags: Iterable[str]) -> tuple[Tag, ...]:
+    """Prepare the tags of a card, without blank ones."""
+    return tuple(Tag.of(tag) for tag in tags if tag.strip())
+
+
+def _mark(mark: str) -> re.Pattern[str]:
+    sign = re.escape(mark)
+    if not set(mark) <= _BINARY:
+        return re.compile(rf"[\d)]{_GAP}{sign}|{sign}{_GAP}[\d(]")
+    # One side is a digit or a parenthesis; the other may be a variable or a function, too.
+    return re.compile(
+        rf"[\d)]{_GAP}{sign}{_GAP}(?:[\d(.√-]|{_RIGHT_LETTER})"
+        rf"|(?:[\d)%!]|{_LEFT_LETTER}){_GAP}{sign}{_GAP}[\d(.-]",
+    )
