@@ -1,0 +1,108 @@
+"""The commands and their options; what each does is in a module that is loaded when it runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trunkline.cli.options import Agent, Json, Url
+from trunkline.cli.outcome import run
+
+# Rich help and tracebacks take half a second to load.
+app = typer.Typer(
+    name="trunkline",
+    help="A mesh for AI agents.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+@app.callback(invoke_without_command=True)
+def _before_any_command(
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from importlib import metadata
+
+        print(f"trunkline {metadata.version('trunkline')}")
+        raise typer.Exit
+
+
+@app.command()
+def up(
+    *,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve A2A here. [default: 127.0.0.1:8000]"),
+    ] = None,
+    mesh: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve gRPC here. [default: 127.0.0.1:50051]"),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep journals here. [default: .trunkline]"),
+    ] = None,
+    mcp: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="MCP servers, in the mcpServers form.")
+    ] = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:NAME", help="Run this agent, too; may be repeated."),
+    ] = None,
+    default: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who answers at /. [default: supervisor]")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve other machines, without authentication.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Bring a mesh up and keep it up. Port 0 picks one."""
+    from trunkline.cli import up as command
+
+    flags = {
+        "http": http,
+        "mesh": mesh,
+        "data_dir": data,
+        "mcp_file": mcp,
+        "agents": agent or None,
+        "default_agent": default,
+        "insecure": insecure or None,
+    }
+    run(command.up(flags, as_json=json))
+
+
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(help="What to ask.", show_default=False)],
+    *,
+    agent: Agent = None,
+    url: Url = None,
+    task: Annotated[
+        str, typer.Option(metavar="ID", help="Answer what this task asks.", show_default=False)
+    ] = "",
+    context: Annotated[
+        str, typer.Option(metavar="ID", help="Go on in this context.", show_default=False)
+    ] = "",
+    timeout: Annotated[
+        float | None, typer.Option(metavar="S", min=0.001, help="End the task after S seconds.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Ask the mesh and stream the answer. Exits 0 only if the task completed."""
+    from trunkline.cli import ask as command
+
+    asked = command.Question(
+        text=question, agent=agent, task_id=task, context_id=context, timeout_s=timeout
+    )
+    run(command.ask(asked, url=url, as_json=json))
