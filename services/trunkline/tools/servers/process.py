@@ -1,4 +1,4 @@
-"""Runs an MCP server as a process on stdio: log on stderr, spans flushed, a clean end on signals."""
+"""Runs an MCP server as a process on stdio: spans flushed, and a clean end on signals."""
 
 import asyncio
 import logging

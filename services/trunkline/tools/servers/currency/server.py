@@ -116,7 +116,9 @@ class CurrencyTools:
 
 
 def _amount(amount: str | float) -> Decimal:
-    text = str(amount).strip()
+    # In JSON 100 and 100.0 are one number; as text it is 100.
+    is_whole = isinstance(amount, float) and amount.is_integer()
+    text = str(int(amount) if is_whole else amount).strip()
     try:
         money = Decimal(text.replace(",", ""))
     except InvalidOperation:
@@ -173,4 +175,4 @@ def build_server() -> MCPServer[Any]:
 
 def main() -> None:
     """The console script `trunkline-mcp-currency`."""
-    run_on_stdio(build_server().run_stdio_async, service_name=NAME)
+    run_on_stdio(lambda: build_server().run_stdio_async(), service_name=NAME)

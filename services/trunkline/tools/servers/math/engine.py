@@ -27,6 +27,9 @@ _COMMAND = (sys.executable, "-P", "-m", "trunkline.tools.servers.math.worker")
 # A worker has no use for anything else, and no business with it.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT", "LANG", "LC_ALL")
 
+# How the end of a worker shows.
+_LOST = (OSError, EOFError, BrokenFrameError)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineLimits:
@@ -124,15 +127,17 @@ class MathEngine:
         """Send the question to a worker, a new one if need be, and wait until it has begun."""
         try:
             async with asyncio.timeout(self._limits.start_s):
-                process = await self._worker()
-                assert process.stdin is not None  # noqa: S101 - it was started with pipes
-                process.stdin.write(packed({"operation": operation, "arguments": arguments}))
-                await process.stdin.drain()
-                frame = await _read_frame(process)
+                request = packed({"operation": operation, "arguments": arguments})
+                try:
+                    frame = await _sent(request, process := await self._worker())
+                except _LOST:
+                    # A worker that died while it was idle has not seen the question: once more.
+                    self._kill()
+                    frame = await _sent(request, process := await self._worker())
         except TimeoutError:
             problem = f"its worker was not ready within {self._limits.start_s:g} s"
             raise ToolServerUnavailableError(_SERVER, problem) from None
-        except (OSError, EOFError, BrokenFrameError) as error:
+        except _LOST as error:
             logger.warning("math.worker_not_started", extra={"cause": type(error).__name__})
             raise ToolServerUnavailableError(_SERVER, "its worker did not start") from error
         if frame.get("kind") != "started":
@@ -160,7 +165,7 @@ class MathEngine:
                 f"That takes longer than the {self._limits.compute_s:g} s allowed. "
                 "Ask for something smaller or simpler."
             )
-        except (OSError, EOFError, BrokenFrameError) as error:
+        except _LOST as error:
             logger.warning("math.worker_died", extra={"cause": type(error).__name__})
             problem = "That takes more memory or time than is allowed."
         raise InvalidArgumentError(field="expression", problem=problem)
@@ -178,6 +183,14 @@ class MathEngine:
             self._kill()
             await self._process.wait()
             self._process = None
+
+
+async def _sent(request: bytes, process: Process) -> Frame:
+    """Send a question and wait for the first frame that comes back."""
+    assert process.stdin is not None  # noqa: S101 - it was started with pipes
+    process.stdin.write(request)
+    await process.stdin.drain()
+    return await _read_frame(process)
 
 
 async def _read_frame(process: Process) -> Frame:

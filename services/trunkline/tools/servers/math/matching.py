@@ -26,7 +26,7 @@ _CALLS = "|".join(sorted(FUNCTIONS, key=len, reverse=True))
 # At each place exactly one of these can match: a known word, a lone letter, anything that is none.
 _SOME = rf"(?:(?:{'|'.join(_WORDS)}|[a-z])(?![a-z])|[\d.\s+\-\u2212\u2013*/^%!(),\u00d7·÷√∛π²³])"
 _VERB = r"(?:what(?:'s|\sis|\sare)|how\smuch\sis|calculate|compute|evaluate|simplify)"
-_LEAD = rf"^(?:please\s)?(?:{_VERB}\s++)?"
+_LEAD = rf"^(?:please\s)?(?:{_VERB}\s++)?(?:the\s)?"
 _HAS_A_DIGIT_OR_A_CALL = rf"(?=[^?]*?(?:\d|[√π²³]|\b(?:{_CALLS})\s?\(|\broot\sof\b))"
 _EXPRESSION = rf"{_HAS_A_DIGIT_OR_A_CALL}(?P<expression>"
 # What is meant as a formula although the grammar may refuse it: the refusal says why.

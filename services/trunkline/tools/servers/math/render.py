@@ -16,10 +16,10 @@ MAX_EXACT_CHARS = 60
 class _Printer(StrPrinter):  # type: ignore[misc]  # SymPy has no types
     """SymPy's own printer with our names; SymPy finds the methods by the names of its classes."""
 
-    def _print_Exp1(self, expr: Value) -> str:  # noqa: ARG002, N802
+    def _print_Exp1(self, expr: Value) -> str:  # noqa: N802
         return "e"
 
-    def _print_ImaginaryUnit(self, expr: Value) -> str:  # noqa: ARG002, N802
+    def _print_ImaginaryUnit(self, expr: Value) -> str:  # noqa: N802
         return "i"
 
     def _print_log(self, expr: Value) -> str:
@@ -36,7 +36,13 @@ def written(value: Value) -> str:
 
 def approximated(value: Value, digits: int = DEFAULT_DIGITS) -> str:
     """The value to so many significant digits."""
-    return written(sympy.N(value, digits, chop=True))
+    number = sympy.N(value, digits)
+    if number.has(sympy.I) and number.is_number:
+        real, imaginary = number.as_real_imag()
+        # What cancels out exactly may leave a trace in numbers.
+        if abs(imaginary) < abs(real) * sympy.Float(10) ** -digits:
+            number = real
+    return written(number)
 
 
 def number_text(value: Value, *, digits: int | None, prefers_decimals: bool) -> str:

@@ -65,7 +65,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of the grammar's table, by its canonical name, with a fitting number of arguments."""
+    """A function of the grammar's table, with as many arguments as it takes."""
 
     function: str
     arguments: tuple["Node", ...]
@@ -105,5 +105,5 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def is_written_in_decimals(node: Node) -> bool:
-    """Whether any number was written as a decimal or a percentage, so that a decimal is expected."""
+    """Whether a decimal or a percentage occurs, so that a decimal is expected."""
     return any(isinstance(each, Number) and each.is_decimal for each in walk(node))

@@ -32,12 +32,12 @@ _SPELLINGS = {
 _PHRASE = re.compile(r"\b(?:" + "|".join(_SPELLINGS) + r")\b", re.IGNORECASE)
 _SYMBOLS = str.maketrans(
     {
-        "×": "*",
+        "\N{MULTIPLICATION SIGN}": "*",
         "·": "*",
         "⋅": "*",
-        "∗": "*",
+        "\N{ASTERISK OPERATOR}": "*",
         "÷": "/",
-        "∕": "/",
+        "\N{DIVISION SLASH}": "/",
         "\N{MINUS SIGN}": "-",
         "\N{EN DASH}": "-",
         "π": " pi ",

@@ -1,4 +1,4 @@
-"""The process that computes, so that it can be killed: `python -m trunkline.tools.servers.math.worker`.
+"""The process that computes, so that it can be killed; `engine` starts it and talks to it.
 
 Frames come in on stdin: `{"operation", "arguments"}`. For each, two go out on stdout: `started`
 when SymPy is loaded and the question's own time begins, then `answered`, `refused` or `failed`.

@@ -1,0 +1,101 @@
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from trunkline.errors import InvalidArgumentError
+from trunkline.tools.servers.currency.names import code_of
+from trunkline.tools.servers.currency.rates import Period, RateTable, load_rates
+from trunkline.tools.servers.currency.server import CurrencyTools
+
+LINES = [
+    "Date,USD,JPY,RUB,",
+    "2024-01-05,1.0921,158.5,N/A,",
+    "2024-01-04,1.0953,157.9,N/A,",
+    "2022-03-01,1.1162,128.1,117.201,",
+    "2022-02-28,1.1199,129.3,115.4842,",
+]
+
+
+def test_a_rate_is_exact() -> None:
+    rate = RateTable(LINES).rate("USD", "JPY", date(2024, 1, 4))
+    assert rate.factor == Decimal("157.9") / Decimal("1.0953")
+    assert rate.day == date(2024, 1, 4)
+    assert RateTable(LINES).rate("EUR", "USD", date(2024, 1, 4)).factor == Decimal("1.0953")
+
+
+def test_without_a_date_the_latest_rate_is_taken() -> None:
+    assert RateTable(LINES).rate("EUR", "USD", None).day == date(2024, 1, 5)
+
+
+def test_a_day_without_rates_takes_the_last_before() -> None:
+    assert RateTable(LINES).rate("EUR", "RUB", date(2022, 3, 1)).day == date(2022, 3, 1)
+    table = RateTable([*LINES[:2], *LINES[3:]])
+    assert table.rate("EUR", "USD", date(2022, 3, 6)).day == date(2022, 3, 1)
+
+
+@pytest.mark.parametrize("day", [date(2022, 2, 27), date(2024, 1, 6), date(1900, 1, 1)])
+def test_a_date_outside_the_data_is_refused_with_the_range(day: date) -> None:
+    with pytest.raises(InvalidArgumentError, match="from 2022-02-28 to 2024-01-05"):
+        RateTable(LINES).rate("EUR", "USD", day)
+
+
+def test_a_currency_that_has_ended_is_refused_with_its_own_range() -> None:
+    table = RateTable(LINES)
+    assert table.period_of("RUB") == Period(date(2022, 2, 28), date(2022, 3, 1))
+    with pytest.raises(InvalidArgumentError, match=r"RUB.*from 2022-02-28 to 2022-03-01"):
+        table.rate("USD", "RUB", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("usd", "USD"),
+        ("Dollars", "USD"),
+        ("euros", "EUR"),
+        ("€", "EUR"),
+        ("swiss  francs", "CHF"),
+        ("yen", "JPY"),
+        ("pounds", "GBP"),
+    ],
+)
+def test_currencies_have_names_and_signs(name: str, code: str) -> None:
+    assert code_of(name, load_rates().currencies) == code
+
+
+def test_an_unknown_currency_is_answered_with_what_would_work() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"'XYZ' is not a currency.*Known are: AUD, "):
+        code_of("XYZ", load_rates().currencies)
+    with pytest.raises(InvalidArgumentError, match="Did you mean USD"):
+        code_of("USDD", load_rates().currencies)
+
+
+async def test_a_conversion_says_the_day_of_its_rate() -> None:
+    found = await CurrencyTools()._converted(100, "USD", "EUR", date="2020-03-02")
+    assert found.text == "100 USD = 89.91 EUR (ECB rate of 2020-03-02)"
+    assert found.data["rate_date"] == "2020-03-02"
+
+
+async def test_a_weekend_takes_friday_and_says_so() -> None:
+    found = await CurrencyTools()._converted("1,000.50", "dollars", "euros", date="2020-03-01")
+    assert found.text.startswith("1000.50 USD = ")
+    assert found.text.endswith("(ECB rate of 2020-02-28, the last before 2020-03-01)")
+
+
+async def test_a_small_result_keeps_its_digits() -> None:
+    found = await CurrencyTools()._converted(1, "IDR", "EUR", date="2020-03-02")
+    assert found.data["result"].startswith("0.0000")
+    assert len(found.data["result"].lstrip("0.")) == 4
+
+
+@pytest.mark.parametrize(
+    "amount", ["abc", "-1", "NaN", "1e30", "Infinity", "9" * 100, 1e300, float("inf")]
+)
+async def test_an_amount_is_a_number_of_usable_size(amount: str | float) -> None:
+    with pytest.raises(InvalidArgumentError, match="is not an amount"):
+        await CurrencyTools()._converted(amount, "USD", "EUR", date=None)
+
+
+async def test_a_date_is_written_in_one_way() -> None:
+    with pytest.raises(InvalidArgumentError, match="write it as 2020-03-02"):
+        await CurrencyTools()._converted(1, "USD", "EUR", date="March 2")

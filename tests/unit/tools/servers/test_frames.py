@@ -1,0 +1,36 @@
+import io
+
+import pytest
+
+from trunkline.tools.servers.math.frames import (
+    MAX_FRAME_BYTES,
+    BrokenFrameError,
+    packed,
+    read_frame,
+)
+
+
+def test_frames_come_back_one_by_one() -> None:
+    stream = io.BytesIO(packed({"a": 1}) + packed({"b": "√"}))
+    assert [read_frame(stream), read_frame(stream), read_frame(stream)] == [
+        {"a": 1},
+        {"b": "√"},
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        packed({"a": 1})[:-1],
+        b"\x00\x00",
+        (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
+        b"\x00\x00\x00\x02[]",
+        b"\x00\x00\x00\x02{]",
+        b"\x00\x00\x00\x01\xff",
+        b"print",
+    ],
+)
+def test_what_is_no_frame_is_told_apart(content: bytes) -> None:
+    with pytest.raises(BrokenFrameError):
+        read_frame(io.BytesIO(content))

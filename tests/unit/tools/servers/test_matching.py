@@ -1,0 +1,200 @@
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from trunkline.tools.servers.currency import matching as currency
+from trunkline.tools.servers.math import matching as math
+
+TOOLS = {
+    "calculate": math.CALCULATE,
+    "solve": math.SOLVE,
+    "differentiate": math.DIFFERENTIATE,
+    "integrate": math.INTEGRATE,
+    "convert": currency.CONVERT,
+    "list_currencies": currency.LIST,
+}
+TYPES: dict[str, Callable[[Any], object]] = {"integer": int, "number": float, "string": str}
+
+
+def argument(rule: str | dict[str, Any], groups: dict[str, str | None]) -> object:
+    """What a declaration says about one argument; None where it is left out."""
+    if isinstance(rule, dict):
+        found = argument(rule["from"], groups)
+        if found is None:
+            return rule.get("default")
+        mapped = rule.get("map", {}).get(str(found).lower(), found)
+        return TYPES[rule.get("type", "string")](mapped)
+    name = re.fullmatch(r"\{(\w+)\}", rule)
+    if name is None:
+        return rule
+    found = groups.get(name[1])
+    return None if found is None else found.strip()
+
+
+def matched(declarations: list[dict[str, Any]], question: str) -> tuple[int, dict[str, Any]] | None:
+    """The length of the first match and the arguments it gives."""
+    for declaration in declarations:
+        found = re.search(declaration["pattern"], question.strip(), re.IGNORECASE)
+        if found is not None:
+            taken = {
+                name: argument(rule, found.groupdict())
+                for name, rule in declaration["arguments"].items()
+            }
+            arguments = {name: value for name, value in taken.items() if value is not None}
+            return len(found[0]), arguments
+    return None
+
+
+def chosen(question: str) -> list[tuple[str, dict[str, Any]]]:
+    """The tools with the longest match: one, if the declarations are clear."""
+    found = {tool: matched(declarations, question) for tool, declarations in TOOLS.items()}
+    lengths = [match[0] for match in found.values() if match]
+    return [(tool, match[1]) for tool, match in found.items() if match and match[0] == max(lengths)]
+
+
+@dataclass(frozen=True)
+class Case:
+    question: str
+    tool: str
+    arguments: dict[str, Any]
+
+
+CASES = [
+    Case("what is 1+2", "calculate", {"expression": "1+2"}),
+    Case("What's 1+2?", "calculate", {"expression": "1+2"}),
+    Case("1+2", "calculate", {"expression": "1+2"}),
+    Case("1+2=", "calculate", {"expression": "1+2"}),
+    Case("(2+3)*4", "calculate", {"expression": "(2+3)*4"}),
+    Case("what is (2+3)*4?", "calculate", {"expression": "(2+3)*4"}),
+    Case("what is 15% of 240", "calculate", {"expression": "15% of 240"}),
+    Case("sqrt(2) to 10 digits", "calculate", {"expression": "sqrt(2)", "digits": 10}),
+    Case("what is pi^2 to 5 digits?", "calculate", {"expression": "pi^2", "digits": 5}),
+    Case("calculate 5 plus 3", "calculate", {"expression": "5 plus 3"}),
+    Case("what is the square root of 2", "calculate", {"expression": "square root of 2"}),
+    Case("100!", "calculate", {"expression": "100!"}),
+    Case("log10(1000)", "calculate", {"expression": "log10(1000)"}),
+    Case("9**9**9**9", "calculate", {"expression": "9**9**9**9"}),
+    Case("what is factorial(10**9)", "calculate", {"expression": "factorial(10**9)"}),
+    Case(
+        "calculate __import__('os').system('id')",
+        "calculate",
+        {"expression": "__import__('os').system('id')"},
+    ),
+    Case("what is ().__class__", "calculate", {"expression": "().__class__"}),
+    Case("solve x^2-5x+6=0", "solve", {"equation": "x^2-5x+6=0"}),
+    Case("x^2-5x+6=0", "solve", {"equation": "x^2-5x+6=0"}),
+    Case("solve a*x=b for a", "solve", {"equation": "a*x=b", "variable": "a"}),
+    Case("find the roots of x^2-4", "solve", {"equation": "x^2-4"}),
+    Case("derivative of x^3", "differentiate", {"expression": "x^3", "order": 1}),
+    Case(
+        "what is the second derivative of x^3?", "differentiate", {"expression": "x^3", "order": 2}
+    ),
+    Case(
+        "differentiate x*y with respect to y",
+        "differentiate",
+        {"expression": "x*y", "variable": "y"},
+    ),
+    Case("d/dx sin(x)", "differentiate", {"expression": "sin(x)", "variable": "x"}),
+    Case("integrate x*sin(x)", "integrate", {"expression": "x*sin(x)"}),
+    Case("integrate x*y dy", "integrate", {"expression": "x*y", "variable": "y"}),
+    Case(
+        "what is the integral of x*sin(x) from 0 to pi",
+        "integrate",
+        {"expression": "x*sin(x)", "lower": "0", "upper": "pi"},
+    ),
+    Case(
+        "integrate x^2 dx from 0 to 1",
+        "integrate",
+        {"expression": "x^2", "variable": "x", "lower": "0", "upper": "1"},
+    ),
+    Case(
+        "100 USD in EUR",
+        "convert",
+        {"amount": "100", "from_currency": "USD", "to_currency": "EUR"},
+    ),
+    Case(
+        "100 USD to EUR on 2020-03-02",
+        "convert",
+        {"amount": "100", "from_currency": "USD", "to_currency": "EUR", "date": "2020-03-02"},
+    ),
+    Case(
+        "convert 36 USD to EUR",
+        "convert",
+        {"amount": "36", "from_currency": "USD", "to_currency": "EUR"},
+    ),
+    Case(
+        "how much is 5 GBP in JPY?",
+        "convert",
+        {"amount": "5", "from_currency": "GBP", "to_currency": "JPY"},
+    ),
+    Case(
+        "what is 100 XYZ in EUR",
+        "convert",
+        {"amount": "100", "from_currency": "XYZ", "to_currency": "EUR"},
+    ),
+    Case(
+        "$1,250.50 in swiss francs",
+        "convert",
+        {"amount": "1,250.50", "from_currency": "$", "to_currency": "swiss francs"},
+    ),
+    Case(
+        "how many yen is 5 euros",
+        "convert",
+        {"amount": "5", "from_currency": "euros", "to_currency": "yen"},
+    ),
+    Case("USD to EUR", "convert", {"amount": "1", "from_currency": "USD", "to_currency": "EUR"}),
+    Case("which currencies do you know?", "list_currencies", {}),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.question)
+def test_a_question_chooses_one_tool_and_gives_its_arguments(case: Case) -> None:
+    assert chosen(case.question) == [(case.tool, case.arguments)]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "hello there",
+        "what is the capital of France",
+        "who wrote Hamlet",
+        "what time is it in Tokyo",
+        "how to run",
+        "what is a",
+        "cat in hat",
+        "solve world hunger",
+        "integrate with our systems",
+        "calculate the odds",
+        "",
+    ],
+)
+def test_a_question_for_somebody_else_matches_nothing(question: str) -> None:
+    assert chosen(question) == []
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "1+" * 500_000,
+        "1" + " " * 1_000_000 + "é",
+        "log10" * 200_000 + "é",
+        "solve 1" + " for" * 250_000,
+        "solve 1 " + " " * 1_000_000 + "?x",
+        "integrate 1" + " from 1" * 150_000,
+        "derivative of 1" + " by x" * 200_000,
+        "calculate (" + "(" * 1_000_000,
+        "1,000," * 170_000 + " usd in",
+        "100 usd" + " " * 1_000_000 + "x",
+        "a" * 1_000_000,
+    ],
+    ids=lambda question: question[:24],
+)
+def test_a_megabyte_is_matched_in_linear_time(question: str) -> None:
+    started = time.process_time()
+    chosen(question)
+    # Linear takes a tenth of a second or two; anything worse takes hours.
+    assert time.process_time() - started < 20
