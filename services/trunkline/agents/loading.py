@@ -23,7 +23,7 @@ def load_agent(spec: str) -> Agent:
         sys.path.insert(0, folder)
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # noqa: BLE001 - a module may raise anything while it is imported
+    except Exception as error:
         raise ConfigurationError(where, f"can't import it: {error!r}") from error
     agent = getattr(module, name, None)
     if agent is None:

@@ -107,7 +107,7 @@ class TaskContext:
         return (*self.snapshot.parent.path, self.agent)
 
     @property
-    def state(self) -> task_pb2.TaskState:
+    def state(self) -> task_pb2.TaskState.ValueType:
         """The state the task is in."""
         return self._state
 
@@ -162,7 +162,7 @@ class TaskContext:
         id: str = "",  # noqa: A002 - the name authors expect
         description: str = "",
         metadata: Mapping[str, Any] | None = None,
-        kind: event_pb2.ArtifactKind = event_pb2.ARTIFACT_KIND_UNSPECIFIED,
+        kind: event_pb2.ArtifactKind.ValueType = event_pb2.ARTIFACT_KIND_UNSPECIFIED,
     ) -> ArtifactWriter:
         """Return a new artifact to write to. It exists from its first append on."""
         self._artifacts += 1
@@ -242,12 +242,14 @@ class TaskContext:
         """Take nothing more from the agent: it is being stopped. For the host only."""
         self._is_canceling = True
 
-    async def end(self, state: task_pb2.TaskState, reason: str) -> None:
+    async def end(self, state: task_pb2.TaskState.ValueType, reason: str) -> None:
         """End the task over the agent's head. For the host only."""
         self._is_canceling = self._is_over = False
         await self._set_state(state, reason or None)
 
-    async def _set_state(self, state: task_pb2.TaskState, message: Content | None) -> None:
+    async def _set_state(
+        self, state: task_pb2.TaskState.ValueType, message: Content | None
+    ) -> None:
         emitter = await self._begin()
         check_transition(self.agent, self._state, state)
         event = _status_event(state)
@@ -283,6 +285,6 @@ class TaskContext:
             raise InvalidAgentResponseError(self.agent, "it went on after it was canceled")
 
 
-def _status_event(state: task_pb2.TaskState) -> event_pb2.Event:
+def _status_event(state: task_pb2.TaskState.ValueType) -> event_pb2.Event:
     status = task_pb2.TaskStatus(state=state, timestamp=now())
     return event_pb2.Event(status=event_pb2.StatusChanged(status=status))

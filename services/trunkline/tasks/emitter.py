@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from trunkline.journal.events import Draft, draft
 from trunkline.journal.journal import Journal
+
+from trunkline.journal.events import Draft, draft
 from trunkline.v1 import event_pb2, part_pb2
 
 

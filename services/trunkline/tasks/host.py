@@ -6,7 +6,9 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from trunkline.journal.journal import Journal, TaskRow
 
 from trunkline.errors import (
     AgentNotFoundError,
@@ -20,7 +22,6 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.journal.fold import Fold
-from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.emitter import Emitter
@@ -105,7 +106,8 @@ class TaskHost:
             ContentTypeNotSupportedError, MessageKeyReusedError, TaskEndedError,
             UnsupportedOperationError, OverloadedError, PeerUnavailableError.
         """
-        if self._is_draining:
+        if self._is_draining and not submission.HasField("parent"):
+            # A task that may still finish may also still call its children.
             raise PeerUnavailableError("this host", "it is shutting down; try again elsewhere")
         agent = self.agents.get(agent_name)
         if agent is None:
@@ -240,7 +242,8 @@ class TaskHost:
 
         run = self._runs.reserve(self._first_context(task_id, created, create=create))
         code = self._runs.start(agent, run)
-        await asyncio.wait([creation.accepted, code], return_when=asyncio.FIRST_COMPLETED)
+        settled: list[asyncio.Future[Any]] = [creation.accepted, code]
+        await asyncio.wait(settled, return_when=asyncio.FIRST_COMPLETED)
         if creation.accepted.done():
             return creation.accepted.result()
         if run.context.reply_message is not None:

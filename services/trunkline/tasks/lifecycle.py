@@ -11,7 +11,7 @@ State = task_pb2.TaskState
 # From any state that has not ended, a turn may end in any way; an interrupted task goes on working
 # when its next turn starts. Working to working is news about the same state.
 _ENDS = TERMINAL | INTERRUPTED
-TRANSITIONS: dict[task_pb2.TaskState, frozenset[task_pb2.TaskState]] = {
+TRANSITIONS: dict[task_pb2.TaskState.ValueType, frozenset[task_pb2.TaskState.ValueType]] = {
     State.TASK_STATE_UNSPECIFIED: frozenset({State.TASK_STATE_SUBMITTED}),
     State.TASK_STATE_SUBMITTED: _ENDS | {State.TASK_STATE_WORKING},
     State.TASK_STATE_WORKING: _ENDS | {State.TASK_STATE_WORKING},
@@ -23,12 +23,14 @@ TRANSITIONS: dict[task_pb2.TaskState, frozenset[task_pb2.TaskState]] = {
 }
 
 
-def state_name(state: task_pb2.TaskState) -> str:
+def state_name(state: task_pb2.TaskState.ValueType) -> str:
     """`completed` for TASK_STATE_COMPLETED: what people read."""
     return State.Name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
 
 
-def check_transition(agent: str, before: task_pb2.TaskState, after: task_pb2.TaskState) -> None:
+def check_transition(
+    agent: str, before: task_pb2.TaskState.ValueType, after: task_pb2.TaskState.ValueType
+) -> None:
     """Refuse what the table doesn't hold.
 
     Raises:

@@ -4,6 +4,8 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 
+from opentelemetry.util.types import AttributeValue
+
 from trunkline import telemetry
 from trunkline.errors import FencedError, InternalError, JournalUnavailableError, TrunklineError
 from trunkline.tasks.agent import Agent
@@ -19,7 +21,7 @@ async def run_turn(agent: Agent, task: TaskContext) -> None:
     Returning without an end completes the task, raising fails it; both only while the turn is
     open. Cancellation is passed on without an end: whoever canceled knows why.
     """
-    attributes = {
+    attributes: dict[str, AttributeValue] = {
         telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
         telemetry.GEN_AI_AGENT_NAME: task.agent,
         telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
