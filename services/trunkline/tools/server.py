@@ -68,6 +68,7 @@ class ToolServer:
         """What is wrong, in a line, while the state is FAILED."""
         self.tools: dict[str, tool_service_pb2.Tool] = {}
         self.pid: int | None = None
+        """Its process, while it has one."""
         self._config = config
         self._settings = settings
         self._telemetry = telemetry
@@ -85,6 +86,7 @@ class ToolServer:
             began = loop.time()
             problem = await self._run_once(group)
             self._fall(problem)
+            logger.warning("tool_server.failed", extra={"server": self.name, "problem": problem})
             if loop.time() - began > self._settings.restart_delay_max_s:
                 delay_s = self._settings.restart_delay_s
             # Jitter: what fell together shall not come back together.
@@ -147,6 +149,8 @@ class ToolServer:
         )
         try:
             async with opening as process:
+                self.pid = process.pid
+                self._on_change()
                 return await self._serve(process, group)
         except ToolServerUnavailableError as error:
             return error.problem
@@ -154,6 +158,8 @@ class ToolServer:
             # A bulkhead: whatever a server makes its client trip over harms that server alone.
             logger.exception("tool_server.broken", extra={"server": self.name})
             return "its answers make no sense; the log has the cause"
+        finally:
+            self.pid = None
 
     async def _serve(self, process: ServerProcess, group: asyncio.TaskGroup) -> str:
         # Takes a second, so not before it is needed, and beside the child's own start.
@@ -172,15 +178,17 @@ class ToolServer:
                     raise
                 return f"{await process.problem()} before it was ready"
             watchers = [
-                group.create_task(session.watch()),
+                group.create_task(session.watch(has_new_tools.set)),
                 group.create_task(self._follow(session, has_new_tools)),
             ]
             try:
-                self.pid, self._session = process.pid, session
+                self._session = session
                 self._become(State.TOOL_SERVER_STATE_READY)
                 await process.has_ended.wait()
+                # Before any call that fails by this can be repeated; why it ended comes later.
+                self._fall("it has ended")
             finally:
-                self.pid = self._session = None
+                self._session = None
                 for watcher in watchers:
                     watcher.cancel()
         return await process.problem()
@@ -202,15 +210,13 @@ class ToolServer:
                 self._on_change()
 
     def _fall(self, problem: str) -> None:
+        self._session = None
         self.tools = {}
-        self.error = problem
-        self._become(State.TOOL_SERVER_STATE_FAILED)
-        logger.warning("tool_server.failed", extra={"server": self.name, "problem": problem})
+        self._become(State.TOOL_SERVER_STATE_FAILED, problem)
 
-    def _become(self, state: State.ValueType) -> None:
-        if state != State.TOOL_SERVER_STATE_FAILED:
-            self.error = ""
+    def _become(self, state: State.ValueType, error: str = "") -> None:
         self.state = state
+        self.error = error
         self._moved.set()
         self._moved = asyncio.Event()
         self._on_change()

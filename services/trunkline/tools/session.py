@@ -88,7 +88,7 @@ class Session:
             raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
         return to_result(result, tool=f"{self._name}/{tool}", limit_bytes=limit_bytes)
 
-    async def watch(self) -> None:
+    async def watch(self, on_tools_changed: Callable[[], None]) -> None:
         """Listen for changes of the tool list on protocols where one has to; else return."""
         capability = self._client.server_capabilities.tools
         if capability is None or not capability.list_changed:
@@ -97,8 +97,10 @@ class Session:
             return
         try:
             async with self._client.listen(tools_list_changed=True) as changes:
+                # What changed before this was open has not been told.
+                on_tools_changed()
                 async for _ in changes:
-                    pass
+                    on_tools_changed()
         except (MCPError, SubscriptionLost, TimeoutError) as error:
             extra = {"server": self._name, "error": type(error).__name__}
             logger.info("tool_server.not_watched", extra=extra)

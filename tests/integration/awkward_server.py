@@ -1,0 +1,107 @@
+"""An MCP server over stdio whose tools hang, die, print and change, as those in the field do."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import (
+    CallToolResult,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    ToolAnnotations,
+)
+
+server = MCPServer("awkward")
+
+
+@server.tool(
+    title="Repeat",
+    annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True),
+    meta={"trunkline/match": [{"pattern": "^repeat (.+)$", "arguments": {"text": "{1}"}}]},
+)
+def repeat(text: str) -> str:
+    return text
+
+
+@server.tool()
+async def count(n: int, ctx: Context) -> str:
+    for done in range(1, n + 1):
+        await ctx.report_progress(done, n, f"step {done}")
+    return f"counted to {n}"
+
+
+@server.tool()
+async def hang(marks: str) -> str:
+    """Says in a folder when it has begun and when it was canceled."""
+    (Path(marks) / "began").touch()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        (Path(marks) / "canceled").touch()
+    return "never"
+
+
+@server.tool()
+async def die(code: int) -> str:
+    os._exit(code)
+
+
+@server.tool()
+def big(size: int) -> str:
+    return "x" * size
+
+
+@server.tool()
+def stray() -> str:
+    sys.stdout.write("a library says hello on stdout\n")
+    sys.stdout.flush()
+    return "answered all the same"
+
+
+@server.tool()
+def refuse() -> str:
+    raise ToolError("not today")
+
+
+@server.tool()
+def mend() -> CallToolResult:
+    text = TextContent(type="text", text="ask for something else")
+    return CallToolResult(content=[text], is_error=True, _meta={"trunkline/mendable": True})
+
+
+@server.tool()
+def mixed() -> CallToolResult:
+    image = ImageContent(type="image", data="aGVsbG8=", mime_type="image/png")
+    link = ResourceLink(type="resource_link", uri="https://example.org/a", name="a")
+    return CallToolResult(content=[TextContent(type="text", text="both"), image, link])
+
+
+@server.tool()
+def surroundings() -> dict[str, str]:
+    return dict(os.environ)
+
+
+@server.tool()
+async def grandchild() -> str:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "import time; time.sleep(600)", start_new_session=False
+    )
+    return json.dumps({"pid": child.pid})
+
+
+@server.tool()
+async def learn(ctx: Context) -> str:
+    server.add_tool(repeat, name="learned")
+    await ctx.notify_tools_changed()
+    return "learned"
+
+
+if __name__ == "__main__":
+    sys.stderr.write("starting up\n")
+    server.run()

@@ -1,0 +1,318 @@
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+
+from trunkline.errors import (
+    PeerTimeoutError,
+    ToolNotFoundError,
+    ToolServerUnavailableError,
+)
+from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.config import McpConfig, ServerConfig
+from trunkline.tools.server import AdapterSettings, State
+from trunkline.v1 import tool_service_pb2
+
+AWKWARD = str(Path(__file__).with_name("awkward_server.py"))
+READY_TIMEOUT_S = 40.0
+QUICK = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.2, grace_s=1.0)
+
+
+def awkward(**more: object) -> ServerConfig:
+    return ServerConfig.model_validate({"command": sys.executable, "args": [AWKWARD], **more})
+
+
+def script(source: str) -> ServerConfig:
+    return ServerConfig(command=sys.executable, args=["-u", "-c", source])
+
+
+@asynccontextmanager
+async def running(
+    settings: AdapterSettings = QUICK, /, **servers: ServerConfig
+) -> AsyncIterator[ToolAdapter]:
+    async with ToolAdapter(McpConfig(servers), settings=settings) as adapter:
+        yield adapter
+
+
+async def until(adapter: ToolAdapter, is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        while True:
+            revision = adapter.revision
+            if is_so():
+                return
+            await adapter.changed(revision)
+
+
+async def ignore(progress: float, total: float | None, message: str | None) -> None:
+    pass
+
+
+async def call(
+    adapter: ToolAdapter, tool: str, server: str = "awkward", **arguments: object
+) -> tool_service_pb2.ToolResult:
+    return await adapter.call(server, tool, arguments, timeout_s=None, on_progress=ignore)
+
+
+async def appears(path: Path) -> None:
+    await becomes(path.exists)
+
+
+async def vanishes(pid: int) -> None:
+    await becomes(lambda: not is_alive(pid))
+
+
+async def becomes(is_so: Callable[[], bool]) -> None:
+    """Wait for what another process does, which tells nobody."""
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    # A zombie has ended, whoever has yet to reap it.
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+async def test_tools_are_listed_as_declared_with_what_the_configuration_adds() -> None:
+    added = {"pattern": "^say (.+)$", "arguments": {"text": "{1}"}}
+    overlay = {"tools": {"repeat": {"match": [added], "tags": ["say"]}}}
+    async with running(awkward=awkward(trunkline=overlay)) as adapter:
+        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+        tool = adapter.servers()[0].tools["repeat"]
+    assert (tool.server, tool.title) == ("awkward", "Repeat")
+    assert (tool.read_only, tool.destructive, tool.idempotent) == (True, False, True)
+    assert json_format.MessageToDict(tool.input_schema)["required"] == ["text"]
+    metadata = json_format.MessageToDict(tool.metadata)
+    patterns = [one["pattern"] for one in metadata["trunkline/match"]]
+    assert patterns == ["^say (.+)$", "^repeat (.+)$"]
+    assert metadata["trunkline/tags"] == ["say"]
+
+
+async def test_a_call_made_while_the_server_starts_waits_for_it() -> None:
+    async with running(awkward=awkward()) as adapter:
+        assert adapter.servers()[0].state == State.TOOL_SERVER_STATE_STARTING
+        result = await call(adapter, "repeat", text="hello")
+    assert [part.text for part in result.content] == ["hello"]
+    assert result.structured_content["result"] == "hello"
+
+
+async def test_many_calls_run_at_once_on_one_server_and_do_not_mix() -> None:
+    async with running(awkward=awkward()) as adapter, asyncio.TaskGroup() as group:
+        calls = [group.create_task(call(adapter, "repeat", text=f"text {n}")) for n in range(50)]
+    assert [one.result().content[0].text for one in calls] == [f"text {n}" for n in range(50)]
+
+
+async def test_progress_arrives_in_order() -> None:
+    seen: list[tuple[float, float | None, str | None]] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, total, message))
+
+    async with running(awkward=awkward()) as adapter:
+        result = await adapter.call("awkward", "count", {"n": 5}, timeout_s=None, on_progress=note)
+    assert seen == [(n, 5, f"step {n}") for n in range(1, 6)]
+    assert result.content[0].text == "counted to 5"
+
+
+async def test_canceling_a_call_cancels_the_tool_and_spares_the_server(tmp_path: Path) -> None:
+    async with running(awkward=awkward()) as adapter:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(call(adapter, "hang", marks=str(tmp_path)))
+            await appears(tmp_path / "began")
+            task.cancel()
+        await appears(tmp_path / "canceled")
+        assert (await call(adapter, "repeat", text="still here")).content[0].text == "still here"
+
+
+async def test_a_call_that_takes_too_long_is_canceled_and_named(tmp_path: Path) -> None:
+    slow = awkward(trunkline={"call_timeout_s": 0.5})
+    async with running(awkward=slow) as adapter:
+        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+        with pytest.raises(PeerTimeoutError, match=r"awkward/hang.*0\.5 s"):
+            await call(adapter, "hang", marks=str(tmp_path))
+        await appears(tmp_path / "canceled")
+
+
+async def test_the_deadline_of_the_request_ends_a_call_before_the_servers_own(
+    tmp_path: Path,
+) -> None:
+    async with running(awkward=awkward()) as adapter:
+        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+        with pytest.raises(PeerTimeoutError):
+            await adapter.call(
+                "awkward", "hang", {"marks": str(tmp_path)}, timeout_s=0.5, on_progress=ignore
+            )
+
+
+async def test_a_server_that_dies_in_a_call_fails_the_call_and_comes_back() -> None:
+    async with running(awkward=awkward()) as adapter:
+        with pytest.raises(ToolServerUnavailableError, match="exited with code 3 during the call"):
+            await call(adapter, "die", code=3)
+        server = adapter.servers()[0]
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        assert (await call(adapter, "repeat", text="back")).content[0].text == "back"
+
+
+async def test_a_killed_server_is_started_again() -> None:
+    async with running(awkward=awkward()) as adapter:
+        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+        server = adapter.servers()[0]
+        first = server.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        await until(adapter, lambda: server.error == "it was killed by SIGKILL")
+        assert server.state == State.TOOL_SERVER_STATE_FAILED
+        assert server.tools == {}
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        assert server.pid != first
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        (ServerConfig(command="no-such-command"), "its command 'no-such-command' is not on PATH"),
+        (ServerConfig(command="/"), "its command '/' can't be started"),
+        (ServerConfig(command="true", cwd=Path("/no/such/folder")), "is missing"),
+        (ServerConfig(command="true"), "it exited with code 0 before it was ready"),
+        (script("raise SystemExit(7)"), "it exited with code 7 before it was ready"),
+        (script("while True: print('garbage')"), "it prints what is no MCP message on stdout"),
+        (script("import time; time.sleep(600)"), "it did not answer within 1.5 s"),
+        (script("print('{}'); import time; time.sleep(600)"), "it did not answer within 1.5 s"),
+        (script("import os, time; os.close(1); time.sleep(600)"), "it closed its stdout"),
+    ],
+    ids=["missing", "no program", "no folder", "quits", "fails", "garbage", "hangs", "odd", "mute"],
+)
+async def test_a_broken_server_says_in_a_line_what_is_wrong_and_harms_no_other(
+    broken: ServerConfig, problem: str
+) -> None:
+    settings = AdapterSettings(
+        connect_timeout_s=1.5, restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2
+    )
+    async with running(settings, broken=broken) as adapter:
+        server = adapter.servers(["broken"])[0]
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        assert problem in server.error
+        assert "\n" not in server.error
+        with pytest.raises(ToolServerUnavailableError, match="tool server 'broken' is down"):
+            await call(adapter, "any", server="broken")
+        with pytest.raises(ToolServerUnavailableError):
+            await adapter.wait_ready(timeout_s=1)
+
+
+async def test_servers_that_work_are_ready_whatever_others_do() -> None:
+    async with running(
+        garbage=script("while True: print('garbage')"),
+        hangs=script("import time; time.sleep(600)"),
+        missing=ServerConfig(command="no-such-command"),
+        awkward=awkward(),
+    ) as adapter:
+        await adapter.wait_ready(["awkward"], timeout_s=READY_TIMEOUT_S)
+        assert (await call(adapter, "repeat", text="fine")).content[0].text == "fine"
+
+
+async def test_a_stray_line_on_stdout_is_forgiven() -> None:
+    async with running(awkward=awkward()) as adapter:
+        assert (await call(adapter, "stray")).content[0].text == "answered all the same"
+
+
+async def test_a_line_without_end_on_stdout_ends_the_server_not_the_mesh() -> None:
+    endless = script("import sys\nwhile True: sys.stdout.write('x' * 65536)")
+    settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
+    async with running(settings, endless=endless) as adapter:
+        server = adapter.servers()[0]
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        assert "it printed a line of more than" in server.error
+
+
+async def test_a_tool_that_fails_is_a_result_that_says_why() -> None:
+    async with running(awkward=awkward()) as adapter:
+        refused = await call(adapter, "refuse")
+        mendable = await call(adapter, "mend")
+        invalid = await call(adapter, "count", n="many")
+    assert (refused.is_error, refused.is_mendable) == (True, False)
+    assert "not today" in refused.content[0].text
+    assert (mendable.is_error, mendable.is_mendable) == (True, True)
+    assert mendable.content[0].text == "ask for something else"
+    assert invalid.is_error
+
+
+async def test_a_result_over_the_limit_becomes_a_failure_that_says_so() -> None:
+    async with running(awkward=awkward()) as adapter:
+        result = await call(adapter, "big", size=700_000)
+    assert result.is_error
+    assert "at most 1048576 are taken" in result.content[0].text
+
+
+async def test_images_and_links_become_parts() -> None:
+    async with running(awkward=awkward()) as adapter:
+        text, image, link = (await call(adapter, "mixed")).content
+    assert text.text == "both"
+    assert (image.raw, image.media_type) == (b"hello", "image/png")
+    assert (link.url, link.filename) == ("https://example.org/a", "a")
+
+
+async def test_an_unknown_tool_or_server_is_not_found() -> None:
+    async with running(awkward=awkward()) as adapter:
+        with pytest.raises(ToolNotFoundError, match="no tool awkward/nothing"):
+            await call(adapter, "nothing")
+        with pytest.raises(ToolNotFoundError, match="no tool nobody/repeat"):
+            await call(adapter, "repeat", server="nobody")
+
+
+async def test_children_see_no_more_of_the_environment_than_they_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up")
+    monkeypatch.setenv("TRUNKLINE_DATA", "somewhere")
+    monkeypatch.setenv("LC_TIME", "C")
+    config = McpConfig({"awkward": awkward(env={"OWN": "value"})})
+    async with ToolAdapter(config, otlp_endpoint="http://127.0.0.1:4317") as adapter:
+        seen = json.loads((await call(adapter, "surroundings")).content[0].text)
+    inherited = {"HOME", "LANG", "PATH", "TMPDIR", "TZ"}
+    given = {name for name in seen if not name.startswith(("LC_", "OTEL_"))}
+    assert given <= inherited | {"OWN"}
+    assert seen["OWN"] == "value"
+    assert seen["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
+    assert seen["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://127.0.0.1:4317"
+    assert seen["OTEL_SERVICE_NAME"] == "mcp-awkward"
+
+
+async def test_leaving_ends_the_servers_and_all_they_have_started() -> None:
+    async with running(awkward=awkward()) as adapter:
+        started = json.loads((await call(adapter, "grandchild")).content[0].text)["pid"]
+        server = adapter.servers()[0].pid
+        assert server is not None
+        assert is_alive(started)
+    await vanishes(server)
+    await vanishes(started)
+
+
+async def test_a_server_that_ignores_every_hint_is_killed() -> None:
+    stubborn = script(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
+    )
+    async with asyncio.timeout(READY_TIMEOUT_S), running(stubborn=stubborn) as adapter:
+        server = adapter.servers()[0]
+        await until(adapter, lambda: server.pid is not None)
+        pid = server.pid
+    assert pid is not None
+    await vanishes(pid)
+
+
+async def test_a_tool_that_appears_later_is_listed() -> None:
+    async with running(awkward=awkward()) as adapter:
+        await call(adapter, "learn")
+        server = adapter.servers()[0]
+        await until(adapter, lambda: "learned" in server.tools)
+        assert (await call(adapter, "learned", text="new")).content[0].text == "new"
