@@ -1,0 +1,113 @@
+"""Our MCP servers report their spans, in the caller's trace, and end cleanly."""
+
+import asyncio
+import os
+import queue
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+from mcp import Client, StdioServerParameters
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+PARENT_ID = "b7ad6b7169203331"
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """Keeps what is exported to it."""
+
+    def __init__(self) -> None:
+        self.requests: queue.Queue[trace_service_pb2.ExportTraceServiceRequest] = queue.Queue()
+
+    def Export(  # noqa: N802
+        self,
+        request: trace_service_pb2.ExportTraceServiceRequest,
+        context: grpc.ServicerContext,
+    ) -> trace_service_pb2.ExportTraceServiceResponse:
+        self.requests.put(request)
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+    def span_named(self, name: str) -> tuple[str, str, str]:
+        """The service, trace id and parent id of a span, as soon as it has come."""
+        while True:
+            request = self.requests.get(timeout=50)
+            for resource in request.resource_spans:
+                service = {each.key: each.value for each in resource.resource.attributes}
+                for scope in resource.scope_spans:
+                    for span in scope.spans:
+                        if span.name == name:
+                            return (
+                                service["service.name"].string_value,
+                                span.trace_id.hex(),
+                                span.parent_span_id.hex(),
+                            )
+
+
+@contextmanager
+def collector_serving() -> Iterator[tuple[Collector, str]]:
+    collector = Collector()
+    with ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool)
+        add = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
+        add(collector, server)  # type: ignore[no-untyped-call]  # the package has no types for it
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield collector, f"http://127.0.0.1:{port}"
+        finally:
+            server.stop(None).wait()
+
+
+def environment(endpoint: str) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    # A proxy must not get in between this machine and itself.
+    return {**kept, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "http_proxy": "http://127.0.0.1:9"}
+
+
+def program(server: str) -> list[str]:
+    return ["-c", f"from trunkline.tools.servers.{server}.server import main; main()"]
+
+
+@pytest.mark.parametrize(
+    ("server", "tool", "arguments"),
+    [
+        ("math", "calculate", {"expression": "foo"}),
+        ("currency", "list_currencies", {}),
+    ],
+)
+async def test_a_call_is_a_span_in_its_callers_trace(
+    server: str, tool: str, arguments: dict[str, str]
+) -> None:
+    with collector_serving() as (collector, endpoint):
+        parameters = StdioServerParameters(
+            command=sys.executable, args=program(server), env=environment(endpoint)
+        )
+        meta: Any = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01"}
+        async with Client(parameters) as client:
+            await client.call_tool(tool, arguments, meta=meta)
+        found = await asyncio.to_thread(collector.span_named, f"tools/call {tool}")
+    assert found == (f"trunkline-mcp-{server}", TRACE_ID, PARENT_ID)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_a_server_cleanly_although_its_client_still_listens(
+    number: signal.Signals,
+) -> None:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *program("currency"), stdin=pipe, stdout=pipe
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+    async with asyncio.timeout(50):
+        assert b'"id":1' in await process.stdout.readline()
+        process.send_signal(number)
+        assert await process.wait() == 0
+        assert await process.stdout.read() == b""
