@@ -1,0 +1,61 @@
+"""Journals and the exact wire they become, one file for each case."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+
+from trunkline.journal.fold import Fold
+from trunkline.v1 import event_pb2
+from trunkline_bridge import protojson
+from trunkline_bridge.projection import Projection, project_task
+
+VECTORS = sorted((Path(__file__).parents[2] / "vectors" / "projection").glob("*.json"))
+
+
+@pytest.fixture(params=VECTORS, ids=lambda path: path.stem)
+def vector(request: pytest.FixtureRequest) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(request.param.read_text(encoding="utf-8"))
+    return found
+
+
+def batches_of(vector: dict[str, Any]) -> list[event_pb2.EventBatch]:
+    return [json_format.ParseDict(one, event_pb2.EventBatch()) for one in vector["batches"]]
+
+
+def test_a_journal_becomes_exactly_this_wire(vector: dict[str, Any]) -> None:
+    projection = Projection()
+    wire = [
+        {"id": event.id, "event": protojson.stream_response(event.response)}
+        for batch in batches_of(vector)
+        for event in projection.apply(batch)
+    ]
+    assert wire == vector["wire"]
+
+
+def test_its_fold_shows_as_exactly_this_task(vector: dict[str, Any]) -> None:
+    batches = batches_of(vector)
+    fold = Fold(batches[0].header.task_id)
+    for batch in batches:
+        fold.apply(batch)
+    assert protojson.task(project_task(fold.snapshot())) == vector["task"]
+
+
+def test_there_is_a_vector_for_every_kind_of_journal() -> None:
+    cases = {path.stem for path in VECTORS}
+    assert cases >= {
+        "cancel",
+        "echo_count",
+        "fail",
+        "input_required",
+        "parts",
+        "plan",
+        "reject",
+        "rewind",
+        "sub_agent_answer",
+        "supervisor_one_child",
+        "supervisor_two_children",
+        "tools",
+    }
