@@ -60,7 +60,8 @@ class TracedMethod:
             telemetry.mark_error(span, error)
             span.end()
             raise
-        # Done means: answered, failed, cancelled, or dropped and collected.
+        # Done means: answered, failed or cancelled, by its reader or by the end of its channel. A
+        # stream that is merely dropped goes on, so readers use the context managers of this room.
         call.add_done_callback(partial(_end_span, span))
         return call
 

@@ -1,0 +1,423 @@
+"""One call over a real connection: its errors, its end however it ends, and its two spans."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import grpc
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from trunkline import telemetry
+from trunkline.client import MeshChannel
+from trunkline.client.status import mesh_errors
+from trunkline.errors import (
+    InternalError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+    TrunklineError,
+    UnsupportedOperationError,
+)
+from trunkline.server import MeshServer
+from trunkline.server.interceptor import DEADLINE_S
+
+SERVICE = "test.v1.Service"
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+class Spans(InMemorySpanExporter):
+    """Spans as they end, and a way to wait for the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news = asyncio.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = super().export(spans)
+        self._news.set()
+        return result
+
+    async def only(self, kind: SpanKind) -> ReadableSpan:
+        """The one span of a kind, once it has ended: the other side may be a moment behind."""
+        while True:
+            self._news.clear()
+            found = [span for span in self.get_finished_spans() if span.kind is kind]
+            if found:
+                (span,) = found
+                return span
+            await self._news.wait()
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
+    memory = Spans()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield memory
+    provider.shutdown()
+
+
+class Service:
+    """All arities, in bytes. What a test needs to see happens on events."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.failure: Exception = TaskNotFoundError("t-1")
+        self.seen: list[bytes] = []
+
+    async def one(self, request: bytes, context: Context) -> bytes:
+        if request == b"fail":
+            raise self.failure
+        if request == b"hang":
+            await self.hang()
+        if request == b"abort":
+            await context.abort(grpc.StatusCode.DATA_LOSS, "by hand")
+        return request + b"!"
+
+    async def many(self, request: bytes, _context: Context) -> AsyncIterator[bytes]:
+        yield b"first"
+        if request == b"fail":
+            raise self.failure
+        if request == b"hang":
+            await self.hang()
+        yield b"last"
+
+    async def written(self, request: bytes, context: Context) -> None:
+        await context.write(b"first")
+        if request == b"fail":
+            raise self.failure
+        await context.write(b"last")
+
+    async def gather(self, requests: AsyncIterator[bytes], _context: Context) -> bytes:
+        async for request in requests:
+            self.seen.append(request)
+        return b"".join(self.seen)
+
+    async def each(self, requests: AsyncIterator[bytes], _context: Context) -> AsyncIterator[bytes]:
+        async for request in requests:
+            yield request + b"!"
+
+    async def hang(self) -> None:
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
+
+
+def add_service(service: Service, server: grpc.aio.Server) -> None:
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "One": grpc.unary_unary_rpc_method_handler(service.one),
+        "Many": grpc.unary_stream_rpc_method_handler(service.many),
+        "Written": grpc.unary_stream_rpc_method_handler(service.written),
+        "Gather": grpc.stream_unary_rpc_method_handler(service.gather),
+        "Each": grpc.stream_stream_rpc_method_handler(service.each),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+
+@pytest.fixture
+async def service(exporter: Spans) -> Service:
+    # The exporter first: a tracer belongs to the provider that is set when it is asked for.
+    assert exporter.get_finished_spans() == ()
+    return Service()
+
+
+@pytest.fixture
+async def channel(service: Service) -> AsyncIterator[MeshChannel]:
+    server = MeshServer()
+    server.add_generic(SERVICE, add_service, service)
+    (address,) = await server.start("127.0.0.1:0")
+    async with MeshChannel(address, target=address) as channel:
+        yield channel
+    await server.stop(0)
+
+
+async def joined(exporter: Spans) -> tuple[ReadableSpan, ReadableSpan]:
+    """The client's and the server's span, of which one is the other's parent."""
+    client = await exporter.only(SpanKind.CLIENT)
+    server = await exporter.only(SpanKind.SERVER)
+    assert server.parent is not None
+    assert client.context is not None
+    assert (server.parent.trace_id, server.parent.span_id) == (
+        client.context.trace_id,
+        client.context.span_id,
+    )
+    assert client.name == server.name
+    return client, server
+
+
+def codes(*spans: ReadableSpan) -> set[object]:
+    return {(span.attributes or {})[telemetry.RPC_STATUS_CODE] for span in spans}
+
+
+def same(content: bytes) -> bytes:
+    return content
+
+
+def one(
+    channel: MeshChannel, path: str = f"/{SERVICE}/One"
+) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
+    return channel.unary_unary(path, same, same)
+
+
+def many(
+    channel: MeshChannel, path: str = f"/{SERVICE}/Many"
+) -> grpc.aio.UnaryStreamMultiCallable[bytes, bytes]:
+    return channel.unary_stream(path, same, same)
+
+
+async def requests() -> AsyncIterator[bytes]:
+    yield b"a"
+    yield b"b"
+
+
+async def call_one(channel: MeshChannel) -> object:
+    return await one(channel)(b"a")
+
+
+async def call_many(channel: MeshChannel) -> object:
+    return [each async for each in many(channel)(b"a")]
+
+
+async def call_written(channel: MeshChannel) -> object:
+    return [each async for each in many(channel, f"/{SERVICE}/Written")(b"a")]
+
+
+async def call_gather(channel: MeshChannel) -> object:
+    return await channel.stream_unary(f"/{SERVICE}/Gather", same, same)(requests())
+
+
+async def call_each(channel: MeshChannel) -> object:
+    return [
+        each async for each in channel.stream_stream(f"/{SERVICE}/Each", same, same)(requests())
+    ]
+
+
+async def call_by_hand(channel: MeshChannel) -> object:
+    call: Any = channel.stream_stream(f"/{SERVICE}/Each", same, same)()
+    answers = []
+    for request in (b"a", b"b"):
+        await call.write(request)
+        answers.append(await call.read())
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (call_one, b"a!"),
+        (call_many, [b"first", b"last"]),
+        (call_written, [b"first", b"last"]),
+        (call_gather, b"ab"),
+        (call_each, [b"a!", b"b!"]),
+        (call_by_hand, [b"a!", b"b!"]),
+    ],
+)
+async def test_a_call_of_any_arity_is_one_span_at_each_end(
+    channel: MeshChannel,
+    exporter: Spans,
+    call: Callable[[MeshChannel], Any],
+    answer: object,
+) -> None:
+    assert await call(channel) == answer
+    client, server = await joined(exporter)
+    assert codes(client, server) == {"OK"}
+    assert {client.status.status_code, server.status.status_code} == {StatusCode.UNSET}
+    assert client.attributes is not None
+    assert client.attributes[telemetry.SERVER_ADDRESS] == "127.0.0.1"
+    assert client.attributes[telemetry.SERVER_PORT] == int(channel.address.rpartition(":")[2])
+
+
+async def test_a_call_continues_the_trace_that_it_is_made_in(
+    channel: MeshChannel, exporter: Spans
+) -> None:
+    with telemetry.span("root"):
+        trace_id = telemetry.trace_id()
+        await call_one(channel)
+        await call_many(channel)
+    found = {trace.format_trace_id(s.context.trace_id) for s in exporter.get_finished_spans()}
+    assert found == {trace_id}
+    assert len(exporter.get_finished_spans()) == 5
+
+
+async def fail_one(channel: MeshChannel) -> None:
+    await one(channel)(b"fail")
+
+
+async def fail_many(channel: MeshChannel) -> None:
+    assert [each async for each in many(channel)(b"fail")] == []
+
+
+async def fail_written(channel: MeshChannel) -> None:
+    assert [each async for each in many(channel, f"/{SERVICE}/Written")(b"fail")] == []
+
+
+@pytest.mark.parametrize("call", [fail_one, fail_many, fail_written])
+async def test_an_error_of_ours_arrives_as_itself(
+    channel: MeshChannel,
+    exporter: Spans,
+    call: Callable[[MeshChannel], Awaitable[None]],
+) -> None:
+    with pytest.raises(TaskNotFoundError) as caught, mesh_errors(channel.address):
+        await call(channel)
+    assert caught.value.task_id == "t-1"
+    client, server = await joined(exporter)
+    assert codes(client, server) == {"NOT_FOUND"}
+    assert client.status.status_code is StatusCode.ERROR
+    assert (server.attributes or {})[telemetry.ERROR_TYPE] == "TASK_NOT_FOUND"
+
+
+async def test_an_error_that_a_task_group_wrapped_arrives_as_itself(
+    channel: MeshChannel, service: Service
+) -> None:
+    service.failure = ExceptionGroup("wrapped", [ExceptionGroup("again", [service.failure])])
+    with pytest.raises(TaskNotFoundError), mesh_errors(channel.address):
+        await one(channel)(b"fail")
+
+
+async def test_a_defect_shows_its_trace_and_nothing_else(
+    channel: MeshChannel,
+    service: Service,
+    exporter: Spans,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service.failure = KeyError("the secret")
+    with (
+        caplog.at_level(logging.ERROR),
+        pytest.raises(InternalError) as caught,
+        mesh_errors(channel.address),
+    ):
+        await one(channel)(b"fail")
+    _, server = await joined(exporter)
+    assert server.context is not None
+    assert caught.value.trace_id == trace.format_trace_id(server.context.trace_id)
+    assert "secret" not in str(caught.value)
+    assert "secret" not in server.to_json()
+    (record,) = [record for record in caplog.records if record.message == "rpc.failed"]
+    assert record.exc_info is not None
+    assert codes(server) == {"INTERNAL"}
+
+
+async def test_a_handler_that_aborts_by_itself_is_left_alone(
+    channel: MeshChannel, exporter: Spans
+) -> None:
+    with pytest.raises(TrunklineError, match="by hand"), mesh_errors(channel.address):
+        await one(channel)(b"abort")
+    client, server = await joined(exporter)
+    assert codes(client, server) == {"DATA_LOSS"}
+
+
+@pytest.mark.parametrize("path", [f"/{SERVICE}/Nothing", "/nobody.v1.Nobody/Nothing"])
+async def test_a_method_that_nobody_serves_is_refused_with_our_error(
+    channel: MeshChannel, path: str
+) -> None:
+    with pytest.raises(UnsupportedOperationError) as caught, mesh_errors(channel.address):
+        await one(channel, path)(b"a")
+    assert caught.value.operation == path.removeprefix("/")
+    with pytest.raises(UnsupportedOperationError), mesh_errors(channel.address):
+        await many(channel, path)(b"a").read()
+
+
+async def test_a_caller_that_is_cancelled_stops_the_handler_and_ends_both_spans(
+    channel: MeshChannel, service: Service, exporter: Spans
+) -> None:
+    async with asyncio.TaskGroup() as group:
+
+        async def ask() -> None:
+            await one(channel)(b"hang")
+
+        task = group.create_task(ask())
+        await service.began.wait()
+        task.cancel()
+    await service.ended.wait()
+    client, server = await joined(exporter)
+    assert codes(client, server) == {"CANCELLED"}
+    assert {client.status.status_code, server.status.status_code} == {StatusCode.ERROR}
+
+
+async def test_a_stream_that_is_cancelled_stops_the_handler_and_ends_both_spans(
+    channel: MeshChannel, service: Service, exporter: Spans
+) -> None:
+    call = many(channel)(b"hang")
+    async for each in call:
+        assert each == b"first"
+        await service.began.wait()
+        break
+    call.cancel()
+    await service.ended.wait()
+    assert codes(*await joined(exporter)) == {"CANCELLED"}
+
+
+async def test_a_stream_that_nobody_reads_ends_its_spans_with_its_channel(
+    channel: MeshChannel, service: Service, exporter: Spans
+) -> None:
+    call = many(channel)(b"hang")
+    await service.began.wait()
+    await channel.close()
+    assert call.cancelled()
+    await service.ended.wait()
+    assert codes(*await joined(exporter)) == {"CANCELLED"}
+
+
+async def test_a_deadline_is_seen_by_the_handler_and_ends_the_call(
+    channel: MeshChannel, service: Service, exporter: Spans
+) -> None:
+    with pytest.raises(PeerTimeoutError) as caught, mesh_errors(channel.address):
+        await one(channel)(b"hang", timeout=0.3)
+    assert caught.value.peer == channel.address
+    await service.ended.wait()
+    client, server = await joined(exporter)
+    assert codes(client, server) == {"DEADLINE_EXCEEDED"}
+    assert 0 < float(str((server.attributes or {})[DEADLINE_S])) <= 0.3
+
+
+async def test_a_peer_that_is_not_there_is_named(exporter: Spans) -> None:
+    # Nothing listens at port 1 of this machine.
+    async with MeshChannel("127.0.0.1:1", target="127.0.0.1:1") as channel:
+        with pytest.raises(PeerUnavailableError) as caught, mesh_errors(channel.address):
+            await one(channel)(b"a")
+    assert caught.value.peer == "127.0.0.1:1"
+    assert "refused" in caught.value.problem
+    assert codes(await exporter.only(SpanKind.CLIENT)) == {"UNAVAILABLE"}
+
+
+async def test_a_closed_channel_is_an_unavailable_peer(
+    channel: MeshChannel, exporter: Spans
+) -> None:
+    await channel.close()
+    with pytest.raises(PeerUnavailableError), mesh_errors(channel.address):
+        await one(channel)(b"a")
+    span = await exporter.only(SpanKind.CLIENT)
+    assert span.status.status_code is StatusCode.ERROR
+
+
+async def read_to_the_end(call: grpc.aio.UnaryStreamCall[bytes, bytes]) -> None:
+    while await call.read():
+        pass
+
+
+async def test_a_server_that_stops_gives_calls_their_grace_and_then_ends_them(
+    service: Service,
+) -> None:
+    server = MeshServer()
+    server.add_generic(SERVICE, add_service, service)
+    (address,) = await server.start("127.0.0.1:0")
+    async with MeshChannel(address, target=address) as channel:
+        call = many(channel)(b"hang")
+        await service.began.wait()
+        await server.stop(0.05)
+        await service.ended.wait()
+        with pytest.raises(PeerUnavailableError), mesh_errors(address):
+            await read_to_the_end(call)

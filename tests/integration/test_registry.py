@@ -1,0 +1,309 @@
+"""Hosts come, stay, go silent and leave, and everybody who watches learns of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+
+from trunkline.client import Channels, Directory, RegistryClient
+from trunkline.errors import (
+    AgentNameTakenError,
+    AgentNotFoundError,
+    HostNotFoundError,
+    InvalidArgumentError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+)
+from trunkline.registry import Membership, RegistryServicer
+from trunkline.server import MeshServer
+from trunkline.v1 import registry_service_pb2
+
+# Far above what any wait needs, so that only a hang meets it.
+PATIENCE_S = 30.0
+
+
+def host(
+    name: str, *agents: str, address: str = "", journal_id: str = "", service: str = ""
+) -> registry_service_pb2.Host:
+    made = registry_service_pb2.Host(
+        host_id=name,
+        address=address or f"{name}.example:50051",
+        journal_ids=[journal_id] if journal_id else [],
+        services=[service] if service else [],
+    )
+    for agent in agents:
+        made.agents.add(routable=True).card.name = agent
+    return made
+
+
+def names(hosts: Sequence[registry_service_pb2.Host]) -> list[str]:
+    return [each.host_id for each in hosts]
+
+
+@asynccontextmanager
+async def registry_at(address: str = "127.0.0.1:0", *, lease_s: float = 10.0) -> AsyncIterator[str]:
+    server = MeshServer()
+    async with RegistryServicer(lease_s=lease_s) as registry:
+        server.add_registry(registry)
+        (bound,) = await server.start(address)
+        yield bound
+    await server.stop(0)
+
+
+@pytest.fixture
+async def channels() -> AsyncIterator[Channels]:
+    async with Channels() as channels:
+        yield channels
+
+
+@pytest.fixture
+async def address() -> AsyncIterator[str]:
+    async with registry_at() as address:
+        yield address
+
+
+@pytest.fixture
+def client(channels: Channels, address: str) -> RegistryClient:
+    return RegistryClient(channels.get(address))
+
+
+@pytest.fixture
+async def directory(channels: Channels, address: str) -> AsyncIterator[Directory]:
+    async with Directory(channels, address) as directory:
+        yield directory
+
+
+async def test_a_registered_host_is_listed_with_the_end_of_its_lease(
+    client: RegistryClient,
+) -> None:
+    assert await client.register(host("h-1", "math")) == 10.0
+    (listed,) = await client.list_agents()
+    assert listed.lease_expire_time.seconds > 0
+    listed.ClearField("lease_expire_time")
+    assert listed == host("h-1", "math")
+
+
+async def test_a_host_without_an_address_is_refused(client: RegistryClient) -> None:
+    with pytest.raises(InvalidArgumentError):
+        await client.register(registry_service_pb2.Host(host_id="h-1"))
+
+
+async def test_an_agent_s_name_belongs_to_one_living_host(client: RegistryClient) -> None:
+    await client.register(host("h-1", "math"))
+    with pytest.raises(AgentNameTakenError) as caught:
+        await client.register(host("h-2", "echo", "math"))
+    assert caught.value.agent == "math"
+    assert caught.value.address == "h-1.example:50051"
+    assert names(await client.list_agents()) == ["h-1"]
+    await client.deregister("h-1")
+    await client.register(host("h-2", "echo", "math"))
+
+
+async def test_a_host_that_registers_again_replaces_what_it_said(client: RegistryClient) -> None:
+    await client.register(host("h-1", "math"))
+    await client.register(host("h-1", "math", "echo"))
+    (listed,) = await client.list_agents()
+    assert [agent.card.name for agent in listed.agents] == ["math", "echo"]
+
+
+async def test_a_host_that_was_started_anew_at_its_address_replaces_the_old_one(
+    client: RegistryClient,
+) -> None:
+    await client.register(host("h-1", "math", address="127.0.0.1:7001"))
+    await client.register(host("h-2", "math", address="127.0.0.1:7001"))
+    assert names(await client.list_agents()) == ["h-2"]
+    with pytest.raises(HostNotFoundError):
+        await client.keep_alive("h-1")
+
+
+async def test_leaving_twice_is_harmless(client: RegistryClient) -> None:
+    await client.register(host("h-1"))
+    await client.deregister("h-1")
+    await client.deregister("h-1")
+    assert await client.list_agents() == []
+
+
+async def test_a_watcher_gets_the_whole_picture_at_once_and_after_each_change(
+    client: RegistryClient,
+) -> None:
+    await client.register(host("h-1", "math"))
+    async with aclosing(client.watch_agents()) as pictures:
+        assert names(await anext(pictures)) == ["h-1"]
+        await client.register(host("h-2", "echo"))
+        assert names(await anext(pictures)) == ["h-1", "h-2"]
+        await client.keep_alive("h-1")
+        await client.deregister("h-1")
+        assert names(await anext(pictures)) == ["h-2"]
+
+
+async def test_a_silent_host_is_gone_for_everybody_when_its_lease_ends(channels: Channels) -> None:
+    async with registry_at(lease_s=0.3) as address:
+        client = RegistryClient(channels.get(address))
+        assert await client.register(host("h-1", "math")) == pytest.approx(0.3)
+        async with aclosing(client.watch_agents()) as pictures, asyncio.timeout(PATIENCE_S):
+            assert names(await anext(pictures)) == ["h-1"]
+            assert names(await anext(pictures)) == []
+        with pytest.raises(HostNotFoundError):
+            await client.keep_alive("h-1")
+        assert await client.list_agents() == []
+
+
+async def test_a_member_stays_longer_than_a_lease_and_leaves_at_its_end(
+    channels: Channels,
+) -> None:
+    async with registry_at(lease_s=1.0) as address:
+        client = RegistryClient(channels.get(address))
+        async with aclosing(client.watch_agents()) as pictures, asyncio.timeout(PATIENCE_S):
+            assert names(await anext(pictures)) == []
+            async with Membership(client, host("h-1", "math")) as member:
+                assert member.registered.is_set()
+                assert names(await anext(pictures)) == ["h-1"]
+                # Another host's lease, taken later, runs out, and h-1 is there still. (On a machine
+                # that froze for long enough to lose h-1 as well, it is there again.)
+                await client.register(host("h-2"))
+                assert names(await anext(pictures)) == ["h-1", "h-2"]
+                async for picture in pictures:
+                    if names(picture) == ["h-1"]:
+                        break
+            assert names(await anext(pictures)) == []
+
+
+async def test_a_member_whose_agent_is_taken_is_told_at_once(client: RegistryClient) -> None:
+    await client.register(host("h-1", "math"))
+    with pytest.raises(AgentNameTakenError):
+        async with Membership(client, host("h-2", "math")):
+            pass
+    assert names(await client.list_agents()) == ["h-1"]
+
+
+async def test_a_member_registers_again_when_the_registry_was_restarted(
+    channels: Channels,
+) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        async with registry_at(lease_s=1.0) as address:
+            member = Membership(RegistryClient(channels.get(address)), host("h-1", "math"))
+            directory = Directory(channels, address)
+            await directory.__aenter__()
+            await member.__aenter__()
+            await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
+        async with registry_at(address, lease_s=1.0):
+            revision = directory.revision
+            while not (directory.revision > revision and names(directory.hosts) == ["h-1"]):
+                await directory.changed(directory.revision)
+            await member.__aexit__(None, None, None)
+            await directory.wait_until(lambda d: not d.hosts, timeout_s=PATIENCE_S)
+            await directory.__aexit__(None, None, None)
+
+
+async def test_a_member_joins_as_soon_as_there_is_a_registry(channels: Channels) -> None:
+    async with registry_at() as address:
+        pass
+    async with asyncio.timeout(PATIENCE_S):
+        async with Membership(RegistryClient(channels.get(address)), host("h-1")) as member:
+            assert not member.registered.is_set()
+            async with registry_at(address):
+                await member.registered.wait()
+                client = RegistryClient(channels.get(address))
+                assert names(await client.list_agents()) == ["h-1"]
+
+
+async def test_what_a_member_s_block_raises_comes_out_as_it_is(client: RegistryClient) -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with Membership(client, host("h-1")):
+            raise KeyError("mine")
+    assert await client.list_agents() == []
+
+
+async def test_a_directory_finds_agents_tasks_and_services(
+    client: RegistryClient, directory: Directory, channels: Channels
+) -> None:
+    await client.register(
+        host("h-1", "math", "echo", journal_id="aaaaaaaa", service="trunkline.v1.ToolService")
+    )
+    await client.register(host("h-2", "currency", journal_id="bbbbbbbb"))
+    await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
+    assert list(directory.agents()) == ["currency", "echo", "math"]
+    assert directory.agent("echo").card.name == "echo"
+    assert directory.host_of_agent("currency").host_id == "h-2"
+    assert directory.host_of_task("aaaaaaaa-0123456789abcdef").host_id == "h-1"
+    assert directory.for_agent("math") is directory.for_task("aaaaaaaa-0123456789abcdef")
+    channel = directory.for_service("trunkline.v1.ToolService")
+    assert channel is channels.get("h-1.example:50051")
+
+
+async def test_a_directory_says_what_is_not_there(
+    client: RegistryClient, directory: Directory
+) -> None:
+    await client.register(host("h-1", "math", journal_id="aaaaaaaa"))
+    await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
+    with pytest.raises(AgentNotFoundError):
+        directory.for_agent("nobody")
+    with pytest.raises(TaskNotFoundError):
+        directory.for_task("zzzzzzzz-0123456789abcdef")
+    with pytest.raises(PeerUnavailableError, match="no host on the mesh serves it"):
+        directory.for_service("trunkline.v1.ToolService")
+
+
+async def test_a_task_of_a_host_that_left_is_unavailable_and_not_unknown(
+    client: RegistryClient, directory: Directory
+) -> None:
+    await client.register(host("h-1", "math", journal_id="aaaaaaaa"))
+    await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
+    await client.deregister("h-1")
+    await directory.wait_until(lambda d: not d.hosts, timeout_s=PATIENCE_S)
+    with pytest.raises(PeerUnavailableError) as caught:
+        directory.for_task("aaaaaaaa-0123456789abcdef")
+    assert caught.value.peer == "h-1.example:50051"
+    with pytest.raises(AgentNotFoundError):
+        directory.agent("math")
+
+
+async def test_a_directory_keeps_its_picture_while_the_registry_is_away_and_catches_up(
+    channels: Channels,
+) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        async with registry_at() as address:
+            await RegistryClient(channels.get(address)).register(host("h-1", "math"))
+            directory = Directory(channels, address)
+            await directory.__aenter__()
+            await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
+        assert names(directory.hosts) == ["h-1"]
+        with pytest.raises(PeerUnavailableError):
+            await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=0.5)
+        async with registry_at(address):
+            await RegistryClient(channels.get(address)).register(host("h-2", "echo"))
+            await directory.wait_until(lambda d: names(d.hosts) == ["h-2"], timeout_s=PATIENCE_S)
+            await directory.__aexit__(None, None, None)
+
+
+async def test_a_directory_that_never_reached_the_registry_says_so(channels: Channels) -> None:
+    # Nothing listens at port 1 of this machine.
+    async with Directory(channels, "127.0.0.1:1") as directory:
+        with pytest.raises(PeerUnavailableError, match=r"127\.0\.0\.1:1"):
+            directory.for_agent("math")
+        with pytest.raises(PeerUnavailableError, match="refused"):
+            await directory.wait_until(lambda d: d.revision > 0, timeout_s=1.0)
+
+
+async def test_waiting_for_a_mesh_that_never_comes_to_be_ends(directory: Directory) -> None:
+    await directory.wait_until(lambda d: d.revision > 0, timeout_s=PATIENCE_S)
+    with pytest.raises(PeerTimeoutError):
+        await directory.wait_until(lambda d: bool(d.hosts), timeout_s=0.05)
+
+
+async def test_a_change_reaches_many_watchers(
+    client: RegistryClient, address: str, channels: Channels
+) -> None:
+    directories = [Directory(channels, address) for _ in range(20)]
+
+    async def sees(directory: Directory) -> None:
+        async with directory:
+            await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
+
+    async with asyncio.TaskGroup() as group:
+        for directory in directories:
+            group.create_task(sees(directory))
+        await client.register(host("h-1", "math"))
+    assert {tuple(names(directory.hosts)) for directory in directories} == {("h-1",)}
