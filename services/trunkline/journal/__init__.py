@@ -1,0 +1,1 @@
+"""The journal: the ordered, gap-free, durable list of each task's events."""

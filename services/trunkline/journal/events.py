@@ -1,0 +1,336 @@
+"""Makes, seals, trims and splices batches of events: the bytes that journal and wire share."""
+
+from collections.abc import Iterable, MutableMapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from google.protobuf import timestamp_pb2
+from google.protobuf.message import DecodeError
+
+from trunkline.errors import InvalidArgumentError
+from trunkline.journal.states import State
+from trunkline.v1 import event_pb2
+
+_NS_PER_S = 1_000_000_000
+# Tag of EventBatch.header (field 1, length-delimited): the header comes first in a sealed batch.
+_HEADER_TAG = b"\x0a"
+
+
+class Kind(IntEnum):
+    """What an event is: its field number in Event, and its bit in BatchHeader.kinds."""
+
+    CREATED = 1
+    STATUS = 2
+    DELTA = 3
+    REWOUND = 4
+    PLAN = 5
+    TOOL_STARTED = 6
+    TOOL_FINISHED = 7
+    APPROVAL_REQUESTED = 8
+    APPROVAL_ANSWERED = 9
+    CHILD_STARTED = 10
+    CHILD_FINISHED = 11
+    ROUTE_DECIDED = 12
+    TURN_STARTED = 13
+
+    @property
+    def bit(self) -> int:
+        """Its bit in BatchHeader.kinds."""
+        return 1 << self
+
+
+_KINDS = {field.name: Kind(field.number) for field in event_pb2.Event.DESCRIPTOR.oneofs[0].fields}
+# What a parent takes over from a child.
+_FORWARDED = Kind.DELTA.bit | Kind.REWOUND.bit
+# What changes the row that lists show.
+_LISTED = Kind.STATUS.bit | Kind.ROUTE_DECIDED.bit
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Events that wait for their sequences. `body` is the serialised events of an EventBatch."""
+
+    body: bytes
+    count: int
+    kinds: int
+    origin: event_pb2.Origin | None = None
+    listed: tuple[event_pb2.Event, ...] = ()
+    """Those that change the row of the task that lists show, in order."""
+
+    @property
+    def state(self) -> State | None:
+        """The state that the task is in behind these events, if they say so."""
+        for event in reversed(self.listed):
+            if event.HasField("status"):
+                return event.status.status.state
+        return None
+
+
+def kind_of(event: event_pb2.Event) -> Kind:
+    """Return what an event is.
+
+    Raises:
+        InvalidArgumentError: it is nothing.
+    """
+    name = event.WhichOneof("event")
+    if name is None:
+        raise InvalidArgumentError("event", "holds no fact; set one of its fields")
+    return _KINDS[name]
+
+
+def texts_of(event: event_pb2.Event) -> Sequence[str]:
+    """Return the run of texts in an event; empty for an event that holds none."""
+    if event.HasField("delta"):
+        return event.delta.texts
+    return event.plan.texts if event.HasField("plan") else ()
+
+
+def event_count(event: event_pb2.Event) -> int:
+    """Return how many sequences an event covers: one, or as many as it has texts."""
+    return len(texts_of(event)) or 1
+
+
+def delta_run(
+    artifact_id: str,
+    texts: Iterable[str],
+    *,
+    start: event_pb2.ArtifactStart | None = None,
+    last: bool = False,
+) -> event_pb2.Event:
+    """Return one event for a run of texts of an artifact, `last` belonging to the last of them."""
+    delta = event_pb2.ArtifactDelta(artifact_id=artifact_id, start=start, texts=texts, last=last)
+    return event_pb2.Event(delta=delta)
+
+
+def plan_run(plan_id: str, revision: int, texts: Iterable[str]) -> event_pb2.Event:
+    """Return one event for a run of texts of a plan."""
+    plan = event_pb2.PlanChanged(plan_id=plan_id, revision=revision, texts=texts)
+    return event_pb2.Event(plan=plan)
+
+
+def draft(events: Sequence[event_pb2.Event], *, origin: event_pb2.Origin | None = None) -> Draft:
+    """Serialise events, once; from here on they are bytes.
+
+    Raises:
+        InvalidArgumentError: there are none, or one of them holds no fact.
+    """
+    if not events:
+        raise InvalidArgumentError("events", "are none; a batch covers at least one sequence")
+    count = 0
+    kinds = 0
+    for event in events:
+        kinds |= 1 << kind_of(event)
+        count += event_count(event)
+    listed: tuple[event_pb2.Event, ...] = ()
+    if kinds & _LISTED:
+        listed = tuple(event for event in events if kind_of(event).bit & _LISTED)
+    body = event_pb2.EventBatch(events=events).SerializeToString()
+    return Draft(body, count, kinds, origin, listed)
+
+
+def seal(draft: Draft, *, task_id: str, epoch: int, first_sequence: int, time_ns: int) -> bytes:
+    """Return the batch as it is stored and sent: a header before the draft's bytes."""
+    seconds, nanos = divmod(time_ns, _NS_PER_S)
+    header = event_pb2.BatchHeader(
+        task_id=task_id,
+        epoch=epoch,
+        first_sequence=first_sequence,
+        count=draft.count,
+        kinds=draft.kinds,
+        origin=draft.origin,
+        time=timestamp_pb2.Timestamp(seconds=seconds, nanos=nanos),
+    ).SerializeToString()
+    return b"".join((_HEADER_TAG, _varint(len(header)), header, draft.body))
+
+
+def header_of(sealed: bytes) -> event_pb2.BatchHeader:
+    """Parse the header of a sealed batch, and nothing else.
+
+    Raises:
+        DecodeError: these bytes are no sealed batch.
+    """
+    if not sealed.startswith(_HEADER_TAG):
+        raise DecodeError("no sealed batch: it doesn't begin with a header")
+    length = shift = 0
+    for position in range(len(_HEADER_TAG), len(sealed)):
+        byte = sealed[position]
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return event_pb2.BatchHeader.FromString(sealed[position + 1 : position + 1 + length])
+    raise DecodeError("no sealed batch: its header is cut off")
+
+
+def last_sequence(sealed: bytes) -> int:
+    """Return the last sequence that a sealed batch covers."""
+    header = header_of(sealed)
+    return header.first_sequence + header.count - 1
+
+
+def trim(sealed: bytes, after: int) -> bytes:
+    """Return what a sealed batch holds behind a sequence, a run of texts split where it must be.
+
+    For the resume path: it parses the batch, unless there is nothing to cut off.
+    """
+    skipped = after + 1 - header_of(sealed).first_sequence
+    if skipped <= 0:
+        return sealed
+    batch = event_pb2.EventBatch.FromString(sealed)
+    events = _behind(batch.events, skipped)
+    rest = event_pb2.EventBatch(header=batch.header, events=events)
+    header = rest.header
+    header.first_sequence += skipped
+    header.count -= skipped
+    header.kinds = _kinds(events)
+    if header.HasField("origin"):
+        header.origin.first_sequence += skipped
+    return rest.SerializeToString()
+
+
+def parse(sealed: bytes, *, until: int | None = None) -> event_pb2.EventBatch:
+    """Parse a sealed batch, up to a sequence that it covers if one is given."""
+    batch = event_pb2.EventBatch.FromString(sealed)
+    header = batch.header
+    if until is None or header.first_sequence + header.count - 1 <= until:
+        return batch
+    kept = until + 1 - header.first_sequence
+    events = _before(batch.events, kept)
+    del batch.events[:]
+    batch.events.extend(events)
+    header.count = kept
+    header.kinds = _kinds(events)
+    return batch
+
+
+def splice(
+    batch: event_pb2.EventBatch, *, agent: str, known: MutableMapping[str, int]
+) -> list[Draft]:
+    """Return what a batch of a child adds to artifacts, as drafts for its parent's journal.
+
+    `agent` is the child's agent. `known` holds, by the task that wrote first, the last sequence
+    that was forwarded: what is not behind it is left out, and it is moved on. So a child's stream
+    may be read again from anywhere. Events between which others were left out get drafts of their
+    own, since the sequences of a draft's origin have no gaps.
+    """
+    origin = _origin_for_parent(batch.header, agent)
+    writer = origin.task_id
+    skipped = max(0, known.get(writer, 0) + 1 - origin.first_sequence)
+    if skipped >= batch.header.count:
+        return []
+    events: Sequence[event_pb2.Event] = _behind(batch.events, skipped) if skipped else batch.events
+    sequence = origin.first_sequence + skipped
+    drafts: list[Draft] = []
+    for is_forwarded, run, count in _runs(batch.header.kinds, events):
+        if is_forwarded:
+            drafts.append(draft(run, origin=_origin_at(origin, sequence)))
+            known[writer] = sequence + count - 1
+        sequence += count
+    return drafts
+
+
+def _runs(
+    kinds: int, events: Sequence[event_pb2.Event]
+) -> Iterable[tuple[bool, Sequence[event_pb2.Event], int]]:
+    """Yield adjacent events that a parent takes over, or not, and how many sequences they cover."""
+    if kinds and not kinds & ~_FORWARDED:
+        yield True, events, sum(map(event_count, events))
+        return
+    run: list[event_pb2.Event] = []
+    count = 0
+    was_forwarded = False
+    for event in events:
+        is_forwarded = bool(kind_of(event).bit & _FORWARDED)
+        if run and is_forwarded != was_forwarded:
+            yield was_forwarded, run, count
+            run, count = [], 0
+        run.append(event)
+        count += event_count(event)
+        was_forwarded = is_forwarded
+    if run:
+        yield was_forwarded, run, count
+
+
+def _origin_for_parent(header: event_pb2.BatchHeader, agent: str) -> event_pb2.Origin:
+    """Where the events were first written, as the parent of this batch's task says it."""
+    if not header.HasField("origin"):
+        return event_pb2.Origin(
+            agent=agent,
+            task_id=header.task_id,
+            first_sequence=header.first_sequence,
+            path=[agent],
+        )
+    first = header.origin
+    return event_pb2.Origin(
+        agent=first.agent,
+        task_id=first.task_id,
+        first_sequence=first.first_sequence,
+        path=[agent, *first.path],
+    )
+
+
+def _origin_at(origin: event_pb2.Origin, sequence: int) -> event_pb2.Origin:
+    moved = event_pb2.Origin()
+    moved.CopyFrom(origin)
+    moved.first_sequence = sequence
+    return moved
+
+
+def _behind(events: Iterable[event_pb2.Event], skipped: int) -> list[event_pb2.Event]:
+    """Leave out the first sequences; a run of texts goes on with those that are left."""
+    rest: list[event_pb2.Event] = []
+    for event in events:
+        count = event_count(event)
+        if skipped <= 0:
+            rest.append(event)
+        elif skipped < count:
+            rest.append(_cut(event, skipped))
+        skipped -= count
+    return rest
+
+
+def _before(events: Iterable[event_pb2.Event], kept: int) -> list[event_pb2.Event]:
+    """Keep the first sequences; a run of texts ends with those that are kept."""
+    first: list[event_pb2.Event] = []
+    for event in events:
+        if kept <= 0:
+            break
+        count = event_count(event)
+        one = event_pb2.Event()
+        one.CopyFrom(event)
+        if kept < count:
+            del (one.delta if one.HasField("delta") else one.plan).texts[kept:]
+            # The close belongs to the run's last text.
+            if one.HasField("delta"):
+                one.delta.last = False
+        first.append(one)
+        kept -= count
+    return first
+
+
+def _cut(event: event_pb2.Event, skipped: int) -> event_pb2.Event:
+    """Leave out a run's first texts, and with them what the first delta says of the artifact."""
+    rest = event_pb2.Event()
+    rest.CopyFrom(event)
+    if rest.HasField("delta"):
+        del rest.delta.texts[:skipped]
+        rest.delta.ClearField("start")
+    else:
+        del rest.plan.texts[:skipped]
+    return rest
+
+
+def _kinds(events: Iterable[event_pb2.Event]) -> int:
+    kinds = 0
+    for event in events:
+        kinds |= kind_of(event).bit
+    return kinds
+
+
+def _varint(value: int) -> bytes:
+    """Encode a length as protobuf does; a header takes one byte or two."""
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

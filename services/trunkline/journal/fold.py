@@ -1,0 +1,269 @@
+"""Folds a task's events into the task: what is shown of it, compared and recovered from."""
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from trunkline.errors import InvalidAgentResponseError
+from trunkline.journal.artifact_fold import ArtifactFold
+from trunkline.journal.events import Kind, event_count, kind_of
+from trunkline.journal.metadata import merge
+from trunkline.journal.states import INTERRUPTED, TERMINAL
+from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
+
+
+class Fold:
+    """The task as its events make it.
+
+    How the events were put into batches makes no difference. What the contract forbids (an append
+    before its create or after its close, an event behind the terminal status, a gap between
+    sequences) is a defect of whoever wrote it: InvalidAgentResponseError, and the fold is not to
+    be used any more.
+    """
+
+    def __init__(self, task_id: str, snapshot: snapshot_pb2.TaskSnapshot | None = None) -> None:
+        """Begin with nothing, or go on from a snapshot, which is copied."""
+        self._task_id = task_id
+        self._snapshot = snapshot_pb2.TaskSnapshot()
+        if snapshot is not None:
+            self._snapshot.CopyFrom(snapshot)
+        self._task = self._snapshot.task
+        self._task.id = task_id
+        self._artifacts = {
+            (info.origin.task_id, info.artifact_id): ArtifactFold(artifact, info)
+            for artifact, info in zip(self._task.artifacts, self._snapshot.artifacts, strict=True)
+        }
+        # They are kept as they grow, and put together when somebody looks.
+        del self._task.artifacts[:]
+        del self._snapshot.artifacts[:]
+        self._plans = {plan.plan_id: _PlanFold(plan) for plan in self._snapshot.plans}
+        del self._snapshot.plans[:]
+        self._calls = {call.started.call_id: call for call in self._snapshot.tool_calls}
+        self._children = {child.started.task_id: child for child in self._snapshot.children}
+        self._approvals = {one.requested.approval_id: one for one in self._snapshot.approvals}
+        self._header = event_pb2.BatchHeader()
+        self._sequence = self._snapshot.sequence
+
+    @property
+    def sequence(self) -> int:
+        """The last sequence that is folded in."""
+        return self._sequence
+
+    def apply(self, batch: event_pb2.EventBatch) -> None:
+        """Fold in the batch that follows.
+
+        Raises:
+            InvalidAgentResponseError: the events break the contract, or don't follow.
+        """
+        header = self._header = batch.header
+        if header.task_id != self._task_id:
+            raise self._defect(f"events of task {header.task_id!r} are no events of this one")
+        if header.first_sequence != self._sequence + 1:
+            raise self._defect(f"event {header.first_sequence} follows event {self._sequence}")
+        for event in batch.events:
+            kind = kind_of(event)
+            if (self._sequence == 0) != (kind is Kind.CREATED):
+                raise self._defect("a task begins by being created, once")
+            if self._task.status.state in TERMINAL:
+                raise self._defect("something was emitted after the task had ended")
+            self._STEPS[kind](self, event)
+            self._sequence += event_count(event)
+        self._snapshot.epoch = header.epoch
+
+    def snapshot(self) -> snapshot_pb2.TaskSnapshot:
+        """Return the task as it stands; what comes later doesn't change what is returned."""
+        snapshot = snapshot_pb2.TaskSnapshot()
+        snapshot.CopyFrom(self._snapshot)
+        snapshot.sequence = self._sequence
+        snapshot.task.artifacts.extend(one.artifact() for one in self._artifacts.values())
+        snapshot.artifacts.extend(one.info for one in self._artifacts.values())
+        snapshot.plans.extend(plan.plan() for plan in self._plans.values())
+        return snapshot
+
+    def _defect(self, problem: str) -> InvalidAgentResponseError:
+        return InvalidAgentResponseError(self._snapshot.agent, problem)
+
+    def _on_created(self, event: event_pb2.Event) -> None:
+        created = event.created
+        snapshot, task = self._snapshot, self._task
+        snapshot.agent = created.agent
+        snapshot.account = created.account
+        snapshot.caller = created.caller
+        snapshot.priority = created.priority
+        snapshot.traceparent = created.traceparent
+        snapshot.accepted_output_modes.extend(created.accepted_output_modes)
+        snapshot.create_time.CopyFrom(self._header.time)
+        snapshot.turn = 1
+        if created.HasField("deadline"):
+            snapshot.deadline.CopyFrom(created.deadline)
+        if created.HasField("parent"):
+            snapshot.parent.CopyFrom(created.parent)
+        task.context_id = created.context_id
+        task.status.state = task_pb2.TASK_STATE_SUBMITTED
+        task.status.timestamp.CopyFrom(self._header.time)
+        task.history.append(created.message)
+        if created.HasField("metadata"):
+            task.metadata.CopyFrom(created.metadata)
+
+    def _on_status(self, event: event_pb2.Event) -> None:
+        status = self._task.status
+        status.CopyFrom(event.status.status)
+        if not status.HasField("timestamp"):
+            status.timestamp.CopyFrom(self._header.time)
+        if event.status.HasField("metadata"):
+            merge(self._task.metadata, event)
+
+    def _on_turn_started(self, event: event_pb2.Event) -> None:
+        # What the agent asked belongs to the conversation, before the answer.
+        status = self._task.status
+        if status.state in INTERRUPTED and status.HasField("message"):
+            self._task.history.append(status.message)
+            status.ClearField("message")
+        self._task.history.append(event.turn_started.message)
+        self._snapshot.turn = event.turn_started.turn
+
+    def _on_delta(self, event: event_pb2.Event) -> None:
+        delta = event.delta
+        key = (self._header.origin.task_id, delta.artifact_id)
+        artifact = self._artifacts.get(key)
+        if delta.HasField("start"):
+            if artifact is None:
+                artifact = self._artifacts[key] = ArtifactFold.empty(
+                    delta.artifact_id, self._sequence + 1, self._origin()
+                )
+            elif not artifact.may_start:
+                raise self._defect(f"artifact {delta.artifact_id!r} was created twice")
+            artifact.begin(delta.start)
+        elif artifact is None:
+            raise self._defect(f"artifact {delta.artifact_id!r} was appended to before its create")
+        if artifact.info.closed:
+            raise self._defect(f"artifact {delta.artifact_id!r} was appended to after its close")
+        artifact.add(delta)
+
+    def _on_rewound(self, event: event_pb2.Event) -> None:
+        remains = event.rewound.remains
+        artifact = self._artifacts.get((self._header.origin.task_id, remains.artifact_id))
+        if artifact is None:
+            raise self._defect(f"artifact {remains.artifact_id!r} was rewound before its create")
+        artifact.rewind(remains)
+
+    def _origin(self) -> event_pb2.Origin | None:
+        """Where the event at hand was first written."""
+        if not self._header.HasField("origin"):
+            return None
+        origin = event_pb2.Origin()
+        origin.CopyFrom(self._header.origin)
+        origin.first_sequence += self._sequence + 1 - self._header.first_sequence
+        return origin
+
+    def _on_plan(self, event: event_pb2.Event) -> None:
+        plan = self._plans.get(event.plan.plan_id)
+        if plan is None:
+            info = snapshot_pb2.PlanInfo(
+                plan_id=event.plan.plan_id, first_sequence=self._sequence + 1
+            )
+            plan = self._plans[info.plan_id] = _PlanFold(info)
+        plan.add(event.plan)
+
+    def _on_tool_started(self, event: event_pb2.Event) -> None:
+        started = event.tool_started
+        if started.call_id in self._calls:
+            raise self._defect(f"tool call {started.call_id!r} was started twice")
+        self._calls[started.call_id] = self._snapshot.tool_calls.add(
+            started=started, first_sequence=self._sequence + 1
+        )
+
+    def _on_tool_finished(self, event: event_pb2.Event) -> None:
+        finished = event.tool_finished
+        call = self._calls.get(finished.call_id)
+        if call is None:
+            raise self._defect(f"tool call {finished.call_id!r} was finished before its start")
+        call.finished.CopyFrom(finished)
+
+    def _on_approval_requested(self, event: event_pb2.Event) -> None:
+        requested = event.approval_requested
+        approval = self._approvals.get(requested.approval_id)
+        if approval is None:
+            approval = self._approvals[requested.approval_id] = self._snapshot.approvals.add()
+        approval.requested.CopyFrom(requested)
+
+    def _on_approval_answered(self, event: event_pb2.Event) -> None:
+        answered = event.approval_answered
+        approval = self._approvals.get(answered.approval_id)
+        if approval is None:
+            raise self._defect(f"approval {answered.approval_id!r} was answered, never requested")
+        approval.answered.CopyFrom(answered)
+
+    def _on_child_started(self, event: event_pb2.Event) -> None:
+        started = event.child_started
+        child = self._children.get(started.task_id)
+        if child is None:
+            child = self._children[started.task_id] = self._snapshot.children.add()
+        # The next turn of a child that asked for input: it runs again.
+        child.started.CopyFrom(started)
+        child.ClearField("finished")
+
+    def _on_child_finished(self, event: event_pb2.Event) -> None:
+        finished = event.child_finished
+        child = self._children.get(finished.task_id)
+        if child is None:
+            raise self._defect(f"child {finished.task_id!r} was finished before its start")
+        child.finished.CopyFrom(finished)
+
+    def _on_route_decided(self, event: event_pb2.Event) -> None:
+        self._snapshot.routes.append(event.route_decided)
+        merge(self._task.metadata, event)
+
+    # Of the class, not bound: an object that holds its own methods waits for the garbage collector.
+    _STEPS: ClassVar[dict[Kind, Callable[["Fold", event_pb2.Event], None]]] = {
+        Kind.CREATED: _on_created,
+        Kind.STATUS: _on_status,
+        Kind.DELTA: _on_delta,
+        Kind.REWOUND: _on_rewound,
+        Kind.PLAN: _on_plan,
+        Kind.TOOL_STARTED: _on_tool_started,
+        Kind.TOOL_FINISHED: _on_tool_finished,
+        Kind.APPROVAL_REQUESTED: _on_approval_requested,
+        Kind.APPROVAL_ANSWERED: _on_approval_answered,
+        Kind.CHILD_STARTED: _on_child_started,
+        Kind.CHILD_FINISHED: _on_child_finished,
+        Kind.ROUTE_DECIDED: _on_route_decided,
+        Kind.TURN_STARTED: _on_turn_started,
+    }
+
+
+class _PlanFold:
+    """A plan while its text grows."""
+
+    def __init__(self, info: snapshot_pb2.PlanInfo) -> None:
+        self._info = snapshot_pb2.PlanInfo()
+        self._info.CopyFrom(info)
+        self._texts = [info.text]
+
+    def add(self, change: event_pb2.PlanChanged) -> None:
+        if change.revision != self._info.revision:
+            self._info.revision = change.revision
+            self._texts = []
+            del self._info.steps[:]
+        self._texts.extend(change.texts)
+        if change.steps:
+            del self._info.steps[:]
+            self._info.steps.extend(change.steps)
+
+    def plan(self) -> snapshot_pb2.PlanInfo:
+        self._texts = ["".join(self._texts)]
+        self._info.text = self._texts[0]
+        return self._info
+
+
+def fold_all(
+    task_id: str, batches: Iterable[bytes], snapshot: snapshot_pb2.TaskSnapshot | None = None
+) -> snapshot_pb2.TaskSnapshot:
+    """Return the fold of sealed batches, behind a snapshot if one is given.
+
+    Raises:
+        InvalidAgentResponseError: the events break the contract, or don't follow.
+    """
+    fold = Fold(task_id, snapshot)
+    for sealed in batches:
+        fold.apply(event_pb2.EventBatch.FromString(sealed))
+    return fold.snapshot()

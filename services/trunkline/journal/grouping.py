@@ -1,0 +1,182 @@
+"""Puts what is pending together into one commit: sequences, headers, rows and keys."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from google.protobuf import struct_pb2
+
+from trunkline.errors import (
+    FencedError,
+    MessageKeyReusedError,
+    TaskEndedError,
+    TaskNotFoundError,
+)
+from trunkline.journal.events import Draft, draft, seal
+from trunkline.journal.metadata import merge
+from trunkline.journal.store import CommitGroup, KeyRecord, SealedBatch, TaskRow
+from trunkline.v1 import event_pb2, task_pb2
+
+KEY_LIFE_NS: Final = 24 * 60 * 60 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The task that a submission made, or that the same submission had made before."""
+
+    task_id: str
+    is_new: bool
+
+
+class PendingAppend(NamedTuple):
+    """Events of a task that wait for the next commit."""
+
+    task_id: str
+    drafts: Sequence[Draft]
+    done: asyncio.Future[int]
+
+
+class PendingCreate(NamedTuple):
+    """A task that waits for the next commit."""
+
+    task_id: str
+    created: event_pb2.Event
+    key: str
+    content_hash: str
+    done: asyncio.Future[Created]
+
+
+Pending = PendingAppend | PendingCreate
+
+
+class Grouping:
+    """One commit in the making. Nothing of it counts before the group is written."""
+
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        time_ns: int,
+        find_row: Callable[[str], TaskRow | None],
+        find_key: Callable[[str], KeyRecord | None],
+    ) -> None:
+        self.group = CommitGroup()
+        self._epoch = epoch
+        self._time_ns = time_ns
+        self._find_row = find_row
+        self._find_key = find_key
+        # Rows and keys as they are behind the group.
+        self._rows: dict[str, TaskRow] = {}
+        self._keys: dict[str, KeyRecord] = {}
+        self._outcomes: list[tuple[str, asyncio.Future[int] | asyncio.Future[Created], object]] = []
+
+    def add(self, pending: Pending) -> None:
+        """Take in what is pending; what can't be written fails alone, at once."""
+        try:
+            if isinstance(pending, PendingAppend):
+                outcome: object = self._append(pending.task_id, pending.drafts)
+            else:
+                outcome = self._create(pending)
+        except Exception as error:  # noqa: BLE001  Whatever it is, whoever waits for this gets it.
+            _fail(pending.done, error)
+        else:
+            self._outcomes.append((pending.task_id, pending.done, outcome))
+
+    def resolve(self) -> None:
+        """Tell whoever waits that the group is written."""
+        for _, done, outcome in self._outcomes:
+            if not done.done():
+                done.set_result(outcome)  # type: ignore[arg-type]  # each its own type
+
+    def fail(self, error: BaseException) -> None:
+        """Tell whoever waits that nothing of the group is written."""
+        for task_id, done, _ in self._outcomes:
+            _fail(done, FencedError(task_id) if isinstance(error, FencedError) else error)
+
+    def _append(self, task_id: str, drafts: Sequence[Draft]) -> int:
+        row = self._row(task_id)
+        if row is None:
+            raise TaskNotFoundError(task_id)
+        if row.is_ended:
+            state = task_pb2.TaskState.Name(row.state).removeprefix("TASK_STATE_").lower()
+            raise TaskEndedError(task_id, state)
+        batches = []
+        for one in drafts:
+            batches.append(self._seal(task_id, row.head + 1, one))
+            row = self._behind(row, one)
+        self.group.batches += batches
+        self._rows[task_id] = row
+        if any(one.listed for one in drafts):
+            self.group.changed[task_id] = row
+        return row.head
+
+    def _create(self, pending: PendingCreate) -> Created:
+        key, task_id = pending.key, pending.task_id
+        known = (self._keys.get(key) or self._find_key(key)) if key else None
+        created = pending.created.created
+        if known is not None:
+            if known.content_hash != pending.content_hash:
+                raise MessageKeyReusedError(created.message.message_id)
+            return Created(known.task_id, is_new=False)
+        if self._row(task_id) is not None:
+            return Created(task_id, is_new=False)
+        self.group.batches.append(self._seal(task_id, 1, draft([pending.created])))
+        row = TaskRow(
+            task_id=task_id,
+            context_id=created.context_id,
+            account=created.account,
+            agent=created.agent,
+            state=task_pb2.TASK_STATE_SUBMITTED,
+            status_time_ns=self._time_ns,
+            create_time_ns=self._time_ns,
+            parent_task_id=created.parent.task_id,
+            head=1,
+            metadata=created.metadata.SerializeToString(),
+        )
+        self._rows[task_id] = self.group.created[task_id] = row
+        if key:
+            record = KeyRecord(key, pending.content_hash, task_id, self._time_ns + KEY_LIFE_NS)
+            self._keys[key] = record
+            self.group.keys.append(record)
+        return Created(task_id, is_new=True)
+
+    def _row(self, task_id: str) -> TaskRow | None:
+        return self._rows.get(task_id) or self._find_row(task_id)
+
+    def _seal(self, task_id: str, first_sequence: int, one: Draft) -> SealedBatch:
+        sealed = seal(
+            one,
+            task_id=task_id,
+            epoch=self._epoch,
+            first_sequence=first_sequence,
+            time_ns=self._time_ns,
+        )
+        return SealedBatch(task_id, first_sequence, one.count, sealed)
+
+    def _behind(self, row: TaskRow, one: Draft) -> TaskRow:
+        """The row as these events leave it."""
+        head = row.head + one.count
+        if not one.listed:
+            return replace(row, head=head)
+        state, status_time_ns = row.state, row.status_time_ns
+        metadata = struct_pb2.Struct.FromString(row.metadata)
+        for event in one.listed:
+            merge(metadata, event)
+            if event.HasField("status"):
+                status = event.status.status
+                state = status.state
+                has_time = status.HasField("timestamp")
+                status_time_ns = status.timestamp.ToNanoseconds() if has_time else self._time_ns
+        return replace(
+            row,
+            state=state,
+            status_time_ns=status_time_ns,
+            head=head,
+            metadata=metadata.SerializeToString(),
+        )
+
+
+def _fail(done: "asyncio.Future[int] | asyncio.Future[Created]", error: BaseException) -> None:
+    if not done.done():
+        done.set_exception(error)

@@ -1,0 +1,354 @@
+"""The journal of a host: appends in order, commits in groups, and only then lets anyone read."""
+
+import asyncio
+import logging
+import secrets
+import time
+from base64 import b32encode
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from trunkline.errors import (
+    CursorExpiredError,
+    FencedError,
+    InvalidArgumentError,
+    JournalUnavailableError,
+    TaskNotFoundError,
+)
+from trunkline.journal.events import Draft, header_of, parse, trim
+from trunkline.journal.fold import Fold
+from trunkline.journal.grouping import Created, Grouping, Pending, PendingAppend, PendingCreate
+from trunkline.journal.lane import Lane
+from trunkline.journal.listing import cursor_of, filter_of, page_size_of, response_of
+from trunkline.journal.sqlite import SqliteStore
+from trunkline.journal.store import JournalStore, TaskPage, TaskRow
+from trunkline.journal.tail import Tails
+from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
+
+__all__ = ["Created", "Journal", "TaskRow"]
+
+logger = logging.getLogger(__name__)
+
+_TAIL_BYTES: Final = 64 * 1024
+# Of all tails together, and how many rows of ended tasks and folds are kept at hand.
+_TAILS_BYTES: Final = 16 * 1024 * 1024
+_ENDED_ROWS: Final = 1024
+_FOLDS: Final = 64
+_READ_BYTES: Final = 64 * 1024
+# What ended is settled a little later, in small bites.
+_SETTLE_INTERVAL_S: Final = 0.02
+_SETTLE_BYTES: Final = 256 * 1024
+
+
+class Journal:
+    """The ordered, gap-free, durable list of each task's events, and what is made of it.
+
+    Appends that are pending in one turn of the loop are written in one transaction; then they are
+    published: until then no reader sees them. A write that fails fails the appends that were in
+    it, none of which happened; the next may succeed. Readers hold cursors and nothing else.
+    """
+
+    def __init__(
+        self, store: JournalStore, *, is_threaded: bool, tail_bytes: int = _TAIL_BYTES
+    ) -> None:
+        """Use `open`, unless you bring a store of your own."""
+        self.id = store.id
+        self.epoch = store.epoch
+        self._store = store
+        self._lane = Lane(is_threaded=is_threaded)
+        self._pending: list[Pending] = []
+        self._is_scheduled = False
+        self._is_closed = False
+        self._settle_timer: asyncio.TimerHandle | None = None
+        # Rows of all tasks that have not ended, of some that have, and the heads of the former.
+        self._live = {row.task_id: row for row in store.unfinished()}
+        self._heads = {task_id: row.head for task_id, row in self._live.items()}
+        self._ended: OrderedDict[str, TaskRow] = OrderedDict()
+        self._tails = Tails(task_limit_bytes=tail_bytes, limit_bytes=_TAILS_BYTES)
+        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
+        self._folds: OrderedDict[str, Fold] = OrderedDict()
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        synchronous: Literal["normal", "full"] = "normal",
+        tail_bytes: int = _TAIL_BYTES,
+    ) -> Self:
+        """Open the journal in a file, or make one there.
+
+        `normal` survives the death of the process, `full` also that of the machine. `tail_bytes`
+        are kept in memory of each task.
+
+        Raises:
+            JournalUnavailableError: another process has it open, it is no journal, it can't be
+                read or written.
+        """
+        store = SqliteStore.open(path, synchronous=synchronous)
+        return cls(store, is_threaded=synchronous == "full", tail_bytes=tail_bytes)
+
+    def new_task_id(self) -> str:
+        """Return an id that no task has, and that nobody can guess."""
+        return f"{self.id}-{b32encode(secrets.token_bytes(10)).decode().lower()}"
+
+    def create(
+        self, task_id: str, created: event_pb2.Event, *, key: str = "", content_hash: str = ""
+    ) -> asyncio.Future[Created]:
+        """Make a task exist. Resolves once it does, or with the one that there is already.
+
+        That is the task of this id, or for 24 hours the one that was created with the same key
+        and content hash. Errors are those of the future: MessageKeyReusedError when the key was
+        used with another hash, JournalUnavailableError, FencedError.
+        """
+        done: asyncio.Future[Created] = asyncio.get_running_loop().create_future()
+        self._put(PendingCreate(task_id, created, key, content_hash, done))
+        return done
+
+    def append(self, task_id: str, fence: int, drafts: Sequence[Draft]) -> asyncio.Future[int]:
+        """Append events; they get their sequences in the order of the calls.
+
+        Resolves to the last sequence once they are committed and can be read. Canceling the
+        future takes nothing back. Errors are those of the future: FencedError for the token of
+        somebody who has lost the task, TaskNotFoundError, TaskEndedError behind a terminal
+        status, JournalUnavailableError.
+        """
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if fence != self.epoch:
+            done.set_exception(FencedError(task_id))
+        elif not drafts:
+            done.set_exception(InvalidArgumentError("drafts", "are none"))
+        else:
+            self._put(PendingAppend(task_id, drafts, done))
+        return done
+
+    def head(self, task_id: str) -> int:
+        """Return the last committed sequence of a task. TaskNotFoundError."""
+        head = self._heads.get(task_id)
+        return self.row(task_id).head if head is None else head
+
+    def first_available(self, task_id: str) -> int:
+        """Return the first sequence that can still be read. TaskNotFoundError."""
+        return self.row(task_id).first_available
+
+    def row(self, task_id: str) -> TaskRow:
+        """Return what is known of a task without reading its events. TaskNotFoundError."""
+        row = self._find_row(task_id)
+        if row is None:
+            raise TaskNotFoundError(task_id)
+        return row
+
+    def read(self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES) -> list[bytes]:
+        """Return sealed batches of what follows `after`, the first beginning right there.
+
+        At least one if there is any, and more as long as they fit into the limit.
+
+        Raises:
+            TaskNotFoundError, JournalUnavailableError.
+            CursorExpiredError: what follows `after` is past retention.
+        """
+        row = self.row(task_id)
+        if after + 1 < row.first_available:
+            raise CursorExpiredError(task_id, str(after), str(row.first_available - 1))
+        if after >= row.head:
+            return []
+        batches = self._tails.find(task_id, after, limit_bytes=limit_bytes)
+        if batches is None:
+            batches = self._store.read(task_id, after, limit_bytes=limit_bytes)
+        if header_of(batches[0]).first_sequence <= after:
+            batches[0] = trim(batches[0], after)
+        return batches
+
+    async def wait(self, task_id: str, after: int) -> None:
+        """Return as soon as there is something behind `after`, or nothing ever will be.
+
+        Raises:
+            TaskNotFoundError: no such task.
+            JournalUnavailableError: the journal was closed.
+        """
+        while (row := self.row(task_id)).head <= after and not row.is_ended:
+            if self._is_closed:
+                raise self._closed()
+            wakeup: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiters = self._waiters.setdefault(task_id, set())
+            waiters.add(wakeup)
+            try:
+                await wakeup
+            finally:
+                waiters.discard(wakeup)
+                if not waiters and self._waiters.get(task_id) is waiters:
+                    del self._waiters[task_id]
+
+    def snapshot(self, task_id: str, *, at: int | None = None) -> snapshot_pb2.TaskSnapshot:
+        """Return the fold of a task's events, up to and including sequence `at`, or all.
+
+        Raises:
+            TaskNotFoundError, JournalUnavailableError.
+            InvalidArgumentError: the task has not come that far.
+            CursorExpiredError: the events up to there are past retention.
+        """
+        head = self.head(task_id)
+        until = head if at is None else at
+        if not 0 <= until <= head:
+            raise InvalidArgumentError("at", f"the task has {head} events so far")
+        fold = self._folds.pop(task_id, None)
+        if fold is None or fold.sequence > until:
+            fold = Fold(task_id)
+        while fold.sequence < until:
+            for sealed in self.read(task_id, fold.sequence):
+                fold.apply(parse(sealed, until=until))
+                if fold.sequence == until:
+                    break
+        # The next one goes on from here.
+        self._folds[task_id] = fold
+        if len(self._folds) > _FOLDS:
+            self._folds.popitem(last=False)
+        return fold.snapshot()
+
+    def list(self, query: task_service_pb2.ListTasksRequest) -> task_service_pb2.ListTasksResponse:
+        """Return a page of an account's tasks by status time, newest first, then by id.
+
+        Raises:
+            InvalidArgumentError: the page size or token is wrong.
+            JournalUnavailableError.
+        """
+        size = page_size_of(query)
+        behind = cursor_of(query.page_token)
+        found = self._store.list_rows(filter_of(query), limit=size + 1, behind=behind)
+        page = TaskPage(found.rows[:size], found.total)
+        return response_of(page, has_more=len(found.rows) > size)
+
+    def unfinished(self) -> Sequence[TaskRow]:
+        """Return the rows of all tasks that have not ended."""
+        return [self.row(task_id) for task_id in self._live]
+
+    def renew(self, lease_until_s: float) -> None:
+        """Note until when this owner's lease holds, in seconds since 1970.
+
+        Raises:
+            FencedError: somebody has taken over.
+            JournalUnavailableError.
+        """
+        self._store.renew(lease_until_s)
+
+    def close(self) -> None:
+        """Write what is pending and give the journal back. Whoever still waits gets an error."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._settle_timer is not None:
+            self._settle_timer.cancel()
+        self._lane.close()
+        self._flush()
+        for waiters in self._waiters.values():
+            for wakeup in waiters:
+                if not wakeup.done():
+                    wakeup.set_exception(self._closed())
+        self._store.close()
+
+    def _put(self, pending: Pending) -> None:
+        if self._is_closed:
+            pending.done.set_exception(self._closed())
+            return
+        self._pending.append(pending)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write what has gathered, unless a write is in flight: its landing flushes again."""
+        self._is_scheduled = False
+        if not self._pending or self._lane.is_busy:
+            return
+        pending, self._pending = self._pending, []
+        now_ns = time.time_ns()
+        grouping = Grouping(
+            epoch=self.epoch,
+            time_ns=now_ns,
+            find_row=self._find_row,
+            find_key=lambda key: self._store.find_key(key, now_ns=now_ns),
+        )
+        for one in pending:
+            grouping.add(one)
+        if grouping.group.batches:
+            self._lane.run(
+                lambda: self._store.commit(grouping.group),
+                lambda error: self._on_committed(grouping, error),
+            )
+        else:
+            grouping.resolve()
+
+    def _on_committed(self, grouping: Grouping, error: BaseException | None) -> None:
+        if error is None:
+            self._publish(grouping)
+        else:
+            grouping.fail(error)
+        if self._pending:
+            self._flush()
+        self._schedule_settling()
+
+    def _publish(self, grouping: Grouping) -> None:
+        group = grouping.group
+        self._live.update(group.created)
+        self._live.update(group.changed)
+        for batch in group.batches:
+            self._heads[batch.task_id] = batch.first_sequence + batch.count - 1
+            self._tails.add(batch.task_id, batch.first_sequence, batch.sealed)
+        for row in group.changed.values():
+            if row.is_ended:
+                del self._live[row.task_id], self._heads[row.task_id]
+                self._keep_ended(row)
+        for batch in group.batches:
+            for wakeup in self._waiters.pop(batch.task_id, ()):
+                if not wakeup.done():
+                    wakeup.set_result(None)
+        grouping.resolve()
+
+    def _keep_ended(self, row: TaskRow) -> None:
+        self._ended[row.task_id] = row
+        if len(self._ended) > _ENDED_ROWS:
+            self._ended.popitem(last=False)
+
+    def _find_row(self, task_id: str) -> TaskRow | None:
+        row = self._live.get(task_id)
+        if row is not None:
+            head = self._heads[task_id]
+            if row.head != head:
+                row = self._live[task_id] = replace(row, head=head)
+            return row
+        row = self._ended.get(task_id)
+        if row is not None:
+            self._ended.move_to_end(task_id)
+            return row
+        row = self._store.find_row(task_id)
+        if row is None or not row.is_ended:
+            return None  # What has not ended is live, or its creation is not published yet.
+        self._keep_ended(row)
+        return row
+
+    def _schedule_settling(self) -> None:
+        if self._settle_timer is None and not self._is_closed and self._store.has_backlog():
+            loop = asyncio.get_running_loop()
+            self._settle_timer = loop.call_later(_SETTLE_INTERVAL_S, self._settle)
+
+    def _settle(self) -> None:
+        self._settle_timer = None
+        if self._lane.is_busy:
+            self._schedule_settling()
+            return
+        self._lane.run(lambda: self._store.settle(budget_bytes=_SETTLE_BYTES), self._on_settled)
+
+    def _on_settled(self, error: BaseException | None) -> None:
+        if error is not None:
+            # It stays where it is, and is tried again after the next commit.
+            logger.warning("journal.not_settled", extra={"error": type(error).__name__})
+        else:
+            self._schedule_settling()
+        if self._pending:
+            self._flush()
+
+    def _closed(self) -> JournalUnavailableError:
+        return JournalUnavailableError(self.id, "it is closed; open it again")

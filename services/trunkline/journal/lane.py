@@ -1,0 +1,64 @@
+"""Runs a store's writes one at a time: on the loop, or in a thread when they wait for a disk."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+Work = Callable[[], None]
+Landed = Callable[[BaseException | None], None]
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A write in the thread, and what to do when it is through."""
+
+    outcome: Future[None]
+    landed: Landed
+
+
+class Lane:
+    """At most one write is in flight. Without a thread none ever is: `run` returns behind it."""
+
+    def __init__(self, *, is_threaded: bool) -> None:
+        self._executor = (
+            ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal") if is_threaded else None
+        )
+        self._flight: _Flight | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """A write is in flight; another one must wait until it has landed."""
+        return self._flight is not None
+
+    def run(self, work: Work, landed: Landed) -> None:
+        """Run a write; `landed` gets its error, or None, on the loop."""
+        if self._executor is None:
+            landed(_error_of(work))
+            return
+        loop = asyncio.get_running_loop()
+        flight = self._flight = _Flight(self._executor.submit(work), landed)
+        flight.outcome.add_done_callback(lambda _: loop.call_soon_threadsafe(self._land, flight))
+
+    def close(self) -> None:
+        """Block until what is in flight has landed, and end the thread: writes run here now."""
+        executor, self._executor = self._executor, None
+        if self._flight is not None:
+            self._land(self._flight)
+        if executor is not None:
+            executor.shutdown()
+
+    def _land(self, flight: _Flight) -> None:
+        if flight is not self._flight:
+            return  # It was waited for, and has landed.
+        error = flight.outcome.exception()
+        self._flight = None
+        flight.landed(error)
+
+
+def _error_of(work: Work) -> BaseException | None:
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001  Whatever it is, whoever waits for the write gets it.
+        return error
+    return None

@@ -1,0 +1,86 @@
+"""Turns a request for a list of tasks into a filter, and rows into its answer, page by page."""
+
+import base64
+import binascii
+from typing import Final
+
+from google.protobuf import timestamp_pb2
+
+from trunkline.errors import InvalidArgumentError
+from trunkline.journal.store import TaskFilter, TaskPage, TaskRow
+from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
+
+DEFAULT_PAGE_SIZE: Final = 50
+LARGEST_PAGE_SIZE: Final = 100
+
+
+def filter_of(request: task_service_pb2.ListTasksRequest) -> TaskFilter:
+    """Return what the request asks for."""
+    return TaskFilter(
+        account=request.account,
+        agent=request.agent,
+        context_id=request.context_id,
+        state=request.state or None,
+        status_after_ns=(
+            request.status_after.ToNanoseconds() if request.HasField("status_after") else None
+        ),
+    )
+
+
+def page_size_of(request: task_service_pb2.ListTasksRequest) -> int:
+    """Return how many rows the page has at most. InvalidArgumentError."""
+    if not 0 <= request.page_size <= LARGEST_PAGE_SIZE:
+        raise InvalidArgumentError("pageSize", f"must be 1 to {LARGEST_PAGE_SIZE}, or left out")
+    return request.page_size or DEFAULT_PAGE_SIZE
+
+
+def cursor_of(page_token: str) -> tuple[int, str] | None:
+    """Return the status time and the id of the row that the page before ended with.
+
+    Raises:
+        InvalidArgumentError: the token is none that `response_of` gave.
+    """
+    if not page_token:
+        return None
+    try:
+        text = base64.b64decode(page_token, altchars=b"-_", validate=True).decode()
+        time_ns, found, task_id = text.partition(" ")
+        if not found or not -(2**63) <= int(time_ns) < 2**63:
+            raise ValueError
+        return int(time_ns), task_id
+    except (binascii.Error, ValueError) as error:
+        problem = "is no token of a page; send that of the page before, or none"
+        raise InvalidArgumentError("pageToken", problem) from error
+
+
+def response_of(page: TaskPage, *, has_more: bool) -> task_service_pb2.ListTasksResponse:
+    """Return the answer, with a token for the next page if there is one."""
+    token = ""
+    if has_more:
+        last = page.rows[-1]
+        token = base64.urlsafe_b64encode(f"{last.status_time_ns} {last.task_id}".encode()).decode()
+    return task_service_pb2.ListTasksResponse(
+        tasks=[_summary_of(row) for row in page.rows],
+        next_page_token=token,
+        total_size=page.total,
+    )
+
+
+def _summary_of(row: TaskRow) -> snapshot_pb2.TaskSummary:
+    summary = snapshot_pb2.TaskSummary(
+        task_id=row.task_id,
+        context_id=row.context_id,
+        agent=row.agent,
+        status=task_pb2.TaskStatus(state=row.state, timestamp=_timestamp(row.status_time_ns)),
+        create_time=_timestamp(row.create_time_ns),
+        parent_task_id=row.parent_task_id,
+    )
+    if row.metadata:
+        summary.metadata.ParseFromString(row.metadata)
+    return summary
+
+
+def _timestamp(time_ns: int) -> timestamp_pb2.Timestamp:
+    timestamp = timestamp_pb2.Timestamp()
+    timestamp.FromNanoseconds(time_ns)
+    return timestamp

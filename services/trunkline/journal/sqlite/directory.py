@@ -1,0 +1,101 @@
+"""Remembers in which commit, and where in it, each batch of an unsettled task lies."""
+
+import threading
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a batch lies: in which commit, from which byte, how many bytes."""
+
+    commit_id: int
+    offset: int
+    size_bytes: int
+
+
+class _Entries:
+    """Places of one task's batches, 32 bytes each: a long task has a great many."""
+
+    __slots__ = ("commits", "firsts", "head", "offsets", "sizes")
+
+    def __init__(self) -> None:
+        self.firsts = array("q")
+        self.commits = array("q")
+        self.offsets = array("q")
+        self.sizes = array("q")
+        self.head = 0
+
+    def place(self, index: int) -> Place:
+        return Place(self.commits[index], self.offsets[index], self.sizes[index])
+
+
+class Directory:
+    """Places by task and sequence, and how many tasks still need each commit.
+
+    One thread writes while another reads: a lock is held for the moment that takes.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tasks: dict[str, _Entries] = {}
+        self._needed_by: Counter[int] = Counter()
+
+    def add(self, task_id: str, first_sequence: int, count: int, place: Place) -> None:
+        """Remember the batch that follows those of the task that are known."""
+        with self._lock:
+            entries = self._tasks.get(task_id)
+            if entries is None:
+                entries = self._tasks[task_id] = _Entries()
+            if not entries.commits or entries.commits[-1] != place.commit_id:
+                self._needed_by[place.commit_id] += 1
+            entries.firsts.append(first_sequence)
+            entries.commits.append(place.commit_id)
+            entries.offsets.append(place.offset)
+            entries.sizes.append(place.size_bytes)
+            entries.head = first_sequence + count - 1
+
+    def head(self, task_id: str) -> int | None:
+        """Return the last sequence of a task; None: nothing of it is here."""
+        entries = self._tasks.get(task_id)
+        return None if entries is None else entries.head
+
+    def find(self, task_id: str, after: int, *, limit_bytes: int) -> list[Place] | None:
+        """Return places of the batches that end behind `after`: one, and more up to the limit.
+
+        None: nothing of the task is here.
+        """
+        with self._lock:
+            entries = self._tasks.get(task_id)
+            if entries is None:
+                return None
+            if after >= entries.head:
+                return []
+            index = max(0, bisect_right(entries.firsts, after + 1) - 1)
+            found = [entries.place(index)]
+            total = found[0].size_bytes
+            for behind in range(index + 1, len(entries.firsts)):
+                total += entries.sizes[behind]
+                if total > limit_bytes:
+                    break
+                found.append(entries.place(behind))
+            return found
+
+    def drop(self, task_ids: Iterable[str]) -> list[int]:
+        """Forget tasks, and return the commits that nobody needs any more."""
+        free = []
+        with self._lock:
+            for task_id in task_ids:
+                for commit_id in set(self._tasks.pop(task_id).commits):
+                    self._needed_by[commit_id] -= 1
+                    if not self._needed_by[commit_id]:
+                        del self._needed_by[commit_id]
+                        free.append(commit_id)
+        return free
+
+    def has_commit(self, commit_id: int) -> bool:
+        """Tell whether any task still needs a commit."""
+        return commit_id in self._needed_by

@@ -1,0 +1,60 @@
+"""Tells processes apart: a pid and when its process started, since pids are used again."""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+_PROC = Path("/proc")
+# In /proc/<pid>/stat, counted behind the name, which may itself hold spaces and parentheses.
+_STATE_FIELD = 0
+_START_FIELD = 19
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that opened a journal."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def this_process(cls) -> Self:
+        """Return the process that runs this."""
+        pid = os.getpid()
+        return cls(pid, start_of(pid))
+
+    @property
+    def is_alive(self) -> bool:
+        """The very process is still there; a stopped one is."""
+        return self.started != "" and start_of(self.pid) == self.started
+
+
+def start_of(pid: int) -> str:
+    """Return when a process started, in words that differ after a reboot; empty: there is none."""
+    if (_PROC / "self/stat").exists():
+        return _start_by_proc(pid)
+    return _start_by_ps(pid)
+
+
+def _start_by_proc(pid: int) -> str:
+    try:
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    # A zombie runs no code any more; it only waits for its parent.
+    if fields[_STATE_FIELD] in "ZX":
+        return ""
+    boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}/{fields[_START_FIELD]}"
+
+
+def _start_by_ps(pid: int) -> str:
+    """For systems without /proc."""
+    command = ["ps", "-o", "lstart=", "-p", str(pid)]
+    try:
+        listing = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return listing.stdout.strip()

@@ -1,0 +1,134 @@
+"""The tables of a journal's file, and who owns it: one process, until it is gone.
+
+What a journal writes in one transaction is one row of `commits`; what belongs to a task that has
+ended is moved to rows of its own, in `settled`.
+"""
+
+import secrets
+import sqlite3
+import string
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trunkline.errors import JournalUnavailableError
+from trunkline.journal.sqlite.owner import Owner
+
+SCHEMA_VERSION: Final = 1
+# Marks the file as ours in SQLite's header: "TRNK".
+_APPLICATION_ID: Final = 0x54524E4B
+_ID_ALPHABET: Final = string.ascii_lowercase + string.digits
+_ID_LENGTH: Final = 8
+
+_TABLES: Final = (
+    """CREATE TABLE meta (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        journal_id TEXT NOT NULL,
+        schema_version INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        owner_pid INTEGER NOT NULL,
+        owner_started TEXT NOT NULL,
+        lease_until_s REAL NOT NULL
+    )""",
+    """CREATE TABLE commits (id INTEGER PRIMARY KEY, payload BLOB NOT NULL)""",
+    """CREATE TABLE settled (
+        task_id TEXT NOT NULL,
+        first_sequence INTEGER NOT NULL,
+        last_sequence INTEGER NOT NULL,
+        payload BLOB NOT NULL,
+        UNIQUE (task_id, first_sequence)
+    )""",
+    """CREATE TABLE tasks (
+        task_id TEXT PRIMARY KEY,
+        context_id TEXT NOT NULL,
+        account TEXT NOT NULL,
+        agent TEXT NOT NULL,
+        state INTEGER NOT NULL,
+        status_time_ns INTEGER NOT NULL,
+        create_time_ns INTEGER NOT NULL,
+        parent_task_id TEXT NOT NULL,
+        head INTEGER NOT NULL,
+        metadata BLOB NOT NULL,
+        first_available INTEGER NOT NULL,
+        is_settled INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID""",
+    "CREATE INDEX tasks_by_account ON tasks (account, status_time_ns DESC, task_id)",
+    "CREATE INDEX tasks_by_context ON tasks (account, context_id, status_time_ns DESC, task_id)",
+    "CREATE INDEX tasks_by_agent ON tasks (account, agent, status_time_ns DESC, task_id)",
+    "CREATE INDEX tasks_unsettled ON tasks (create_time_ns) WHERE is_settled = 0",
+    """CREATE TABLE keys (
+        key TEXT PRIMARY KEY,
+        content_hash TEXT NOT NULL,
+        task_id TEXT NOT NULL,
+        expires_ns INTEGER NOT NULL
+    )""",
+    "CREATE INDEX keys_by_expiry ON keys (expires_ns)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A journal that this process owns now."""
+
+    journal_id: str
+    epoch: int
+
+
+def claim(connection: sqlite3.Connection, path: Path) -> Claim:
+    """Make the tables if there are none, and become the owner, in one transaction.
+
+    The epoch goes up when the owner before didn't close the journal: whatever it may still be
+    writing is refused from here on.
+
+    Raises:
+        JournalUnavailableError: the file is something else, or newer, or its owner is alive.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    _make_tables(connection, path)
+    journal_id, version, epoch, pid, started = connection.execute(
+        "SELECT journal_id, schema_version, epoch, owner_pid, owner_started FROM meta"
+    ).fetchone()
+    if version != SCHEMA_VERSION:
+        raise JournalUnavailableError(
+            str(path),
+            f"its schema is {version} and this program's {SCHEMA_VERSION}; "
+            "use the program that wrote it, or another data directory",
+        )
+    owner = Owner(pid, started)
+    if owner.is_alive:
+        raise JournalUnavailableError(
+            str(path), f"process {pid} has it open; stop it, or use another data directory"
+        )
+    if pid:
+        epoch += 1
+    here = Owner.this_process()
+    connection.execute(
+        "UPDATE meta SET epoch = ?, owner_pid = ?, owner_started = ?, lease_until_s = 0",
+        (epoch, here.pid, here.started),
+    )
+    connection.execute("COMMIT")
+    return Claim(journal_id, epoch)
+
+
+def release(connection: sqlite3.Connection, epoch: int) -> None:
+    """Stop being the owner, so that the next one needs no takeover."""
+    connection.execute(
+        "UPDATE meta SET owner_pid = 0, owner_started = '' WHERE epoch = ?", (epoch,)
+    )
+
+
+def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
+    application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application_id == _APPLICATION_ID:
+        return
+    if application_id or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        raise JournalUnavailableError(
+            str(path), "it is another program's database; use another data directory"
+        )
+    for statement in _TABLES:
+        connection.execute(statement)
+    journal_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
+    connection.execute(
+        "INSERT INTO meta VALUES (1, ?, ?, 1, 0, '', 0)", (journal_id, SCHEMA_VERSION)
+    )
+    connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")

@@ -1,0 +1,149 @@
+"""What the journal owes to its store and the store to the journal: records and one Protocol."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from trunkline.journal.states import TERMINAL, State
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """What is known of a task without reading its events."""
+
+    task_id: str
+    context_id: str
+    account: str
+    agent: str
+    state: State
+    status_time_ns: int
+    create_time_ns: int
+    parent_task_id: str = ""
+    head: int = 0
+    """Its last committed sequence."""
+    metadata: bytes = b""
+    """Its metadata, a serialised Struct."""
+    first_available: int = 1
+    """The first sequence that can still be read; what was before is past retention."""
+
+    @property
+    def is_ended(self) -> bool:
+        """Nothing more comes: its last event is the terminal one."""
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """What a submission's key stands for."""
+
+    key: str
+    content_hash: str
+    task_id: str
+    expires_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealedBatch:
+    """A sealed batch and where it belongs."""
+
+    task_id: str
+    first_sequence: int
+    count: int
+    sealed: bytes
+
+
+@dataclass(slots=True)
+class CommitGroup:
+    """All that is written in one transaction: what was pending together."""
+
+    batches: list[SealedBatch] = field(default_factory=list)
+    created: dict[str, TaskRow] = field(default_factory=dict)
+    changed: dict[str, TaskRow] = field(default_factory=dict)
+    """Rows, behind the group, of tasks whose state or metadata it changes."""
+    keys: list[KeyRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks a list shows. Empty fields filter nothing, but for the account."""
+
+    account: str
+    agent: str = ""
+    context_id: str = ""
+    state: State | None = None
+    status_after_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """Rows of a list, and how many match on all pages."""
+
+    rows: Sequence[TaskRow]
+    total: int
+
+
+class JournalStore(Protocol):
+    """Durable events, rows and keys of one journal, which it alone writes.
+
+    `commit` and `settle` may run in a thread, one at a time; everything else is called on the
+    loop, and may be called meanwhile. Every write checks the epoch in its own transaction. All
+    methods raise JournalUnavailableError when the store can't be read or written.
+    """
+
+    @property
+    def id(self) -> str:
+        """The journal's id; task ids begin with it."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Raised by every takeover; the fencing token of whoever opened it."""
+        ...
+
+    def commit(self, group: CommitGroup) -> None:
+        """Write the group, all of it or nothing. FencedError after a takeover."""
+        ...
+
+    def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
+        """Return the batches that end behind `after`, in order: one, and more up to the limit.
+
+        The first may begin at `after` or before it.
+        """
+        ...
+
+    def find_row(self, task_id: str) -> TaskRow | None:
+        """Return the row of a task, its head included."""
+        ...
+
+    def find_key(self, key: str, *, now_ns: int) -> KeyRecord | None:
+        """Return what a key stands for, unless it has expired."""
+        ...
+
+    def list_rows(
+        self, wanted: TaskFilter, *, limit: int, behind: tuple[int, str] | None = None
+    ) -> TaskPage:
+        """Return rows by status time, newest first, then by id.
+
+        `behind` is the status time and the id of the row that the page before ended with.
+        """
+        ...
+
+    def unfinished(self) -> list[TaskRow]:
+        """Return the rows of all tasks that have not ended, the oldest first."""
+        ...
+
+    def has_backlog(self) -> bool:
+        """Tell whether tasks that ended wait to be settled."""
+        ...
+
+    def settle(self, *, budget_bytes: int) -> None:
+        """Move about as much as the budget of what has ended to where it takes less room."""
+        ...
+
+    def renew(self, lease_until_s: float) -> None:
+        """Note until when the owner's lease holds. FencedError after a takeover."""
+        ...
+
+    def close(self) -> None:
+        """Give the journal back. Nothing else may be called afterwards."""
+        ...
