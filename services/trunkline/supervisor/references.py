@@ -4,7 +4,7 @@ import re
 
 # What may follow a pronoun that stands for a value: an end, an operator, a preposition, a currency.
 _FOLLOWS = (
-    r"(?=\s{0,4}(?:$|[?.!,;:+\-*/^%)]|(?-i:[A-Z]{3})\b"
+    r"(?=\s{0,4}(?:$|[?.!,;:+*/^%)]|-\s{0,2}\d|(?-i:[A-Z]{3})\b"
     r"|(?:to|in|into|by|with|from|as|plus|minus|times|squared|cubed)\b))"
 )
 _REFERENCE = re.compile(
