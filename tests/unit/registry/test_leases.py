@@ -1,0 +1,115 @@
+"""Leases begin, are renewed and run out by a clock that the test holds."""
+
+import pytest
+
+from trunkline.errors import AgentNameTakenError, HostNotFoundError, InvalidArgumentError
+from trunkline.registry.leases import Leases
+from trunkline.v1 import registry_service_pb2
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def leases(clock: Clock) -> Leases:
+    return Leases(lease_s=10.0, clock=clock)
+
+
+def host(name: str, *agents: str, address: str = "") -> registry_service_pb2.Host:
+    made = registry_service_pb2.Host(host_id=name, address=address or f"{name}:1")
+    for agent in agents:
+        made.agents.add().card.name = agent
+    return made
+
+
+def living(leases: Leases) -> list[str]:
+    return [known.host_id for known, _ in leases.living()]
+
+
+def test_a_lease_runs_out_exactly_at_its_end(leases: Leases, clock: Clock) -> None:
+    leases.register(host("h-1"))
+    clock.now += 9.99
+    assert living(leases) == ["h-1"]
+    clock.now += 0.01
+    assert living(leases) == []
+
+
+def test_a_renewed_lease_begins_anew_and_is_no_change_to_readers(
+    leases: Leases, clock: Clock
+) -> None:
+    leases.register(host("h-1"))
+    revision = leases.revision
+    clock.now += 9
+    leases.renew("h-1")
+    clock.now += 9
+    assert living(leases) == ["h-1"]
+    assert leases.revision == revision
+
+
+def test_a_lease_that_ran_out_cannot_be_renewed(leases: Leases, clock: Clock) -> None:
+    leases.register(host("h-1"))
+    clock.now += 10
+    with pytest.raises(HostNotFoundError):
+        leases.renew("h-1")
+
+
+def test_the_next_end_is_that_of_the_oldest_lease(leases: Leases, clock: Clock) -> None:
+    assert leases.next_end_s() is None
+    leases.register(host("h-1"))
+    clock.now += 4
+    leases.register(host("h-2"))
+    assert leases.next_end_s() == 6
+    leases.renew("h-1")
+    assert leases.next_end_s() == 10
+    clock.now += 20
+    assert leases.next_end_s() == 0
+
+
+def test_the_name_of_a_host_that_ran_out_is_free(leases: Leases, clock: Clock) -> None:
+    leases.register(host("h-1", "math"))
+    with pytest.raises(AgentNameTakenError):
+        leases.register(host("h-2", "math"))
+    clock.now += 10
+    leases.register(host("h-2", "math"))
+    assert living(leases) == ["h-2"]
+
+
+def test_a_refused_host_leaves_everything_as_it_was(leases: Leases) -> None:
+    leases.register(host("h-1", "math"))
+    leases.register(host("h-2", "echo"))
+    revision = leases.revision
+    with pytest.raises(AgentNameTakenError):
+        leases.register(host("h-2", "math"))
+    assert leases.revision == revision
+    assert [[a.card.name for a in known.agents] for known, _ in leases.living()] == [
+        ["math"],
+        ["echo"],
+    ]
+
+
+def test_what_is_registered_is_a_copy(leases: Leases) -> None:
+    given = host("h-1", "math")
+    leases.register(given)
+    given.agents[0].card.name = "changed"
+    ((known, left_s),) = leases.living()
+    assert known.agents[0].card.name == "math"
+    assert left_s == 10
+
+
+@pytest.mark.parametrize("nobody", [host(""), registry_service_pb2.Host(host_id="h-1")])
+def test_a_host_needs_an_id_and_an_address(
+    leases: Leases, nobody: registry_service_pb2.Host
+) -> None:
+    nobody.address = "" if nobody.host_id else "h:1"
+    with pytest.raises(InvalidArgumentError):
+        leases.register(nobody)
