@@ -5,6 +5,7 @@ found in the question counts; between tools, the longest matched text does. Pure
 """
 
 import logging
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -141,6 +142,8 @@ def _typed(text: str, kind: str) -> object:
                 return int(text.replace(",", ""))
             case "number":
                 number = float(text.replace(",", ""))
+                if not math.isfinite(number):
+                    raise _NotFilled
                 return int(number) if number.is_integer() and abs(number) < 2**53 else number
             case "boolean":
                 return text.casefold() in _TRUE

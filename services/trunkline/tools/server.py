@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
+from trunkline.client.backoff import Backoff
 from trunkline.errors import (
     PeerTimeoutError,
     ToolNotFoundError,
@@ -81,17 +82,16 @@ class ToolServer:
         # Nobody asked for what follows, so it belongs to no trace and starts none.
         otel_context.attach(trace.set_span_in_context(_unsampled()))
         loop = asyncio.get_running_loop()
-        delay_s = self._settings.restart_delay_s
+        settings = self._settings
+        backoff = Backoff(first_s=settings.restart_delay_s, limit_s=settings.restart_delay_max_s)
         while True:
             began = loop.time()
             problem = await self._run_once(group)
             self._fall(problem)
             logger.warning("tool_server.failed", extra={"server": self.name, "problem": problem})
-            if loop.time() - began > self._settings.restart_delay_max_s:
-                delay_s = self._settings.restart_delay_s
-            # Jitter: what fell together shall not come back together.
-            await asyncio.sleep(delay_s * random.uniform(0.75, 1.25))  # noqa: S311
-            delay_s = min(delay_s * 2, self._settings.restart_delay_max_s)
+            if loop.time() - began > settings.restart_delay_max_s:
+                backoff.reset()
+            await backoff.pause()
             self._become(State.TOOL_SERVER_STATE_STARTING)
 
     async def call(

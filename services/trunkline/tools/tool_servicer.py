@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
+from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf import json_format
@@ -11,8 +12,13 @@ from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.server import ToolServer
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 
+_Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
 # News of a call that may wait for a slow reader; what comes on top is dropped, since newer follows.
 _WAITING_NEWS = 16
+
+
+SERVICE = tool_service_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
 
 
 class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
@@ -22,32 +28,24 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         self._adapter = adapter
 
     async def ListTools(
-        self,
-        request: tool_service_pb2.ListToolsRequest,
-        context: grpc.aio.ServicerContext[
-            tool_service_pb2.ListToolsRequest, tool_service_pb2.ListToolsResponse
-        ],
+        self, request: tool_service_pb2.ListToolsRequest, _context: _Context
     ) -> tool_service_pb2.ListToolsResponse:
         servers = self._adapter.servers(request.servers)
         return tool_service_pb2.ListToolsResponse(
             tools=_tools(servers), servers=[_server(one) for one in servers]
         )
 
-    # grpc.aio also takes a coroutine that writes, which its type stubs don't know. Unlike a
-    # generator it is where a cancellation arrives, so that the tool is told at once.
+    # A coroutine that writes, not a generator: the call's cancellation arrives inside, and so
+    # reaches the tool at once. grpc.aio takes either; its type stubs know only the other.
     async def CallTool(  # type: ignore[override]
-        self,
-        request: tool_service_pb2.CallToolRequest,
-        context: grpc.aio.ServicerContext[
-            tool_service_pb2.CallToolRequest, tool_service_pb2.CallToolResponse
-        ],
+        self, request: tool_service_pb2.CallToolRequest, context: _Context
     ) -> None:
         news = _News(context.write)
         try:
             result = await self._adapter.call(
                 request.server,
                 request.tool,
-                json_format.MessageToDict(request.arguments),
+                _plain(json_format.MessageToDict(request.arguments)),
                 timeout_s=_time_left_s(request),
                 on_progress=news.write,
             )
@@ -56,11 +54,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         await context.write(tool_service_pb2.CallToolResponse(result=result))
 
     async def WatchTools(
-        self,
-        request: tool_service_pb2.WatchToolsRequest,
-        context: grpc.aio.ServicerContext[
-            tool_service_pb2.WatchToolsRequest, tool_service_pb2.WatchToolsResponse
-        ],
+        self, request: tool_service_pb2.WatchToolsRequest, _context: _Context
     ) -> AsyncIterator[tool_service_pb2.WatchToolsResponse]:
         seen: tool_service_pb2.WatchToolsResponse | None = None
         while True:
@@ -120,3 +114,15 @@ def _time_left_s(request: tool_service_pb2.CallToolRequest) -> float | None:
         return None
     left = request.deadline.ToDatetime(tzinfo=UTC) - datetime.now(UTC)
     return max(left.total_seconds(), 0.0)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """Make whole numbers whole again: a Struct has none, and not every server takes 2.0 for 2."""
+    match value:
+        case float() if value.is_integer() and abs(value) < 2**53:
+            return int(value)
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,148 @@
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.reasoning.matching import QUESTION_LIMIT_CHARS, fill_answer, match
+
+CLOCK: dict[str, Any] = {
+    "pattern": r"what time is it in (?P<city>[\w ]+?)\??$",
+    "arguments": {"timezone": {"from": "{city}", "map": {"tokyo": "Asia/Tokyo"}}},
+    "answer": "It is {datetime} in {timezone}.",
+}
+
+
+def found(question: str, **rule: Any) -> dict[str, Any]:  # noqa: ANN401
+    got = match(question, {"t": [rule]})
+    assert got is not None
+    return got.arguments
+
+
+def test_a_question_finds_its_tool_and_arguments() -> None:
+    got = match("  What time is it in Tokyo? ", {"other": [], "clock": [CLOCK]})
+    assert got is not None
+    assert (got.tool, got.arguments) == ("clock", {"timezone": "Asia/Tokyo"})
+    assert got.answer == "It is {datetime} in {timezone}."
+
+
+def test_what_a_map_does_not_know_is_passed_as_it_is() -> None:
+    got = match("what time is it in Atlantis", {"clock": [CLOCK]})
+    assert got is not None
+    assert got.arguments == {"timezone": "Atlantis"}
+
+
+def test_nothing_matches_what_no_tool_declares() -> None:
+    assert match("who wrote Hamlet", {"clock": [CLOCK], "silent": []}) is None
+    assert match("", {"clock": [CLOCK]}) is None
+
+
+def test_the_longest_matched_text_wins_between_tools() -> None:
+    tools = {
+        "short": [{"pattern": "convert"}],
+        "long": [{"pattern": r"convert \d+ usd"}],
+        "middle": [{"pattern": r"convert \d+"}],
+    }
+    got = match("convert 5 USD", tools)
+    assert got is not None
+    assert got.tool == "long"
+
+
+def test_the_first_pattern_wins_within_a_tool() -> None:
+    rules = [{"pattern": "a", "arguments": {"n": 1}}, {"pattern": "ab", "arguments": {"n": 2}}]
+    got = match("ab", {"t": rules})
+    assert got is not None
+    assert got.arguments == {"n": 1}
+
+
+def test_groups_fill_arguments_by_number_and_by_name() -> None:
+    arguments = found("ab cd", pattern=r"(\w+) (?P<b>\w+)", arguments={"x": "{1}-{b}", "y": "{2}"})
+    assert arguments == {"x": "ab-cd", "y": "cd"}
+
+
+def test_what_is_no_template_is_passed_literally() -> None:
+    arguments = found("a", pattern="a", arguments={"x": "word", "n": 2, "b": True, "l": [1]})
+    assert arguments == {"x": "word", "n": 2, "b": True, "l": [1]}
+
+
+def test_a_group_that_did_not_match_leaves_its_argument_out_or_at_its_default() -> None:
+    rule = {
+        "pattern": "a(?P<b>b)?",
+        "arguments": {
+            "left": "{b}",
+            "unknown": "{c}",
+            "filled": {"from": "{b}", "default": 7},
+            "fixed": {"default": 8},
+        },
+    }
+    assert found("a", **rule) == {"filled": 7, "fixed": 8}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("string", "12", "12"),
+        ("integer", "1,200", 1200),
+        ("number", "12", 12),
+        ("number", "1.5", 1.5),
+        ("number", "1e400", None),
+        ("integer", "1.5", None),
+        ("boolean", "Yes", True),
+        ("boolean", "no", False),
+    ],
+)
+def test_texts_become_the_type_that_is_asked_for_or_are_left_out(
+    kind: str, text: str, value: object
+) -> None:
+    arguments = found(text, pattern="(.+)", arguments={"x": {"from": "{1}", "type": kind}})
+    assert arguments == ({} if value is None else {"x": value})
+    assert type(arguments.get("x")) is type(value)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"pattern": "("},
+        {"pattern": 7},
+        {"pattern": "a" * 5000},
+        {},
+        "no object",
+        None,
+        {"pattern": "a", "arguments": ["x"]},
+        {"pattern": "a", "arguments": {"x": {"odd": 1}}},
+        {"pattern": "(a)", "arguments": {"x": {"from": "{1}", "map": 3}}},
+    ],
+)
+def test_a_declaration_that_is_wrong_is_logged_and_passed_over(
+    rule: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    got = match("a", {"t": [rule, {"pattern": "a", "arguments": {"n": 1}}]})
+    assert got is not None
+    assert got.arguments == {"n": 1}
+    assert [record.message for record in caplog.records] == ["matching.declaration_passed_over"]
+
+
+def test_a_question_over_the_limit_matches_nothing() -> None:
+    rules = {"t": [{"pattern": "a"}]}
+    assert match("a" * QUESTION_LIMIT_CHARS, rules) is not None
+    assert match("a" * (QUESTION_LIMIT_CHARS + 1), rules) is None
+
+
+def test_answers_are_filled_from_the_structured_result() -> None:
+    structured = {"a": 5.0, "b": {"c": "deep"}, "d": 1.5}
+    assert fill_answer("{a} {b.c} {d} {not a field}", structured) == "5 deep 1.5 {not a field}"
+
+
+@pytest.mark.parametrize("template", ["{x}", "{b}", "{b.c.d}", "{l}"])
+def test_an_answer_that_cannot_be_filled_is_none(template: str) -> None:
+    assert fill_answer(template, {"b": {"c": 1}, "l": [1]}) is None
+
+
+@given(question=st.text(max_size=200), rules=st.lists(st.dictionaries(st.text(), st.text())))
+def test_no_question_and_no_declaration_breaks_the_matcher(
+    question: str, rules: list[dict[str, str]]
+) -> None:
+    got = match(question, {"t": rules, "clock": [CLOCK]})
+    assert got is None or got.tool in {"t", "clock"}

@@ -1,0 +1,126 @@
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+)
+
+from trunkline.errors import ModelUnavailableError
+from trunkline.reasoning.models import open_model
+from trunkline.reasoning.rules import RulesModel
+from trunkline.reasoning.verdict import STATUS_KEY
+
+REPEAT: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "s__repeat", "description": "", "parameters": {}},
+    "metadata": {
+        "title": "Repeat",
+        "trunkline/match": [
+            {"pattern": "^repeat (.+)$", "arguments": {"text": "{1}"}, "answer": "It said {said}."}
+        ],
+    },
+}
+
+
+async def streamed(
+    *messages: BaseMessage, tools: Sequence[Any] = (REPEAT,), examples: Sequence[str] = ()
+) -> tuple[list[str], AIMessageChunk]:
+    """Ask the model as the loop does; return the pieces of text and the whole reply."""
+    model = RulesModel(examples=tuple(examples)).bind_tools(list(tools))
+    chunks = [chunk async for chunk in model.astream(list(messages))]
+    whole = chunks[0]
+    assert isinstance(whole, AIMessageChunk)
+    for chunk in chunks[1:]:
+        assert isinstance(chunk, AIMessageChunk)
+        whole += chunk
+    return [chunk.text for chunk in chunks if chunk.text], whole
+
+
+def result(text: str, **more: Any) -> ToolMessage:  # noqa: ANN401
+    return ToolMessage(content=text, tool_call_id="rules-1", **more)
+
+
+async def test_a_question_that_a_tool_declares_becomes_a_call() -> None:
+    pieces, reply = await streamed(HumanMessage("repeat after me"))
+    assert pieces == []
+    (call,) = reply.tool_calls
+    assert (call["name"], call["args"]) == ("s__repeat", {"text": "after me"})
+
+
+async def test_the_same_question_gets_the_same_call() -> None:
+    _, first = await streamed(HumanMessage("repeat this"))
+    _, again = await streamed(HumanMessage("repeat this"))
+    assert first.tool_calls == again.tool_calls
+
+
+async def test_the_answer_streams_in_words_and_is_the_tools_text() -> None:
+    text = "one  two\nthree"
+    pieces, reply = await streamed(HumanMessage("repeat x"), result(text))
+    assert pieces == ["one  ", "two\n", "three"]
+    assert reply.text == text
+    assert reply.response_metadata[STATUS_KEY] == "completed"
+
+
+async def test_an_answer_template_is_filled_from_the_structured_result() -> None:
+    answered = result("raw", artifact={"structured": {"said": "x"}})
+    assert (await streamed(HumanMessage("repeat x"), answered))[1].text == "It said x."
+    unfit = result("raw", artifact={"structured": {"other": "x"}})
+    assert (await streamed(HumanMessage("repeat x"), unfit))[1].text == "raw"
+
+
+async def test_a_long_answer_streams_whole_in_a_bounded_number_of_pieces() -> None:
+    text = "".join(f"word{n} " for n in range(20_000)) + "x" * 10_000 + " " * 1000
+    pieces, reply = await streamed(HumanMessage("repeat x"), result(text))
+    assert reply.text == text
+    assert len(pieces) <= 501
+
+
+async def test_a_mendable_failure_asks_for_another_question() -> None:
+    failure = result("try less", status="error", artifact={"is_mendable": True})
+    _, reply = await streamed(HumanMessage("repeat x"), failure)
+    assert (reply.text, reply.response_metadata[STATUS_KEY]) == ("try less", "input_required")
+
+
+async def test_any_other_failure_is_an_error() -> None:
+    failure = result("broken", status="error", artifact={"is_mendable": False})
+    _, reply = await streamed(HumanMessage("repeat x"), failure)
+    assert (reply.text, reply.response_metadata[STATUS_KEY]) == ("broken", "error")
+
+
+async def test_what_nobody_can_answer_is_said_so_with_what_would_work() -> None:
+    _, by_example = await streamed(HumanMessage("who wrote Hamlet"), examples=["repeat hello"])
+    assert by_example.text == 'I can\'t answer that. Questions I can answer: "repeat hello".'
+    assert by_example.response_metadata[STATUS_KEY] == "input_required"
+    _, by_title = await streamed(HumanMessage("who wrote Hamlet"))
+    assert by_title.text == "I can't answer that. My tools are: Repeat."
+    _, without = await streamed(HumanMessage("who wrote Hamlet"), tools=[])
+    assert without.text == "I can't answer that. I have no tools."
+
+
+async def test_a_question_that_is_too_long_is_refused_by_its_length() -> None:
+    _, reply = await streamed(HumanMessage("repeat " + "9" * 1_000_000))
+    assert reply.text.startswith("The question has 1000007 characters, and at most 2000 are read.")
+    assert reply.response_metadata[STATUS_KEY] == "input_required"
+
+
+async def test_only_the_latest_question_counts() -> None:
+    _, reply = await streamed(
+        HumanMessage("repeat old"), result("old"), AIMessage("old"), HumanMessage("repeat new")
+    )
+    assert reply.tool_calls[0]["args"] == {"text": "new"}
+
+
+def test_without_streaming_the_reply_is_the_same() -> None:
+    model = RulesModel().bind_tools([REPEAT])
+    assert model.invoke([HumanMessage("repeat x")]).tool_calls[0]["args"] == {"text": "x"}
+    assert model.invoke([HumanMessage("repeat x"), result("x")]).text == "x"
+
+
+def test_an_unknown_model_is_refused_with_what_there_is() -> None:
+    with pytest.raises(ModelUnavailableError, match="'rules' is the one that is built in"):
+        open_model("openai:gpt-9")

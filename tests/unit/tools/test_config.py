@@ -1,0 +1,116 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from trunkline.errors import ConfigurationError
+from trunkline.tools.config import agents_from_config, load_config
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "mcp.json"
+
+
+def write(path: Path, **servers: object) -> Path:
+    path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    return path
+
+
+def test_without_a_file_our_own_servers_are_there() -> None:
+    config = load_config()
+    commands = {name: server.command for name, server in config.servers.items()}
+    assert commands == {"math": "trunkline-mcp-math", "currency": "trunkline-mcp-currency"}
+    assert agents_from_config(config) == []
+
+
+def test_a_file_adds_replaces_and_takes_away_by_name(file: Path) -> None:
+    write(file, math={"command": "mine"}, currency={"disabled": True}, time={"command": "clock"})
+    config = load_config(file)
+    commands = {name: server.command for name, server in config.servers.items()}
+    assert commands == {"math": "mine", "time": "clock"}
+
+
+def test_keys_of_other_mcp_clients_are_ignored(file: Path) -> None:
+    entry = {"command": "clock", "type": "stdio", "autoApprove": [], "args": ["-v"], "cwd": "/"}
+    server = load_config(write(file, time=entry)).servers["time"]
+    assert (server.command, server.args, server.cwd) == ("clock", ["-v"], Path("/"))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not JSON: .* at line 1, column 2"),
+        ("[]", 'it must be an object with an object "mcpServers"'),
+        ('{"mcpServers": []}', 'it must be an object with an object "mcpServers"'),
+        ('{"mcpServers": {"a": 1}}', r"mcpServers\.a: "),
+        ('{"mcpServers": {"a": {}}}', r"mcpServers\.a\.command: Field required"),
+        ('{"mcpServers": {"a": {"command": ""}}}', r"mcpServers\.a\.command: "),
+        ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', r"mcpServers\.a\.args: "),
+        ('{"mcpServers": {"a": {"command": "x", "env": {"B": 1}}}}', r"mcpServers\.a\.env\.B: "),
+        ('{"mcpServers": {"a": {"url": "http://x"}}}', r"mcpServers\.a: only servers started by"),
+        (
+            '{"mcpServers": {"a": {"command": "x", "trunkline": {"agnet": {}}}}}',
+            r"mcpServers\.a\.trunkline\.agnet: Extra inputs",
+        ),
+        (
+            '{"mcpServers": {"a": {"command": "x", "trunkline": {"call_timeout_s": -1}}}}',
+            r"mcpServers\.a\.trunkline\.call_timeout_s: ",
+        ),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_a_broken_file_is_refused_in_one_line_that_names_the_place(
+    file: Path, text: str, problem: str
+) -> None:
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        load_config(file)
+    assert str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(file: Path) -> None:
+    with pytest.raises(ConfigurationError, match="can't be read: No such file"):
+        load_config(file)
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigurationError, match="not JSON in UTF-8"):
+        load_config(file)
+
+
+def test_a_server_added_by_configuration_becomes_an_agent(file: Path) -> None:
+    about = {"tags": ["time", "timezone"], "examples": ["what time is it in Tokyo"]}
+    write(file, time={"command": "clock", "trunkline": {"agent": about}})
+    (spec,) = agents_from_config(load_config(file))
+    assert (spec.name, spec.servers) == ("time", ("time",))
+    card = spec.card()
+    assert card.name == "time"
+    assert list(card.skills[0].tags) == ["time", "timezone"]
+    assert list(card.skills[0].examples) == ["what time is it in Tokyo"]
+
+
+def test_tags_come_from_the_tools_when_none_are_given(file: Path) -> None:
+    tools = {"get_current_time": {"tags": ["clock"]}, "convert_time": {}}
+    write(file, time={"command": "x", "trunkline": {"tools": tools}})
+    (tagged,) = agents_from_config(load_config(file))
+    assert tagged.tags == ("clock",)
+    write(file, My_Time={"command": "x", "trunkline": {"tools": {"get_current_time": {}}}})
+    (guessed,) = agents_from_config(load_config(file))
+    assert (guessed.name, guessed.tags) == ("my-time", ("my", "time", "current"))
+
+
+def test_an_agent_can_be_renamed_or_left_out(file: Path) -> None:
+    write(
+        file,
+        a={"command": "x", "trunkline": {"agent": {"name": "clock"}}},
+        b={"command": "x", "trunkline": {"agent": False}},
+        math={"command": "mine"},
+    )
+    assert [spec.name for spec in agents_from_config(load_config(file))] == ["clock"]
+
+
+@pytest.mark.parametrize("name", ["math", "A", "…"])
+def test_two_agents_of_one_name_and_a_name_of_nothing_are_refused(file: Path, name: str) -> None:
+    write(file, a={"command": "x"}, b={"command": "x", "trunkline": {"agent": {"name": name}}})
+    with pytest.raises(ConfigurationError, match=r"set agent\.name"):
+        agents_from_config(load_config(file))

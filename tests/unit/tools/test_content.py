@@ -1,0 +1,77 @@
+import mcp_types
+from google.protobuf import json_format
+
+from trunkline.tools.config import ToolOverlay
+from trunkline.tools.content import to_result, to_tool
+from trunkline.v1 import tool_service_pb2
+
+LIMIT_BYTES = 1000
+
+
+def result(*content: mcp_types.ContentBlock, **more: object) -> tool_service_pb2.ToolResult:
+    answer = mcp_types.CallToolResult.model_validate({"content": list(content), **more})
+    return to_result(answer, tool="s/t", limit_bytes=LIMIT_BYTES)
+
+
+def declared(**more: object) -> mcp_types.Tool:
+    return mcp_types.Tool.model_validate({"name": "t", "inputSchema": {"type": "object"}, **more})
+
+
+def test_a_tool_that_declares_nothing_may_destroy_something() -> None:
+    tool = to_tool("s", declared(), None)
+    assert (tool.read_only, tool.destructive, tool.idempotent) == (False, True, False)
+    assert (tool.title, tool.description) == ("", "")
+
+
+def test_a_read_only_tool_destroys_nothing() -> None:
+    tool = to_tool("s", declared(annotations={"readOnlyHint": True}), None)
+    assert (tool.read_only, tool.destructive) == (True, False)
+
+
+def test_configuration_comes_before_what_the_tool_declares_and_other_metadata_stays() -> None:
+    meta = {"trunkline/match": [{"pattern": "own"}], "acme/x": 1}
+    tool = to_tool("s", declared(_meta=meta), ToolOverlay(match=[{"pattern": "added"}]))
+    metadata = json_format.MessageToDict(tool.metadata)
+    assert metadata == {
+        "trunkline/match": [{"pattern": "added"}, {"pattern": "own"}],
+        "acme/x": 1,
+    }
+
+
+def test_a_declaration_of_the_wrong_type_is_replaced_by_the_configuration() -> None:
+    tool = to_tool(
+        "s", declared(_meta={"trunkline/match": "x"}), ToolOverlay(match=[{"pattern": "added"}])
+    )
+    metadata = json_format.MessageToDict(tool.metadata)
+    assert metadata["trunkline/match"] == [{"pattern": "added"}]
+
+
+def test_embedded_resources_become_text_or_bytes() -> None:
+    text = mcp_types.TextResourceContents(uri="file:///a", text="words", mime_type="text/csv")
+    blob = mcp_types.BlobResourceContents(uri="file:///b", blob="aGk=")
+    parts = result(
+        mcp_types.EmbeddedResource(type="resource", resource=text),
+        mcp_types.EmbeddedResource(type="resource", resource=blob),
+    ).content
+    assert (parts[0].text, parts[0].media_type) == ("words", "text/csv")
+    assert (parts[1].raw, parts[1].media_type) == (b"hi", "application/octet-stream")
+
+
+def test_a_structured_result_that_is_no_object_is_wrapped() -> None:
+    answer = mcp_types.CallToolResult(content=[])
+    answer.structured_content = [1, 2]
+    wrapped = to_result(answer, tool="s/t", limit_bytes=LIMIT_BYTES)
+    assert json_format.MessageToDict(wrapped.structured_content) == {"result": [1.0, 2.0]}
+
+
+def test_content_that_is_not_base64_is_a_failure_that_says_so() -> None:
+    image = mcp_types.ImageContent(type="image", data="no base64!", mime_type="image/png")
+    answer = result(image)
+    assert answer.is_error
+    assert answer.content[0].text == "s/t answered with content that is not base64."
+
+
+def test_the_limit_counts_structured_content_too() -> None:
+    answer = result(structuredContent={"rows": "x" * LIMIT_BYTES})
+    assert answer.is_error
+    assert "at most 1000 are taken" in answer.content[0].text
