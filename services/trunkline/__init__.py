@@ -10,16 +10,23 @@ An agent is a function that takes a task, and `run` puts it on a mesh:
 
     if __name__ == "__main__":
         run(hello)
+
+What is behind the door is loaded when it is asked for, since every process of the mesh, down to the
+smallest MCP server, comes through here.
 """
 
-from trunkline.agents.authoring import agent
-from trunkline.agents.process import run
-from trunkline.tasks.context import TaskContext
-from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
-from trunkline.v1.agent_card_pb2 import AgentSkill
-from trunkline.v1.event_pb2 import PlanStep
-from trunkline.v1.message_pb2 import Message
-from trunkline.v1.part_pb2 import Part
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trunkline.agents.authoring import agent
+    from trunkline.agents.process import run
+    from trunkline.tasks.context import TaskContext
+    from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
+    from trunkline.v1.agent_card_pb2 import AgentSkill
+    from trunkline.v1.event_pb2 import PlanStep
+    from trunkline.v1.message_pb2 import Message
+    from trunkline.v1.part_pb2 import Part
 
 __all__ = [
     "AgentSkill",
@@ -33,3 +40,22 @@ __all__ = [
     "agent",
     "run",
 ]
+
+_HOMES = {
+    "AgentSkill": "trunkline.v1.agent_card_pb2",
+    "ArtifactWriter": "trunkline.tasks.writers",
+    "Message": "trunkline.v1.message_pb2",
+    "Part": "trunkline.v1.part_pb2",
+    "PlanStep": "trunkline.v1.event_pb2",
+    "PlanWriter": "trunkline.tasks.writers",
+    "TaskContext": "trunkline.tasks.context",
+    "ToolCall": "trunkline.tasks.writers",
+    "agent": "trunkline.agents.authoring",
+    "run": "trunkline.agents.process",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -113,8 +113,8 @@ class TaskContext:
 
     @property
     def is_over(self) -> bool:
-        """The turn has ended; nothing more can be emitted."""
-        return self._is_over
+        """The turn has ended or is being stopped; the agent can emit nothing more."""
+        return self._is_over or self._is_canceling
 
     async def working(self, text: str | None = None) -> None:
         """Say that the work is under way, or how it is getting on."""

@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from trunkline.journal.journal import Journal
-
 from trunkline.journal.events import Draft, draft
+from trunkline.journal.journal import Journal
 from trunkline.v1 import event_pb2, part_pb2
 
 

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from trunkline.journal.journal import Journal, TaskRow
-
 from trunkline.errors import (
     AgentNotFoundError,
     FencedError,
@@ -22,6 +20,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.journal.fold import Fold
+from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.emitter import Emitter

@@ -3,14 +3,16 @@
 import asyncio
 import logging
 from datetime import UTC, datetime
-
-from opentelemetry.util.types import AttributeValue
+from typing import TYPE_CHECKING
 
 from trunkline import telemetry
 from trunkline.errors import FencedError, InternalError, JournalUnavailableError, TrunklineError
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
+
+if TYPE_CHECKING:
+    from opentelemetry.util.types import AttributeValue
 
 logger = logging.getLogger(__name__)
 

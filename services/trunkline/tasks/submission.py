@@ -5,9 +5,8 @@ import hashlib
 import uuid
 from dataclasses import dataclass
 
-from trunkline.journal.journal import Journal
-
 from trunkline import telemetry
+from trunkline.journal.journal import Journal
 from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
 
 # Whose tasks anonymous callers' are.

@@ -3,9 +3,8 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from trunkline.journal.journal import Journal
-
 from trunkline.journal.events import last_sequence
+from trunkline.journal.journal import Journal
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import snapshot_pb2
 

@@ -225,6 +225,7 @@ async def test_a_timeout_inside_the_agent_is_not_the_deadline(open_host: Open) -
 
 async def test_nothing_can_be_emitted_after_the_end(open_host: Open) -> None:
     refused: list[str] = []
+    finished = asyncio.Event()
 
     async def talkative(task: TaskContext) -> None:
         artifact = task.artifact()
@@ -234,8 +235,10 @@ async def test_nothing_can_be_emitted_after_the_end(open_host: Open) -> None:
             with pytest.raises(InvalidAgentResponseError) as caught:
                 await late
             refused.append(str(caught.value))
+        finished.set()
 
     snapshot = await finish(await open_host(define(talkative)))
+    await finished.wait()
     assert texts(snapshot) == ["in time"]
     assert len(refused) == 3
     assert snapshot.task.status.state == State.TASK_STATE_COMPLETED

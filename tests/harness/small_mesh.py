@@ -1,0 +1,160 @@
+"""A mesh of real gRPC servers in this process: a registry, and hosts that join and leave."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from trunkline.agents.hosting import describe_host, open_host, serve_host
+from trunkline.client import Channels, Directory, HostClient, RegistryClient
+from trunkline.registry import Membership, RegistryServicer
+from trunkline.server import MeshServer
+from trunkline.settings import Settings
+from trunkline.supervisor import Supervisor
+from trunkline.tasks.agent import Agent
+from trunkline.tasks.host import TaskHost
+from trunkline.v1 import event_pb2, message_pb2, message_service_pb2, part_pb2, snapshot_pb2
+
+PATIENCE_S = 45.0
+
+
+@dataclass(slots=True)
+class JoinedHost:
+    """A host that serves, and can lose its server and get it back."""
+
+    host: TaskHost
+    server: MeshServer
+    address: str
+
+    async def cut(self) -> None:
+        """Close every connection to it; its tasks go on."""
+        await self.server.stop(0)
+
+    async def serve_again(self) -> None:
+        """Serve at the same address."""
+        self.server = MeshServer()
+        serve_host(self.server, self.host)
+        await self.server.start(self.address)
+
+
+class SmallMesh:
+    """What a test does with a mesh."""
+
+    def __init__(
+        self, stack: AsyncExitStack, folder: Path, directory: Directory, registry: RegistryClient
+    ) -> None:
+        self.directory = directory
+        self._stack = stack
+        self._folder = folder
+        self._registry = registry
+        self._messages = 0
+
+    async def join(self, *agents: Agent) -> JoinedHost:
+        """Add a host with these agents; everyone knows them when this returns."""
+        first = agents[0].card.name
+        host = await self._stack.enter_async_context(
+            open_host(
+                agents,
+                journal_path=self._folder / f"{first}.db",
+                directory=self.directory,
+                settings=Settings(),
+            )
+        )
+        server = MeshServer()
+        serve_host(server, host)
+        (address,) = await server.start("127.0.0.1:0")
+        joined = JoinedHost(host, server, address)
+        self._stack.push_async_callback(joined.cut)
+        member = describe_host(host, address=address)
+        await self._stack.enter_async_context(Membership(self._registry, member))
+        await self.directory.wait_until(lambda known: first in known.agents(), timeout_s=PATIENCE_S)
+        return joined
+
+    async def supervise(self, *others: Agent, **options: str) -> JoinedHost:
+        """Add a host with a supervisor that is ready to run."""
+        supervisor = Supervisor(self.directory, **options)
+        await supervisor.prewarm()
+        return await self.join(supervisor, *others)
+
+    def message(self, text: str, *, task_id: str = "") -> message_pb2.Message:
+        """Return a user's message."""
+        self._messages += 1
+        return message_pb2.Message(
+            message_id=f"m-{self._messages}",
+            task_id=task_id,
+            role=message_pb2.ROLE_USER,
+            parts=[part_pb2.Part(text=text)],
+        )
+
+    async def ask(
+        self, text: str, *, agent: str = "supervisor", task_id: str = ""
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Send a message and wait until the turn is over."""
+        answer = await self.client(agent).send_message(
+            agent=agent,
+            message=self.message(text, task_id=task_id),
+            submission=message_service_pb2.Submission(),
+            timeout_s=PATIENCE_S,
+        )
+        assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+        return answer
+
+    async def begin(self, text: str, *, agent: str = "supervisor") -> str:
+        """Send a message and return the id of its task at once."""
+        answer = await self.client(agent).send_message(
+            agent=agent,
+            message=self.message(text),
+            submission=message_service_pb2.Submission(),
+            return_immediately=True,
+        )
+        assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+        return answer.task.id
+
+    async def until(
+        self, task_id: str, predicate: Callable[[snapshot_pb2.TaskSnapshot], bool]
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Follow a task until its fold is as the predicate wants it."""
+        client = self.directory.for_task(task_id)
+        async with asyncio.timeout(PATIENCE_S), client.watch_task(task_id, account="") as stream:
+            snapshot = await self.look(task_id)
+            if predicate(snapshot):
+                return snapshot
+            async for _ in stream:
+                snapshot = await self.look(task_id)
+                if predicate(snapshot):
+                    return snapshot
+        raise AssertionError(f"it ended otherwise: {snapshot.task.status}")
+
+    async def look(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        """Return the fold of a task."""
+        return await self.directory.for_task(task_id).get_task(task_id, account="")
+
+    async def events(self, task_id: str) -> Sequence[event_pb2.EventBatch]:
+        """Return the journal of a task, as far as it is."""
+        batches: list[event_pb2.EventBatch] = []
+        client = self.directory.for_task(task_id)
+        async with client.watch_task(
+            task_id, account="", after=0, with_snapshot=False, until_head=True
+        ) as stream:
+            async for some in stream:
+                batches += some
+        return batches
+
+    def client(self, agent: str) -> HostClient:
+        """Return a client of the agent's host."""
+        return self.directory.for_agent(agent)
+
+
+@asynccontextmanager
+async def open_small_mesh(folder: Path) -> AsyncIterator[SmallMesh]:
+    """Open a mesh with a registry and nobody on it."""
+    async with AsyncExitStack() as stack:
+        channels = await stack.enter_async_context(Channels())
+        registry = await stack.enter_async_context(RegistryServicer(1.0))
+        server = MeshServer()
+        server.add_registry(registry)
+        (address,) = await server.start("127.0.0.1:0")
+        stack.push_async_callback(server.stop, 0)
+        directory = await stack.enter_async_context(Directory(channels, address))
+        yield SmallMesh(stack, folder, directory, RegistryClient(channels.get(address)))
