@@ -147,7 +147,9 @@ class Child:
         async with opening as stream:
             if stream.message is not None:
                 return await self._direct(stream.message)
-            if stream.snapshot is not None and self._fold is None:
+            if stream.snapshot is not None:
+                if self._has_missed(stream.snapshot):
+                    return None
                 self._start(stream.snapshot)
             async for batches in stream:
                 await self._take(batches)
@@ -166,6 +168,10 @@ class Child:
                     if event.HasField("status"):
                         self._state = event.status.status.state
             await self._task.forward(batch, agent=self._agent)
+
+    def _has_missed(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
+        """Whether a snapshot holds content that was not forwarded: an earlier try did arrive."""
+        return any(info.first_sequence > self._cursor for info in snapshot.artifacts)
 
     def _start(self, snapshot: snapshot_pb2.TaskSnapshot) -> None:
         self._fold = Fold(self.id, snapshot)

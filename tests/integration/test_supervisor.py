@@ -1,0 +1,379 @@
+"""A supervisor over real hosts: what it answers, and what its journal says of how."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from harness.tasks import NOTHING, said, texts
+from trunkline.agents import FunctionAgent, agent
+from trunkline.agents.echo import echo
+from trunkline.tasks.context import TaskContext
+from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2, task_pb2
+
+State = task_pb2.TaskState
+
+
+@pytest.fixture
+async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
+    async with open_small_mesh(tmp_path) as opened:
+        yield opened
+
+
+def answering(name: str, answer: str, *tags: str) -> FunctionAgent:
+    """An agent that always says the same."""
+
+    @agent(name=name, description=f"Says {answer}.", tags=tags, examples=[f"a {name} question"])
+    async def same(_task: TaskContext) -> str:
+        return answer
+
+    return same
+
+
+def synthesis(snapshot: snapshot_pb2.TaskSnapshot) -> list[str]:
+    """The texts of the answers that the task put together."""
+    return [
+        text
+        for text, info in zip(texts(snapshot), snapshot.artifacts, strict=True)
+        if info.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS
+    ]
+
+
+def forwarded(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
+    """The texts of forwarded artifacts by the task that wrote them first."""
+    return {
+        info.origin.task_id: text
+        for text, info in zip(texts(snapshot), snapshot.artifacts, strict=True)
+        if info.HasField("origin")
+    }
+
+
+async def test_of_one_step_the_answer_is_exactly_the_agents(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    snapshot = await mesh.ask("echo  two  spaces\nand a line")
+
+    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+    assert synthesis(snapshot) == [" two  spaces\nand a line"]
+    assert list(forwarded(snapshot).values()) == [" two  spaces\nand a line"]
+
+
+async def test_the_journal_says_who_was_chosen_and_why_before_the_child_is_called(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    snapshot = await mesh.ask("count 3")
+    journal = await mesh.events(snapshot.task.id)
+    kinds = [event.WhichOneof("event") for batch in journal for event in batch.events]
+
+    (child,) = snapshot.children
+    assert child.finished.state == State.TASK_STATE_COMPLETED
+    assert (await mesh.look(child.started.task_id)).parent.path == ["supervisor"]
+    (route,) = snapshot.routes
+    assert (route.agent, route.step_id, route.text) == ("echo", "step-1", "count 3")
+    assert route.confidence > 0.5
+    assert snapshot.task.metadata["trunkline/route"]["agent"] == "echo"
+    order = ["plan", "route_decided", "child_started", "tool_started", "delta", "tool_finished"]
+    assert sorted(order, key=kinds.index) == order
+    assert kinds.index("tool_finished") < kinds.index("child_finished")
+    assert kinds[-1] == "status"
+
+
+async def test_the_plan_is_written_token_by_token_and_then_whole(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    snapshot = await mesh.ask("count 3 and echo done")
+    journal = await mesh.events(snapshot.task.id)
+    tokens = [
+        text
+        for batch in journal
+        for event in batch.events
+        if event.HasField("plan")
+        for text in event.plan.texts
+    ]
+
+    (plan,) = snapshot.plans
+    assert plan.text == "".join(tokens) == "1. echo: count 3\n2. echo: echo done"
+    assert len(tokens) > 4
+    assert [(step.step_id, step.agent, step.text) for step in plan.steps] == [
+        ("step-1", "echo", "count 3"),
+        ("step-2", "echo", "echo done"),
+    ]
+
+
+async def test_independent_steps_run_at_the_same_time(mesh: SmallMesh) -> None:
+    meeting = asyncio.Barrier(2)
+
+    def waiting(name: str) -> FunctionAgent:
+        @agent(name=name, description="Waits for the other.", tags=[name])
+        async def wait(_task: TaskContext) -> str:
+            async with asyncio.timeout(PATIENCE_S):
+                await meeting.wait()
+            return name
+
+        return wait
+
+    await mesh.join(waiting("left"))
+    await mesh.join(waiting("right"))
+    await mesh.supervise()
+
+    snapshot = await mesh.ask("go left now, and go right now")
+
+    assert synthesis(snapshot) == ["left\nright"]
+
+
+async def test_a_step_takes_the_result_of_the_one_before(mesh: SmallMesh) -> None:
+    await mesh.join(echo, answering("rates", "100 USD = 92.34 EUR (of today)", "USD"))
+    await mesh.supervise()
+
+    snapshot = await mesh.ask("convert 100 USD, then echo that to me")
+
+    assert synthesis(snapshot) == ["100 USD = 92.34 EUR (of today)\n92.34 to me"]
+
+
+async def test_a_failed_step_is_named_and_the_others_are_delivered(mesh: SmallMesh) -> None:
+    await mesh.join(echo, answering("red", "red it is", "red"))
+    await mesh.supervise()
+
+    snapshot = await mesh.ask("count 2, and go red now, and @echo fail the fuse blew")
+
+    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+    assert synthesis(snapshot) == [
+        '1 2 \nred it is\nCould not answer "fail the fuse blew": the fuse blew (agent echo).'
+    ]
+    assert [call.finished.is_error for call in snapshot.tool_calls] == [False, False, True]
+
+
+async def test_a_question_nobody_takes_is_named_beside_the_answers(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    snapshot = await mesh.ask("echo hi and who wrote Hamlet")
+
+    assert synthesis(snapshot) == [
+        'hi\nCould not answer "who wrote Hamlet": no agent here fits it.'
+    ]
+
+
+async def test_when_all_steps_fail_the_task_fails_and_says_why(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    snapshot = await mesh.ask("@echo fail one @echo reject two")
+
+    assert snapshot.task.status.state == State.TASK_STATE_FAILED
+    assert said(snapshot) == (
+        'Could not answer "fail one": one (agent echo).\n'
+        'Could not answer "reject two": two (agent echo).'
+    )
+    assert len(snapshot.artifacts) == 0
+
+
+async def test_a_question_nobody_fits_is_asked_back_and_the_next_message_is_routed(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    asked = await mesh.ask("who wrote Hamlet")
+    answered = await mesh.ask("echo nobody knows", task_id=asked.task.id)
+
+    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert 'echo: "echo hello"' in said(asked)
+    assert asked.routes[0].agent == ""
+    assert answered.task.status.state == State.TASK_STATE_COMPLETED
+    assert synthesis(answered) == ["nobody knows"]
+
+
+async def test_what_fits_nobody_goes_to_the_default_agent(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise(default_agent="echo")
+
+    assert synthesis(await mesh.ask("good evening")) == ["good evening"]
+
+
+async def test_an_agents_question_becomes_the_tasks_and_the_answer_reaches_the_agent(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    asked = await mesh.ask("@echo ask Which colour?")
+    answered = await mesh.ask("blue and green", task_id=asked.task.id)
+
+    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert said(asked) == "Which colour?"
+    assert answered.task.status.state == State.TASK_STATE_COMPLETED
+    assert synthesis(answered) == ["answer: blue and green"]
+    (child,) = answered.children
+    assert (await mesh.look(child.started.task_id)).turn == 2
+
+
+async def test_the_questions_of_several_agents_are_asked_one_after_the_other(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    first = await mesh.ask("echo done @echo ask Which colour? @echo ask Which size?")
+    second = await mesh.ask("blue", task_id=first.task.id)
+    third = await mesh.ask("small", task_id=first.task.id)
+
+    assert (synthesis(first), said(first)) == (["done"], "Which colour?")
+    assert (synthesis(second), said(second)) == (["done", "answer: blue"], "Which size?")
+    assert synthesis(third) == ["done", "answer: blue", "answer: small"]
+    assert third.task.status.state == State.TASK_STATE_COMPLETED
+
+
+async def test_files_are_forwarded_as_they_are_and_no_text_is_made_up(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    snapshot = await mesh.ask("@echo file 1000")
+
+    (artifact,) = snapshot.task.artifacts
+    assert len(artifact.parts[0].raw) == 1000
+    assert snapshot.artifacts[0].origin.agent == "echo"
+    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+
+
+async def test_a_direct_reply_is_the_answer(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    snapshot = await mesh.ask("@echo message straight back")
+
+    assert synthesis(snapshot) == ["straight back"]
+    assert snapshot.children[0].finished.state == State.TASK_STATE_COMPLETED
+
+
+async def test_what_is_not_text_in_a_request_reaches_the_agent(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+    picture = part_pb2.Part(raw=b"\x00\x01", media_type="image/png")
+    message = mesh.message("echo look")
+    message.parts.append(picture)
+
+    client = mesh.client("supervisor")
+    answer = await client.send_message(agent="supervisor", message=message, submission=NOTHING)
+
+    assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+    assert synthesis(answer) == ["look"]
+    assert picture in answer.task.artifacts[0].parts
+
+
+async def test_an_agent_that_completes_with_words_but_no_artifact_is_quoted(
+    mesh: SmallMesh,
+) -> None:
+    @agent(name="terse", description="Says it in its status.", tags=["terse"])
+    async def terse(task: TaskContext) -> None:
+        await task.complete("that is all" if "words" in task.text else None)
+
+    await mesh.join(terse)
+    await mesh.supervise()
+
+    with_words = await mesh.ask("terse words")
+    without = await mesh.ask("terse nothing")
+
+    assert synthesis(with_words) == ["that is all"]
+    assert synthesis(without) == []
+    assert said(without) == "terse left no answer."
+
+
+async def test_a_failed_step_goes_to_the_next_best_agent_once(mesh: SmallMesh) -> None:
+    @agent(name="first", description="Fails.", tags=["red", "green"])
+    async def first(task: TaskContext) -> None:
+        await task.fail("not today")
+
+    await mesh.join(first, answering("second", "done by the second", "red"))
+    await mesh.supervise()
+
+    snapshot = await mesh.ask("red and green")
+
+    assert synthesis(snapshot) == ["done by the second"]
+    assert [route.agent for route in snapshot.routes] == ["first", "second"]
+    assert snapshot.plans[0].revision == 2
+    assert [child.started.agent for child in snapshot.children] == ["first", "second"]
+
+
+async def test_an_agent_that_joins_later_is_routed_to_and_one_that_left_is_not(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    before = await mesh.ask("something purple")
+    await mesh.join(answering("purple", "purple it is", "purple"))
+    after = await mesh.ask("something purple")
+
+    assert before.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert synthesis(after) == ["purple it is"]
+
+
+async def test_an_agent_that_is_not_routable_is_not_even_offered(mesh: SmallMesh) -> None:
+    @agent(name="hidden", description="Not for everyone.", tags=["hello"], routable=False)
+    async def hidden(_task: TaskContext) -> str:
+        return "found"
+
+    await mesh.join(hidden)
+    await mesh.supervise()
+
+    addressed = await mesh.ask("@hidden hello")
+    asked = await mesh.ask("hello there")
+
+    assert addressed.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert "Not for everyone" not in said(asked)
+
+
+async def test_too_many_questions_at_once_are_refused_with_the_limit(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    snapshot = await mesh.ask("; ".join(f"echo {n}" for n in range(20)))
+
+    assert snapshot.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert said(snapshot) == "These are 20 questions; ask at most 16 at once."
+    assert not snapshot.children
+
+
+async def test_eight_children_stream_at_once_and_nothing_is_lost_or_doubled(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    snapshot = await mesh.ask(" and ".join(f"count {300 + n}" for n in range(8)))
+
+    whole = forwarded(snapshot)
+    assert len(whole) == 8
+    for number, child in enumerate(snapshot.children):
+        expected = "".join(f"{n} " for n in range(1, 301 + number))
+        own = await mesh.look(child.started.task_id)
+        assert texts(own) == [expected]
+        assert whole[child.started.task_id] == expected
+    assert synthesis(snapshot) == ["\n".join(whole[c.started.task_id] for c in snapshot.children)]
+
+
+async def test_a_hundred_tasks_at_once_do_not_mix(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+    answers: dict[int, snapshot_pb2.TaskSnapshot] = {}
+
+    async def ask(number: int) -> None:
+        answers[number] = await mesh.ask(f"echo first {number} and count {number + 1}")
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(100):
+            group.create_task(ask(number))
+
+    for number, snapshot in answers.items():
+        counted = "".join(f"{n} " for n in range(1, number + 2))
+        assert synthesis(snapshot) == [f"first {number}\n{counted}"]
+        assert len(snapshot.children) == 2

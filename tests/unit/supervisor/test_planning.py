@@ -1,0 +1,222 @@
+"""How a request is split in steps, and what a step takes over from the one before."""
+
+import time
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.supervisor.planning import plan_steps
+from trunkline.supervisor.references import has_reference, resolved, value_of
+from trunkline.supervisor.routing import Router
+from trunkline.v1 import agent_card_pb2
+
+
+@dataclass(frozen=True)
+class Case:
+    request: str
+    steps: list[tuple[str, str]]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(
+            "what is 15% of 240, and convert 36 USD to EUR",
+            [("math", "what is 15% of 240"), ("currency", "convert 36 USD to EUR")],
+        ),
+        Case(
+            "what is 15% of 240 and 36 USD in EUR",
+            [("math", "what is 15% of 240"), ("currency", "36 USD in EUR")],
+        ),
+        Case(
+            "What is 2+2? Convert 5 USD to EUR.",
+            [("math", "What is 2+2?"), ("currency", "Convert 5 USD to EUR.")],
+        ),
+        Case(
+            "calculate 1+2; convert 3 USD to EUR\nsolve x=3",
+            [
+                ("math", "calculate 1+2"),
+                ("currency", "convert 3 USD to EUR"),
+                ("math", "solve x=3"),
+            ],
+        ),
+        Case("what is 1+2 and 3+4", [("math", "what is 1+2"), ("math", "3+4")]),
+        Case("sqrt(2) and sqrt(3)", [("math", "sqrt(2)"), ("math", "sqrt(3)")]),
+        Case("count 3 and count 5", [("echo", "count 3"), ("echo", "count 5")]),
+        Case("echo hello, and what is 1+2", [("echo", "echo hello"), ("math", "what is 1+2")]),
+        Case(
+            "@math 15% of 240, then @currency 36 USD to EUR",
+            [("math", "15% of 240"), ("currency", "36 USD to EUR")],
+        ),
+        Case(
+            "what is 1+2 and @echo fail boom",
+            [("math", "what is 1+2"), ("echo", "fail boom")],
+        ),
+        Case(
+            "what is the capital of France and what is 1+2",
+            [("", "what is the capital of France"), ("math", "what is 1+2")],
+        ),
+        Case(
+            "what is 1+2, and what time is it in Tokyo",
+            [("math", "what is 1+2"), ("", "what time is it in Tokyo")],
+        ),
+    ],
+    ids=lambda case: case.request,
+)
+def test_a_request_is_split_where_each_side_has_an_agent_or_asks_something(
+    router: Router, case: Case
+) -> None:
+    steps = plan_steps(case.request, router)
+
+    assert [(step.agent, step.text) for step in steps] == case.steps
+    assert [step.id for step in steps] == [f"step-{n}" for n in range(1, len(steps) + 1)]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "what is 1+2",
+        "solve x^2-5x+6=0",
+        "solve x+y=3, x-y=1",
+        "integrate x and y",
+        "integrate x^2 and x^3",
+        "what is the sum of 3 and 4",
+        "convert 1,000 USD to EUR",
+        "100 USD in EUR and GBP",
+        "100 USD in EUR, GBP and JPY",
+        "echo salt and pepper",
+        "hello, what is 1+2",
+        "wait, what is 1+2",
+        "please be so kind, and calculate 1+2",
+        "the R&D and, then",
+        "@echo say this and what is 1+2, and convert 5 USD to EUR",
+        "",
+        " , and ; ",
+    ],
+)
+def test_a_request_stays_whole_where_a_side_would_lose_its_sense(
+    router: Router, request_: str
+) -> None:
+    assert len(plan_steps(request_, router)) == 1
+
+
+def test_a_step_that_speaks_of_the_result_waits_for_it(router: Router) -> None:
+    first, second = plan_steps("what is 12*3, then convert that USD to EUR", router)
+
+    assert (first.after, first.needs_result) == ((), False)
+    assert (second.after, second.needs_result) == (("step-1",), True)
+
+
+def test_a_step_behind_then_waits_without_needing_the_result(router: Router) -> None:
+    _, second = plan_steps("count 3 then count 2", router)
+
+    assert (second.after, second.needs_result) == (("step-1",), False)
+
+
+def test_steps_that_need_nothing_of_each_other_wait_for_nothing(router: Router) -> None:
+    steps = plan_steps("what is 15% of 240, and convert 36 USD to EUR", router)
+
+    assert [step.after for step in steps] == [(), ()]
+
+
+def test_an_address_to_nobody_is_a_step_without_an_agent(router: Router) -> None:
+    (step,) = plan_steps("@weather what is 1+2", router)
+
+    assert step.agent == ""
+    assert list(step.route.reasons) == ["no agent here is named weather"]
+
+
+def test_an_agent_on_the_path_cannot_be_addressed() -> None:
+    card = agent_card_pb2.AgentCard(name="boss")
+
+    (step,) = plan_steps("@boss hello", Router([card]).without(("boss",)))
+
+    assert step.agent == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("convert that to EUR", True),
+        ("convert that USD to EUR", True),
+        ("multiply it by 4", True),
+        ("multiply the result by 4", True),
+        ("add 3 to the previous answer", True),
+        ("what is the square root of that?", True),
+        ("how much is that in EUR", True),
+        ("how much is it in EUR", True),
+        ("what time is it in Tokyo", False),
+        ("is it true that 1+1=2", False),
+        ("what is the number that divides 12", False),
+        ("solve it-shop=3", False),
+        ("what is 1+2", False),
+    ],
+)
+def test_a_reference_is_told_from_a_word_of_the_sentence(text: str, *, expected: bool) -> None:
+    assert has_reference(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        ("36", "36"),
+        ("-1.5", "-1.5"),
+        ("1,234.5", "1234.5"),
+        ("100 USD = 92.34 EUR (ECB rate of 2026-10-30)", "92.34"),
+        ("1/3 ≈ 0.333333", "0.333333"),
+        ("x = 2", "2"),
+        ("x = 2 or x = 3", "x = 2 or x = 3"),
+        ("3*x^2", "3*x^2"),
+        ("12 apples", "12 apples"),
+    ],
+)
+def test_of_an_answer_its_value_is_taken_over(answer: str, value: str) -> None:
+    assert value_of(answer) == value
+    assert resolved("convert that to EUR", answer) == f"convert {value} to EUR"
+
+
+def test_only_the_first_reference_is_replaced_and_backslashes_stay() -> None:
+    assert resolved("add the result to the result", r"\1") == r"add \1 to the result"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1+" * 500_000 + "1",
+        "a, " * 300_000,
+        " " * 1_000_000,
+        "x" + " " * 1_000_000 + "y",
+        "@math " * 100_000,
+        "@math " + " and " * 200_000,
+        "and " * 1_200,
+        "((((" * 1_000,
+        "that " * 800,
+        ", 1+1" * 800,
+        "aaaaaaaaaa" * 400 + "(",
+    ],
+    ids=lambda text: f"{text[:12]!r} of {len(text)}",
+)
+def test_a_hostile_request_is_planned_in_no_time(router: Router, text: str) -> None:
+    begun = time.process_time()
+
+    steps = plan_steps(text, router)
+
+    assert steps
+    # It takes some hundredths; anything that grows faster than the text takes minutes.
+    assert time.process_time() - begun < 5
+
+
+@given(text=st.text(max_size=300))
+def test_any_text_has_a_plan_whose_steps_are_pieces_of_it_in_order(text: str) -> None:
+    cards = [agent_card_pb2.AgentCard(name=name) for name in ("math", "echo")]
+    cards[0].skills.add(id="sums", tags=["+", "sum", "a"])
+    cards[1].skills.add(id="echo", tags=["echo", "command"])
+
+    steps = plan_steps(text, Router(cards))
+
+    position = 0
+    for step in steps:
+        position = text.index(step.text, position) + len(step.text)
+    assert steps

@@ -1,0 +1,192 @@
+"""Who gets which question, with what confidence, and why."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from trunkline.supervisor.answer import nobody_fits
+from trunkline.supervisor.planning import plan_steps
+from trunkline.supervisor.routing import GOOD_CONFIDENCE, Router, contenders
+from trunkline.supervisor.tags import Request, Tag
+from trunkline.v1 import agent_card_pb2
+
+VECTORS = json.loads(
+    (Path(__file__).parents[2] / "vectors/routing.json").read_text(encoding="utf-8")
+)
+
+
+def card(name: str, *tags: str, skill: str = "") -> agent_card_pb2.AgentCard:
+    one = agent_card_pb2.AgentSkill(id=skill or f"{name}ing", name=skill, tags=tags)
+    return agent_card_pb2.AgentCard(name=name, description=f"Does {name}.", skills=[one])
+
+
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: repr(case["question"]))
+def test_a_question_goes_where_its_words_and_signs_say(
+    router: Router, case: dict[str, str | None]
+) -> None:
+    decision = router.route(str(case["question"])).decision
+
+    assert decision.agent == (case["agent"] or "")
+    assert (decision.confidence >= GOOD_CONFIDENCE) is (case["agent"] is not None)
+    assert decision.reasons
+
+
+def test_the_vectors_are_many_and_differ() -> None:
+    questions = [case["question"] for case in VECTORS["cases"]]
+
+    assert len(set(questions)) == len(questions) >= 40
+
+
+def test_a_tag_counts_one_and_its_skill_one_and_a_half() -> None:
+    scores = Router([card("a", "red", "green"), card("b", "blue")]).route("red green").decision
+
+    assert [(score.agent, score.score) for score in scores.scores] == [("a", 3.5), ("b", 0.0)]
+    assert list(scores.reasons) == ["skill 'aing': red, green"]
+
+
+def test_a_skill_is_also_matched_by_its_name() -> None:
+    router = Router([card("a", "x", skill="Currency conversion")])
+
+    decision = router.route("I need a currency conversion").decision
+
+    assert decision.agent == "a"
+    assert decision.scores[0].score == 1.5
+
+
+def test_a_tag_of_two_skills_counts_once() -> None:
+    both = agent_card_pb2.AgentCard(name="a")
+    both.skills.add(id="one", tags=["red"])
+    both.skills.add(id="two", tags=["Red"])
+
+    assert Router([both]).route("red").decision.scores[0].score == 1.0 + 2 * 1.5
+
+
+def test_confidence_grows_with_what_is_found_and_shrinks_with_a_rival() -> None:
+    alone = Router([card("a", "red", "green")])
+    contested = Router([card("a", "red", "green"), card("b", "red")])
+
+    one = alone.route("red").decision.confidence
+    two = alone.route("red green").decision.confidence
+    rivalled = contested.route("red green").decision.confidence
+
+    assert 0 < rivalled < one < two < 1
+
+
+def test_level_agents_get_nothing_and_are_named() -> None:
+    router = Router([card("a", "red"), card("b", "red"), card("c", "blue")])
+
+    decision = router.route("red").decision
+
+    assert decision.agent == ""
+    assert contenders(decision) == ["a", "b"]
+    assert list(decision.reasons) == ["a and b fit equally well"]
+
+
+def test_what_fits_nobody_goes_to_the_default_agent_which_says_why() -> None:
+    router = Router([card("a", "red"), card("b", "blue")], default="b")
+
+    (step,) = plan_steps("hello there", router)
+
+    assert step.agent == "b"
+    assert step.route.reasons[-1] == "this is the default agent"
+    assert step.route.confidence < GOOD_CONFIDENCE
+
+
+def test_a_router_without_some_agents_never_chooses_them() -> None:
+    router = Router([card("a", "red"), card("b", "red")], default="a").without(("a",))
+
+    assert router.route("red").agent == "b"
+    assert plan_steps("hello", router)[0].agent == ""
+
+
+def test_a_command_is_meant_at_the_beginning_only() -> None:
+    router = Router([card("echo", "wait", "command"), card("math", "sum", "of")])
+
+    assert router.route("wait for the sum of it").agent == "echo"
+    assert router.route("wait for the sum of it").is_explicit
+    assert router.route("the sum of a wait").agent == "math"
+    assert router.route("a long wait").agent == ""
+
+
+def test_equal_scores_are_listed_by_name_so_that_routing_is_deterministic() -> None:
+    cards = [card(name, "red") for name in "cab"]
+
+    listed = [score.agent for score in Router(cards).route("red").decision.scores]
+
+    assert listed == ["a", "b", "c"]
+
+
+@dataclass(frozen=True)
+class Found:
+    text: str
+    tag: str
+    is_found: bool
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Found("100 USD", "usd", is_found=True),
+        Found("100usd", "USD", is_found=True),
+        Found("usda beef", "USD", is_found=False),
+        Found("the EXCHANGE  rate", "exchange rate", is_found=True),
+        Found("rate of exchange", "exchange rate", is_found=False),
+        Found("log10(5)", "log", is_found=True),
+        Found("1 + 2", "+", is_found=True),
+        Found("x + 2", "+", is_found=True),
+        Found("2*sqrt(3)", "*", is_found=True),
+        Found("C+ grade", "+", is_found=False),
+        Found("a 5-star hotel", "-", is_found=False),
+        Found("covid-19", "-", is_found=False),
+        Found("5-3", "-", is_found=True),
+        Found("5-x", "-", is_found=True),
+        Found("2020-03-02", "-", is_found=False),
+        Found("and/or", "/", is_found=False),
+        Found("3/4", "/", is_found=True),
+        Found("50%", "%", is_found=True),
+        Found("100 % sure", "%", is_found=True),
+        Found("% of people", "%", is_found=False),
+        Found("$5", "$", is_found=True),
+        Found("5 €", "€", is_found=True),
+        Found("the $ sign", "$", is_found=False),
+        Found("2**3", "**", is_found=True),
+        Found("**bold**", "**", is_found=False),
+        Found("6=0", "=", is_found=True),
+        Found("a=b", "=", is_found=False),
+    ],
+    ids=lambda case: f"{case.tag!r} in {case.text!r}",
+)
+def test_a_tag_is_found_as_a_whole_word_or_as_a_sign_beside_a_number(case: Found) -> None:
+    assert Tag.of(case.tag).is_in(Request.of(case.text)) is case.is_found
+
+
+def test_who_is_asked_back_learns_what_would_work(router: Router) -> None:
+    text = nobody_fits(plan_steps("who wrote Hamlet", router), router)
+
+    assert text.startswith("No agent here can answer this.")
+    assert '- math: "what is 1+2"' in text
+    assert '- currency: "100 USD in EUR"' in text
+
+
+def test_who_could_mean_several_agents_learns_how_to_choose(router: Router) -> None:
+    text = nobody_fits(plan_steps("3 plus 4 dollars", router), router)
+
+    assert text == (
+        "Several agents could take this equally well. Begin with one of: @currency, @math."
+    )
+
+
+def test_who_names_an_agent_that_is_not_there_is_told(router: Router) -> None:
+    text = nobody_fits(plan_steps("@weather what is 1+2", router), router)
+
+    assert text.startswith("No agent named 'weather' can be asked here.")
+
+
+def test_an_empty_mesh_is_told_apart() -> None:
+    nobody = Router([])
+
+    text = nobody_fits(plan_steps("what is 1+2", nobody), nobody)
+
+    assert "There is none to route to" in text
