@@ -1,7 +1,7 @@
 """Puts what is pending together into one commit: sequences, headers, rows and keys."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -59,14 +59,18 @@ class Grouping:
         epoch: int,
         time_ns: int,
         find_row: Callable[[str], TaskRow | None],
+        heads: Mapping[str, int],
         find_key: Callable[[str], KeyRecord | None],
     ) -> None:
         self.group = CommitGroup()
         self._epoch = epoch
         self._time_ns = time_ns
         self._find_row = find_row
+        self._heads_before = heads
         self._find_key = find_key
-        # Rows and keys as they are behind the group.
+        # Heads, rows and keys as they are behind the group. A row is made anew only when what lists
+        # show changes: its own head is that of then.
+        self._heads: dict[str, int] = {}
         self._rows: dict[str, TaskRow] = {}
         self._keys: dict[str, KeyRecord] = {}
         self._outcomes: list[tuple[str, asyncio.Future[int] | asyncio.Future[Created], object]] = []
@@ -101,15 +105,19 @@ class Grouping:
         if row.is_ended:
             state = task_pb2.TaskState.Name(row.state).removeprefix("TASK_STATE_").lower()
             raise TaskEndedError(task_id, state)
+        head = self._head(row)
         batches = []
         for one in drafts:
-            batches.append(self._seal(task_id, row.head + 1, one))
-            row = self._behind(row, one)
+            batches.append(self._seal(task_id, head + 1, one))
+            head += one.count
+            if one.listed:
+                row = self._behind(row, one)
         self.group.batches += batches
-        self._rows[task_id] = row
+        self._heads[task_id] = head
         if any(one.listed for one in drafts):
-            self.group.changed[task_id] = row
-        return row.head
+            self._rows[task_id] = row
+            self.group.changed[task_id] = replace(row, head=head)
+        return head
 
     def _create(self, pending: PendingCreate) -> Created:
         key, task_id = pending.key, pending.task_id
@@ -135,6 +143,7 @@ class Grouping:
             metadata=created.metadata.SerializeToString(),
         )
         self._rows[task_id] = self.group.created[task_id] = row
+        self._heads[task_id] = 1
         if key:
             record = KeyRecord(key, pending.content_hash, task_id, self._time_ns + KEY_LIFE_NS)
             self._keys[key] = record
@@ -143,6 +152,10 @@ class Grouping:
 
     def _row(self, task_id: str) -> TaskRow | None:
         return self._rows.get(task_id) or self._find_row(task_id)
+
+    def _head(self, row: TaskRow) -> int:
+        task_id = row.task_id
+        return self._heads.get(task_id) or self._heads_before.get(task_id) or row.head
 
     def _seal(self, task_id: str, first_sequence: int, one: Draft) -> SealedBatch:
         sealed = seal(
@@ -156,9 +169,6 @@ class Grouping:
 
     def _behind(self, row: TaskRow, one: Draft) -> TaskRow:
         """The row as these events leave it."""
-        head = row.head + one.count
-        if not one.listed:
-            return replace(row, head=head)
         state, status_time_ns = row.state, row.status_time_ns
         metadata = struct_pb2.Struct.FromString(row.metadata)
         for event in one.listed:
@@ -172,7 +182,6 @@ class Grouping:
             row,
             state=state,
             status_time_ns=status_time_ns,
-            head=head,
             metadata=metadata.SerializeToString(),
         )
 

@@ -139,6 +139,9 @@ class Journal:
         row = self._find_row(task_id)
         if row is None:
             raise TaskNotFoundError(task_id)
+        head = self._heads.get(task_id, row.head)
+        if head != row.head:
+            row = self._live[task_id] = replace(row, head=head)
         return row
 
     def read(self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES) -> list[bytes]:
@@ -269,6 +272,7 @@ class Journal:
             epoch=self.epoch,
             time_ns=now_ns,
             find_row=self._find_row,
+            heads=self._heads,
             find_key=lambda key: self._store.find_key(key, now_ns=now_ns),
         )
         for one in pending:
@@ -313,11 +317,9 @@ class Journal:
             self._ended.popitem(last=False)
 
     def _find_row(self, task_id: str) -> TaskRow | None:
+        """The row; that of a live task has the head it had when it was last asked for."""
         row = self._live.get(task_id)
         if row is not None:
-            head = self._heads[task_id]
-            if row.head != head:
-                row = self._live[task_id] = replace(row, head=head)
             return row
         row = self._ended.get(task_id)
         if row is not None:
