@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
 
-from trunkline.agents.currency import currency
+from trunkline.agents.currency import agent as currency_agent
 from trunkline.agents.echo import echo
 from trunkline.agents.hosting import describe_host, open_host, serve_host
 from trunkline.agents.loading import load_agent
-from trunkline.agents.math import math
+from trunkline.agents.math import agent as math_agent
 from trunkline.client import Channels, Directory, RegistryClient
 from trunkline.errors import ConfigurationError
 from trunkline.reasoning import MeshTools, ReasoningAgent
@@ -59,13 +59,10 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Mesh]:
     config = load_config(settings.mcp_file)
     _prepare_folder(settings)
     async with AsyncExitStack() as stack:
-        store = stack.enter_context(
-            SpanStore(
-                settings.data_dir / "traces.db",
-                limit=settings.trace_limit,
-                age_s=settings.trace_age_s,
-            )
+        store = SpanStore(
+            settings.data_dir / "traces.db", limit=settings.trace_limit, age_s=settings.trace_age_s
         )
+        stack.callback(store.close)
         stack.callback(configure("trunkline", store=store).shutdown)
         channels = await stack.enter_async_context(Channels())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-"))
@@ -97,9 +94,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Mesh]:
         http_url = await stack.enter_async_context(_serve_bridge(directory, settings))
         stack.push_async_callback(host.drain, settings.drain_grace_s)
         member = describe_host(host, address=mesh_address, services=server.services)
-        await stack.enter_async_context(
-            Membership(RegistryClient(channels.get(local)), member)
-        )
+        await stack.enter_async_context(Membership(RegistryClient(channels.get(local)), member))
         await directory.wait_until(
             lambda known: settings.default_agent in known.agents(), timeout_s=_READY_TIMEOUT_S
         )
@@ -119,7 +114,7 @@ def _prepare_folder(settings: Settings) -> None:
 def _agents(settings: Settings, config: McpConfig, directory: Directory) -> Sequence[Agent]:
     """The supervisor, the bundled agents, those of configured tools, and the user's."""
     tools = MeshTools(directory)
-    agents: list[Agent] = [Supervisor(directory), echo, math(tools), currency(tools)]
+    agents: list[Agent] = [Supervisor(directory), echo, math_agent(tools), currency_agent(tools)]
     agents += [
         ReasoningAgent(spec.card(), servers=spec.servers, tools=tools)
         for spec in agents_from_config(config)
