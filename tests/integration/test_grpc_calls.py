@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from trunkline import telemetry
-from trunkline.client import MeshChannel
+from trunkline.client import MeshChannel, RegistryClient
 from trunkline.client.status import mesh_errors
 from trunkline.errors import (
     InternalError,
@@ -24,6 +24,7 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
+from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
 from trunkline.server.interceptor import DEADLINE_S
 
@@ -250,6 +251,16 @@ async def test_a_call_continues_the_trace_that_it_is_made_in(
     found = {trace.format_trace_id(s.context.trace_id) for s in exporter.get_finished_spans()}
     assert found == {trace_id}
     assert len(exporter.get_finished_spans()) == 5
+
+
+async def test_the_mesh_s_own_upkeep_makes_no_spans(exporter: Spans) -> None:
+    server = MeshServer()
+    server.add_registry(RegistryServicer())
+    (address,) = await server.start("127.0.0.1:0")
+    async with MeshChannel(address, target=address) as channel:
+        assert await RegistryClient(channel).list_agents() == []
+    await server.stop(0)
+    assert exporter.get_finished_spans() == ()
 
 
 async def fail_one(channel: MeshChannel) -> None:

@@ -1,12 +1,9 @@
 """Encodes what streams of events send, around batches that are serialised already."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from trunkline.tasks.watch import Frame
 from trunkline.v1 import message_pb2, message_service_pb2, task_service_pb2
-
-if TYPE_CHECKING:
-    from trunkline.tasks.watch import Frame
 
 # A reader far behind gets many messages of this size, none so large that it holds up the others.
 MESSAGE_BYTES = 64 * 1024
@@ -14,7 +11,7 @@ MESSAGE_BYTES = 64 * 1024
 _LENGTH_DELIMITED = 2
 
 
-def watch_responses(frame: "Frame") -> Iterator[bytes]:
+def watch_responses(frame: Frame) -> Iterator[bytes]:
     """Yield the WatchTaskResponses that carry a frame: one, or several when it is large."""
     response = task_service_pb2.WatchTaskResponse
     return _responses(
@@ -24,7 +21,7 @@ def watch_responses(frame: "Frame") -> Iterator[bytes]:
     )
 
 
-def stream_responses(frame: "Frame") -> Iterator[bytes]:
+def stream_responses(frame: Frame) -> Iterator[bytes]:
     """Yield the StreamMessageResponses that carry a frame: one, or several when it is large."""
     response = message_service_pb2.StreamMessageResponse
     return _responses(
@@ -39,7 +36,7 @@ def reply_response(message: message_pb2.Message) -> bytes:
     return message_service_pb2.StreamMessageResponse(message=message).SerializeToString()
 
 
-def _responses(frame: "Frame", *, snapshot_field: int, batches_field: int) -> Iterator[bytes]:
+def _responses(frame: Frame, *, snapshot_field: int, batches_field: int) -> Iterator[bytes]:
     pending: list[bytes] = []
     size_bytes = 0
     if frame.snapshot is not None:

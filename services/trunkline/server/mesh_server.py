@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -15,10 +15,8 @@ from grpc_health.v1.health import aio as health
 from trunkline.errors import ConfigurationError
 from trunkline.server import message_servicer, reflection, task_servicer
 from trunkline.server.interceptor import CallInterceptor
+from trunkline.tasks.host import TaskHost
 from trunkline.v1 import registry_service_pb2_grpc
-
-if TYPE_CHECKING:
-    from trunkline.tasks.host import TaskHost
 
 _Servicer = TypeVar("_Servicer")
 
@@ -58,12 +56,12 @@ class MeshServer:
         """Full names of what was added, for the registry."""
         return tuple(self._services)
 
-    def add_message_service(self, host: "TaskHost") -> None:
+    def add_message_service(self, host: TaskHost) -> None:
         """Serve MessageService for the agents of a host."""
         handlers = message_servicer.MessageServicer(host).handlers()
         self._add_handlers(message_servicer.SERVICE, handlers)
 
-    def add_task_service(self, host: "TaskHost") -> None:
+    def add_task_service(self, host: TaskHost) -> None:
         """Serve TaskService for the tasks of a host."""
         handlers = task_servicer.TaskServicer(host).handlers()
         self._add_handlers(task_servicer.SERVICE, handlers)

@@ -1,15 +1,13 @@
 """Serves trunkline.v1.MessageService: takes messages for the agents of a host."""
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 
 from trunkline.server.frames import reply_response, stream_responses
+from trunkline.tasks.host import TaskHost
 from trunkline.v1 import message_pb2, message_service_pb2
-
-if TYPE_CHECKING:
-    from trunkline.tasks.host import TaskHost
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -19,7 +17,7 @@ SERVICE = message_service_pb2.DESCRIPTOR.services_by_name["MessageService"].full
 class MessageServicer:
     """Gives messages to a host's agents. When a caller leaves, its task goes on."""
 
-    def __init__(self, host: "TaskHost") -> None:
+    def __init__(self, host: TaskHost) -> None:
         self._host = host
 
     async def SendMessage(

@@ -1,15 +1,13 @@
 """Serves trunkline.v1.TaskService: reads, watches and cancels the tasks of a host."""
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 
 from trunkline.server.frames import watch_responses
+from trunkline.tasks.host import TaskHost
 from trunkline.v1 import task_service_pb2
-
-if TYPE_CHECKING:
-    from trunkline.tasks.host import TaskHost
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -19,7 +17,7 @@ SERVICE = task_service_pb2.DESCRIPTOR.services_by_name["TaskService"].full_name
 class TaskServicer:
     """A host's tasks. Methods that aren't here yet are unimplemented."""
 
-    def __init__(self, host: "TaskHost") -> None:
+    def __init__(self, host: TaskHost) -> None:
         self._host = host
 
     async def GetTask(

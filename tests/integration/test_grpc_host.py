@@ -1,0 +1,372 @@
+"""A host's messages and tasks as its clients see them over a real connection."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from harness.tasks import NOTHING, define, message, said, texts
+from trunkline.client import Channels, HostClient, MeshChannel, TaskStream
+from trunkline.client.status import mesh_errors
+from trunkline.errors import (
+    AgentNotFoundError,
+    InvalidArgumentError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskEndedError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from trunkline.journal.fold import Fold
+from trunkline.journal.journal import Journal
+from trunkline.server import MeshServer
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.v1 import (
+    event_pb2,
+    message_pb2,
+    snapshot_pb2,
+    task_service_pb2,
+    task_service_pb2_grpc,
+)
+
+ACCOUNT = ""
+
+
+class Script:
+    """An agent that does what its message's first word says, and waits where the test lets it."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.waits = asyncio.Event()
+
+    async def __call__(self, task: TaskContext) -> None:
+        match task.text.partition(" ")[0]:
+            case "count":
+                artifact = task.artifact("count")
+                for number in range(1, int(task.text.split()[1]) + 1):
+                    await artifact.append(f"{number} ")
+                await artifact.close()
+            case "ask" if task.turn == 1:
+                await task.require_input("which one?")
+            case "wait":
+                await task.working("waiting")
+                self.waits.set()
+                await self.go_on.wait()
+                await task.complete("waited")
+            case "reply":
+                await task.reply("directly")
+            case _:
+                await task.complete(f"turn {task.turn}")
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+async def host(tmp_path: Path, script: Script) -> AsyncIterator[TaskHost]:
+    journal = Journal.open(tmp_path / "journal.db")
+
+    async def run(task: TaskContext) -> None:
+        await script(task)
+
+    async with TaskHost(journal, [define(run, direct_replies=True)]) as host:
+        yield host
+    journal.close()
+
+
+@pytest.fixture
+async def channel(host: TaskHost) -> AsyncIterator[MeshChannel]:
+    server = MeshServer()
+    server.add_message_service(host)
+    server.add_task_service(host)
+    (address,) = await server.start("127.0.0.1:0")
+    async with Channels() as channels:
+        yield channels.get(address)
+    await server.stop(0)
+
+
+@pytest.fixture
+def client(channel: MeshChannel) -> HostClient:
+    return HostClient(channel)
+
+
+async def send(client: HostClient, text: str, **ids: str) -> snapshot_pb2.TaskSnapshot:
+    answer = await client.send_message(
+        agent="tested", message=message(text, **ids), submission=NOTHING
+    )
+    assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+    return answer
+
+
+async def start(client: HostClient, text: str) -> snapshot_pb2.TaskSnapshot:
+    answer = await client.send_message(
+        agent="tested", message=message(text), submission=NOTHING, return_immediately=True
+    )
+    assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+    return answer
+
+
+async def folded(stream: TaskStream) -> snapshot_pb2.TaskSnapshot:
+    """The task that a stream makes when it is read to its end."""
+    assert stream.snapshot is not None
+    fold = Fold(stream.snapshot.task.id, stream.snapshot)
+    async for batches in stream:
+        for batch in batches:
+            fold.apply(batch)
+    return fold.snapshot()
+
+
+async def sequences(stream: TaskStream) -> list[int]:
+    covered: list[int] = []
+    async for batches in stream:
+        for batch in batches:
+            first = batch.header.first_sequence
+            covered += range(first, first + batch.header.count)
+    return covered
+
+
+async def test_a_sent_message_is_answered_when_its_turn_is_over(client: HostClient) -> None:
+    snapshot = await send(client, "count 3")
+    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(snapshot) == ["1 2 3 "]
+
+
+async def test_a_direct_reply_is_a_message_and_no_task(client: HostClient) -> None:
+    answer = await client.send_message(agent="tested", message=message("reply"), submission=NOTHING)
+    assert isinstance(answer, message_pb2.Message)
+    assert answer.parts[0].text == "directly"
+    async with client.stream_message(
+        agent="tested", message=message("reply"), submission=NOTHING
+    ) as stream:
+        assert stream.message is not None
+        assert stream.message.parts[0].text == "directly"
+        assert stream.snapshot is None
+        assert await sequences(stream) == []
+
+
+async def test_a_message_can_be_answered_as_soon_as_its_task_exists(
+    client: HostClient, script: Script
+) -> None:
+    snapshot = await start(client, "wait")
+    assert snapshot.task.id
+    await script.waits.wait()
+    script.go_on.set()
+
+
+async def test_a_stream_makes_the_same_task_as_a_read(client: HostClient) -> None:
+    async with client.stream_message(
+        agent="tested", message=message("count 500"), submission=NOTHING
+    ) as stream:
+        streamed = await folded(stream)
+    read = await client.get_task(streamed.task.id, account=ACCOUNT)
+    assert streamed.task == read.task
+    assert streamed.sequence == read.sequence
+
+
+async def test_a_stream_ends_where_the_task_asks_and_the_next_turn_is_another(
+    client: HostClient,
+) -> None:
+    async with client.stream_message(
+        agent="tested", message=message("ask"), submission=NOTHING
+    ) as stream:
+        asked = await folded(stream)
+    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    async with client.stream_message(
+        agent="tested",
+        message=message("this", message_id="m-2", task_id=asked.task.id),
+        submission=NOTHING,
+    ) as stream:
+        answered = await folded(stream)
+    assert answered.task.status.state == State.TASK_STATE_COMPLETED
+    assert said(answered) == "turn 2"
+
+
+async def test_a_watch_from_any_cursor_gives_each_event_behind_it_once(
+    client: HostClient,
+) -> None:
+    whole = await send(client, "count 9")
+    for after in range(whole.sequence):
+        async with client.watch_task(
+            whole.task.id, account=ACCOUNT, after=after, with_snapshot=False
+        ) as stream:
+            assert stream.snapshot is None
+            assert await sequences(stream) == list(range(after + 1, whole.sequence + 1))
+
+
+async def test_a_watch_with_a_snapshot_goes_on_from_it(client: HostClient) -> None:
+    whole = await send(client, "count 9")
+    async with client.watch_task(whole.task.id, account=ACCOUNT, after=4) as stream:
+        assert stream.snapshot is not None
+        assert stream.snapshot.sequence == 4
+        assert (await folded(stream)).task == whole.task
+
+
+async def test_a_watch_at_the_head_is_open_before_anything_happens(
+    client: HostClient, script: Script
+) -> None:
+    task_id = (await start(client, "wait")).task.id
+    await script.waits.wait()
+    head = (await client.get_task(task_id, account=ACCOUNT)).sequence
+    for after in (None, head):
+        async with client.watch_task(
+            task_id, account=ACCOUNT, after=after, with_snapshot=False
+        ) as stream:
+            assert stream.snapshot is None
+    async with client.watch_task(task_id, account=ACCOUNT, with_snapshot=False) as stream:
+        script.go_on.set()
+        assert (await sequences(stream))[0] == head + 1
+
+
+async def test_a_watch_until_the_head_ends_although_the_task_goes_on(
+    client: HostClient, script: Script
+) -> None:
+    task_id = (await start(client, "wait")).task.id
+    await script.waits.wait()
+    async with client.watch_task(task_id, account=ACCOUNT, after=0, until_head=True) as stream:
+        seen = await folded(stream)
+    assert seen.task.status.state == State.TASK_STATE_WORKING
+    script.go_on.set()
+
+
+async def test_a_caller_that_leaves_does_not_stop_its_task(
+    client: HostClient, script: Script
+) -> None:
+    async with client.stream_message(
+        agent="tested", message=message("wait"), submission=NOTHING
+    ) as stream:
+        assert stream.snapshot is not None
+        task_id = stream.snapshot.task.id
+        await script.waits.wait()
+    async with client.watch_task(task_id, account=ACCOUNT, after=0) as stream:
+        script.go_on.set()
+        ended = await folded(stream)
+    assert said(ended) == "waited"
+
+
+async def test_a_caller_that_runs_out_of_time_does_not_stop_its_task(
+    client: HostClient, script: Script
+) -> None:
+    with pytest.raises(PeerTimeoutError):
+        await client.send_message(
+            agent="tested", message=message("wait"), submission=NOTHING, timeout_s=0.2
+        )
+    await script.waits.wait()
+    script.go_on.set()
+    listed = await client.list_tasks(task_service_pb2.ListTasksRequest())
+    async with client.watch_task(listed.tasks[0].task_id, account=ACCOUNT, after=0) as stream:
+        assert said(await folded(stream)) == "waited"
+
+
+async def test_breaking_out_of_a_stream_leaves_the_connection_usable(client: HostClient) -> None:
+    async with client.stream_message(
+        agent="tested", message=message("count 2000"), submission=NOTHING
+    ) as stream:
+        async for _ in stream:
+            break
+    assert texts(await send(client, "count 1", message_id="m-2")) == ["1 "]
+
+
+async def test_a_task_is_canceled_and_only_once(client: HostClient, script: Script) -> None:
+    task_id = (await start(client, "wait")).task.id
+    await script.waits.wait()
+    canceled = await client.cancel_task(task_id, account=ACCOUNT, reason="no need")
+    assert canceled.task.status.state == State.TASK_STATE_CANCELED
+    with pytest.raises(TaskNotCancelableError) as caught:
+        await client.cancel_task(task_id, account=ACCOUNT)
+    assert caught.value.task_id == task_id
+
+
+async def test_tasks_are_listed_newest_first(client: HostClient) -> None:
+    first = await send(client, "one")
+    second = await send(client, "two", message_id="m-2")
+    listed = await client.list_tasks(task_service_pb2.ListTasksRequest())
+    assert [each.task_id for each in listed.tasks] == [second.task.id, first.task.id]
+    with pytest.raises(InvalidArgumentError):
+        await client.list_tasks(task_service_pb2.ListTasksRequest(page_token="?"))
+
+
+async def test_what_is_wrong_with_a_message_shows_before_a_stream_is_open(
+    client: HostClient,
+) -> None:
+    ended = await send(client, "one")
+    with pytest.raises(AgentNotFoundError):
+        async with client.stream_message(agent="nobody", message=message(), submission=NOTHING):
+            pass
+    with pytest.raises(TaskEndedError):
+        async with client.stream_message(
+            agent="tested", message=message(task_id=ended.task.id), submission=NOTHING
+        ):
+            pass
+    with pytest.raises(InvalidArgumentError):
+        await client.send_message(agent="tested", message=message_pb2.Message(), submission=NOTHING)
+
+
+async def test_what_is_wrong_with_a_watch_shows_before_it_is_open(client: HostClient) -> None:
+    task = (await send(client, "one")).task
+    for with_snapshot in (True, False):
+        with pytest.raises(TaskNotFoundError):
+            async with client.watch_task(
+                "aaaaaaaa-0", account=ACCOUNT, with_snapshot=with_snapshot
+            ):
+                pass
+        with pytest.raises(InvalidArgumentError):
+            async with client.watch_task(
+                task.id, account=ACCOUNT, after=10_000, with_snapshot=with_snapshot
+            ):
+                pass
+
+
+async def test_a_task_of_another_account_is_not_found(client: HostClient) -> None:
+    task = (await send(client, "one")).task
+    for call in (client.get_task, client.cancel_task):
+        with pytest.raises(TaskNotFoundError):
+            await call(task.id, account="somebody else")
+
+
+async def test_a_method_of_a_later_release_is_unsupported(channel: MeshChannel) -> None:
+    stub = task_service_pb2_grpc.TaskServiceStub(channel)
+    with pytest.raises(UnsupportedOperationError), mesh_errors(channel.address):
+        await stub.AnswerApproval(task_service_pb2.AnswerApprovalRequest())
+
+
+async def test_events_that_are_ready_together_arrive_together(client: HostClient) -> None:
+    whole = await send(client, "count 2000")
+    async with client.watch_task(
+        whole.task.id, account=ACCOUNT, after=0, with_snapshot=False
+    ) as stream:
+        sizes = [sum(batch.header.count for batch in batches) async for batches in stream]
+    assert sum(sizes) == whole.sequence
+    assert len(sizes) < whole.sequence / 20
+
+
+async def test_a_host_that_is_gone_is_named(script: Script) -> None:
+    # Nothing listens at port 1 of this machine.
+    async with Channels() as channels:
+        client = HostClient(channels.get("127.0.0.1:1"))
+        with pytest.raises(PeerUnavailableError) as caught:
+            await send(client, "one")
+        assert caught.value.peer == "127.0.0.1:1"
+        with pytest.raises(PeerUnavailableError):
+            async with client.watch_task("aaaaaaaa-0", account=ACCOUNT):
+                pass
+        with pytest.raises(PeerUnavailableError):
+            await client.get_task("aaaaaaaa-0", account=ACCOUNT)
+    assert not script.waits.is_set()
+
+
+async def test_the_bytes_of_the_journal_are_the_bytes_of_the_wire(
+    client: HostClient, host: TaskHost
+) -> None:
+    whole = await send(client, "count 5")
+    journaled = [event_pb2.EventBatch.FromString(b) for b in host.journal.read(whole.task.id, 0)]
+    async with client.watch_task(
+        whole.task.id, account=ACCOUNT, after=0, with_snapshot=False
+    ) as stream:
+        received = [batch async for batches in stream for batch in batches]
+    assert received == journaled
