@@ -34,7 +34,9 @@ class EventRenderer:
                 quoted = quoted.translate(protojson.LINE_ENDS)
             return f"id: {sequence}.{n}\ndata: {opening}{quoted}{_LAST if is_last else _MORE}"
         result = protojson.dumps(protojson.stream_response(event.response))
-        return f'id: {event.id}\ndata: {self._envelope}"result":{result}}}\n\n'
+        # What is in no journal (a direct reply) has no place to resume from.
+        line = f"id: {event.id}\n" if event.sequence else ""
+        return f'{line}data: {self._envelope}"result":{result}}}\n\n'
 
     def render_error(self, error: object) -> str:
         """Return the event that ends a stream with a JSON-RPC error."""

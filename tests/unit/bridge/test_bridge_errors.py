@@ -1,0 +1,87 @@
+"""The one table of A2A's errors: nothing is missing, and nothing inside gets out."""
+
+import logging
+
+import pytest
+
+from trunkline import errors
+from trunkline_bridge.errors import (
+    DOMAIN,
+    INTERNAL_ERROR,
+    TABLE,
+    WireError,
+    invalid_params,
+    wire_error,
+)
+
+# Codes, reasons and statuses of A2A v1.0.1's own table of errors.
+SPECIFIED = {
+    "TASK_NOT_FOUND": (-32001, 404),
+    "TASK_NOT_CANCELABLE": (-32002, 400),
+    "UNSUPPORTED_OPERATION": (-32004, 400),
+    "CONTENT_TYPE_NOT_SUPPORTED": (-32005, 400),
+    "INVALID_AGENT_RESPONSE": (-32006, 500),
+}
+
+
+def made(cls: type[errors.TrunklineError]) -> errors.TrunklineError:
+    """An error of a class, each field its own name."""
+    return cls.from_metadata({name: name for name in cls.__dataclass_fields__})
+
+
+@pytest.mark.parametrize("cls", list(errors.error_classes()), ids=lambda cls: cls.reason)
+def test_every_error_of_the_mesh_has_a_row(cls: type[errors.TrunklineError]) -> None:
+    said = wire_error(made(cls))
+    assert said.row == TABLE[cls]
+    assert said.text == str(made(cls))
+    info = said.details()[0]
+    assert (info["domain"], info["reason"]) == (DOMAIN, said.row.reason)
+    assert all(isinstance(one, str) for one in info["metadata"].values())
+
+
+def test_rows_of_a2a_s_own_errors_are_as_specified() -> None:
+    rows = {row.reason: (row.rpc_code, row.http_status) for row in TABLE.values()}
+    assert {reason: rows[reason] for reason in SPECIFIED} == SPECIFIED
+
+
+def test_a_wrong_field_is_named_in_the_details() -> None:
+    said = wire_error(errors.InvalidArgumentError("message.parts", "is empty"))
+    assert said.details()[1] == {
+        "@type": "type.googleapis.com/google.rpc.BadRequest",
+        "fieldViolations": [{"field": "message.parts", "description": "is empty"}],
+    }
+
+
+def test_metadata_has_the_wire_s_names() -> None:
+    said = wire_error(errors.TaskNotFoundError("t-1"))
+    assert said.metadata == {"taskId": "t-1"}
+
+
+def test_what_is_full_says_when_to_come_again() -> None:
+    assert wire_error(errors.OverloadedError("math", "3")).retry_after_s == "3"
+    assert wire_error(errors.PeerUnavailableError("host", "gone")).retry_after_s == "1"
+    assert wire_error(errors.TaskNotFoundError("t")).retry_after_s == ""
+
+
+def test_what_nobody_expected_is_logged_once_and_tells_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        said = wire_error(RuntimeError("the password is hunter2"))
+    assert said.row == INTERNAL_ERROR
+    assert "hunter2" not in str(said)
+    assert [record.message for record in caplog.records] == ["request.failed"]
+
+
+def test_a_wire_error_stays_what_it_is() -> None:
+    error = invalid_params(("a", "is wrong"), ("b", "is missing"))
+    assert wire_error(error) is error
+    assert str(error) == "a: is wrong; b: is missing"
+
+
+def test_a_class_without_a_row_of_its_own_has_that_of_its_parent() -> None:
+    class MoreSpecificError(errors.TaskNotFoundError):
+        pass
+
+    assert wire_error(MoreSpecificError("t")).row.reason == "TASK_NOT_FOUND"
+    assert isinstance(wire_error(MoreSpecificError("t")), WireError)

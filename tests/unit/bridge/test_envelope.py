@@ -1,0 +1,88 @@
+"""JSON-RPC's envelope: ids as they came, and what is wrong in a line."""
+
+import json
+from typing import Any
+
+import pytest
+
+from trunkline_bridge.errors import INVALID_PARAMS, WireError
+from trunkline_bridge.inbound.envelope import (
+    failure,
+    read_call,
+    read_value,
+    readable_id,
+    success,
+)
+
+GOOD = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}
+
+
+def test_a_good_request_is_read() -> None:
+    call = read_call(GOOD)
+    assert (call.request_id, call.method, call.params) == (1, "GetTask", {})
+
+
+def test_params_may_be_left_out() -> None:
+    call = read_call({"jsonrpc": "2.0", "id": "x", "method": "ListTasks"})
+    assert call.params is None
+
+
+@pytest.mark.parametrize("request_id", [0, -5, 2**80, "", "r-1", "é", None])
+def test_ids_are_echoed_with_their_type(request_id: str | int | None) -> None:
+    assert readable_id({**GOOD, "id": request_id}) == request_id
+    assert json.loads(success(request_id, {}))["id"] == request_id
+
+
+@pytest.mark.parametrize("request_id", [True, False, 1.5, [], {}, ["a"]])
+def test_other_ids_are_refused_and_not_echoed(request_id: object) -> None:
+    value = {**GOOD, "id": request_id}
+    assert readable_id(value) is None
+    with pytest.raises(WireError, match="id must be") as raised:
+        read_call(value)
+    assert raised.value.row.rpc_code == -32600
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ([GOOD], "batches"),
+        ([], "batches"),
+        ("text", "JSON object"),
+        (None, "JSON object"),
+        (1, "JSON object"),
+        ({}, "jsonrpc"),
+        ({**GOOD, "jsonrpc": "1.0"}, "jsonrpc"),
+        ({**GOOD, "jsonrpc": 2.0}, "jsonrpc"),
+        ({"jsonrpc": "2.0", "method": "GetTask"}, "id is missing"),
+        ({"jsonrpc": "2.0", "id": 1}, "method"),
+        ({**GOOD, "method": 5}, "method"),
+        ({**GOOD, "method": ""}, "method"),
+    ],
+)
+def test_a_wrong_envelope_is_refused(value: Any, problem: str) -> None:  # noqa: ANN401
+    with pytest.raises(WireError, match=problem) as raised:
+        read_call(value)
+    assert raised.value.row.rpc_code == -32600
+
+
+def test_a_body_that_is_not_json_is_a_parse_error() -> None:
+    with pytest.raises(WireError) as raised:
+        read_value(b"{nope")
+    assert raised.value.row.rpc_code == -32700
+
+
+def test_an_id_can_be_read_from_a_wrong_envelope() -> None:
+    assert readable_id({"id": "r-1", "method": 5}) == "r-1"
+    assert readable_id([GOOD]) is None
+
+
+def test_an_error_carries_its_details_as_an_array() -> None:
+    error = WireError(INVALID_PARAMS, "x: is wrong", violations=(("x", "is wrong"),))
+    body = json.loads(failure("r-1", error))
+    assert body["id"] == "r-1"
+    assert body["error"]["code"] == -32602
+    assert [detail["@type"].rpartition(".")[2] for detail in body["error"]["data"]] == [
+        "ErrorInfo",
+        "BadRequest",
+    ]
+    assert "result" not in body

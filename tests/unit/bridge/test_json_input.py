@@ -1,0 +1,81 @@
+"""JSON of strangers: read strictly, refused cleanly."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline_bridge.inbound.json_input import NESTING_LIMIT, decode, depth
+
+json_values = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**70), 2**70),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(),
+    ),
+    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_json_comes_out_as_it_went_in(value: object) -> None:
+    assert decode(json.dumps(value).encode()) == value
+    assert decode(json.dumps(value, ensure_ascii=False).encode("utf-8")) == value
+
+
+@given(st.binary())
+def test_bytes_are_json_or_refused(body: bytes) -> None:
+    refusal = ""
+    try:
+        value = decode(body)
+    except ValueError as error:
+        refusal = str(error)
+    assert refusal or json.dumps(value)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "Expecting value"),
+        (b"{", "line 1"),
+        (b'{"a":1}x', "Extra data"),
+        (b"\xff", "not UTF-8 at byte 0"),
+        (b'"\xed\xa0\x80"', "not UTF-8"),
+        (b'{"a":NaN}', "NaN is not JSON"),
+        (b"[-Infinity]", "Infinity is not JSON"),
+        (b"1e999", "too large"),
+        (b"1" * 400, "too large"),
+        (b"1" * 5000, "too large"),
+        (b'{"a":1,"a":2}', "same name twice"),
+        (b'{"x":{"a":1,"\\u0061":2}}', "same name twice"),
+        (b'"\\ud800"', "half a character"),
+        (b'{"\\uDC00x":1}', "half a character"),
+        (b"[" * 101 + b"]" * 101, "nested deeper"),
+        (b'{"a":' * 101 + b"1" + b"}" * 101, "nested deeper"),
+        (b"[" * 200_000, "nested deeper"),
+        (b"[" * 200_000 + b"]" * 200_000, "nested deeper"),
+        (b"'single'", "Expecting value"),
+        (b'"a\nb"', "control character"),
+    ],
+)
+def test_what_is_not_certain_is_refused(body: bytes, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        decode(body)
+
+
+def test_nesting_up_to_the_limit_is_taken() -> None:
+    body = b"[" * NESTING_LIMIT + b"]" * NESTING_LIMIT
+    assert depth(decode(body)) == NESTING_LIMIT
+
+
+def test_whole_characters_may_be_escaped() -> None:
+    assert decode(b'"\\ud83d\\ude00"') == "\U0001f600"
+
+
+def test_breadth_is_no_depth() -> None:
+    assert depth([[], [], {"a": []}] * 1000) == 3
+    assert depth("plain") == 0

@@ -1,0 +1,196 @@
+"""Parameters: what fits passes, what doesn't is named by its field."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.v1 import event_pb2, task_pb2
+from trunkline_bridge.errors import WireError
+from trunkline_bridge.inbound import params
+
+MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+
+
+def violated(raised: pytest.ExceptionInfo[WireError]) -> list[str]:
+    assert raised.value.row.rpc_code == -32602
+    return [name for name, _ in raised.value.violations]
+
+
+def test_a_message_is_read_and_unknown_fields_are_ignored() -> None:
+    given_ = {
+        "message": {**MESSAGE, "kind": "message", "new": {"x": 1}},
+        "configuration": {"blocking": True, "historyLength": 2, "returnImmediately": True},
+        "metadata": {"k": 1},
+    }
+    request = params.read_send(given_)
+    assert request.message.parts[0].text == "hi"
+    assert request.configuration.history_length == 2
+    assert request.configuration.return_immediately
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        ({}, ["message.messageId", "message.role", "message.parts"]),
+        ({**MESSAGE, "messageId": ""}, ["message.messageId"]),
+        ({**MESSAGE, "role": "ROLE_AGENT"}, ["message.role"]),
+        ({**MESSAGE, "role": "user"}, ["message.role"]),
+        ({**MESSAGE, "role": True}, ["message.role"]),
+        ({**MESSAGE, "role": 7}, ["message.role"]),
+        ({**MESSAGE, "parts": []}, ["message.parts"]),
+        ({**MESSAGE, "parts": [{"text": "x"}, {}]}, ["message.parts[1]"]),
+        ({**MESSAGE, "parts": [{"kind": "text"}]}, ["message.parts[0]"]),
+        ({**MESSAGE, "parts": "text"}, ["message.parts"]),
+        ({**MESSAGE, "parts": ["text"]}, ["message.parts[0]"]),
+        ({**MESSAGE, "parts": [{"text": 5}]}, ["params"]),
+        ({**MESSAGE, "parts": [{"text": "a", "url": "b"}]}, ["params"]),
+        ({**MESSAGE, "parts": [{"raw": "***"}]}, ["message.parts[0].raw"]),
+        ({**MESSAGE, "parts": [{"raw": "AAAAA"}]}, ["message.parts[0].raw"]),
+        ({**MESSAGE, "metadata": []}, ["params"]),
+        ("message", ["message"]),
+    ],
+)
+def test_what_is_wrong_with_a_message_is_named(message: object, fields: list[str]) -> None:
+    with pytest.raises(WireError) as raised:
+        params.read_send({"message": message})
+    assert violated(raised) == fields
+
+
+@pytest.mark.parametrize("content", [{"text": ""}, {"data": None}, {"raw": ""}, {"url": ""}])
+def test_empty_content_is_content(content: dict[str, Any]) -> None:
+    request = params.read_send({"message": {**MESSAGE, "parts": [content]}})
+    assert request.message.parts[0].WhichOneof("content") == next(iter(content))
+
+
+@pytest.mark.parametrize("given_", ["text", [], 5, True])
+def test_params_are_an_object(given_: object) -> None:
+    with pytest.raises(WireError) as raised:
+        params.read_list(given_)
+    assert violated(raised) == ["params"]
+
+
+def test_no_params_are_an_empty_object() -> None:
+    assert params.read_list(None).page_size == 50
+    with pytest.raises(WireError) as raised:
+        params.read_get(None)
+    assert violated(raised) == ["id"]
+
+
+@pytest.mark.parametrize("read", [params.read_get, params.read_cancel, params.read_subscribe])
+def test_a_task_needs_naming(read: Any) -> None:  # noqa: ANN401  several signatures
+    assert read({"id": "t-1"}).id == "t-1"
+    with pytest.raises(WireError) as raised:
+        read({"id": ""})
+    assert violated(raised) == ["id"]
+
+
+@pytest.mark.parametrize(
+    ("given_", "field"),
+    [
+        ({"pageSize": 0}, "pageSize"),
+        ({"pageSize": 101}, "pageSize"),
+        ({"pageSize": -1}, "pageSize"),
+        ({"pageSize": "many"}, "params"),
+        ({"historyLength": -1}, "historyLength"),
+        ({"status": "working"}, "status"),
+        ({"status": "TASK_STATE_WORKIN"}, "status"),
+        ({"status": 99}, "status"),
+        ({"statusTimestampAfter": "2026-02-03"}, "params"),
+        ({"statusTimestampAfter": "2026-02-03T00:00:00"}, "params"),
+        ({"includeArtifacts": "yes"}, "params"),
+    ],
+)
+def test_wrong_filters_are_refused(given_: dict[str, Any], field: str) -> None:
+    with pytest.raises(WireError) as raised:
+        params.read_list(given_)
+    assert violated(raised) == [field]
+
+
+def test_right_filters_are_taken() -> None:
+    request = params.read_list(
+        {
+            "pageSize": 100,
+            "status": "TASK_STATE_WORKING",
+            "statusTimestampAfter": "2026-02-03T00:00:00.000Z",
+            "historyLength": 0,
+        }
+    )
+    assert request.page_size == 100
+    assert request.status == task_pb2.TASK_STATE_WORKING
+    assert request.HasField("history_length")
+
+
+def test_negative_history_lengths_are_refused_everywhere() -> None:
+    with pytest.raises(WireError) as raised:
+        params.read_send({"message": MESSAGE, "configuration": {"historyLength": -1}})
+    assert violated(raised) == ["configuration.historyLength"]
+    with pytest.raises(WireError) as raised:
+        params.read_get({"id": "t", "historyLength": -1})
+    assert violated(raised) == ["historyLength"]
+
+
+def nested(levels: int, *, of: str) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = {"a": value} if of == "objects" else [value]
+    return value
+
+
+@pytest.mark.parametrize("of", ["objects", "arrays"])
+@pytest.mark.parametrize("levels", range(1, 60))
+def test_content_is_refused_before_it_is_too_deep_for_the_mesh(of: str, levels: int) -> None:
+    given_ = {"message": {**MESSAGE, "parts": [{"data": nested(levels, of=of)}]}}
+    refusal: WireError | None = None
+    try:
+        request = params.read_send(given_)
+    except WireError as error:
+        refusal = error
+    if levels > 25:
+        assert refusal is None or refusal.row.rpc_code == -32602
+    else:
+        assert refusal is None
+    if refusal is None:
+        created = event_pb2.TaskCreated(message=request.message)
+        batch = event_pb2.EventBatch(events=[event_pb2.Event(created=created)])
+        assert event_pb2.EventBatch.FromString(batch.SerializeToString()) == batch
+
+
+@given(
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text()),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.dictionaries(
+                st.sampled_from(["message", "messageId", "parts", "data", "raw", "role", "text"]),
+                inner,
+                max_size=4,
+            ),
+        ),
+        max_leaves=15,
+    )
+)
+def test_any_params_are_a_request_or_invalid_params(given_: object) -> None:
+    code = 0
+    try:
+        params.read_send(given_)
+    except WireError as error:
+        code = error.row.rpc_code
+    assert code in {0, -32602}
+
+
+def test_a_timeout_becomes_a_deadline() -> None:
+    before = datetime.now(UTC)
+    deadline = params.read_deadline("2.5")
+    assert deadline is not None
+    assert timedelta(seconds=2.5) <= deadline - before <= timedelta(seconds=60)
+    assert params.read_deadline(None) is None
+
+
+@pytest.mark.parametrize("header", ["", "soon", "0", "-1", "nan", "inf", "1e30"])
+def test_a_timeout_that_makes_no_sense_is_refused(header: str) -> None:
+    with pytest.raises(WireError) as raised:
+        params.read_deadline(header)
+    assert violated(raised) == ["Trunkline-Timeout"]

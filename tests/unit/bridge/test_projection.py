@@ -1,0 +1,117 @@
+"""What the projection does beyond its vectors: lengths, late joiners, and what it never saw."""
+
+from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
+from trunkline_bridge.projection import Projection, TextPiece, project_task
+
+
+def snapshot_with(*artifacts: artifact_pb2.Artifact) -> snapshot_pb2.TaskSnapshot:
+    snapshot = snapshot_pb2.TaskSnapshot(sequence=9, agent="tested")
+    snapshot.task.id = "jrnl0001-task"
+    snapshot.task.context_id = "ctx"
+    snapshot.task.status.state = task_pb2.TASK_STATE_WORKING
+    for number in range(3):
+        snapshot.task.history.add(message_id=f"m-{number}")
+    for artifact in artifacts:
+        snapshot.task.artifacts.append(artifact)
+        snapshot.artifacts.add(artifact_id=artifact.artifact_id, first_sequence=3)
+    return snapshot
+
+
+def batch(first_sequence: int, *events: event_pb2.Event) -> event_pb2.EventBatch:
+    header = event_pb2.BatchHeader(task_id="jrnl0001-task", first_sequence=first_sequence)
+    return event_pb2.EventBatch(header=header, events=events)
+
+
+def delta(*texts: str, last: bool = False) -> event_pb2.Event:
+    content = event_pb2.ArtifactDelta(artifact_id="artifact-1", texts=texts, last=last)
+    return event_pb2.Event(delta=content)
+
+
+def test_history_length_keeps_the_latest_messages_in_their_order() -> None:
+    snapshot = snapshot_with()
+    lengths = {
+        length: [one.message_id for one in project_task(snapshot, history_length=length).history]
+        for length in (None, 0, 1, 2, 3, 50)
+    }
+    assert lengths == {
+        None: ["m-0", "m-1", "m-2"],
+        0: [],
+        1: ["m-2"],
+        2: ["m-1", "m-2"],
+        3: ["m-0", "m-1", "m-2"],
+        50: ["m-0", "m-1", "m-2"],
+    }
+
+
+def test_artifacts_can_be_left_out() -> None:
+    snapshot = snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1"))
+    assert len(project_task(snapshot).artifacts) == 1
+    assert not project_task(snapshot, include_artifacts=False).artifacts
+
+
+def test_an_artifact_that_holds_nothing_shows_one_empty_text() -> None:
+    snapshot = snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1"))
+    (shown,) = project_task(snapshot).artifacts
+    assert [part.WhichOneof("content") for part in shown.parts] == ["text"]
+
+
+def test_a_late_joiner_gets_pieces_under_the_name_that_the_artifact_has() -> None:
+    known = artifact_pb2.Artifact(artifact_id="artifact-1", name="report")
+    projection = Projection(snapshot_with(known))
+    (piece,) = projection.apply(batch(10, delta("more")))
+    assert isinstance(piece, TextPiece)
+    update = piece.response.artifact_update
+    assert (update.artifact.name, update.append, update.last_chunk) == ("report", True, False)
+
+
+def test_after_a_rewind_pieces_have_the_name_that_remains() -> None:
+    known = artifact_pb2.Artifact(artifact_id="artifact-1", name="before")
+    projection = Projection(snapshot_with(known))
+    remains = artifact_pb2.Artifact(artifact_id="artifact-1", name="after")
+    rewound = event_pb2.Event(rewound=event_pb2.ArtifactRewound(remains=remains))
+    events = projection.apply(batch(10, rewound, delta("anew")))
+    assert [event.response.artifact_update.artifact.name for event in events] == ["after", "after"]
+
+
+def test_an_append_to_an_artifact_that_was_never_seen_creates_it() -> None:
+    (event,) = Projection().apply(batch(5, delta("text")))
+    update = event.response.artifact_update
+    assert (update.artifact.artifact_id, update.append) == ("artifact-1", False)
+
+
+def test_an_artifact_that_is_closed_without_content_shows_one_empty_text() -> None:
+    (event,) = Projection().apply(batch(5, delta(last=True)))
+    update = event.response.artifact_update
+    assert [part.text for part in update.artifact.parts] == [""]
+    assert update.last_chunk
+
+
+def test_each_text_of_a_run_has_a_sequence_of_its_own() -> None:
+    known = artifact_pb2.Artifact(artifact_id="artifact-1")
+    projection = Projection(snapshot_with(known))
+    events = projection.apply(batch(10, delta("a", "b", "c", last=True), delta("d")))
+    assert [event.id for event in events] == ["10.0", "11.0", "12.0", "13.0"]
+    lasts = [event.response.artifact_update.last_chunk for event in events]
+    assert lasts == [False, False, True, False]
+
+
+def test_a_status_without_a_time_has_the_time_of_its_commit() -> None:
+    one = batch(5, event_pb2.Event(status=event_pb2.StatusChanged()))
+    one.header.time.seconds = 77
+    (event,) = Projection().apply(one)
+    assert event.response.status_update.status.timestamp.seconds == 77
+
+
+def test_decisions_children_and_turns_show_only_by_what_follows() -> None:
+    silent = [
+        event_pb2.Event(route_decided=event_pb2.RouteDecided(agent="math")),
+        event_pb2.Event(child_started=event_pb2.ChildStarted(task_id="jrnl0001-child")),
+        event_pb2.Event(child_finished=event_pb2.ChildFinished(task_id="jrnl0001-child")),
+        event_pb2.Event(turn_started=event_pb2.TurnStarted(turn=2)),
+        event_pb2.Event(approval_requested=event_pb2.ApprovalRequested(approval_id="a")),
+        event_pb2.Event(approval_answered=event_pb2.ApprovalAnswered(approval_id="a")),
+        event_pb2.Event(),
+    ]
+    projection = Projection(snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1")))
+    (event,) = projection.apply(batch(10, *silent, delta("loud")))
+    assert event.sequence == 10 + len(silent)

@@ -1,0 +1,91 @@
+"""ProtoJSON as A2A wants it, where that differs from the stock one."""
+
+from google.protobuf import json_format, struct_pb2, timestamp_pb2
+
+from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, task_pb2
+from trunkline_bridge import protojson
+
+
+def message_of(**part: object) -> message_pb2.Message:
+    wire = {"messageId": "m-1", "role": "ROLE_USER", "parts": [part]}
+    return json_format.ParseDict(wire, message_pb2.Message())
+
+
+def test_required_fields_stand_there_even_when_they_are_empty() -> None:
+    assert protojson.task(task_pb2.Task()) == {
+        "id": "",
+        "status": {"state": "TASK_STATE_UNSPECIFIED"},
+    }
+    assert protojson.message_json(message_pb2.Message()) == {
+        "messageId": "",
+        "role": "ROLE_UNSPECIFIED",
+        "parts": [],
+    }
+
+
+def test_artifacts_are_there_only_when_they_were_asked_for() -> None:
+    assert "artifacts" not in protojson.task(task_pb2.Task())
+    assert protojson.task(task_pb2.Task(), with_artifacts=True)["artifacts"] == []
+
+
+def test_every_kind_of_part_comes_back_as_it_was() -> None:
+    parts = [
+        part_pb2.Part(text=""),
+        part_pb2.Part(raw=b"\x00\xff\xfe", filename="a.bin", media_type="application/x"),
+        part_pb2.Part(url="https://example.org/x"),
+        part_pb2.Part(data=struct_pb2.Value(null_value=struct_pb2.NULL_VALUE)),
+        part_pb2.Part(data=struct_pb2.Value(string_value="text")),
+        part_pb2.Part(data=struct_pb2.Value(bool_value=False)),
+    ]
+    for part in parts:
+        message = message_pb2.Message(message_id="m", role=message_pb2.ROLE_USER, parts=[part])
+        again = json_format.ParseDict(protojson.message_json(message), message_pb2.Message())
+        assert again == message
+
+
+def test_whole_numbers_have_no_fraction_and_others_keep_theirs() -> None:
+    data = {"n": 7, "half": 0.5, "big": 1e300, "list": [1, -2.0, None, True]}
+    (part,) = protojson.message_json(message_of(data=data))["parts"]
+    assert part == {"data": data}
+    assert isinstance(part["data"]["n"], int)
+    assert isinstance(part["data"]["big"], float)
+
+
+def test_times_are_cut_to_milliseconds() -> None:
+    time = timestamp_pb2.Timestamp(seconds=1_700_000_000, nanos=123_999_999)
+    assert protojson.timestamp(time) == "2023-11-14T22:13:20.123Z"
+    assert protojson.timestamp(timestamp_pb2.Timestamp()) == "1970-01-01T00:00:00.000Z"
+
+
+def test_text_is_unicode_and_never_ends_a_line() -> None:
+    text = protojson.dumps({"text": "é\u2028\x85\n"})
+    assert text == '{"text":"é\\u2028\\u0085\\n"}'
+
+
+def test_a_card_has_all_that_a2a_requires_of_it() -> None:
+    card = agent_card_pb2.AgentCard(skills=[agent_card_pb2.AgentSkill(id="s")])
+    assert protojson.agent_card(card) == {
+        "name": "",
+        "description": "",
+        "version": "",
+        "supportedInterfaces": [],
+        "capabilities": {},
+        "defaultInputModes": [],
+        "defaultOutputModes": [],
+        "skills": [{"id": "s", "name": "", "description": "", "tags": []}],
+    }
+
+
+def test_the_rest_of_a_message_is_kept() -> None:
+    wire = {
+        "messageId": "m-1",
+        "contextId": "c",
+        "taskId": "t",
+        "role": "ROLE_AGENT",
+        "parts": [{"text": "x", "metadata": {"k": "v"}}],
+        "metadata": {"a": [{}]},
+        "extensions": ["https://example.org/e"],
+        "referenceTaskIds": ["t-0"],
+    }
+    message = json_format.ParseDict(wire, message_pb2.Message())
+    assert protojson.message_json(message) == wire

@@ -1,0 +1,94 @@
+"""Event streams: ids, one line of JSON, and the same event by the short way as by the long one."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import artifact_pb2, message_pb2
+from trunkline_bridge.projection import ArtifactView, TextPiece, WholeEvent
+from trunkline_bridge.render import HEARTBEAT, EventRenderer
+
+
+def view(artifact_id: str = "artifact-1", name: str = "") -> ArtifactView:
+    head = artifact_pb2.Artifact(artifact_id=artifact_id, name=name)
+    return ArtifactView("jrnl0001-task", 'a "context"', head)
+
+
+def data_of(rendered: str) -> Any:  # noqa: ANN401  any JSON
+    lines = rendered.split("\n")
+    assert lines[-2:] == ["", ""]
+    (data,) = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+    return json.loads(data)
+
+
+@given(st.text(), st.booleans(), st.one_of(st.none(), st.integers(), st.text()))
+def test_the_short_way_gives_what_the_long_one_does(
+    text: str, is_last: bool, request_id: str | int | None
+) -> None:
+    piece = TextPiece(12, 0, view(name="näme"), text, is_last)
+    renderer = EventRenderer(request_id)
+    short = renderer.render(piece)
+    assert short == renderer.render(WholeEvent(12, 0, piece.response))
+    assert data_of(short)["result"]["artifactUpdate"]["artifact"]["parts"] == [{"text": text}]
+
+
+@given(st.text())
+def test_an_event_is_two_lines_for_every_reader_of_lines(text: str) -> None:
+    rendered = EventRenderer(1).render(TextPiece(3, 0, view(), text, is_last=False))
+    assert len(rendered.splitlines()) == 3
+    assert rendered.splitlines()[2] == ""
+
+
+def test_an_event_carries_its_id_and_the_request_s() -> None:
+    rendered = EventRenderer("r-1").render(TextPiece(7, 0, view(), "é", is_last=True))
+    assert rendered.startswith("id: 7.0\ndata: ")
+    assert data_of(rendered) == {
+        "jsonrpc": "2.0",
+        "id": "r-1",
+        "result": {
+            "artifactUpdate": {
+                "taskId": "jrnl0001-task",
+                "contextId": 'a "context"',
+                "artifact": {"artifactId": "artifact-1", "parts": [{"text": "é"}]},
+                "append": True,
+                "lastChunk": True,
+            }
+        },
+    }
+    assert "é" in rendered
+
+
+def test_artifacts_of_one_stream_keep_their_own_templates() -> None:
+    renderer = EventRenderer(1)
+    first, second = view("a"), view("b")
+    pieces = [TextPiece(n, 0, one, "x", False) for n, one in enumerate((first, second, first), 1)]
+    ids = [
+        data_of(renderer.render(piece))["result"]["artifactUpdate"]["artifact"]["artifactId"]
+        for piece in pieces
+    ]
+    assert ids == ["a", "b", "a"]
+
+
+def test_a_direct_reply_has_no_id_to_resume_from() -> None:
+    message = message_pb2.Message(message_id="m-1", role=message_pb2.ROLE_AGENT)
+    event = WholeEvent(0, 0, a2a_pb2.StreamResponse(message=message))
+    assert EventRenderer(None).render(event).startswith("data: ")
+
+
+def test_an_error_is_an_event_of_its_own_kind() -> None:
+    rendered = EventRenderer(4).render_error({"code": -32603, "message": "x"})
+    assert rendered.startswith("event: error\n")
+    assert data_of(rendered) == {
+        "jsonrpc": "2.0",
+        "id": 4,
+        "error": {"code": -32603, "message": "x"},
+    }
+
+
+@pytest.mark.parametrize("line", HEARTBEAT.decode().rstrip("\n").split("\n"))
+def test_a_heartbeat_is_a_comment(line: str) -> None:
+    assert line.startswith(":")
