@@ -42,12 +42,13 @@ class SmallMesh:
     """What a test does with a mesh."""
 
     def __init__(
-        self, stack: AsyncExitStack, folder: Path, directory: Directory, registry: RegistryClient
+        self, stack: AsyncExitStack, folder: Path, channels: Channels, registry_address: str
     ) -> None:
-        self.directory = directory
+        self.registry_address = registry_address
+        self.directory = Directory(channels, registry_address)
         self._stack = stack
         self._folder = folder
-        self._registry = registry
+        self._registry = RegistryClient(channels.get(registry_address))
         self._messages = 0
 
     async def join(self, *agents: Agent) -> JoinedHost:
@@ -156,5 +157,6 @@ async def open_small_mesh(folder: Path) -> AsyncIterator[SmallMesh]:
         server.add_registry(registry)
         (address,) = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.stop, 0)
-        directory = await stack.enter_async_context(Directory(channels, address))
-        yield SmallMesh(stack, folder, directory, RegistryClient(channels.get(address)))
+        mesh = SmallMesh(stack, folder, channels, address)
+        await stack.enter_async_context(mesh.directory)
+        yield mesh

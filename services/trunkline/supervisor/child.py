@@ -12,7 +12,6 @@ from trunkline.errors import (
     PeerProtocolError,
     PeerTimeoutError,
     PeerUnavailableError,
-    TaskNotFoundError,
     TrunklineError,
 )
 from trunkline.journal.fold import Fold
@@ -26,8 +25,7 @@ logger = logging.getLogger(__name__)
 
 # Within the grace that a canceled turn has.
 _CANCEL_S = 1.5
-_GET_S = 10.0
-# With the back-off below about three seconds, which a restarted server needs at most.
+# With the back-off two to three seconds in all, time for a server to be started again.
 _TRIES = 6
 _STATUS = 1 << event_pb2.Event.STATUS_FIELD_NUMBER
 
@@ -57,6 +55,7 @@ class Child:
         self._cursor = 0
         # Artifacts that begin behind this sequence are of this turn.
         self._begin = 0
+        self._has_arrived = False
         self._state: StateValue = State.TASK_STATE_UNSPECIFIED
 
     async def run(self, message: message_pb2.Message) -> Outcome:
@@ -70,31 +69,21 @@ class Child:
                 been told to stop, as far as it can be told anything.
         """
         try:
-            if message.task_id:
-                await self._catch_up()
             return await self._follow(message)
         except (asyncio.CancelledError, TrunklineError):
             await self._cancel()
             raise
 
-    async def _catch_up(self) -> None:
-        """Learn where a waiting child stands, so that only this turn's events are read."""
-        async with asyncio.timeout(_GET_S):
-            snapshot = await self._directory.for_task(self.id).get_task(
-                self.id, account=self._task.account
-            )
-        self._start(snapshot)
-        self._begin = self._cursor
-
     async def _follow(self, message: message_pb2.Message) -> Outcome:
         """Read the child's stream; open it again behind the cursor when it breaks."""
         backoff = Backoff()
         left = _TRIES
-        opening = self._submit(message)
         while True:
+            # Raises when the host has left the mesh: then nothing is worth waiting for.
+            self._directory.host_of_task(self.id)
             cursor = self._cursor
             try:
-                outcome = await self._read(opening)
+                outcome = await self._read(message)
             except (PeerUnavailableError, PeerTimeoutError) as error:
                 problem: TrunklineError = error
             else:
@@ -109,44 +98,34 @@ class Child:
                 raise problem
             logger.info("child.reopened", extra={"task_id": self.id, "reason": problem.reason})
             await backoff.pause()
-            opening = await self._reopening(message, problem)
 
-    def _submit(self, message: message_pb2.Message) -> AbstractAsyncContextManager[TaskStream]:
-        submission = self._task.child_submission("" if message.task_id else self.id)
-        return self._directory.for_task(self.id).stream_message(
-            agent=self._agent, message=message, submission=submission
-        )
+    async def _open(self, message: message_pb2.Message) -> AbstractAsyncContextManager[TaskStream]:
+        """Go on behind the cursor, or give the message if it has not arrived.
 
-    async def _reopening(
-        self, message: message_pb2.Message, problem: TrunklineError
-    ) -> AbstractAsyncContextManager[TaskStream]:
-        """Watch behind the cursor, or send the message again if it never arrived.
-
-        Raises:
-            TrunklineError: `problem`, when the host is gone for good.
+        That of a new task may be given twice: it attaches to the task that it made. An answer to a
+        question may not: it could answer the next question, too.
         """
-        try:
-            client = self._directory.for_task(self.id)
-            async with asyncio.timeout(_GET_S):
-                snapshot = await client.get_task(self.id, account=self._task.account)
-        except TaskNotFoundError:
-            return self._submit(message)
-        except (TrunklineError, TimeoutError):
-            # Whether the host comes back is seen by the next try, within the tries that are left.
-            return self._watch()
-        is_unread = snapshot.sequence == self._begin and bool(message.task_id)
-        return self._submit(message) if is_unread else self._watch()
+        client = self._directory.for_task(self.id)
+        account = self._task.account
+        if message.task_id and not self._has_arrived:
+            snapshot = await client.get_task(self.id, account=account)
+            if self._fold is None:
+                self._start(snapshot)
+                self._begin = self._cursor
+            self._has_arrived = snapshot.sequence > self._begin
+        if self._has_arrived:
+            return client.watch_task(
+                self.id, account=account, after=self._cursor, with_snapshot=False
+            )
+        submission = self._task.child_submission("" if message.task_id else self.id)
+        return client.stream_message(agent=self._agent, message=message, submission=submission)
 
-    def _watch(self) -> AbstractAsyncContextManager[TaskStream]:
-        return self._directory.for_task(self.id).watch_task(
-            self.id, account=self._task.account, after=self._cursor, with_snapshot=False
-        )
-
-    async def _read(self, opening: AbstractAsyncContextManager[TaskStream]) -> Outcome | None:
+    async def _read(self, message: message_pb2.Message) -> Outcome | None:
         """Read one stream; None when it ended before the turn did."""
-        async with opening as stream:
+        async with await self._open(message) as stream:
             if stream.message is not None:
                 return await self._direct(stream.message)
+            self._has_arrived = True
             if stream.snapshot is not None:
                 if self._has_missed(stream.snapshot):
                     return None

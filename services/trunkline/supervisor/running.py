@@ -101,6 +101,9 @@ async def _call(turn: Turn, step: Step, text: str, child_id: str) -> Outcome:
             except TrunklineError as error:
                 outcome = failed(step.agent, str(error), child_id=child_id)
                 telemetry.mark_error(span, error)
+            else:
+                if outcome.is_failure:
+                    telemetry.mark_error(span, state_name(outcome.state))
             call.is_error = outcome.is_failure
             call.summary = f"{step.agent}: {state_name(outcome.state)}"
     finished = event_pb2.ChildFinished(

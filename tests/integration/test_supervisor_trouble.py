@@ -1,0 +1,285 @@
+"""A supervisor when things go wrong below it: cancels, deadlines, cuts, deaths; and its spans."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from google.protobuf import timestamp_pb2
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from harness.processes import read_line, running_process
+from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from harness.tasks import said, texts
+from trunkline import telemetry
+from trunkline.agents import FunctionAgent, agent
+from trunkline.agents.echo import echo
+from trunkline.supervisor import Supervisor
+from trunkline.tasks.context import TaskContext
+from trunkline.v1 import message_service_pb2, snapshot_pb2, task_pb2
+
+State = task_pb2.TaskState
+
+
+@pytest.fixture
+async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
+    async with open_small_mesh(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield memory
+    provider.shutdown()
+
+
+class Stuck:
+    """Agents that wait for ever, and what became of them."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.stopped: list[str] = []
+
+    def agent(self, name: str) -> FunctionAgent:
+        @agent(name=name, description="Waits for ever.", tags=[name])
+        async def stuck(task: TaskContext) -> None:
+            await task.artifact("so far").append(f"{name} began")
+            self.began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.stopped.append(name)
+
+        return stuck
+
+
+class InnerSupervisor(Supervisor):
+    """A supervisor that another one may choose."""
+
+    routable = True
+
+
+def is_over(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
+    return snapshot.task.status.state in (
+        State.TASK_STATE_COMPLETED,
+        State.TASK_STATE_FAILED,
+        State.TASK_STATE_CANCELED,
+    )
+
+
+async def test_a_cancel_stops_every_child_that_runs(mesh: SmallMesh) -> None:
+    stuck = Stuck()
+    await mesh.join(stuck.agent("tar"), stuck.agent("mud"))
+    await mesh.supervise()
+    task_id = await mesh.begin("into the tar, and into the mud")
+    await mesh.until(task_id, lambda now: len(now.artifacts) == 2)
+
+    client = mesh.client("supervisor")
+    ended = await client.cancel_task(task_id, account="")
+
+    assert ended.task.status.state == State.TASK_STATE_CANCELED
+    assert sorted(stuck.stopped) == ["mud", "tar"]
+    for child in ended.children:
+        below = await mesh.look(child.started.task_id)
+        assert below.task.status.state == State.TASK_STATE_CANCELED
+    assert sorted(texts(ended)) == ["mud began", "tar began"]
+
+
+async def test_a_cancel_reaches_the_lowest_of_three_hops(mesh: SmallMesh) -> None:
+    stuck = Stuck()
+    await mesh.join(stuck.agent("tar"))
+    await mesh.join(InnerSupervisor(mesh.directory, name="inner"))
+    await mesh.supervise()
+    task_id = await mesh.begin("@inner into the tar")
+    above = await mesh.until(task_id, lambda now: len(now.artifacts) == 1)
+
+    ended = await mesh.client("supervisor").cancel_task(task_id, account="")
+    middle = await mesh.look(ended.children[0].started.task_id)
+    lowest = await mesh.look(middle.children[0].started.task_id)
+
+    assert above.artifacts[0].origin.path == ["inner", "tar"]
+    states = {one.task.status.state for one in (ended, middle, lowest)}
+    assert states == {State.TASK_STATE_CANCELED}
+    assert stuck.stopped == ["tar"]
+
+
+async def test_a_cancel_while_a_question_waits_cancels_the_child_too(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+    asked = await mesh.ask("@echo ask Which colour?")
+
+    await mesh.client("supervisor").cancel_task(asked.task.id, account="")
+
+    child = await mesh.look(asked.children[0].started.task_id)
+    assert child.task.status.state == State.TASK_STATE_CANCELED
+
+
+async def test_a_child_that_somebody_cancels_is_a_failed_step(mesh: SmallMesh) -> None:
+    stuck = Stuck()
+    await mesh.join(echo, stuck.agent("tar"))
+    await mesh.supervise()
+    task_id = await mesh.begin("echo well, and into the tar")
+    running = await mesh.until(task_id, lambda now: "tar began" in texts(now))
+    child = next(c.started.task_id for c in running.children if c.started.agent == "tar")
+
+    await mesh.client("tar").cancel_task(child, account="", reason="enough")
+    ended = await mesh.until(task_id, is_over)
+
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(ended)[-1] == 'well\nCould not answer "into the tar": enough (agent tar).'
+
+
+async def test_at_the_deadline_the_task_and_its_children_end(mesh: SmallMesh) -> None:
+    stuck = Stuck()
+    await mesh.join(stuck.agent("tar"))
+    await mesh.supervise()
+    deadline = timestamp_pb2.Timestamp()
+    deadline.GetCurrentTime()
+    deadline.seconds += 2
+    submission = message_service_pb2.Submission(deadline=deadline)
+
+    client = mesh.client("supervisor")
+    ended = await client.send_message(
+        agent="supervisor", message=mesh.message("into the tar"), submission=submission
+    )
+
+    assert isinstance(ended, snapshot_pb2.TaskSnapshot)
+    child = await mesh.until(ended.children[0].started.task_id, is_over)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert child.task.status.state in (State.TASK_STATE_FAILED, State.TASK_STATE_CANCELED)
+    assert stuck.stopped == ["tar"]
+
+
+async def test_a_cut_connection_to_a_child_loses_and_doubles_nothing(mesh: SmallMesh) -> None:
+    go_on = asyncio.Event()
+
+    @agent(name="slow", description="Counts in two parts.", tags=["slow"])
+    async def slow(_task: TaskContext) -> AsyncGenerator[str, None]:
+        for number in range(50):
+            yield f"{number} "
+        await go_on.wait()
+        for number in range(50, 100):
+            yield f"{number} "
+
+    below = await mesh.join(slow)
+    await mesh.supervise()
+    task_id = await mesh.begin("slow please")
+    await mesh.until(task_id, lambda now: any("49 " in text for text in texts(now)))
+
+    await below.cut()
+    go_on.set()
+    await below.serve_again()
+    ended = await mesh.until(task_id, is_over)
+
+    whole = "".join(f"{number} " for number in range(100))
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(ended) == [whole, whole]
+
+
+async def test_a_host_that_is_gone_fails_its_step_only(mesh: SmallMesh) -> None:
+    stuck = Stuck()
+    await mesh.join(echo)
+    below = await mesh.join(stuck.agent("tar"))
+    await mesh.supervise()
+    task_id = await mesh.begin("echo well, and into the tar")
+    await mesh.until(task_id, lambda now: "tar began" in texts(now))
+
+    await below.cut()
+    ended = await mesh.until(task_id, is_over)
+
+    answer = texts(ended)[-1]
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    assert answer.startswith('well\nCould not answer "into the tar": ')
+    assert answer.endswith("(agent tar).")
+    assert [call.finished.is_error for call in ended.tool_calls] == [False, True]
+
+
+KILLED = """
+import asyncio
+from trunkline import agent, run
+
+@agent(name="victim", description="Begins and hangs.", tags=["victim"])
+async def victim(task):
+    await task.artifact("part").append("so far")
+    await asyncio.Event().wait()
+
+if __name__ == "__main__":
+    run(victim)
+"""
+
+
+async def test_a_killed_process_fails_its_step_and_keeps_what_it_said(
+    mesh: SmallMesh, tmp_path: Path
+) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+    (tmp_path / "victim.py").write_text(KILLED, encoding="utf-8")
+    command = (sys.executable, "victim.py", "--mesh", mesh.registry_address, "--data", "victim")
+    async with running_process(*command, cwd=tmp_path) as process:
+        await read_line(process, "ready ")
+        await mesh.directory.wait_until(
+            lambda known: "victim" in known.agents(), timeout_s=PATIENCE_S
+        )
+        task_id = await mesh.begin("echo well, and go to the victim")
+        await mesh.until(task_id, lambda now: "so far" in texts(now))
+
+        os.kill(process.pid, signal.SIGKILL)
+        ended = await mesh.until(task_id, is_over)
+
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    assert "so far" in texts(ended)
+    assert texts(ended)[-1].startswith('well\nCould not answer "go to the victim": ')
+
+
+async def test_an_agent_that_left_between_plan_and_call_fails_its_step(mesh: SmallMesh) -> None:
+    below = await mesh.join(echo)
+    await mesh.supervise()
+    await below.cut()
+
+    ended = await mesh.ask("echo hello")
+
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert said(ended).startswith('Could not answer "echo hello": ')
+
+
+async def test_every_call_of_an_agent_is_a_span_below_the_turns(
+    tmp_path: Path, exporter: InMemorySpanExporter
+) -> None:
+    async with open_small_mesh(tmp_path) as mesh:
+        await mesh.join(echo)
+        await mesh.supervise()
+        snapshot = await mesh.ask("echo one @echo fail two")
+    # Everything has ended now, so every span has, too.
+    spans: list[ReadableSpan] = list(exporter.get_finished_spans())
+
+    calls = [s for s in spans if s.name == "invoke_agent echo" and s.kind is SpanKind.CLIENT]
+    (turn,) = [s for s in spans if s.name == "invoke_agent supervisor"]
+    assert turn.context is not None
+    children = {child.started.task_id for child in snapshot.children}
+    assert {(s.attributes or {})[telemetry.TASK_ID] for s in calls} == children
+    assert {s.parent and s.parent.span_id for s in calls} == {turn.context.span_id}
+    assert [s.status.status_code for s in calls].count(StatusCode.ERROR) == 1
+    attributes = [str(value) for s in spans for value in (s.attributes or {}).values()]
+    assert not [value for value in attributes if "one" in value.split()]
+
+
+def test_importing_the_supervisor_does_not_load_langgraph() -> None:
+    probe = "import sys, trunkline.supervisor; print('langgraph' in sys.modules)"
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", probe], check=True, capture_output=True, text=True
+    )
+
+    assert loaded.stdout.strip() == "False"
