@@ -8,12 +8,13 @@ recorded here.
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Final
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -99,7 +100,13 @@ _SERVICE_KEY: Final = otel_context.create_key("trunkline.service")
 
 def tracer() -> Tracer:
     """Return our tracer of the provider that is set now; without one its spans are no-ops."""
-    return trace.get_tracer("trunkline")
+    return _tracer_of(trace.get_tracer_provider())
+
+
+@lru_cache(maxsize=8)
+def _tracer_of(provider: TracerProvider) -> Tracer:
+    # The SDK makes and compares a few objects, and adds a warning filter, each time it is asked.
+    return provider.get_tracer("trunkline")
 
 
 def inject(context: Context | None = None) -> dict[str, str]:

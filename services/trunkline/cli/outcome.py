@@ -1,5 +1,6 @@
 """How a command ends: its exit code, and the one line that says what went wrong."""
 
+import logging
 import sys
 from collections.abc import Coroutine
 from enum import IntEnum
@@ -8,6 +9,8 @@ from typing import Any
 import typer
 
 from trunkline.errors import PeerError, TrunklineError
+
+logger = logging.getLogger(__name__)
 
 
 class Exit(IntEnum):
@@ -26,15 +29,29 @@ def run(work: Coroutine[Any, Any, int]) -> None:
 
     try:
         code = asyncio.run(work)
-    except TrunklineError as error:
-        code = complain(error)
     except KeyboardInterrupt:
         code = Exit.CANCELED
+    # The last line of defence: a defect, too, ends in a line for people; the log has the rest.
+    except Exception as error:  # noqa: BLE001
+        code = complain(error)
     raise typer.Exit(code)
 
 
-def complain(error: TrunklineError) -> Exit:
+def complain(error: Exception) -> Exit:
     """Print an error as one line to stderr; return the exit code that it calls for."""
-    text = " ".join(str(error).split())
+    reason = _reason(error)
+    if isinstance(reason, TrunklineError):
+        text = " ".join(str(reason).split())
+    else:
+        text = f"unexpected {type(reason).__name__}; TRUNKLINE_LOG_LEVEL=debug shows where"
+        logger.debug("command.failed", exc_info=error)
     print(f"error: {text}", file=sys.stderr, flush=True)
-    return Exit.UNREACHABLE if isinstance(error, PeerError) else Exit.FAILED
+    return Exit.UNREACHABLE if isinstance(reason, PeerError) else Exit.FAILED
+
+
+def _reason(error: Exception) -> Exception:
+    """Return what lies behind an error: of a group the mesh error that is in it, else its first."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    reasons = [_reason(inner) for inner in error.exceptions]
+    return next((reason for reason in reasons if isinstance(reason, TrunklineError)), reasons[0])

@@ -1,7 +1,6 @@
 """`trunkline up`: a whole mesh in this process, until it is told to stop."""
 
 import asyncio
-import gc
 import json
 import os
 import signal
@@ -9,11 +8,8 @@ from collections.abc import Mapping
 
 from trunkline.cli.log import configure_logging
 from trunkline.cli.outcome import Exit
-from trunkline.mesh import Mesh
-from trunkline.settings import check_exposure, load_settings
-
-# What is alive once the mesh serves stays alive: collecting it again and again cost latency.
-_COLLECTION_THRESHOLDS = (50_000, 20, 50)
+from trunkline.mesh import open_mesh
+from trunkline.settings import load_settings
 
 
 async def up(flags: Mapping[str, object], *, as_json: bool) -> Exit:
@@ -26,18 +22,17 @@ async def up(flags: Mapping[str, object], *, as_json: bool) -> Exit:
     """
     settings = load_settings(flags)
     configure_logging(level=settings.log_level, form=settings.log_format)
-    check_exposure(settings)
     stop = _Stop()
     try:
-        async with Mesh.open(settings) as mesh:
-            _settle()
+        async with open_mesh(settings) as mesh:
+            stop.is_up = True
             ready = {"http": mesh.http_url, "mesh": mesh.mesh_address}
             line = "ready " + " ".join(f"{name}={value}" for name, value in ready.items())
             print(json.dumps(ready) if as_json else line, flush=True)
-            await stop.wait_beside(mesh)
+            await stop.asked.wait()
     except asyncio.CancelledError:
         # Told to stop before it was up.
-        if not stop.is_asked:
+        if not stop.asked.is_set():
             raise
     return Exit.OK
 
@@ -46,32 +41,15 @@ class _Stop:
     """The signals that ask this process to stop."""
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.is_up = False
+        self.asked = asyncio.Event()
         self._work = asyncio.current_task()
-        self._asked = asyncio.Event()
-        self._is_up = False
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._ask)
 
-    async def wait_beside(self, mesh: Mesh) -> None:
-        """Wait until a signal asks to stop, or the mesh stops by itself."""
-        self._is_up = True
-        async with asyncio.TaskGroup() as group:
-            stopped = group.create_task(mesh.wait_stopped())
-            stopped.add_done_callback(lambda _: self._asked.set())
-            await self._asked.wait()
-            stopped.cancel()
-
     def _ask(self) -> None:
-        if self.is_asked:
+        if self.asked.is_set():
             os._exit(Exit.FAILED)
-        self.is_asked = True
-        self._asked.set()
-        if not self._is_up and self._work is not None:
+        self.asked.set()
+        if not self.is_up and self._work is not None:
             self._work.cancel()
-
-
-def _settle() -> None:
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECTION_THRESHOLDS)

@@ -1,0 +1,118 @@
+"""Sets up the OpenTelemetry SDK of a process: what is sampled, and where spans go."""
+
+import logging
+import os
+import time
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from opentelemetry import trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+    from trunkline.traces.store import SpanStore
+
+logger = logging.getLogger(__name__)
+
+# Spans wait so long for others to travel with; they are to be seen within a second.
+EXPORT_DELAY_S = 0.25
+_QUEUE_SPANS, _BATCH_SPANS = 8192, 512
+_FLUSH_TIMEOUT_S = 3.0
+_COLLECTOR_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+
+
+class Telemetry:
+    """What `configure` set up. Its methods block, for a few seconds at most."""
+
+    def __init__(self, processors: "tuple[SpanProcessor, ...]") -> None:
+        self._processors = processors
+
+    def flush(self) -> None:
+        """Send the spans that have ended."""
+        for processor in self._processors:
+            processor.force_flush(int(_FLUSH_TIMEOUT_S * 1000))
+
+    def shutdown(self) -> None:
+        """Send the spans that have ended, and take no more."""
+        from trunkline.traces.provider import MeshTracerProvider
+
+        provider = trace.get_tracer_provider()
+        if isinstance(provider, MeshTracerProvider):
+            provider.remove(self._processors)
+        # A collector that is gone would hold a processor up for half a minute.
+        closing = [Thread(target=one.shutdown, daemon=True) for one in self._processors]
+        for thread in closing:
+            thread.start()
+        deadline = time.monotonic() + _FLUSH_TIMEOUT_S
+        for thread in closing:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def configure(
+    service_name: str, *, store: "SpanStore | None" = None, mesh_address: str | None = None
+) -> Telemetry:
+    """Send this process's spans to `store`, to the mesh at `mesh_address`, and to a collector.
+
+    To a collector only if the user has set OTEL_EXPORTER_OTLP_ENDPOINT, or its variant for traces.
+    All traces are sampled, but for those of callers who say not to. A process may configure more
+    than once: each call adds its targets, and `shutdown` of what it returned takes them away.
+    """
+    processors = tuple(_batching(one) for one in _exporters(store, mesh_address))
+    provider = _provider(service_name)
+    for processor in processors:
+        provider.add_span_processor(processor)
+    return Telemetry(processors)
+
+
+def _provider(service_name: str) -> "TracerProvider":
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from trunkline.traces.provider import MeshTracerProvider
+
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, TracerProvider):
+        # Ours of before, or that of a program which we are a part of.
+        return provider
+    made = MeshTracerProvider(service_name)
+    trace.set_tracer_provider(made)
+    return made
+
+
+def _batching(exporter: "SpanExporter") -> "SpanProcessor":
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    return BatchSpanProcessor(
+        exporter,
+        max_queue_size=_QUEUE_SPANS,
+        schedule_delay_millis=EXPORT_DELAY_S * 1000,
+        max_export_batch_size=_BATCH_SPANS,
+    )
+
+
+def _exporters(store: "SpanStore | None", mesh_address: str | None) -> "Iterator[SpanExporter]":
+    from trunkline.traces.exporters import MeshExporter, ReportingExporter, StoreExporter
+
+    if store is not None:
+        yield ReportingExporter(StoreExporter(store), target="store")
+    if mesh_address is not None:
+        yield ReportingExporter(MeshExporter(mesh_address), target=mesh_address)
+    if collector := _first_of(_COLLECTOR_VARIABLES):
+        protocol = _first_of(_PROTOCOL_VARIABLES) or "grpc"
+        if protocol != "grpc":
+            logger.warning("traces.protocol_not_supported", extra={"protocol": protocol})
+            return
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+        # It tells of each failed try; our own line says it once.
+        logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
+        # The exporter reads the standard variables itself.
+        yield ReportingExporter(OTLPSpanExporter(), target=collector)
+
+
+def _first_of(variables: tuple[str, ...]) -> str:
+    return next((value for name in variables if (value := os.environ.get(name))), "")

@@ -1,0 +1,98 @@
+"""Turns OTLP's spans into ours, within bounds whatever came."""
+
+import base64
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from google.protobuf import struct_pb2
+from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
+
+from trunkline import telemetry
+from trunkline.v1 import trace_service_pb2
+
+# More of any of these in one span is left out.
+_ATTRIBUTES, _EVENTS, _LINKS = 128, 64, 32
+_NAME_LIMIT, _STATUS_LIMIT = 256, 1024
+_DEPTH_LIMIT = 8
+# In the year 2116; SQLite's integers end in 2262.
+_LAST_NS = 2**62
+_TRACE_ID_BYTES, _SPAN_ID_BYTES = 16, 8
+
+
+def spans_of(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[trace_service_pb2.Span]:
+    """Yield the spans of an export; those without proper ids are left out."""
+    for resource in resources:
+        process = _text_of(resource.resource.attributes, telemetry.SERVICE_NAME)
+        for scope in resource.scope_spans:
+            for span in scope.spans:
+                if len(span.trace_id) == _TRACE_ID_BYTES and len(span.span_id) == _SPAN_ID_BYTES:
+                    yield _span_of(span, process)
+
+
+def _span_of(span: trace_pb2.Span, process: str) -> trace_service_pb2.Span:
+    made = trace_service_pb2.Span(
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_span_id=span.parent_span_id.hex(),
+        name=span.name[:_NAME_LIMIT],
+        # Numbers are OpenTelemetry's; one that is newer than we are is kept as it is.
+        kind=trace_service_pb2.SpanKind.ValueType(span.kind),
+        service=_text_of(span.attributes, telemetry.SERVICE) or process or "unknown",
+        is_error=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
+        status_message=span.status.message[:_STATUS_LIMIT],
+    )
+    _set_time(made.start_time, span.start_time_unix_nano)
+    _set_time(made.end_time, span.end_time_unix_nano)
+    _fill(made.attributes, span.attributes)
+    for event in span.events[:_EVENTS]:
+        added = made.events.add(name=event.name[:_NAME_LIMIT])
+        _set_time(added.time, event.time_unix_nano)
+        _fill(added.attributes, event.attributes)
+    for link in span.links[:_LINKS]:
+        made.links.add(trace_id=link.trace_id.hex(), span_id=link.span_id.hex())
+    return made
+
+
+def _set_time(time: Any, time_ns: int) -> None:  # noqa: ANN401 a Timestamp, which has no one type
+    time.FromNanoseconds(min(time_ns, _LAST_NS))
+
+
+def _text_of(attributes: Iterable[common_pb2.KeyValue], key: str) -> str:
+    for attribute in attributes:
+        if attribute.key == key:
+            return attribute.value.string_value[:_NAME_LIMIT]
+    return ""
+
+
+def _fill(struct: struct_pb2.Struct, attributes: Iterable[common_pb2.KeyValue]) -> None:
+    for attribute in list(attributes)[:_ATTRIBUTES]:
+        key = attribute.key[:_NAME_LIMIT]
+        struct.fields[key].CopyFrom(_value_of(attribute.value, depth=0))
+
+
+def _value_of(value: common_pb2.AnyValue, *, depth: int) -> struct_pb2.Value:
+    made = struct_pb2.Value()
+    match value.WhichOneof("value"):
+        case "string_value":
+            made.string_value = value.string_value[: telemetry.ATTRIBUTE_LIMIT]
+        case "bool_value":
+            made.bool_value = value.bool_value
+        case "int_value":
+            made.number_value = value.int_value
+        case "double_value":
+            made.number_value = value.double_value
+        case "bytes_value":
+            raw = value.bytes_value[: telemetry.ATTRIBUTE_LIMIT]
+            made.string_value = base64.b64encode(raw).decode("ascii")
+        case "array_value" if depth < _DEPTH_LIMIT:
+            items = value.array_value.values[:_ATTRIBUTES]
+            made.list_value.values.extend(_value_of(item, depth=depth + 1) for item in items)
+        case "kvlist_value" if depth < _DEPTH_LIMIT:
+            made.struct_value.SetInParent()
+            for item in value.kvlist_value.values[:_ATTRIBUTES]:
+                inner = _value_of(item.value, depth=depth + 1)
+                made.struct_value.fields[item.key[:_NAME_LIMIT]].CopyFrom(inner)
+        case _:
+            made.null_value = struct_pb2.NULL_VALUE
+    return made

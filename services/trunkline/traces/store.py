@@ -1,0 +1,328 @@
+"""Keeps the latest traces in a SQLite file.
+
+All of it is thread-safe and blocking: spans come from the SDK's export thread and, over OTLP, from
+other processes. On an event loop go through `in_thread`.
+"""
+
+import asyncio
+import base64
+import sqlite3
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from trunkline import telemetry
+from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
+from trunkline.v1 import trace_service_pb2
+
+# More spans of one trace are dropped: a loop that makes spans must not push out all other traces.
+SPANS_IN_A_TRACE = 5000
+_TASKS_IN_A_SUMMARY = 50
+_PRUNED_AT_ONCE = 200
+_PAGE, _LONGEST_PAGE = 50, 100
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS spans (
+    trace_id TEXT NOT NULL, span_id TEXT NOT NULL, start_ns INTEGER NOT NULL, span BLOB NOT NULL,
+    PRIMARY KEY (trace_id, span_id)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS traces (
+    trace_id TEXT PRIMARY KEY, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
+    span_count INTEGER NOT NULL, error_count INTEGER NOT NULL,
+    root_name TEXT NOT NULL, root_service TEXT NOT NULL, change INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS traces_by_start ON traces (start_ns, trace_id);
+CREATE INDEX IF NOT EXISTS traces_by_change ON traces (change);
+-- weight: 2 where the task was worked on, 1 where it was only spoken of
+CREATE TABLE IF NOT EXISTS tasks (
+    task_id TEXT NOT NULL, trace_id TEXT NOT NULL, weight INTEGER NOT NULL,
+    PRIMARY KEY (task_id, trace_id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS tasks_by_trace ON tasks (trace_id);
+"""
+_UPSERT_TRACE = """
+INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (trace_id) DO UPDATE SET
+    start_ns = min(start_ns, excluded.start_ns), end_ns = max(end_ns, excluded.end_ns),
+    span_count = span_count + excluded.span_count,
+    error_count = error_count + excluded.error_count,
+    root_name = iif(excluded.root_name = '', root_name, excluded.root_name),
+    root_service = iif(excluded.root_name = '', root_service, excluded.root_service),
+    change = excluded.change
+"""
+_SELECT_TRACES = """
+SELECT trace_id, start_ns, end_ns, span_count, error_count, root_name, root_service FROM traces
+"""
+_UPSERT_TASK = """
+INSERT INTO tasks VALUES (?, ?, ?)
+ON CONFLICT DO UPDATE SET weight = max(weight, excluded.weight)
+"""
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class _News:
+    """What a batch of spans adds to one trace."""
+
+    start_ns: int = 2**62
+    end_ns: int = 0
+    span_count: int = 0
+    error_count: int = 0
+    root_name: str = ""
+    root_service: str = ""
+    tasks: dict[str, int] = field(default_factory=dict)
+
+
+class SpanStore:
+    """The latest traces of a mesh, bounded by their number and age; the oldest go first."""
+
+    def __init__(self, path: Path, *, limit: int = 10_000, age_s: float = 7 * 24 * 3600.0) -> None:
+        """Open the store's file, or make it.
+
+        Raises:
+            JournalUnavailableError: it can't be used.
+        """
+        self._path = path
+        self._limit = limit
+        self._age_ns = int(age_s * 1e9)
+        self._lock = threading.Lock()
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-traces")
+        self._listeners: tuple[Callable[[], object], ...] = ()
+        with self._errors():
+            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = OFF")
+            self._database.executescript(_SCHEMA)
+            self._change: int = self._one("SELECT coalesce(max(change), 0) FROM traces")
+            self._count: int = self._one("SELECT count(*) FROM traces")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Nothing may be called after it."""
+        self._executor.shutdown()
+        with self._lock:
+            self._database.close()
+
+    async def in_thread(
+        self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """Call one of the store's methods from an event loop without holding it up."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, partial(function, *args, **kwargs))
+
+    @property
+    def change(self) -> int:
+        """Counts up with every batch of spans; a cursor for `changed_since`."""
+        return self._change
+
+    def add(self, spans: Iterable[trace_service_pb2.Span]) -> None:
+        """Keep spans. One that is there already, by its ids, isn't added again."""
+        found = list(spans)
+        if not found:
+            return
+        with self._lock, self._errors(), self._database:
+            self._database.execute("BEGIN")
+            news: dict[str, _News] = defaultdict(_News)
+            for span in found:
+                self._add_one(span, news[span.trace_id])
+            self._change += 1
+            for trace_id, one in news.items():
+                self._add_news(trace_id, one)
+            self._prune()
+        for listener in self._listeners:
+            listener()
+
+    def get_trace(self, *, trace_id: str = "", task_id: str = "") -> list[trace_service_pb2.Span]:
+        """Return the spans of a trace by start time; of a task, those of its latest trace.
+
+        Raises:
+            InvalidArgumentError: neither id is given.
+            TraceNotFoundError: there are none.
+        """
+        if not trace_id and not task_id:
+            raise InvalidArgumentError("trace_id", "give the id of a trace or of a task")
+        with self._lock, self._errors():
+            wanted = trace_id.lower() or self._trace_of(task_id)
+            rows = self._database.execute(
+                "SELECT span FROM spans WHERE trace_id = ? ORDER BY start_ns, span_id", (wanted,)
+            ).fetchall()
+        if not rows:
+            raise TraceNotFoundError(trace_id or task_id)
+        return [trace_service_pb2.Span.FromString(row[0]) for row in rows]
+
+    def list_traces(
+        self, *, page_size: int = 0, page_token: str = ""
+    ) -> trace_service_pb2.ListTracesResponse:
+        """Return a page of traces, newest first.
+
+        Raises:
+            InvalidArgumentError: a bad page size or token.
+        """
+        if not 0 <= page_size <= _LONGEST_PAGE:
+            raise InvalidArgumentError("page_size", f"must be 1 to {_LONGEST_PAGE}")
+        size = page_size or _PAGE
+        before = _read_token(page_token) if page_token else (2**62, "")
+        with self._lock, self._errors():
+            found = self._summaries(
+                "WHERE (start_ns, trace_id) < (?, ?) ORDER BY start_ns DESC, trace_id DESC LIMIT ?",
+                (*before, size + 1),
+            )
+        response = trace_service_pb2.ListTracesResponse(traces=found[:size])
+        if len(found) > size:
+            response.next_page_token = _make_token(found[size - 1])
+        return response
+
+    def changed_since(
+        self, change: int, *, limit: int = 100
+    ) -> tuple[list[trace_service_pb2.TraceSummary], int]:
+        """Return traces that changed after a cursor, and the cursor behind them."""
+        with self._lock, self._errors():
+            # All that one batch changed has one number: a page ends between two of them.
+            rows = self._database.execute(
+                "SELECT change FROM traces WHERE change > ? ORDER BY change LIMIT ?",
+                (change, limit),
+            ).fetchall()
+            if not rows:
+                return [], change
+            last = int(rows[-1][0])
+            where = "WHERE change > ? AND change <= ? ORDER BY change, start_ns"
+            return self._summaries(where, (change, last)), last
+
+    @contextmanager
+    def listening(self, listener: Callable[[], object]) -> Iterator[None]:
+        """Have `listener` called after every batch, by the thread that added it."""
+        self._listeners = (*self._listeners, listener)
+        try:
+            yield
+        finally:
+            self._listeners = tuple(one for one in self._listeners if one is not listener)
+
+    def _add_one(self, span: trace_service_pb2.Span, news: _News) -> None:
+        start_ns, end_ns = span.start_time.ToNanoseconds(), span.end_time.ToNanoseconds()
+        inserted = self._database.execute(
+            "INSERT INTO spans SELECT ?, ?, ?, ? WHERE "
+            "coalesce((SELECT span_count FROM traces WHERE trace_id = ?), 0) + ? < ? "
+            "ON CONFLICT DO NOTHING",
+            (
+                span.trace_id,
+                span.span_id,
+                start_ns,
+                span.SerializeToString(),
+                span.trace_id,
+                news.span_count,
+                SPANS_IN_A_TRACE,
+            ),
+        ).rowcount
+        if not inserted:
+            return
+        news.start_ns, news.end_ns = min(news.start_ns, start_ns), max(news.end_ns, end_ns)
+        news.span_count += 1
+        news.error_count += span.is_error
+        if not span.parent_span_id:
+            news.root_name, news.root_service = span.name, span.service
+        for key, weight in ((telemetry.A2A_TASK_ID, 1), (telemetry.TASK_ID, 2)):
+            if key in span.attributes.fields:
+                task_id = span.attributes.fields[key].string_value
+                news.tasks[task_id] = max(weight, news.tasks.get(task_id, 0))
+
+    def _add_news(self, trace_id: str, news: _News) -> None:
+        if not news.span_count:
+            return
+        is_new = not self._one("SELECT count(*) FROM traces WHERE trace_id = ?", trace_id)
+        self._count += is_new
+        row = (news.start_ns, news.end_ns, news.span_count, news.error_count)
+        root = (news.root_name, news.root_service)
+        self._database.execute(_UPSERT_TRACE, (trace_id, *row, *root, self._change))
+        for task_id, weight in news.tasks.items():
+            self._database.execute(_UPSERT_TASK, (task_id, trace_id, weight))
+
+    def _prune(self) -> None:
+        """Drop the oldest traces that are too many or too old, a bounded number at once."""
+        too_many = min(max(0, self._count - self._limit), _PRUNED_AT_ONCE)
+        rows = self._database.execute(
+            "SELECT trace_id FROM traces ORDER BY start_ns LIMIT ?", (too_many,)
+        ).fetchall()
+        rows += self._database.execute(
+            "SELECT trace_id FROM traces WHERE start_ns < ? ORDER BY start_ns LIMIT ?",
+            (time.time_ns() - self._age_ns, _PRUNED_AT_ONCE),
+        ).fetchall()
+        for row in set(rows):
+            for table in ("spans", "tasks", "traces"):
+                self._database.execute(f"DELETE FROM {table} WHERE trace_id = ?", row)  # noqa: S608
+            self._count -= 1
+
+    def _trace_of(self, task_id: str) -> str:
+        row = self._database.execute(
+            "SELECT trace_id FROM tasks JOIN traces USING (trace_id) WHERE task_id = ? "
+            "ORDER BY weight DESC, start_ns DESC LIMIT 1",
+            (task_id,),
+        ).fetchone()
+        return str(row[0]) if row else ""
+
+    def _summaries(
+        self, where: str, values: Sequence[object]
+    ) -> list[trace_service_pb2.TraceSummary]:
+        # `where` is one of our own texts; what comes from outside is in `values`.
+        rows = self._database.execute(f"{_SELECT_TRACES} {where}", values).fetchall()
+        return [self._summary(row) for row in rows]
+
+    def _summary(self, row: Sequence[Any]) -> trace_service_pb2.TraceSummary:
+        trace_id, start_ns, end_ns, span_count, error_count, root_name, root_service = row
+        made = trace_service_pb2.TraceSummary(
+            trace_id=trace_id,
+            span_count=span_count,
+            error_count=error_count,
+            root_name=root_name,
+            root_service=root_service,
+        )
+        made.start_time.FromNanoseconds(start_ns)
+        made.end_time.FromNanoseconds(end_ns)
+        tasks = self._database.execute(
+            "SELECT task_id FROM tasks WHERE trace_id = ? LIMIT ?", (trace_id, _TASKS_IN_A_SUMMARY)
+        )
+        made.task_ids.extend(task_id for (task_id,) in tasks)
+        return made
+
+    def _one(self, query: str, *values: object) -> int:
+        return int(self._database.execute(query, values).fetchone()[0])
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            problem = f"{error}; move it away, or use another data directory"
+            raise JournalUnavailableError(str(self._path), problem) from error
+
+
+def _make_token(last: trace_service_pb2.TraceSummary) -> str:
+    text = f"{last.start_time.ToNanoseconds()} {last.trace_id}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        start_ns, trace_id = base64.urlsafe_b64decode(padded).decode().split(" ")
+        return int(start_ns), trace_id
+    except ValueError:
+        raise InvalidArgumentError("page_token", "is not one that ListTraces gave") from None

@@ -1,0 +1,112 @@
+"""OTLP's spans become ours whatever is in them, and stay within bounds."""
+
+from google.protobuf import json_format
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, Status
+
+from trunkline import telemetry
+from trunkline.traces.spans import spans_of
+from trunkline.v1 import trace_service_pb2
+
+
+def text(key: str, value: str) -> KeyValue:
+    return KeyValue(key=key, value=AnyValue(string_value=value))
+
+
+def convert(span: Span, *, process: str = "") -> list[trace_service_pb2.Span]:
+    resource = ResourceSpans()
+    if process:
+        resource.resource.attributes.append(text(telemetry.SERVICE_NAME, process))
+    resource.scope_spans.add().spans.append(span)
+    return list(spans_of([resource]))
+
+
+def base(**fields: object) -> Span:
+    return Span(trace_id=b"t" * 16, span_id=b"s" * 8, **fields)  # type: ignore[arg-type]
+
+
+def test_all_that_a_span_says_is_kept() -> None:
+    span = base(
+        parent_span_id=b"p" * 8,
+        name="execute_tool calculate",
+        kind=Span.SPAN_KIND_CLIENT,
+        start_time_unix_nano=1_500_000_001,
+        end_time_unix_nano=2_000_000_002,
+        status=Status(code=Status.STATUS_CODE_ERROR, message="timeout"),
+        events=[Span.Event(name="retry", time_unix_nano=5, attributes=[text("why", "busy")])],
+        links=[Span.Link(trace_id=b"l" * 16, span_id=b"m" * 8)],
+    )
+    (made,) = convert(span, process="trunkline-mcp-math")
+    assert made.trace_id == b"t".hex() * 16
+    assert made.span_id == b"s".hex() * 8
+    assert made.parent_span_id == b"p".hex() * 8
+    assert made.name == "execute_tool calculate"
+    assert made.kind == trace_service_pb2.SPAN_KIND_CLIENT
+    assert made.service == "trunkline-mcp-math"
+    assert made.start_time.ToNanoseconds() == 1_500_000_001
+    assert made.end_time.ToNanoseconds() == 2_000_000_002
+    assert made.is_error
+    assert made.status_message == "timeout"
+    assert made.events[0].name == "retry"
+    assert made.events[0].attributes["why"] == "busy"
+    assert made.links[0].trace_id == b"l".hex() * 16
+
+
+def test_the_service_is_what_the_span_says_and_then_what_the_process_says() -> None:
+    span = base(attributes=[text(telemetry.SERVICE, "supervisor")])
+    assert convert(span, process="trunkline")[0].service == "supervisor"
+    assert convert(base())[0].service == "unknown"
+
+
+def test_values_of_every_kind_are_kept() -> None:
+    nested = KeyValueList(values=[text("inner", "x")])
+    values = {
+        "flag": AnyValue(bool_value=True),
+        "count": AnyValue(int_value=7),
+        "ratio": AnyValue(double_value=0.5),
+        "raw": AnyValue(bytes_value=b"\x00\xff"),
+        "list": AnyValue(array_value=ArrayValue(values=[AnyValue(string_value="a")])),
+        "map": AnyValue(kvlist_value=nested),
+        "none": AnyValue(),
+    }
+    span = base(attributes=[KeyValue(key=key, value=value) for key, value in values.items()])
+    attributes = convert(span)[0].attributes
+    assert attributes["flag"] is True
+    assert attributes["count"] == 7
+    assert attributes["ratio"] == 0.5
+    assert attributes["raw"] == "AP8="
+    assert json_format.MessageToDict(attributes)["list"] == ["a"]
+    assert json_format.MessageToDict(attributes)["map"] == {"inner": "x"}
+    assert attributes["none"] is None
+
+
+def test_a_span_without_proper_ids_is_left_out() -> None:
+    assert convert(Span(trace_id=b"", span_id=b"s" * 8)) == []
+    assert convert(Span(trace_id=b"t" * 16, span_id=b"short")) == []
+
+
+def test_a_huge_span_is_cut_to_size() -> None:
+    deep = AnyValue(string_value="core")
+    for _ in range(20):
+        deep = AnyValue(array_value=ArrayValue(values=[deep]))
+    span = base(
+        name="n" * 100_000,
+        end_time_unix_nano=2**64 - 1,
+        status=Status(message="m" * 100_000),
+        attributes=[
+            text("long", "x" * 1_000_000),
+            KeyValue(key="deep", value=deep),
+            *(text(f"key {number}", "v") for number in range(10_000)),
+        ],
+        events=[Span.Event(name="e")] * 1000,
+        links=[Span.Link()] * 1000,
+    )
+    (made,) = convert(span)
+    assert len(str(made.attributes["long"])) == telemetry.ATTRIBUTE_LIMIT
+    assert made.ByteSize() < 32 * 1024
+    assert made.end_time.ToDatetime().year == 2116
+
+
+def test_a_kind_from_the_future_is_kept() -> None:
+    span = Span.FromString(base().SerializeToString() + b"\x30\x63")
+    assert convert(span)[0].kind == 99

@@ -1,0 +1,172 @@
+"""The span store keeps whole traces, finds them by task, and forgets the oldest."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trunkline import telemetry
+from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
+from trunkline.traces import SpanStore
+from trunkline.traces.store import SPANS_IN_A_TRACE
+from trunkline.v1 import trace_service_pb2
+
+NOW_S = 4_000_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SpanStore]:
+    with SpanStore(tmp_path / "traces.db", limit=100) as opened:
+        yield opened
+
+
+def span(
+    trace: int,
+    number: int,
+    *,
+    parent: int = 0,
+    at_s: int = 0,
+    name: str = "",
+    **attributes: str,
+) -> trace_service_pb2.Span:
+    made = trace_service_pb2.Span(
+        trace_id=f"{trace:032x}",
+        span_id=f"{number:016x}",
+        parent_span_id=f"{parent:016x}" if parent else "",
+        name=name or f"span {number}",
+        service="math",
+    )
+    made.start_time.FromSeconds(NOW_S + at_s)
+    made.end_time.FromSeconds(NOW_S + at_s + 1)
+    made.attributes.update({key.replace("_", "."): value for key, value in attributes.items()})
+    return made
+
+
+def ids(spans: list[trace_service_pb2.Span]) -> list[str]:
+    return [one.span_id[-1] for one in spans]
+
+
+def test_spans_of_a_trace_come_back_by_start_time_however_they_arrived(store: SpanStore) -> None:
+    late, early, middle = span(1, 3, parent=2, at_s=30), span(1, 1, at_s=10), span(1, 2, at_s=20)
+    store.add([late])
+    store.add([middle, early])
+    assert store.get_trace(trace_id=f"{1:032X}") == [early, middle, late]
+
+
+def test_a_span_that_comes_twice_counts_once(store: SpanStore) -> None:
+    store.add([span(1, 1), span(1, 2)])
+    store.add([span(1, 2), span(1, 2)])
+    (summary,) = store.list_traces().traces
+    assert summary.span_count == 2
+
+
+def test_a_summary_tells_root_times_errors_and_tasks(store: SpanStore) -> None:
+    failed = span(1, 2, parent=1, at_s=5, trunkline_task_id="t-1")
+    failed.is_error = True
+    store.add([failed])
+    store.add([span(1, 1, name="SendMessage")])
+    (summary,) = store.list_traces().traces
+    assert (summary.root_name, summary.root_service) == ("SendMessage", "math")
+    assert (summary.span_count, summary.error_count) == (2, 1)
+    assert summary.start_time.seconds == NOW_S
+    assert summary.end_time.seconds == NOW_S + 6
+    assert list(summary.task_ids) == ["t-1"]
+
+
+def test_a_task_leads_to_the_latest_trace_that_worked_on_it(store: SpanStore) -> None:
+    store.add([span(1, 1, at_s=10, trunkline_task_id="t-1")])
+    store.add([span(2, 2, at_s=20, trunkline_task_id="t-1", a2a_task_id="t-1")])
+    # A look at the task is not work on it.
+    store.add([span(3, 3, at_s=30, a2a_task_id="t-1")])
+    store.add([span(4, 4, at_s=30, a2a_task_id="t-2")])
+    assert ids(store.get_trace(task_id="t-1")) == ["2"]
+    assert ids(store.get_trace(task_id="t-2")) == ["4"]
+
+
+def test_an_unknown_trace_or_task_is_an_error(store: SpanStore) -> None:
+    with pytest.raises(TraceNotFoundError):
+        store.get_trace(trace_id="00")
+    with pytest.raises(TraceNotFoundError):
+        store.get_trace(task_id="t-1")
+    with pytest.raises(InvalidArgumentError):
+        store.get_trace()
+
+
+def test_pages_go_through_all_traces_newest_first(store: SpanStore) -> None:
+    store.add([span(trace, 1, at_s=trace // 2) for trace in range(25)])
+    found, token = [], ""
+    while True:
+        page = store.list_traces(page_size=10, page_token=token)
+        found += [int(summary.trace_id, 16) for summary in page.traces]
+        token = page.next_page_token
+        if not token:
+            break
+    assert found == list(reversed(range(25)))
+
+
+@pytest.mark.parametrize(("size", "token"), [(-1, ""), (101, ""), (0, "nonsense"), (0, "YQ")])
+def test_a_bad_page_is_refused(store: SpanStore, size: int, token: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        store.list_traces(page_size=size, page_token=token)
+
+
+def test_the_oldest_traces_go_when_there_are_too_many(store: SpanStore) -> None:
+    for trace in range(130):
+        store.add([span(trace, 1, at_s=trace, trunkline_task_id=f"t-{trace}")])
+    found, token = [], ""
+    for _ in range(2):
+        page = store.list_traces(page_size=100, page_token=token)
+        found += [int(summary.trace_id, 16) for summary in page.traces]
+    assert min(found) == 30
+    with pytest.raises(TraceNotFoundError):
+        store.get_trace(task_id="t-29")
+    assert ids(store.get_trace(task_id="t-30")) == ["1"]
+
+
+def test_traces_that_are_too_old_go(tmp_path: Path) -> None:
+    with SpanStore(tmp_path / "traces.db", age_s=3600) as store:
+        store.add([span(1, 1, at_s=-NOW_S)])
+        store.add([span(2, 2)])
+        assert [one.trace_id[-1] for one in store.list_traces().traces] == ["2"]
+
+
+def test_a_trace_without_end_is_cut_off(store: SpanStore) -> None:
+    store.add([span(1, number) for number in range(1, SPANS_IN_A_TRACE)])
+    store.add([span(1, number) for number in range(SPANS_IN_A_TRACE, SPANS_IN_A_TRACE + 10)])
+    assert len(store.get_trace(trace_id=f"{1:032x}")) == SPANS_IN_A_TRACE
+
+
+def test_traces_survive_a_restart(tmp_path: Path) -> None:
+    with SpanStore(tmp_path / "traces.db") as store:
+        store.add([span(1, 1)])
+        change = store.change
+    with SpanStore(tmp_path / "traces.db") as store:
+        assert ids(store.get_trace(trace_id=f"{1:032x}")) == ["1"]
+        assert store.change == change
+
+
+def test_a_reader_of_changes_sees_each_once(store: SpanStore) -> None:
+    store.add([span(1, 1), span(2, 1)])
+    store.add([span(3, 1)])
+    traces, change = store.changed_since(0, limit=1)
+    assert [one.trace_id[-1] for one in traces] == ["1", "2"]
+    traces, change = store.changed_since(change)
+    assert [one.trace_id[-1] for one in traces] == ["3"]
+    assert store.changed_since(change) == ([], change)
+
+
+@pytest.mark.parametrize("content", [b"not a database at all", None])
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "traces.db"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content * 1000)
+    with pytest.raises(JournalUnavailableError, match="another data directory") as caught:
+        SpanStore(path)
+    assert str(path) in str(caught.value)
+
+
+def test_names_of_the_index_are_those_of_our_spans() -> None:
+    assert telemetry.TASK_ID == "trunkline.task.id"
+    assert telemetry.A2A_TASK_ID == "a2a.task.id"

@@ -1,0 +1,64 @@
+"""A trace's tree hangs every span below its parent and names those that have none."""
+
+from trunkline.traces import TraceTree
+from trunkline.v1 import trace_service_pb2
+
+
+def span(name: str, parent: str = "", *, at: int = 0) -> trace_service_pb2.Span:
+    made = trace_service_pb2.Span(span_id=name, parent_span_id=parent, name=name)
+    made.start_time.FromMilliseconds(at)
+    return made
+
+
+def outline(tree: TraceTree) -> list[str]:
+    return ["  " * depth + node.span.name for depth, node in tree.walk()]
+
+
+def test_children_follow_their_parent_by_start_time() -> None:
+    spans = [span("c", "a", at=3), span("b", "a", at=2), span("a", at=1), span("d", "b", at=4)]
+    tree = TraceTree.build(spans)
+    assert outline(tree) == ["a", "  b", "    d", "  c"]
+    assert tree.is_whole
+    assert tree.orphans == ()
+
+
+def test_the_root_may_have_a_parent_elsewhere() -> None:
+    tree = TraceTree.build([span("a", "caller", at=1), span("b", "a", at=2)])
+    assert outline(tree) == ["a", "  b"]
+    assert tree.is_whole
+
+
+def test_a_span_whose_parent_is_missing_is_an_orphan_with_all_below_it() -> None:
+    spans = [span("lost", "gone", at=0), span("a", at=1), span("b", "lost", at=2)]
+    tree = TraceTree.build(spans)
+    assert outline(tree) == ["a", "lost", "  b"]
+    assert [node.span.name for node in tree.orphans] == ["lost"]
+    assert not tree.is_whole
+
+
+def test_only_the_first_of_several_strays_is_taken_for_the_root() -> None:
+    tree = TraceTree.build([span("late", "y", at=2), span("early", "x", at=1)])
+    assert outline(tree) == ["early", "late"]
+    assert [node.span.name for node in tree.orphans] == ["late"]
+
+
+def test_a_circle_of_parents_loses_no_span() -> None:
+    tree = TraceTree.build([span("a"), span("x", "y"), span("y", "x"), span("z", "x")])
+    assert sorted(name.strip() for name in outline(tree)) == ["a", "x", "y", "z"]
+    assert not tree.is_whole
+
+
+def test_a_span_that_is_its_own_parent_loses_nothing() -> None:
+    assert outline(TraceTree.build([span("a", "a")])) == ["a"]
+
+
+def test_a_very_deep_trace_is_no_problem() -> None:
+    spans = [span(str(n), str(n - 1) if n else "", at=n) for n in range(3000)]
+    tree = TraceTree.build(spans)
+    assert [depth for depth, _ in tree.walk()] == list(range(3000))
+
+
+def test_without_spans_there_is_no_tree() -> None:
+    tree = TraceTree.build([])
+    assert tree.tops == ()
+    assert not tree.is_whole
