@@ -293,6 +293,19 @@ async def test_waiting_for_a_mesh_that_never_comes_to_be_ends(directory: Directo
         await directory.wait_until(lambda d: bool(d.hosts), timeout_s=0.05)
 
 
+async def test_watchers_do_not_hold_up_a_server_that_stops(channels: Channels) -> None:
+    server = MeshServer()
+    server.add_registry(RegistryServicer())
+    (address,) = await server.start("127.0.0.1:0")
+    client = RegistryClient(channels.get(address))
+    async with aclosing(client.watch_agents()) as pictures, asyncio.timeout(PATIENCE_S):
+        assert names(await anext(pictures)) == []
+        # The grace is far longer than the test may take.
+        await server.stop(10 * PATIENCE_S)
+        with pytest.raises(PeerUnavailableError, match="shutting down"):
+            await anext(pictures)
+
+
 async def test_a_change_reaches_many_watchers(
     client: RegistryClient, address: str, channels: Channels
 ) -> None:

@@ -4,7 +4,13 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from typing import Any, TypeAlias
 
 import grpc
@@ -13,7 +19,12 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
 
 from trunkline import telemetry
-from trunkline.errors import InternalError, TrunklineError, UnsupportedOperationError
+from trunkline.errors import (
+    InternalError,
+    PeerUnavailableError,
+    TrunklineError,
+    UnsupportedOperationError,
+)
 from trunkline.server.status import abort
 
 logger = logging.getLogger(__name__)
@@ -42,6 +53,14 @@ _FoundHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps a server's handlers, of all arities: coroutines and async generators."""
 
+    def __init__(self) -> None:
+        self._upkeep: set[asyncio.Timeout] = set()
+
+    def end_upkeep(self) -> None:
+        """End the mesh's own watches, which never end by themselves: their readers come back."""
+        for scope in self._upkeep:
+            scope.reschedule(asyncio.get_running_loop().time())
+
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_FoundHandler]],
@@ -51,7 +70,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method.removeprefix("/")
         handler = await continuation(handler_call_details)
         if handler is None:
-            return grpc.stream_stream_rpc_method_handler(_answering_many(method, _refuse(method)))
+            return grpc.stream_stream_rpc_method_handler(
+                _answering_many(method, _refuse(method), nullcontext)
+            )
         # One of the four is set.
         behaviour: Any = (
             handler.unary_unary
@@ -60,12 +81,30 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             or handler.stream_stream
         )
         make = _MAKE_HANDLER[handler.request_streaming, handler.response_streaming]
-        wrap = _answering_many if handler.response_streaming else _answering_one
+        if handler.response_streaming:
+            bounds = self._until_stop if method.startswith(QUIET_METHODS) else nullcontext
+            answer = _answering_many(method, behaviour, bounds)
+        else:
+            answer = _answering_one(method, behaviour)
         return make(
-            wrap(method, behaviour),
+            answer,
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
+
+    @asynccontextmanager
+    async def _until_stop(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(None) as scope:
+                self._upkeep.add(scope)
+                try:
+                    yield
+                finally:
+                    self._upkeep.discard(scope)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise PeerUnavailableError("this host", "it is shutting down") from None
 
 
 # By whether the request and the response are streams.
@@ -85,11 +124,15 @@ def _answering_one(method: str, behaviour: Callable[..., Any]) -> Callable[..., 
     return answer
 
 
-def _answering_many(method: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+def _answering_many(
+    method: str,
+    behaviour: Callable[..., Any],
+    bounds: Callable[[], AbstractAsyncContextManager[None]],
+) -> Callable[..., Any]:
     # A coroutine that writes, not a generator: a call that is cancelled would leave a generator to
     # the garbage collector, and with it the span and whatever the handler holds.
     async def answer(request: object, context: _Context) -> None:
-        async with _answered(method, context):
+        async with _answered(method, context), bounds():
             responses = behaviour(request, context)
             if not hasattr(responses, "__aiter__"):
                 await responses

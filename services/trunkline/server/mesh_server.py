@@ -47,7 +47,8 @@ class MeshServer:
     """
 
     def __init__(self) -> None:
-        self._server = grpc.aio.server(interceptors=(CallInterceptor(),), options=_OPTIONS)
+        self._interceptor = CallInterceptor()
+        self._server = grpc.aio.server(interceptors=(self._interceptor,), options=_OPTIONS)
         self._health = health.HealthServicer()
         self._services: list[str] = []
 
@@ -107,8 +108,12 @@ class MeshServer:
         return bound
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more calls, give those under way `grace_s`, then cancel them."""
+        """Take no more calls, give those under way `grace_s`, then cancel them.
+
+        Watches of the mesh itself (agents, tools, traces, health) end at once.
+        """
         await self._health.enter_graceful_shutdown()
+        self._interceptor.end_upkeep()
         await self._server.stop(grace_s)
 
     def _add_handlers(
