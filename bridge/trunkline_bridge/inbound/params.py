@@ -2,10 +2,9 @@
 
 import math
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from google.protobuf import json_format
-from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
@@ -40,9 +39,7 @@ def read_message(params: object, *, message_type: type[M]) -> M:
         params = {}
     if not isinstance(params, dict):
         raise invalid_params(("params", "must be an object"))
-    # Python's descriptors and those in C are the same to their readers, not to their types.
-    descriptor = cast("Descriptor", message_type.DESCRIPTOR)
-    if found := list(shapes.violations(params, descriptor, name="")):
+    if found := list(shapes.violations(params, message_type.DESCRIPTOR.fields)):
         raise invalid_params(*found[:_VIOLATIONS])
     try:
         return json_format.ParseDict(params, message_type(), ignore_unknown_fields=True)

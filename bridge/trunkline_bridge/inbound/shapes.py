@@ -5,23 +5,27 @@ empty message, and for bytes what is left of a text when all but base64 is dropp
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 
+# Protobuf has descriptors in Python and in C, and their types have nothing in common.
+_Described: TypeAlias = Any
 Violation: TypeAlias = tuple[str, str]
 
 # Both alphabets, and padding or none.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}", re.ASCII)
 
 
-def violations(value: object, descriptor: Descriptor, *, name: str) -> Iterator[Violation]:
+def violations(
+    value: object, fields: Iterable[_Described], *, name: str = ""
+) -> Iterator[Violation]:
     """Yield fields that don't fit, each by its path and with what is wrong with it."""
     if not isinstance(value, Mapping):
         yield name, "must be an object"
         return
-    for field in descriptor.fields:
+    for field in fields:
         given = value.get(field.json_name, value.get(field.name))
         if given is None:
             continue
@@ -35,18 +39,23 @@ def violations(value: object, descriptor: Descriptor, *, name: str) -> Iterator[
             yield path, "must be an array"
 
 
-def _value_violations(given: object, field: FieldDescriptor, path: str) -> Iterator[Violation]:
+def _value_violations(given: object, field: _Described, path: str) -> Iterator[Violation]:
     inner, enum = field.message_type, field.enum_type
     if inner is not None:
         # Well-known types have JSON of their own, which the parser knows.
         if inner.file.package != "google.protobuf":
-            yield from violations(given, inner, name=path)
+            yield from violations(given, inner.fields, name=path)
     elif enum is not None:
-        by = enum.values_by_name if isinstance(given, str) else enum.values_by_number
-        if isinstance(given, bool | float) or given not in by:
+        if not _names_value(given, enum):
             yield path, f"must be one of {', '.join(enum.values_by_name)}"
     elif field.type == FieldDescriptor.TYPE_BYTES:
         yield from _bytes_violations(given, path)
+
+
+def _names_value(given: object, enum: _Described) -> bool:
+    if isinstance(given, str):
+        return given in enum.values_by_name
+    return type(given) is int and given in enum.values_by_number
 
 
 def _bytes_violations(given: object, path: str) -> Iterator[Violation]:
