@@ -1,4 +1,4 @@
-"""The only generator: proto/ to services/trunkline/{v1,a2a/v1}. `--check` changes nothing and fails when stale."""
+"""The only generator, from proto/ to services/trunkline/. `--check` only fails when that is stale."""
 
 import argparse
 import filecmp
@@ -69,7 +69,9 @@ def _stale(fresh: Path) -> list[str]:
 def main() -> int:
     """Generate, or check."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail when the committed code is stale")
+    parser.add_argument(
+        "--check", action="store_true", help="fail when the committed code is stale"
+    )
     if not parser.parse_args().check:
         SERVICES.mkdir(exist_ok=True)
         generate(SERVICES)

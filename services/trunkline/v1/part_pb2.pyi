@@ -33,7 +33,7 @@ class Part(_message.Message):
     text: _builtins.str
     """Text, UTF-8."""
     raw: _builtins.bytes
-    """Bytes, inline. Anything over 64 KiB goes by reference instead."""
+    """Bytes, inline. Big content goes by reference, through ArtifactService."""
     url: _builtins.str
     """Where the content can be fetched."""
     filename: _builtins.str
