@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
@@ -93,6 +94,16 @@ async def grandchild() -> str:
         sys.executable, "-c", "import time; time.sleep(600)", start_new_session=False
     )
     return json.dumps({"pid": child.pid})
+
+
+@server.tool()
+def types(value: dict[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+@server.tool()
+def traceparent(ctx: Context) -> str:
+    return str(dict(ctx.request_context.meta or {}).get("traceparent"))
 
 
 @server.tool()

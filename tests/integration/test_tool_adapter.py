@@ -189,7 +189,7 @@ async def test_a_killed_server_is_started_again() -> None:
         (script("while True: print('garbage')"), "it prints what is no MCP message on stdout"),
         (script("import time; time.sleep(600)"), "it did not answer within 1.5 s"),
         (script("print('{}'); import time; time.sleep(600)"), "it did not answer within 1.5 s"),
-        (script("import os, time; os.close(1); time.sleep(600)"), "it closed its stdout"),
+        (script("import os, time; os.close(1); time.sleep(600)"), "it closed its pipes"),
     ],
     ids=["missing", "no program", "no folder", "quits", "fails", "garbage", "hangs", "odd", "mute"],
 )
@@ -296,6 +296,32 @@ async def test_leaving_ends_the_servers_and_all_they_have_started() -> None:
         assert is_alive(started)
     await vanishes(server)
     await vanishes(started)
+
+
+async def test_servers_are_gone_when_the_mesh_was_killed(tmp_path: Path) -> None:
+    mesh = tmp_path / "mesh.py"
+    mesh.write_text(
+        "import asyncio, sys\n"
+        "from trunkline.tools.adapter import ToolAdapter\n"
+        "from trunkline.tools.config import McpConfig, ServerConfig\n"
+        "async def main():\n"
+        "    server = ServerConfig(command=sys.executable, args=[sys.argv[1]])\n"
+        "    async with ToolAdapter(McpConfig({'awkward': server})) as adapter:\n"
+        "        await adapter.wait_ready(timeout_s=40)\n"
+        "        print(adapter.servers()[0].pid, flush=True)\n"
+        "        await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(mesh), AWKWARD, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        pid = int(await process.stdout.readline())
+    assert is_alive(pid)
+    process.kill()
+    await process.wait()
+    await vanishes(pid)
 
 
 async def test_a_server_that_ignores_every_hint_is_killed() -> None:

@@ -95,7 +95,7 @@ class ServerProcess:
         await self._exits_within(_REAP_TIMEOUT_S)
         match self._process.returncode:
             case None:
-                return "it closed its stdout"
+                return "it closed its pipes"
             case code if code < 0:
                 return f"it was killed by {signal.Signals(-code).name}"
             case code:

@@ -201,4 +201,5 @@ class _Writer(_End):
             self._process.write_line(line.encode())
             await self._process.drain()
         except OSError:
+            self._process.has_ended.set()
             raise anyio.ClosedResourceError from None

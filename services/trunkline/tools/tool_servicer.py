@@ -1,7 +1,7 @@
 """Serves `trunkline.v1.ToolService` from the tool adapter."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -9,7 +9,6 @@ import grpc
 from google.protobuf import json_format
 
 from trunkline.tools.adapter import ToolAdapter
-from trunkline.tools.server import ToolServer
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -24,16 +23,18 @@ SERVICE = tool_service_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
 class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     """The tools of all MCP servers over gRPC."""
 
-    def __init__(self, adapter: ToolAdapter) -> None:
+    def __init__(
+        self, adapter: ToolAdapter, *, agents: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """`agents` are those that may use the tools of a server, by its name."""
         self._adapter = adapter
+        self._agents = agents or {}
 
     async def ListTools(
         self, request: tool_service_pb2.ListToolsRequest, _context: _Context
     ) -> tool_service_pb2.ListToolsResponse:
-        servers = self._adapter.servers(request.servers)
-        return tool_service_pb2.ListToolsResponse(
-            tools=_tools(servers), servers=[_server(one) for one in servers]
-        )
+        tools, servers = self._picture(request.servers)
+        return tool_service_pb2.ListToolsResponse(tools=tools, servers=servers)
 
     # A coroutine that writes, not a generator: the call's cancellation arrives inside, and so
     # reaches the tool at once. grpc.aio takes either; its type stubs know only the other.
@@ -59,14 +60,28 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         seen: tool_service_pb2.WatchToolsResponse | None = None
         while True:
             revision = self._adapter.revision
-            servers = self._adapter.servers(request.servers)
-            now = tool_service_pb2.WatchToolsResponse(
-                tools=_tools(servers), servers=[_server(one) for one in servers]
-            )
+            tools, servers = self._picture(request.servers)
+            now = tool_service_pb2.WatchToolsResponse(tools=tools, servers=servers)
             if now != seen:
                 yield now
                 seen = now
             await self._adapter.changed(revision)
+
+    def _picture(
+        self, names: Sequence[str]
+    ) -> tuple[list[tool_service_pb2.Tool], list[tool_service_pb2.ToolServer]]:
+        servers = self._adapter.servers(names)
+        tools = [tool for server in servers for tool in server.tools.values()]
+        states = [
+            tool_service_pb2.ToolServer(
+                name=server.name,
+                state=server.state,
+                error=server.error,
+                agents=self._agents.get(server.name, ()),
+            )
+            for server in servers
+        ]
+        return tools, states
 
 
 class _News:
@@ -99,14 +114,6 @@ class _News:
         """Write what waits, then nothing more."""
         async with self._lock:
             self._is_over = True
-
-
-def _tools(servers: list[ToolServer]) -> list[tool_service_pb2.Tool]:
-    return [tool for server in servers for tool in server.tools.values()]
-
-
-def _server(server: ToolServer) -> tool_service_pb2.ToolServer:
-    return tool_service_pb2.ToolServer(name=server.name, state=server.state, error=server.error)
 
 
 def _time_left_s(request: tool_service_pb2.CallToolRequest) -> float | None:

@@ -1,0 +1,321 @@
+"""Questions to reasoning agents over real gRPC, a real journal and real MCP servers."""
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from trunkline.agents.currency import agent as currency_agent
+from trunkline.agents.math import agent as math_agent
+from trunkline.client import Channels, Directory, RegistryClient
+from trunkline.journal.journal import Journal
+from trunkline.reasoning import MeshTools, ReasoningAgent
+from trunkline.registry import RegistryServicer
+from trunkline.server import MeshServer
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.submission import Accepted
+from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.config import agents_from_config, load_config
+from trunkline.tools.server import AdapterSettings
+from trunkline.tools.tool_servicer import SERVICE, ToolServicer
+from trunkline.v1 import (
+    event_pb2,
+    message_pb2,
+    message_service_pb2,
+    part_pb2,
+    registry_service_pb2,
+    snapshot_pb2,
+    tool_service_pb2_grpc,
+)
+
+AWKWARD = str(Path(__file__).with_name("awkward_server.py"))
+TIMEOUT_S = 50.0
+ONE_SERVER_ONLY = {"math": {"disabled": True}, "currency": {"disabled": True}}
+TOKYO = {
+    "pattern": r"time is it in (?P<city>[\w ]+)",
+    "arguments": {"timezone": {"from": "{city}", "map": {"tokyo": "Asia/Tokyo"}}},
+    "answer": "It is {datetime} in {timezone}.",
+}
+
+
+def awkward(**match: Any) -> dict[str, Any]:  # noqa: ANN401
+    tools = {tool: {"match": [rule]} for tool, rule in match.items()}
+    return {"command": sys.executable, "args": [AWKWARD], "trunkline": {"tools": tools}}
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    host: TaskHost
+    adapter: ToolAdapter
+
+    async def begin(
+        self, agent: str, text: str, *, task_id: str = "", deadline: datetime | None = None
+    ) -> str:
+        message = message_pb2.Message(
+            message_id=text[:20], role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text=text)]
+        )
+        message.task_id = task_id
+        submission = message_service_pb2.Submission()
+        if deadline is not None:
+            submission.deadline.FromDatetime(deadline)
+        accepted = await self.host.submit(agent, message, submission)
+        assert isinstance(accepted, Accepted)
+        return accepted.task_id
+
+    async def ask(self, agent: str, text: str, **more: Any) -> snapshot_pb2.TaskSnapshot:  # noqa: ANN401
+        async with asyncio.timeout(TIMEOUT_S):
+            return await self.host.wait_turn(await self.begin(agent, text, **more))
+
+    async def until(self, task_id: str, is_so: Callable[[snapshot_pb2.TaskSnapshot], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not is_so(self.host.journal.snapshot(task_id)):
+                await self.host.journal.wait(task_id, self.host.journal.head(task_id))
+
+
+@asynccontextmanager
+async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:  # noqa: ANN401
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    config = load_config(file)
+    async with AsyncExitStack() as stack:
+        settings = AdapterSettings(restart_delay_s=0.05, grace_s=1.0)
+        adapter = await stack.enter_async_context(ToolAdapter(config, settings=settings))
+        server = MeshServer()
+        server.add_registry(RegistryServicer())
+        server.add_generic(
+            SERVICE,
+            tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
+            ToolServicer(adapter),
+        )
+        (address,) = await server.start("127.0.0.1:0")
+        stack.push_async_callback(server.stop, 0)
+        channels = await stack.enter_async_context(Channels())
+        await RegistryClient(channels.get(address)).register(
+            registry_service_pb2.Host(host_id="h", address=address, services=[SERVICE])
+        )
+        directory = await stack.enter_async_context(Directory(channels, address))
+        await directory.wait_until(lambda known: bool(known.hosts), timeout_s=TIMEOUT_S)
+        tools = MeshTools(directory)
+        agents = [math_agent(tools), currency_agent(tools)]
+        agents += [
+            ReasoningAgent(spec.card(), servers=spec.servers, tools=tools)
+            for spec in agents_from_config(config)
+        ]
+        journal = Journal.open(tmp_path / "journal.db")
+        stack.callback(journal.close)
+        host = await stack.enter_async_context(TaskHost(journal, agents))
+        yield Mesh(host, adapter)
+
+
+def state_of(snapshot: snapshot_pb2.TaskSnapshot) -> int:
+    return snapshot.task.status.state
+
+
+def said(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+    return " ".join(part.text for part in snapshot.task.status.message.parts)
+
+
+def answer_of(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+    """The text of the one artifact of a completed task."""
+    assert state_of(snapshot) == State.TASK_STATE_COMPLETED, said(snapshot)
+    (artifact,) = snapshot.task.artifacts
+    (info,) = snapshot.artifacts
+    assert (info.kind, info.closed) == (event_pb2.ARTIFACT_KIND_ANSWER, True)
+    return "".join(part.text for part in artifact.parts)
+
+
+def texts_of(journal: Journal, task_id: str) -> Sequence[str]:
+    """The deltas of a task as they were streamed."""
+    batches = [event_pb2.EventBatch.FromString(raw) for raw in journal.read(task_id, 0)]
+    events = [event for batch in batches for event in batch.events]
+    return [text for event in events for text in event.delta.texts]
+
+
+async def test_math_answers_by_what_its_tools_declare(tmp_path: Path) -> None:
+    expected = {
+        "what is 1+2": "3",
+        "(2+3)*4": "20",
+        "15% of 240": "36",
+        "sqrt(2) to 10 digits": "1.414213562",
+        "solve x^2-5x+6=0": "x = 2 or x = 3",
+        "derivative of x^3": "3*x^2",
+    }
+    async with mesh(tmp_path) as running:
+        answers = {text: answer_of(await running.ask("math", text)) for text in expected}
+        integral = answer_of(await running.ask("math", "integrate x*sin(x)"))
+    assert answers == expected
+    assert integral.startswith("-x*cos(x) + sin(x)")
+
+
+async def test_currency_answers_with_todays_and_past_rates_and_names_what_it_does_not_know(
+    tmp_path: Path,
+) -> None:
+    async with mesh(tmp_path) as running:
+        latest = answer_of(await running.ask("currency", "100 USD in EUR"))
+        past = answer_of(await running.ask("currency", "100 USD to EUR on 2020-03-02"))
+        unknown = await running.ask("currency", "100 XYZ in EUR")
+        early = await running.ask("currency", "100 USD to EUR on 1990-01-02")
+    assert re.match(r"100 USD = \d+\.\d+ EUR", latest)
+    assert past.startswith("100 USD = 89.91 EUR")
+    assert state_of(unknown) == state_of(early) == State.TASK_STATE_INPUT_REQUIRED
+    assert "XYZ" in said(unknown)
+    assert "1999" in said(early)
+
+
+async def test_hostile_expressions_end_in_a_clear_text(tmp_path: Path) -> None:
+    hostile = (
+        "calculate __import__('os').system('id')",
+        "calculate ().__class__",
+        "9**9**9**9",
+        "factorial(10**9)",
+        "calculate " + "1+" * 500_000 + "1",
+    )
+    async with mesh(tmp_path) as running:
+        ends = [await running.ask("math", text) for text in hostile]
+    assert {state_of(end) for end in ends} == {State.TASK_STATE_INPUT_REQUIRED}
+    assert all(len(said(end)) > 20 for end in ends)
+    assert not any(end.task.artifacts for end in ends)
+
+
+async def test_what_nobody_can_answer_is_said_so_and_the_next_message_goes_on(
+    tmp_path: Path,
+) -> None:
+    async with mesh(tmp_path) as running:
+        lost = await running.ask("math", "who wrote Hamlet")
+        assert state_of(lost) == State.TASK_STATE_INPUT_REQUIRED
+        assert said(lost).startswith("I can't answer that. Questions I can answer: ")
+        assert lost.task.artifacts == []
+        found = await running.ask("math", "what is 1+2", task_id=lost.task.id)
+    assert answer_of(found) == "3"
+    assert found.turn == 2
+
+
+async def test_a_third_partys_tool_added_by_configuration_alone_is_called(tmp_path: Path) -> None:
+    overlay = {"agent": {"tags": ["time"]}, "tools": {"get_current_time": {"match": [TOKYO]}}}
+    clock = {"command": "mcp-server-time", "trunkline": overlay}
+    async with mesh(tmp_path, time=clock, **ONE_SERVER_ONLY) as running:
+        end = await running.ask("time", "what time is it in Tokyo?")
+    assert re.fullmatch(r"It is \d{4}-\d\d-\d\dT[\d:]+\+09:00 in Asia/Tokyo\.", answer_of(end))
+    assert [call.started.tool for call in end.tool_calls] == ["time/get_current_time"]
+
+
+async def test_the_streamed_text_the_artifact_and_the_tool_call_agree(tmp_path: Path) -> None:
+    async with mesh(tmp_path, awkward=awkward(), **ONE_SERVER_ONLY) as running:
+        end = await running.ask("awkward", "repeat one two three")
+        texts = texts_of(running.host.journal, end.task.id)
+    assert texts == ["one ", "two ", "three"]
+    assert answer_of(end) == "one two three"
+    (call,) = end.tool_calls
+    assert (call.started.tool, call.finished.summary) == ("awkward/repeat", "one two three")
+    assert not call.finished.is_error
+
+
+async def test_progress_of_a_tool_shows_in_the_status(tmp_path: Path) -> None:
+    count = {"pattern": r"count to (\d+)", "arguments": {"n": {"from": "{1}", "type": "integer"}}}
+    async with mesh(tmp_path, awkward=awkward(count=count), **ONE_SERVER_ONLY) as running:
+        end = await running.ask("awkward", "count to 3")
+        batches = [
+            event_pb2.EventBatch.FromString(raw)
+            for raw in running.host.journal.read(end.task.id, 0)
+        ]
+    news = [
+        part.text
+        for batch in batches
+        for event in batch.events
+        for part in event.status.status.message.parts
+    ]
+    assert news == ["Calling awkward/count…", *(f"awkward/count: step {n}" for n in (1, 2, 3))]
+    assert answer_of(end) == "counted to 3"
+
+
+async def test_what_a_tool_gives_that_is_no_text_is_part_of_the_answer(tmp_path: Path) -> None:
+    async with mesh(
+        tmp_path, awkward=awkward(mixed={"pattern": "picture"}), **ONE_SERVER_ONLY
+    ) as running:
+        end = await running.ask("awkward", "show me the picture")
+    text, image, link = end.task.artifacts[0].parts
+    assert text.text == "both"
+    assert (image.raw, link.url) == (b"hello", "https://example.org/a")
+
+
+async def test_a_failing_tool_fails_the_task_with_its_name_and_reason(tmp_path: Path) -> None:
+    rules = {
+        "refuse": {"pattern": "refuse"},
+        "mend": {"pattern": "mend"},
+        "die": {"pattern": "die", "arguments": {"code": 3}},
+        "learned": {"pattern": "learned"},
+    }
+    async with mesh(tmp_path, awkward=awkward(**rules), **ONE_SERVER_ONLY) as running:
+        refused = await running.ask("awkward", "refuse")
+        mendable = await running.ask("awkward", "mend")
+        dead = await running.ask("awkward", "die")
+        (server,) = running.adapter.servers(["awkward"])
+        await server.settle()
+    assert state_of(refused) == state_of(dead) == State.TASK_STATE_FAILED
+    assert said(refused).startswith("awkward/refuse failed: ")
+    assert "not today" in said(refused)
+    assert "tool server 'awkward' is down: it exited with code 3" in said(dead)
+    assert dead.tool_calls[0].finished.is_error
+    assert state_of(mendable) == State.TASK_STATE_INPUT_REQUIRED
+    assert said(mendable) == "ask for something else"
+
+
+async def test_a_missing_server_fails_the_task_with_what_is_wrong(tmp_path: Path) -> None:
+    async with mesh(tmp_path, gone={"command": "no-such-command"}, **ONE_SERVER_ONLY) as running:
+        gone = await running.ask("gone", "anything")
+        disabled = await running.ask("math", "what is 1+2")
+    assert state_of(gone) == state_of(disabled) == State.TASK_STATE_FAILED
+    assert "'no-such-command' is not on PATH" in said(gone)
+    assert said(disabled) == "tool server 'math' is down: it is not in the mcpServers file"
+
+
+async def test_canceling_the_task_cancels_the_tool(tmp_path: Path) -> None:
+    hang = {"pattern": "hang", "arguments": {"marks": str(tmp_path)}}
+    async with mesh(tmp_path, awkward=awkward(hang=hang), **ONE_SERVER_ONLY) as running:
+        task_id = await running.begin("awkward", "hang")
+        await running.until(task_id, lambda now: bool(now.tool_calls))
+        await becomes((tmp_path / "began").exists)
+        end = await running.host.cancel(task_id, account="anonymous")
+        await becomes((tmp_path / "canceled").exists)
+    assert state_of(end) == State.TASK_STATE_CANCELED
+    assert end.tool_calls[0].finished.is_error
+
+
+async def test_the_tasks_deadline_ends_the_tool(tmp_path: Path) -> None:
+    hang = {"pattern": "hang", "arguments": {"marks": str(tmp_path)}}
+    async with mesh(tmp_path, awkward=awkward(hang=hang), **ONE_SERVER_ONLY) as running:
+        await running.adapter.wait_ready(["awkward"], timeout_s=TIMEOUT_S)
+        # The first turn loads LangGraph, which shall not count.
+        await running.ask("awkward", "repeat x")
+        deadline = datetime.now(UTC) + timedelta(seconds=2)
+        end = await running.ask("awkward", "hang", deadline=deadline)
+        await becomes((tmp_path / "canceled").exists)
+    assert state_of(end) == State.TASK_STATE_FAILED
+
+
+async def test_an_empty_question_is_asked_for(tmp_path: Path) -> None:
+    async with mesh(tmp_path, **ONE_SERVER_ONLY) as running:
+        end = await running.ask("math", " ")
+    assert state_of(end) == State.TASK_STATE_INPUT_REQUIRED
+    assert said(end) == 'Ask something, for example "what is 1+2".'
+
+
+async def test_tasks_that_run_at_once_do_not_mix(tmp_path: Path) -> None:
+    opening = mesh(tmp_path, awkward=awkward(), **ONE_SERVER_ONLY)
+    async with opening as running, asyncio.TaskGroup() as group:
+        asked = [group.create_task(running.ask("awkward", f"repeat text {n}")) for n in range(40)]
+    assert [answer_of(one.result()) for one in asked] == [f"text {n}" for n in range(40)]
+
+
+async def becomes(is_so: Callable[[], bool]) -> None:
+    """Wait for what another process does, which tells nobody."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)

@@ -1,0 +1,200 @@
+"""The tool adapter over real gRPC: lists, calls, cancellation, and one trace."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import mcp.shared._otel
+import pytest
+from google.protobuf import json_format
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from trunkline import telemetry
+from trunkline.client import Channels, ToolClient
+from trunkline.errors import PeerTimeoutError, ToolNotFoundError, ToolServerUnavailableError
+from trunkline.server import MeshServer
+from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.config import McpConfig, ServerConfig
+from trunkline.tools.server import AdapterSettings
+from trunkline.tools.tool_servicer import SERVICE, ToolServicer
+from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
+
+TIMEOUT_S = 40.0
+AWKWARD = ServerConfig(
+    command=sys.executable, args=[str(Path(__file__).with_name("awkward_server.py"))]
+)
+
+
+@asynccontextmanager
+async def client_of(**servers: ServerConfig) -> AsyncIterator[ToolClient]:
+    settings = AdapterSettings(restart_delay_s=0.05, grace_s=1.0)
+    async with ToolAdapter(McpConfig(servers), settings=settings) as adapter, Channels() as known:
+        server = MeshServer()
+        server.add_generic(
+            SERVICE,
+            tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
+            ToolServicer(adapter),
+        )
+        (address,) = await server.start("127.0.0.1:0")
+        try:
+            yield ToolClient(known.get(address))
+        finally:
+            await server.stop(0)
+
+
+async def call(
+    client: ToolClient,
+    tool: str,
+    server: str = "awkward",
+    **arguments: Any,  # noqa: ANN401
+) -> list[tool_service_pb2.CallToolResponse]:
+    request = tool_service_pb2.CallToolRequest(server=server, tool=tool)
+    request.arguments.update(arguments)
+    async with asyncio.timeout(TIMEOUT_S), client.call_tool(request) as responses:
+        return [response async for response in responses]
+
+
+async def becomes(is_so: Callable[[], bool]) -> None:
+    """Wait for what another process does, which tells nobody."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    # The SDK keeps its tracer of whichever provider came first in this process.
+    monkeypatch.setattr(mcp.shared._otel, "_tracer", provider.get_tracer("mcp-python-sdk"))
+    yield memory
+    provider.shutdown()
+
+
+async def test_progress_comes_as_it_is_made_and_the_result_last() -> None:
+    async with client_of(awkward=AWKWARD) as client:
+        responses = await call(client, "count", n=4)
+    *news, last = responses
+    assert [(one.progress.progress, one.progress.total) for one in news] == [
+        (1, 4),
+        (2, 4),
+        (3, 4),
+        (4, 4),
+    ]
+    assert last.result.content[0].text == "counted to 4"
+
+
+async def test_whole_numbers_arrive_whole_however_deep() -> None:
+    async with client_of(awkward=AWKWARD) as client:
+        (response,) = await call(client, "types", value={"a": [2, 2.5, {"b": 3}], "c": 4})
+    assert response.result.content[0].text == '{"a": [2, 2.5, {"b": 3}], "c": 4}'
+
+
+async def test_the_list_is_watched_through_start_end_and_start() -> None:
+    starting = tool_service_pb2.TOOL_SERVER_STATE_STARTING
+    ready = tool_service_pb2.TOOL_SERVER_STATE_READY
+    failed = tool_service_pb2.TOOL_SERVER_STATE_FAILED
+    seen: list[int] = []
+    async with client_of(awkward=AWKWARD) as client:
+        lists = client.watch_tools(("awkward",))
+        async with asyncio.timeout(TIMEOUT_S):
+            async for one in lists:
+                (server,) = one.servers
+                if not seen or seen[-1] != server.state:
+                    seen.append(server.state)
+                assert bool(one.tools) == (server.state == ready)
+                if seen == [starting, ready]:
+                    with pytest.raises(ToolServerUnavailableError):
+                        await call(client, "die", code=3)
+                elif len(seen) > 2 and server.state == ready:
+                    break
+        await lists.aclose()
+    assert seen == [starting, ready, failed, starting, ready]
+
+
+async def test_a_list_names_servers_that_are_down_and_leaves_out_unknown_ones() -> None:
+    async with client_of(missing=ServerConfig(command="no-such-command")) as client:
+        with pytest.raises(ToolServerUnavailableError):
+            await call(client, "any", server="missing")
+        listing = await client.list_tools(("missing", "unknown"))
+    (server,) = listing.servers
+    assert (server.name, server.state) == ("missing", tool_service_pb2.TOOL_SERVER_STATE_FAILED)
+    assert "not on PATH" in server.error
+    assert list(listing.tools) == []
+
+
+async def test_errors_keep_their_class_over_the_wire() -> None:
+    async with client_of(awkward=AWKWARD) as client:
+        with pytest.raises(ToolNotFoundError, match="no tool awkward/nothing"):
+            await call(client, "nothing")
+        with pytest.raises(ToolNotFoundError, match="no tool nobody/any"):
+            await call(client, "any", server="nobody")
+
+
+async def test_leaving_a_call_cancels_the_tool(tmp_path: Path) -> None:
+    request = tool_service_pb2.CallToolRequest(server="awkward", tool="hang")
+    request.arguments.update({"marks": str(tmp_path)})
+    async with client_of(awkward=AWKWARD) as client:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(call(client, "hang", marks=str(tmp_path)))
+            await becomes((tmp_path / "began").exists)
+            task.cancel()
+        await becomes((tmp_path / "canceled").exists)
+
+
+async def test_the_deadline_in_the_request_ends_the_call(tmp_path: Path) -> None:
+    request = tool_service_pb2.CallToolRequest(server="awkward", tool="hang")
+    request.arguments.update({"marks": str(tmp_path)})
+    async with client_of(awkward=AWKWARD) as client:
+        await call(client, "repeat", text="ready")
+        request.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=0.5))
+        with pytest.raises(PeerTimeoutError):
+            async with client.call_tool(request) as responses:
+                await anext(responses)
+        request.deadline.FromDatetime(datetime.now(UTC) - timedelta(seconds=5))
+        with pytest.raises(PeerTimeoutError):
+            async with client.call_tool(request) as responses:
+                await anext(responses)
+        await becomes((tmp_path / "canceled").exists)
+
+
+async def test_a_call_is_one_trace_down_into_the_server_and_upkeep_is_none(
+    exporter: InMemorySpanExporter,
+) -> None:
+    async with client_of(awkward=AWKWARD) as client:
+        await call(client, "repeat", text="ready")
+        exporter.clear()
+        with telemetry.span("root") as root:
+            (response,) = await call(client, "traceparent")
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    sent = spans["MCP send tools/call traceparent"]
+    server = next(
+        span
+        for span in exporter.get_finished_spans()
+        if span.kind is trace.SpanKind.SERVER and span.name.endswith("CallTool")
+    )
+    assert sent.parent is not None
+    assert sent.parent.span_id == server.context.span_id
+    trace_id = trace.format_trace_id(root.get_span_context().trace_id)
+    seen = response.result.content[0].text
+    assert seen.startswith(f"00-{trace_id}-{trace.format_span_id(sent.context.span_id)}-")
+    assert {span.context.trace_id for span in exporter.get_finished_spans()} == {
+        root.get_span_context().trace_id
+    }
+
+
+async def test_starting_and_listing_make_no_spans(exporter: InMemorySpanExporter) -> None:
+    async with client_of(awkward=AWKWARD) as client:
+        (response,) = await call(client, "repeat", text="ready")
+    assert json_format.MessageToDict(response.result.structured_content) == {"result": "ready"}
+    names = {span.name for span in exporter.get_finished_spans()}
+    assert {name for name in names if name.startswith("MCP")} == {"MCP send tools/call repeat"}
