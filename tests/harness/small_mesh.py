@@ -14,7 +14,14 @@ from trunkline.settings import Settings
 from trunkline.supervisor import Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
-from trunkline.v1 import event_pb2, message_pb2, message_service_pb2, part_pb2, snapshot_pb2
+from trunkline.v1 import (
+    event_pb2,
+    message_pb2,
+    message_service_pb2,
+    part_pb2,
+    registry_service_pb2,
+    snapshot_pb2,
+)
 
 PATIENCE_S = 45.0
 
@@ -67,10 +74,16 @@ class SmallMesh:
         (address,) = await server.start("127.0.0.1:0")
         joined = JoinedHost(host, server, address)
         self._stack.push_async_callback(joined.cut)
-        member = describe_host(host, address=address)
-        await self._stack.enter_async_context(Membership(self._registry, member))
-        await self.directory.wait_until(lambda known: first in known.agents(), timeout_s=PATIENCE_S)
+        await self.register(describe_host(host, address=address))
         return joined
+
+    async def register(self, member: registry_service_pb2.Host) -> None:
+        """Put a host on the mesh; everyone knows it when this returns."""
+        await self._stack.enter_async_context(Membership(self._registry, member))
+        await self.directory.wait_until(
+            lambda known: any(host.host_id == member.host_id for host in known.hosts),
+            timeout_s=PATIENCE_S,
+        )
 
     async def supervise(self, *others: Agent, **options: str) -> JoinedHost:
         """Add a host with a supervisor that is ready to run."""

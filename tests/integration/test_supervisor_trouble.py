@@ -24,7 +24,7 @@ from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.echo import echo
 from trunkline.supervisor import Supervisor
 from trunkline.tasks.context import TaskContext
-from trunkline.v1 import message_service_pb2, snapshot_pb2, task_pb2
+from trunkline.v1 import message_service_pb2, registry_service_pb2, snapshot_pb2, task_pb2
 
 State = task_pb2.TaskState
 
@@ -147,7 +147,7 @@ async def test_at_the_deadline_the_task_and_its_children_end(mesh: SmallMesh) ->
     await mesh.supervise()
     deadline = timestamp_pb2.Timestamp()
     deadline.GetCurrentTime()
-    deadline.seconds += 2
+    deadline.seconds += 4
     submission = message_service_pb2.Submission(deadline=deadline)
 
     client = mesh.client("supervisor")
@@ -252,6 +252,103 @@ async def test_an_agent_that_left_between_plan_and_call_fails_its_step(mesh: Sma
 
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert said(ended).startswith('Could not answer "echo hello": ')
+
+
+async def test_a_step_that_lacks_the_result_it_needs_is_not_run(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise()
+
+    ended = await mesh.ask("echo well @echo fail boom, then @echo say that again, and echo bye")
+
+    assert texts(ended)[-1] == (
+        'well\nCould not answer "fail boom": boom (agent echo).\nsay that again, and echo bye'
+    )
+    followed = await mesh.ask("echo well @echo fail boom, then @echo echo that")
+    assert texts(followed)[-1] == (
+        'well\nCould not answer "fail boom": boom (agent echo).\n'
+        'Could not answer "echo that": the result that it needs is missing (agent echo).'
+    )
+
+
+async def test_credentials_that_an_agent_needs_are_asked_for(mesh: SmallMesh) -> None:
+    @agent(name="vault", description="Needs a key.", tags=["vault"])
+    async def vault(task: TaskContext) -> str | None:
+        if task.turn > 1:
+            return f"opened with {task.text}"
+        await task.require_auth("Which key?")
+        return None
+
+    await mesh.join(vault)
+    await mesh.supervise()
+
+    asked = await mesh.ask("open the vault")
+    opened = await mesh.ask("this key", task_id=asked.task.id)
+
+    assert asked.task.status.state == State.TASK_STATE_AUTH_REQUIRED
+    assert said(asked) == "Which key?"
+    assert texts(opened)[-1] == "opened with this key"
+
+
+async def test_an_answer_survives_a_cut_and_is_given_once(mesh: SmallMesh) -> None:
+    heard: list[str] = []
+    go_on = asyncio.Event()
+
+    @agent(name="clerk", description="Asks and writes down.", tags=["clerk"])
+    async def clerk(task: TaskContext) -> str | None:
+        if task.turn == 1:
+            await task.require_input("Your name?")
+            return None
+        heard.append(task.text)
+        await task.working()
+        await go_on.wait()
+        return f"noted {task.text}"
+
+    below = await mesh.join(clerk)
+    await mesh.supervise()
+    asked = await mesh.ask("to the clerk")
+    await mesh.client("supervisor").send_message(
+        agent="supervisor",
+        message=mesh.message("Ada", task_id=asked.task.id),
+        submission=message_service_pb2.Submission(),
+        return_immediately=True,
+    )
+    child = asked.children[0].started.task_id
+    await mesh.until(child, lambda now: now.turn == 2)
+
+    await below.cut()
+    go_on.set()
+    await below.serve_again()
+    ended = await mesh.until(asked.task.id, is_over)
+
+    assert texts(ended)[-1] == "noted Ada"
+    assert heard == ["Ada"]
+
+
+async def test_an_answer_to_a_host_that_is_away_for_a_moment_arrives(mesh: SmallMesh) -> None:
+    below = await mesh.join(echo)
+    await mesh.supervise()
+    asked = await mesh.ask("@echo ask Which colour?")
+
+    await below.cut()
+    task_id = asked.task.id
+    async with asyncio.TaskGroup() as group:
+        answering = group.create_task(mesh.ask("blue", task_id=task_id))
+        await mesh.until(task_id, lambda now: now.turn == 2 and len(now.tool_calls) == 2)
+        await below.serve_again()
+
+    assert texts(answering.result())[-1] == "answer: blue"
+
+
+async def test_a_host_without_a_journal_fails_its_step(mesh: SmallMesh) -> None:
+    stranger = registry_service_pb2.Host(host_id="stranger", address="127.0.0.1:1")
+    stranger.agents.add(card=echo.card, routable=True)
+    await mesh.register(stranger)
+    await mesh.supervise()
+
+    ended = await mesh.ask("echo hello")
+
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "registered no journal" in said(ended)
 
 
 async def test_every_call_of_an_agent_is_a_span_below_the_turns(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from trunkline.supervisor.planning import MAX_STEPS
 from trunkline.supervisor.routing import Router, contenders
-from trunkline.supervisor.steps import Outcome, StateValue, Step
+from trunkline.supervisor.steps import Outcome, StateValue, Step, failed
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import agent_card_pb2, event_pb2
 
@@ -23,7 +23,9 @@ class Answer:
 
 def synthesis(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> Answer:
     """Return the answers of the steps in the plan's order; failed ones are named."""
-    ended = [(step, outcomes[step.id]) for step in steps]
+    ended = [
+        (step, outcomes.get(step.id) or failed(step.agent, "it was not run")) for step in steps
+    ]
     lines = [
         _failure(step, outcome) if outcome.is_failure else outcome.text
         for step, outcome in ended
