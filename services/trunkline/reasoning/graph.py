@@ -111,8 +111,7 @@ async def answer(graph: Graph, turn: Turn, prompt: str) -> Verdict:
 
 async def _agent(state: _State, runtime: Runtime[Turn]) -> dict[str, Any]:
     turn = runtime.context
-    if len(state["messages"]) - turn.earlier >= MESSAGE_LIMIT:
-        raise StepLimitError(turn.task.agent, str(MESSAGE_LIMIT))
+    _check_room(turn, state, 1)
     attributes = {
         telemetry.GEN_AI_OPERATION_NAME: telemetry.CHAT,
         telemetry.GEN_AI_PROVIDER_NAME: turn.model_name.partition(":")[0],
@@ -140,6 +139,7 @@ async def _think(turn: Turn, messages: Sequence[BaseMessage]) -> BaseMessage:
 
 async def _tools(state: _State, runtime: Runtime[Turn]) -> dict[str, Any]:
     calls = _last_reply(state).tool_calls
+    _check_room(runtime.context, state, len(calls))
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(_call(runtime.context, call)) for call in calls]
     return {"messages": [call.result() for call in running]}
@@ -205,6 +205,12 @@ async def _check(state: _State, runtime: Runtime[Turn]) -> dict[str, Any]:
         return {"messages": [SystemMessage("That was no answer. Answer the question.")]}
     turn.verdict = Verdict(status, text)
     return {}
+
+
+def _check_room(turn: Turn, state: _State, count: int) -> None:
+    """Refuse what would take more messages than a turn may."""
+    if len(state["messages"]) - turn.earlier + count > MESSAGE_LIMIT:
+        raise StepLimitError(turn.task.agent, str(MESSAGE_LIMIT))
 
 
 def _after_agent(state: _State) -> str:

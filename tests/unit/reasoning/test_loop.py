@@ -1,0 +1,239 @@
+"""The reasoning loop with a scripted model and scripted tools, on a real task."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models.base import LanguageModelInput
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages.tool import tool_call, tool_call_chunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from pydantic import PrivateAttr
+
+from trunkline.errors import StepLimitError, ToolServerUnavailableError
+from trunkline.journal.journal import Journal
+from trunkline.reasoning import Listing
+from trunkline.reasoning.graph import Turn, answer, build_graph
+from trunkline.reasoning.source import OnProgress
+from trunkline.reasoning.toolbox import Toolbox
+from trunkline.reasoning.verdict import Status, Verdict
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.submission import Accepted
+from trunkline.v1 import (
+    agent_card_pb2,
+    message_pb2,
+    message_service_pb2,
+    part_pb2,
+    snapshot_pb2,
+    tool_service_pb2,
+)
+
+Step = Callable[[Sequence[BaseMessage]], AIMessage]
+
+
+class ScriptedModel(BaseChatModel):
+    """Answers by a function of what it is shown; streams in words, as providers do."""
+
+    _step: Step = PrivateAttr()
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self._step = step
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(
+        self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: object
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        return self
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: object,
+    ) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=self._step(messages))])
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: object,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        reply = self._step(messages)
+        calls = [
+            tool_call_chunk(name=call["name"], args="{}", id=call["id"], index=index)
+            for index, call in enumerate(reply.tool_calls)
+        ]
+        yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=calls))
+        for word in reply.text.split():
+            yield ChatGenerationChunk(message=AIMessageChunk(content=f"{word} "))
+
+
+@dataclass
+class ScriptedTools:
+    """Tools that answer by their name; `meet` does so only once two calls of it are under way."""
+
+    called: list[str] = field(default_factory=list)
+    both: asyncio.Barrier = field(default_factory=lambda: asyncio.Barrier(2))
+
+    async def list_tools(self, servers: Sequence[str]) -> Listing:
+        names = ("plain", "meet", "down", "silent")
+        tools = tuple(tool_service_pb2.Tool(server=servers[0], name=name) for name in names)
+        return Listing(tools, {})
+
+    async def call_tool(
+        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+    ) -> tool_service_pb2.ToolResult:
+        self.called.append(request.tool)
+        if request.tool == "meet":
+            async with asyncio.timeout(20):
+                await self.both.wait()
+        if request.tool == "down":
+            raise ToolServerUnavailableError(request.server, "it is gone")
+        if request.tool == "silent":
+            return tool_service_pb2.ToolResult()
+        return tool_service_pb2.ToolResult(content=[part_pb2.Part(text=f"{request.tool} done")])
+
+
+@dataclass
+class LoopAgent:
+    """An agent that runs nothing but the loop."""
+
+    step: Step
+    tools: ScriptedTools = field(default_factory=ScriptedTools)
+    verdict: Verdict | None = None
+    error: StepLimitError | None = None
+    card: agent_card_pb2.AgentCard = field(
+        default_factory=lambda: agent_card_pb2.AgentCard(
+            name="loop", default_input_modes=["text/plain"]
+        )
+    )
+    direct_replies = False
+    repeatable = False
+    routable = True
+    concurrency = 0
+
+    async def run(self, task: TaskContext) -> None:
+        listing = await self.tools.list_tools(["s"])
+        turn = Turn(
+            task=task,
+            model=ScriptedModel(self.step),
+            model_name="scripted",
+            tools=Toolbox(listing.tools),
+            source=self.tools,
+        )
+        try:
+            self.verdict = await answer(build_graph(), turn, "prompt")
+        except StepLimitError as error:
+            self.error = error
+            raise
+
+
+async def run(agent: LoopAgent, tmp_path: Path) -> snapshot_pb2.TaskSnapshot:
+    journal = Journal.open(tmp_path / "journal.db")
+    try:
+        async with asyncio.timeout(40), TaskHost(journal, [agent]) as host:
+            message = message_pb2.Message(
+                message_id="m", role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text="question")]
+            )
+            accepted = await host.submit("loop", message, message_service_pb2.Submission())
+            assert isinstance(accepted, Accepted)
+            return await host.wait_turn(accepted.task_id)
+    finally:
+        journal.close()
+
+
+def calling(*names: str) -> AIMessage:
+    calls = [tool_call(name=f"s__{name}", args={}, id=f"c{n}") for n, name in enumerate(names)]
+    return AIMessage(content="", tool_calls=calls)
+
+
+def results_of(messages: Sequence[BaseMessage]) -> list[ToolMessage]:
+    return [message for message in messages if isinstance(message, ToolMessage)]
+
+
+def call_then_tell(*names: str) -> Step:
+    """A model that calls some tools, then says what they have answered."""
+
+    def step(messages: Sequence[BaseMessage]) -> AIMessage:
+        results = results_of(messages)
+        return AIMessage(" | ".join(one.text for one in results)) if results else calling(*names)
+
+    return step
+
+
+async def test_a_verdict_says_exactly_what_was_streamed(tmp_path: Path) -> None:
+    agent = LoopAgent(lambda _: AIMessage("an answer without tools"))
+    end = await run(agent, tmp_path)
+    assert agent.verdict == Verdict(Status.COMPLETED, "an answer without tools ")
+    assert end.task.artifacts[0].parts[0].text == "an answer without tools "
+    assert end.artifacts[0].closed
+
+
+async def test_all_calls_of_a_turn_run_at_once(tmp_path: Path) -> None:
+    agent = LoopAgent(call_then_tell("meet", "meet"))
+    await run(agent, tmp_path)
+    assert agent.verdict == Verdict(Status.COMPLETED, "meet done | meet done ")
+
+
+async def test_a_call_that_fails_leaves_the_others_and_is_told_to_the_model(tmp_path: Path) -> None:
+    agent = LoopAgent(call_then_tell("down", "plain", "unknown"))
+    end = await run(agent, tmp_path)
+    assert agent.verdict is not None
+    down, plain, unknown = agent.verdict.text.split(" | ")
+    assert down == "s/down failed: tool server 's' is down: it is gone."
+    assert plain == "plain done"
+    assert unknown == "There is no tool s__unknown. "
+    assert [call.finished.is_error for call in end.tool_calls] == [True, False]
+
+
+async def test_a_tool_that_answers_nothing_is_named(tmp_path: Path) -> None:
+    agent = LoopAgent(call_then_tell("silent"))
+    await run(agent, tmp_path)
+    assert agent.verdict == Verdict(Status.COMPLETED, "s/silent answered with nothing. ")
+
+
+async def test_an_empty_reply_is_asked_for_again(tmp_path: Path) -> None:
+    def step(messages: Sequence[BaseMessage]) -> AIMessage:
+        return AIMessage("now" if len(messages) > 2 else "")
+
+    agent = LoopAgent(step)
+    await run(agent, tmp_path)
+    assert agent.verdict == Verdict(Status.COMPLETED, "now ")
+
+
+async def test_a_model_that_only_calls_tools_meets_the_limit(tmp_path: Path) -> None:
+    agent = LoopAgent(lambda _: calling("plain"))
+    end = await run(agent, tmp_path)
+    assert agent.error is not None
+    assert "within 10 steps" in "".join(part.text for part in end.task.status.message.parts)
+    # The question, then the model and a tool in turns, and no eleventh message.
+    assert agent.tools.called == ["plain"] * 4
+
+
+async def test_a_model_that_never_answers_meets_the_limit(tmp_path: Path) -> None:
+    agent = LoopAgent(lambda _: AIMessage(""))
+    await run(agent, tmp_path)
+    assert agent.error is not None
+
+
+def test_importing_the_room_loads_no_framework() -> None:
+    heavy = ("langgraph", "langchain_core", "mcp")
+    rooms = "trunkline.reasoning, trunkline.tools.adapter, trunkline.agents.math"
+    probe = f"import sys, {rooms}; print([name for name in {heavy!r} if name in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)
+    assert loaded.stdout.decode().strip() == "[]"
