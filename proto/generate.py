@@ -1,4 +1,4 @@
-"""The only generator, from proto/ to services/trunkline/. `--check` only fails when that is stale."""
+"""The only generator, from proto/ to services/. `--check` only says when that is stale."""
 
 import argparse
 import filecmp

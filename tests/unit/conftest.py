@@ -5,8 +5,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from harness.tasks import Open
 
+from harness.tasks import Open
 from trunkline.agents import FunctionAgent
 from trunkline.journal.journal import Journal
 from trunkline.tasks.host import CancelChild, TaskHost

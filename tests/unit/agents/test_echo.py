@@ -1,8 +1,8 @@
 """The mesh's test instrument does what it is told."""
 
 import pytest
-from harness.tasks import NOTHING, Open, message, said, texts
 
+from harness.tasks import NOTHING, Open, message, said, texts
 from trunkline.agents.echo import echo
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -63,7 +63,7 @@ async def test_ask_needs_input_and_completes_with_the_answer(open_host: Open) ->
     ],
 )
 async def test_it_fails_and_rejects_on_request(
-    open_host: Open, text: str, state: State, reason: str
+    open_host: Open, text: str, state: State.ValueType, reason: str
 ) -> None:
     snapshot = await tell(await open_host(echo), text)
     assert (snapshot.task.status.state, said(snapshot)) == (state, reason)

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from harness.tasks import NOTHING, Open, define, finish, message, said, texts
 
+from harness.tasks import NOTHING, Open, define, finish, message, said, texts
 from trunkline.errors import TaskNotCancelableError, TaskNotFoundError
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost

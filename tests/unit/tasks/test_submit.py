@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from harness.tasks import NOTHING, Open, define, finish, message, said
 
+from harness.tasks import NOTHING, Open, define, finish, message, said
 from trunkline.errors import (
     InvalidArgumentError,
     MessageKeyReusedError,
@@ -42,7 +42,7 @@ async def accept(
 
 
 @pytest.mark.parametrize("direct_replies", [False, True])
-async def test_one_key_makes_one_task(open_host: Open, direct_replies: bool) -> None:  # noqa: FBT001
+async def test_one_key_makes_one_task(open_host: Open, direct_replies: bool) -> None:
     turns = 0
 
     async def counted(task: TaskContext) -> str:
@@ -169,9 +169,7 @@ async def test_what_a_dead_host_left_running_fails_with_the_reason(journal_path:
     reopened.close()
 
 
-async def test_a_question_survives_the_end_of_the_host(
-    open_host: Open, journal_path: Path
-) -> None:
+async def test_a_question_survives_the_end_of_the_host(open_host: Open, journal_path: Path) -> None:
     async def ask(task: TaskContext) -> str | None:
         if task.turn == 1:
             await task.require_input("?")

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from google.protobuf import timestamp_pb2
-from harness.tasks import NOTHING, Open, define, finish, message, said, texts
 
+from harness.tasks import NOTHING, Open, define, finish, message, said, texts
 from trunkline.errors import (
     AgentNotFoundError,
     ContentTypeNotSupportedError,
@@ -24,13 +24,12 @@ from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_service_pb2
 
 async def states(host: TaskHost, task_id: str) -> list[str]:
     """All states the journal holds, in order."""
-    found = []
+    found: list[State.ValueType] = []
     async for frame in host.watch(task_id, account="", after=0, until_head=True):
         for data in frame.batches:
-            for event in event_pb2.EventBatch.FromString(data).events:
-                if event.HasField("status"):
-                    found.append(State.Name(event.status.status.state)[11:].lower())
-    return found
+            events = event_pb2.EventBatch.FromString(data).events
+            found += [event.status.status.state for event in events if event.HasField("status")]
+    return [State.Name(state).removeprefix("TASK_STATE_").lower() for state in found]
 
 
 async def test_a_returned_text_is_one_closed_artifact_of_a_completed_task(
@@ -176,9 +175,7 @@ async def test_a_message_for_a_task_of_another_context_is_refused(open_host: Ope
     host = await open_host(define(ask))
     asked = await finish(host)
     with pytest.raises(InvalidArgumentError, match="contextId"):
-        await host.submit(
-            "tested", message(task_id=asked.task.id, context_id="another"), NOTHING
-        )
+        await host.submit("tested", message(task_id=asked.task.id, context_id="another"), NOTHING)
 
 
 async def test_what_an_agent_raises_fails_the_task_and_is_not_shown(
@@ -296,4 +293,3 @@ async def test_a_message_must_be_one_the_agent_can_take(open_host: Open) -> None
     picture.parts.add(raw=b"1", media_type="image/png")
     with pytest.raises(ContentTypeNotSupportedError, match="text/plain"):
         await host.submit("tested", picture, NOTHING)
-

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from harness.tasks import NOTHING, Open, define, finish, message, texts
 
+from harness.tasks import NOTHING, Open, define, finish, message, texts
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.fold import Fold
 from trunkline.tasks.context import TaskContext

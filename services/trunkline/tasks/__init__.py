@@ -1,0 +1,8 @@
+"""Tasks: accepted, run, watched and canceled on a host's journal."""
+
+from trunkline.tasks.agent import Agent
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.settings import TaskSettings
+
+__all__ = ["Agent", "TaskContext", "TaskHost", "TaskSettings"]
