@@ -1,0 +1,40 @@
+from trunkline.journal.tail import Tail, Tails
+
+
+def test_a_tail_drops_the_oldest_batches_beyond_its_limit() -> None:
+    tail = Tail(10)
+    for first in range(1, 200):
+        tail.add(first, b"xxxx")
+    assert tail.size_bytes == 8
+    assert tail.find(196, limit_bytes=100) is None
+    assert tail.find(197, limit_bytes=100) == [b"xxxx", b"xxxx"]
+
+
+def test_a_tail_gives_the_batch_that_the_cursor_is_in_and_those_behind_it() -> None:
+    tail = Tail(100)
+    tail.add(1, b"one")
+    tail.add(4, b"two")
+    tail.add(6, b"three")
+    assert tail.find(0, limit_bytes=100) == [b"one", b"two", b"three"]
+    assert tail.find(2, limit_bytes=100) == [b"one", b"two", b"three"]
+    assert tail.find(3, limit_bytes=100) == [b"two", b"three"]
+    assert tail.find(4, limit_bytes=4) == [b"two"]
+    assert tail.find(5, limit_bytes=1) == [b"three"]
+
+
+def test_a_tail_keeps_nothing_that_is_bigger_than_it_may_be() -> None:
+    tail = Tail(4)
+    tail.add(1, b"xxxxx")
+    assert tail.size_bytes == 0
+    assert tail.find(0, limit_bytes=100) is None
+
+
+def test_tails_together_keep_to_their_limit_at_the_cost_of_the_idlest_task() -> None:
+    tails = Tails(task_limit_bytes=8, limit_bytes=12)
+    for task_id in ("a", "b", "c"):
+        tails.add(task_id, 1, b"xxxx")
+    tails.add("a", 2, b"xxxx")
+    assert tails.size_bytes == 12
+    assert tails.find("b", 0, limit_bytes=100) is None
+    assert tails.find("a", 0, limit_bytes=100) == [b"xxxx", b"xxxx"]
+    assert tails.find("c", 0, limit_bytes=100) == [b"xxxx"]
