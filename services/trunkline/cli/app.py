@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.options import Agent, Json, Url
+from trunkline.cli.options import Agent, Json, Mesh, TaskId, Url
 from trunkline.cli.outcome import run
 
 # Rich help and tracebacks take half a second to load.
@@ -100,9 +100,94 @@ def ask(
     json: Json = False,
 ) -> None:
     """Ask the mesh and stream the answer. Exits 0 only if the task completed."""
-    from trunkline.cli import ask as command
+    from trunkline.cli.talk import ask as command
 
     asked = command.Question(
         text=question, agent=agent, task_id=task, context_id=context, timeout_s=timeout
     )
     run(command.ask(asked, url=url, as_json=json))
+
+
+@app.command()
+def chat(agent: Agent = None, url: Url = None, *, json: Json = False) -> None:
+    """Talk with the mesh, line by line. Ctrl-C cancels a turn, Ctrl-D leaves."""
+    from trunkline.cli.talk import chat as command
+
+    command.chat(agent, url=url, as_json=json)
+
+
+@app.command()
+def demo(*, json: Json = False) -> None:
+    """Run the main job on a mesh of its own: questions, answers, and the trace of one."""
+    from trunkline.cli.talk import demo as command
+
+    run(command.demo(as_json=json))
+
+
+@app.command()
+def agents(mesh: Mesh = None, *, json: Json = False) -> None:
+    """List the agents on the mesh."""
+    from trunkline.cli import listing as command
+
+    run(command.agents(mesh, as_json=json))
+
+
+@app.command()
+def tools(mesh: Mesh = None, *, json: Json = False) -> None:
+    """List the tools of the mesh's MCP servers."""
+    from trunkline.cli import listing as command
+
+    run(command.tools(mesh, as_json=json))
+
+
+@app.command()
+def tasks(
+    mesh: Mesh = None,
+    *,
+    agent: Annotated[
+        str, typer.Option(metavar="NAME", help="Only of this agent.", show_default=False)
+    ] = "",
+    context: Annotated[
+        str, typer.Option(metavar="ID", help="Only of this context.", show_default=False)
+    ] = "",
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 20,
+    json: Json = False,
+) -> None:
+    """List the latest tasks."""
+    from trunkline.cli import listing as command
+
+    run(command.tasks(mesh, agent=agent, context_id=context, limit=limit, as_json=json))
+
+
+@app.command()
+def task(task_id: TaskId, mesh: Mesh = None, *, json: Json = False) -> None:
+    """Show a task: its state, its route, what it called and what it made."""
+    from trunkline.cli import task as command
+
+    run(command.task(task_id, mesh, as_json=json))
+
+
+@app.command()
+def cancel(task_id: TaskId, mesh: Mesh = None, *, json: Json = False) -> None:
+    """Cancel a task and all that it called."""
+    from trunkline.cli import task as command
+
+    run(command.cancel(task_id, mesh, as_json=json))
+
+
+@app.command()
+def trace(
+    trace_or_task_id: Annotated[
+        str, typer.Argument(metavar="[ID]", help="Of a trace or a task.", show_default=False)
+    ] = "",
+    mesh: Mesh = None,
+    *,
+    json: Json = False,
+) -> None:
+    """Show a trace as a tree of spans; without an ID, list the latest traces."""
+    from trunkline.cli import trace as command
+
+    if trace_or_task_id:
+        run(command.trace(trace_or_task_id, mesh, as_json=json))
+    else:
+        run(command.traces(mesh, as_json=json))

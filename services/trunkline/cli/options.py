@@ -27,6 +27,8 @@ Mesh = Annotated[
     typer.Option("--mesh", help="The mesh's gRPC address. [TRUNKLINE_MESH]", metavar="HOST:PORT"),
 ]
 
+TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task.", show_default=False)]
+
 
 def base_url(url: str | None, *, settings: Settings | None = None) -> str:
     """Return the URL given, or that of the mesh which `up` would start here.

@@ -1,7 +1,10 @@
 """What goes to a terminal and not into a pipe: colour, and news of work under way."""
 
+import json
 import os
+import shutil
 import sys
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 DIM, RED, BOLD = "2", "31", "1"
@@ -32,3 +35,24 @@ def note(text: str) -> None:
 def say(text: str) -> None:
     """Print a line to stderr, terminal or not."""
     print(text, file=sys.stderr, flush=True)
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows in columns; on a terminal the last column is cut at its edge."""
+    table = [[" ".join(cell.split()) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(heads, *table, strict=True)]
+    edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for number, row in enumerate([list(heads), *table]):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        line = "  ".join(cells).rstrip()[:edge]
+        print(paint(line, BOLD, sys.stdout) if number == 0 else line)
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document on one line."""
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def state_name(state: str) -> str:
+    """Return a state of the wire or the contract as people write it."""
+    return state.removeprefix("TASK_STATE_").lower().replace("_", "-")

@@ -4,13 +4,13 @@ import asyncio
 import json
 from dataclasses import dataclass
 
-from trunkline.cli.a2a import A2AClient
-from trunkline.cli.answer import Answer
-from trunkline.cli.ephemeral import mesh_at
 from trunkline.cli.options import agent_url, base_url
 from trunkline.cli.outcome import Exit
+from trunkline.cli.talk.answer import Answer
+from trunkline.cli.talk.client import A2AClient
+from trunkline.cli.talk.ephemeral import mesh_at
+from trunkline.cli.talk.turn import exit_of, outcome_of, show_end, shown_answer, take_turn
 from trunkline.cli.terminal import say
-from trunkline.cli.turn import exit_of, outcome_of, show_end, shown_answer, take_turn
 from trunkline.errors import InvalidArgumentError
 
 

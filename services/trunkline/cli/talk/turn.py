@@ -5,10 +5,10 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trunkline.cli.a2a import A2AClient
-from trunkline.cli.answer import Answer
 from trunkline.cli.outcome import Exit
-from trunkline.cli.terminal import note, say, write
+from trunkline.cli.talk.answer import Answer
+from trunkline.cli.talk.client import A2AClient
+from trunkline.cli.terminal import note, say, state_name, write
 from trunkline.errors import PeerTimeoutError, TrunklineError
 
 # The mesh ends a task at its deadline and says so; this much later the command gives up on it.
@@ -89,7 +89,7 @@ async def outcome_of(client: A2AClient, answer: Answer, *, agent: str | None) ->
             task = {}
         route = task.get("metadata", {}).get("trunkline/route", {})
     return Outcome(
-        state=state_name(answer.state),
+        state=state_of(answer),
         answer=answer.text,
         agent=route.get("agent") or agent or "",
         confidence=route.get("confidence"),
@@ -107,7 +107,7 @@ def shown_answer(*, continues: bool) -> Answer:
 
 def show_end(answer: Answer) -> None:
     """Say how a turn ended that did not complete: a question to stdout, a failure to stderr."""
-    state = state_name(answer.state)
+    state = state_of(answer)
     if _EXITS.get(state) is Exit.INPUT_REQUIRED:
         write(f"{answer.said or state}\n")
     elif state != "completed":
@@ -117,9 +117,9 @@ def show_end(answer: Answer) -> None:
 
 def exit_of(answer: Answer) -> Exit:
     """Return the exit code that a turn's end calls for."""
-    return _EXITS.get(state_name(answer.state), Exit.FAILED)
+    return _EXITS.get(state_of(answer), Exit.FAILED)
 
 
-def state_name(state: str) -> str:
-    """Return a state of the wire as people write it; a direct reply has none and is complete."""
-    return state.removeprefix("TASK_STATE_").lower().replace("_", "-") or "completed"
+def state_of(answer: Answer) -> str:
+    """Return the state a turn ended in; a direct reply has none and is complete."""
+    return state_name(answer.state) or "completed"

@@ -1,0 +1,124 @@
+"""`trunkline agents`, `tools` and `tasks`: what there is on the mesh."""
+
+from typing import Any
+
+from google.protobuf import json_format
+
+from trunkline.cli.mesh import ACCOUNT, MeshView, open_view
+from trunkline.cli.outcome import Exit, complain
+from trunkline.cli.terminal import print_json, print_table, state_name
+from trunkline.errors import PeerError
+from trunkline.v1 import (
+    registry_service_pb2,
+    snapshot_pb2,
+    task_pb2,
+    task_service_pb2,
+    tool_service_pb2,
+)
+
+_PAGE = 100
+
+
+async def agents(mesh: str | None, *, as_json: bool) -> Exit:
+    """Print the agents on the mesh, where they run, and what they do."""
+    async with open_view(mesh) as view:
+        found = [_agent(host, agent.card) for host in view.hosts for agent in host.agents]
+    found.sort(key=lambda agent: agent["name"])
+    if as_json:
+        print_json(found)
+    else:
+        rows = [(one["name"], one["address"], one["description"]) for one in found]
+        print_table(("AGENT", "HOST", "DESCRIPTION"), rows)
+    return Exit.OK
+
+
+async def tools(mesh: str | None, *, as_json: bool) -> Exit:
+    """Print the tools that can be called, and the servers that are down."""
+    async with open_view(mesh) as view:
+        found = await view.tools().list_tools()
+    if as_json:
+        print_json(json_format.MessageToDict(found, preserving_proto_field_name=True))
+        return Exit.OK
+    rows = [(f"{tool.server}/{tool.name}", "ready", tool.description) for tool in found.tools]
+    rows += [
+        (server.name, _server_state(server), server.error)
+        for server in found.servers
+        if server.state != tool_service_pb2.TOOL_SERVER_STATE_READY
+    ]
+    print_table(("TOOL", "STATE", "DESCRIPTION"), rows)
+    return Exit.OK
+
+
+async def tasks(
+    mesh: str | None, *, agent: str, context_id: str, limit: int, as_json: bool
+) -> Exit:
+    """Print the latest tasks of all hosts. A host that doesn't answer is named on stderr."""
+    wanted = task_service_pb2.ListTasksRequest(account=ACCOUNT, agent=agent, context_id=context_id)
+    found: list[snapshot_pb2.TaskSummary] = []
+    code = Exit.OK
+    async with open_view(mesh) as view:
+        for host in view.hosts:
+            try:
+                found += await _tasks_of(view, host, wanted, limit=limit)
+            except PeerError as error:
+                code = complain(error)
+    found.sort(key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
+    latest = [_task(task) for task in found[:limit]]
+    if as_json:
+        print_json(latest)
+    else:
+        rows = [
+            (one["task_id"], one["agent"], one["state"], one["status_time"], one["parent_task_id"])
+            for one in latest
+        ]
+        print_table(("TASK", "AGENT", "STATE", "SINCE", "PARENT"), rows)
+    return code
+
+
+async def _tasks_of(
+    view: MeshView,
+    host: registry_service_pb2.Host,
+    wanted: task_service_pb2.ListTasksRequest,
+    *,
+    limit: int,
+) -> list[snapshot_pb2.TaskSummary]:
+    found: list[snapshot_pb2.TaskSummary] = []
+    request = task_service_pb2.ListTasksRequest()
+    request.CopyFrom(wanted)
+    while len(found) < limit:
+        request.page_size = min(_PAGE, limit - len(found))
+        page = await view.host(host).list_tasks(request)
+        found += page.tasks
+        request.page_token = page.next_page_token
+        if not page.next_page_token:
+            break
+    return found
+
+
+def _agent(host: registry_service_pb2.Host, card: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {
+        "name": card.name,
+        "description": card.description,
+        "version": card.version,
+        "skills": [skill.name for skill in card.skills],
+        "tags": sorted({tag for skill in card.skills for tag in skill.tags}),
+        "host": host.host_id,
+        "address": host.address,
+    }
+
+
+def _task(task: snapshot_pb2.TaskSummary) -> dict[str, str]:
+    return {
+        "task_id": task.task_id,
+        "context_id": task.context_id,
+        "agent": task.agent,
+        "state": state_name(task_pb2.TaskState.Name(task.status.state)),
+        "status_time": task.status.timestamp.ToJsonString(),
+        "create_time": task.create_time.ToJsonString(),
+        "parent_task_id": task.parent_task_id,
+    }
+
+
+def _server_state(server: tool_service_pb2.ToolServer) -> str:
+    name = tool_service_pb2.ToolServerState.Name(server.state)
+    return name.removeprefix("TOOL_SERVER_STATE_").lower()

@@ -1,0 +1,69 @@
+"""The mesh as the command line sees it from inside: over gRPC, where `--mesh` says."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import grpc
+
+from trunkline.cli.options import mesh_address
+from trunkline.client import Channels, HostClient, RegistryClient, ToolClient, TraceClient
+from trunkline.errors import PeerUnavailableError, TaskNotFoundError
+from trunkline.v1 import registry_service_pb2
+
+# Whose tasks a caller without authentication sees.
+ACCOUNT = "anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class MeshView:
+    """The hosts of a mesh, as the registry told when it was asked."""
+
+    hosts: Sequence[registry_service_pb2.Host]
+    _address: str
+    _channels: Channels
+
+    def host(self, host: registry_service_pb2.Host) -> HostClient:
+        """Return a client of a host."""
+        return HostClient(self._channels.get(host.address))
+
+    def host_of(self, task_id: str) -> HostClient:
+        """Return a client of the host that has a task.
+
+        Raises:
+            TaskNotFoundError: no living host has its journal.
+        """
+        journal_id = task_id.partition("-")[0]
+        for host in self.hosts:
+            if journal_id in host.journal_ids:
+                return self.host(host)
+        raise TaskNotFoundError(task_id)
+
+    def tools(self) -> ToolClient:
+        """Return a client of the tool adapter."""
+        return ToolClient(self._channel_of("trunkline.v1.ToolService"))
+
+    def traces(self) -> TraceClient:
+        """Return a client of the span store."""
+        return TraceClient(self._channel_of("trunkline.v1.TraceService"))
+
+    def _channel_of(self, service: str) -> grpc.aio.Channel:
+        serving = (host.address for host in self.hosts if service in host.services)
+        return self._channels.get(next(serving, self._address))
+
+
+@asynccontextmanager
+async def open_view(mesh: str | None) -> AsyncGenerator[MeshView]:
+    """Yield a view of the mesh at an address, or at the default one.
+
+    Raises:
+        PeerUnavailableError: nobody answers there.
+    """
+    address = mesh_address(mesh)
+    async with Channels() as channels:
+        try:
+            hosts = await RegistryClient(channels.get(address)).list_agents()
+        except PeerUnavailableError as error:
+            advice = "nobody answers there; start a mesh with `trunkline up`, or give --mesh"
+            raise PeerUnavailableError(address, advice) from error
+        yield MeshView(hosts, address, channels)

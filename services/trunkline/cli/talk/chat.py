@@ -1,0 +1,124 @@
+"""`trunkline chat`: a conversation, line by line."""
+
+import asyncio
+import json
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import typer
+
+from trunkline.cli.options import agent_url
+from trunkline.cli.outcome import Exit, complain
+from trunkline.cli.talk.answer import Answer
+from trunkline.cli.talk.client import A2AClient
+from trunkline.cli.talk.ephemeral import mesh_at
+from trunkline.cli.talk.turn import exit_of, outcome_of, show_end, shown_answer, take_turn
+from trunkline.cli.terminal import say
+from trunkline.errors import TaskNotCancelableError, TrunklineError
+
+
+def chat(agent: str | None, *, url: str | None, as_json: bool) -> None:
+    """Take lines from stdin until it ends; each is a turn of one conversation.
+
+    Ctrl-C cancels the turn that runs. Lines come from a person or from a pipe.
+    """
+    # One loop for the whole conversation, which runs only while a turn does: while a line is
+    # awaited, Ctrl-C and line editing are the terminal's usual ones.
+    with asyncio.Runner() as runner:
+        conversation = _Conversation(agent, as_json=as_json)
+        code = Exit.OK
+        try:
+            runner.run(conversation.open(url))
+            while (line := _next_line()) is not None:
+                if line.strip():
+                    _take_line(runner, conversation, line)
+        except TrunklineError as error:
+            code = complain(error)
+        except KeyboardInterrupt:
+            code = Exit.CANCELED
+        finally:
+            runner.run(conversation.close())
+    raise typer.Exit(code)
+
+
+def _take_line(runner: asyncio.Runner, conversation: "_Conversation", line: str) -> None:
+    try:
+        runner.run(conversation.turn(line))
+    except KeyboardInterrupt:
+        say("canceling the turn")
+        runner.run(conversation.cancel())
+    except TrunklineError as error:
+        complain(error)
+
+
+def _next_line() -> str | None:
+    """Return the next line, or None at the end."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline() or None
+    # Gives `input` line editing and a history.
+    import readline  # noqa: F401
+
+    while True:
+        try:
+            return input("> ")
+        except EOFError:
+            print()
+            return None
+        except KeyboardInterrupt:
+            say("\n(Ctrl-D leaves)")
+
+
+@dataclass
+class _Conversation:
+    agent: str | None
+    as_json: bool = field(kw_only=True)
+    context_id: str = ""
+    # Of a task that waits for the next line.
+    task_id: str = ""
+
+    def __post_init__(self) -> None:
+        self._open = AsyncExitStack()
+        self._running: Answer | None = None
+
+    async def open(self, url: str | None) -> None:
+        mesh = await self._open.enter_async_context(mesh_at(url))
+        client = A2AClient(agent_url(mesh.http, self.agent))
+        self._client = await self._open.enter_async_context(client)
+
+    async def close(self) -> None:
+        await self._open.aclose()
+
+    async def turn(self, text: str) -> None:
+        continues = bool(self.task_id)
+        if self.as_json:
+            answer = Answer(write=lambda text: None, continues=continues)
+        else:
+            answer = shown_answer(continues=continues)
+        self._running = answer
+        await take_turn(
+            self._client, answer, text, task_id=self.task_id, context_id=self.context_id
+        )
+        self._running = None
+        self.context_id = answer.context_id or self.context_id
+        self.task_id = answer.task_id if exit_of(answer) is Exit.INPUT_REQUIRED else ""
+        if self.as_json:
+            outcome = await outcome_of(self._client, answer, agent=self.agent)
+            print(json.dumps(outcome.as_json(), ensure_ascii=False), flush=True)
+        else:
+            show_end(answer)
+
+    async def cancel(self) -> None:
+        """Cancel the task of the turn that was left."""
+        answer, self._running = self._running, None
+        if answer is None or not answer.task_id:
+            return
+        self.task_id = ""
+        self.context_id = answer.context_id or self.context_id
+        try:
+            await self._client.cancel_task(answer.task_id)
+        except TaskNotCancelableError:
+            # It was faster.
+            return
+        except TrunklineError as error:
+            complain(error)

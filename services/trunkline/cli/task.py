@@ -1,0 +1,111 @@
+"""`trunkline task` and `cancel`: one task, from inside."""
+
+from collections.abc import Iterable, Iterator
+
+from google.protobuf import json_format
+
+from trunkline.cli.mesh import ACCOUNT, open_view
+from trunkline.cli.outcome import Exit
+from trunkline.cli.terminal import print_json, state_name
+from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
+
+# Of a text, on one line.
+_EXCERPT = 160
+
+
+async def task(task_id: str, mesh: str | None, *, as_json: bool) -> Exit:
+    """Print a task: its state, how it was routed, what it called, what it made.
+
+    Raises:
+        TaskNotFoundError: no living host has it.
+    """
+    async with open_view(mesh) as view:
+        snapshot = await view.host_of(task_id).get_task(task_id, account=ACCOUNT)
+    if as_json:
+        print_json(json_format.MessageToDict(snapshot, preserving_proto_field_name=True))
+    else:
+        print("\n".join(describe(snapshot)))
+    return Exit.OK
+
+
+async def cancel(task_id: str, mesh: str | None, *, as_json: bool) -> Exit:
+    """Cancel a task and all that it called; print the state it ended in.
+
+    Raises:
+        TaskNotFoundError: no living host has it.
+        TaskNotCancelableError: it had ended.
+    """
+    async with open_view(mesh) as view:
+        client = view.host_of(task_id)
+        snapshot = await client.cancel_task(task_id, account=ACCOUNT, reason="by the command line")
+    state = _state(snapshot.task.status.state)
+    if as_json:
+        print_json({"task_id": task_id, "state": state})
+    else:
+        print(f"{task_id} {state}")
+    return Exit.OK
+
+
+def describe(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
+    """Yield the lines that tell about a task."""
+    status = snapshot.task.status
+    said = _text(status.message.parts)
+    yield f"task      {snapshot.task.id}"
+    yield f"state     {_state(status.state)}" + (f": {said}" if said else "")
+    yield f"agent     {snapshot.agent}, turn {snapshot.turn}"
+    yield f"context   {snapshot.task.context_id}"
+    yield f"created   {snapshot.create_time.ToJsonString()}"
+    if snapshot.HasField("parent"):
+        yield f"parent    {snapshot.parent.task_id} ({snapshot.parent.agent})"
+    yield from _routes(snapshot.routes)
+    for child in snapshot.children:
+        began = child.started
+        state = _state(child.finished.state) if child.HasField("finished") else "working"
+        yield f"child     {began.task_id} {began.agent} {state}"
+    for call in snapshot.tool_calls:
+        yield f"tool      {_tool_call(call)}"
+    for artifact in snapshot.task.artifacts:
+        yield f"artifact  {_artifact(artifact)}"
+
+
+def _routes(routes: Iterable[event_pb2.RouteDecided]) -> Iterator[str]:
+    for route in routes:
+        reasons = "; ".join(route.reasons)
+        agent = route.agent or "nobody"
+        yield f"route     {agent}, confidence {route.confidence:.2f}: {reasons or 'no reason'}"
+
+
+def _tool_call(call: snapshot_pb2.ToolCallInfo) -> str:
+    if not call.HasField("finished"):
+        return f"{call.started.tool} running"
+    outcome = "failed" if call.finished.is_error else "done"
+    return f"{call.started.tool} {outcome}: {_excerpt(call.finished.summary)}".rstrip(": ")
+
+
+def _artifact(artifact: artifact_pb2.Artifact) -> str:
+    name = artifact.name or artifact.artifact_id
+    return f"{name}: {_text(artifact.parts)}"
+
+
+def _text(parts: Iterable[part_pb2.Part]) -> str:
+    text = ""
+    for part in parts:
+        match part.WhichOneof("content"):
+            case "text":
+                text += part.text
+            case "raw":
+                text += f" [file {part.filename or 'unnamed'}, {len(part.raw)} bytes] "
+            case "url":
+                text += f" [file {part.filename or 'unnamed'} at {part.url}] "
+            case _:
+                text += " [data] "
+    return _excerpt(text)
+
+
+def _excerpt(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _EXCERPT else f"{line[: _EXCERPT - 1]}…"
+
+
+def _state(state: int) -> str:
+    return state_name(task_pb2.TaskState.Name(task_pb2.TaskState.ValueType(state)))
