@@ -1,0 +1,172 @@
+"""The bridge over a small mesh on a real socket, and a client that sees every byte of it."""
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import httpx2
+
+from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from trunkline_bridge import Bridge, BridgeSettings
+from trunkline_bridge.serving import serve_http
+
+Json: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A server-sent event, its JSON-RPC response read."""
+
+    id: str
+    kind: str
+    response: Json
+
+    @property
+    def result(self) -> Json:
+        found: Json = self.response["result"]
+        return found
+
+    @property
+    def state(self) -> str:
+        """The state that the event tells, if it tells one."""
+        for name in ("task", "statusUpdate"):
+            if name in self.result:
+                return str(self.result[name]["status"]["state"])
+        return ""
+
+    @property
+    def text(self) -> str:
+        """The text of an artifact update."""
+        parts = self.result.get("artifactUpdate", {}).get("artifact", {}).get("parts", [])
+        return "".join(part.get("text", "") for part in parts)
+
+
+class Stream:
+    """An open event stream."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.headers = response.headers
+        self.status_code = response.status_code
+        self.comments = 0
+        self._lines = response.aiter_lines()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        fields: dict[str, str] = {}
+        async for line in self._lines:
+            if line.startswith(":"):
+                self.comments += 1
+            elif line:
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            elif fields:
+                response = json.loads(fields["data"])
+                return Event(fields.get("id", ""), fields.get("event", ""), response)
+        raise StopAsyncIteration
+
+    async def rest(self) -> list[Event]:
+        """Read to the end."""
+        return [event async for event in self]
+
+
+class Caller:
+    """Calls one agent through the bridge."""
+
+    def __init__(self, client: httpx2.AsyncClient, url: str) -> None:
+        self.url = url
+        self._client = client
+        self._ids = itertools.count(1)
+
+    def body(self, method: str, params: object) -> Json:
+        """A request's JSON."""
+        return {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
+
+    async def post(
+        self, method: str, params: object, headers: Mapping[str, str] | None = None
+    ) -> httpx2.Response:
+        """Send a request and read its whole response."""
+        return await self._client.post(
+            self.url, json=self.body(method, params), headers=dict(headers or {})
+        )
+
+    async def call(
+        self, method: str, params: object, headers: Mapping[str, str] | None = None
+    ) -> Json:
+        """Return the result of a call that must succeed."""
+        answer = (await self.post(method, params, headers)).json()
+        assert "error" not in answer, answer
+        result: Json = answer["result"]
+        return result
+
+    async def error(
+        self, method: str, params: object, headers: Mapping[str, str] | None = None
+    ) -> Json:
+        """Return the error of a call that must fail."""
+        answer = (await self.post(method, params, headers)).json()
+        assert "result" not in answer, answer
+        error: Json = answer["error"]
+        return error
+
+    async def send(self, text: str, *, now: bool = False, **message: str) -> Json:
+        """Send a message and return the task; `now` doesn't wait for the end of the turn."""
+        configuration = {"returnImmediately": now}
+        params = {"message": self.message(text, **message), "configuration": configuration}
+        task: Json = (await self.call("SendMessage", params))["task"]
+        return task
+
+    def message(self, text: str, **fields: str) -> Json:
+        """A user's message."""
+        given = {"messageId": f"m-{next(self._ids)}", "role": "ROLE_USER", **fields}
+        return {**given, "parts": [{"text": text}]}
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, params: object, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Stream]:
+        """Open a stream; it must be one."""
+        async with self._client.stream(
+            "POST", self.url, json=self.body(method, params), headers=dict(headers or {})
+        ) as response:
+            assert response.headers["content-type"] == "text/event-stream", await response.aread()
+            yield Stream(response)
+
+    @asynccontextmanager
+    async def streamed(self, text: str, **message: str) -> AsyncIterator[Stream]:
+        """Send a message and follow the turn."""
+        params = {"message": self.message(text, **message)}
+        async with self.stream("SendStreamingMessage", params) as stream:
+            yield stream
+
+
+@dataclass(frozen=True, slots=True)
+class BridgedMesh:
+    """A mesh, a bridge to it, and clients."""
+
+    mesh: SmallMesh
+    url: str
+    client: httpx2.AsyncClient
+
+    def at(self, path: str) -> Caller:
+        """A caller of the agent at a path."""
+        return Caller(self.client, self.url + path)
+
+
+@asynccontextmanager
+async def open_bridged_mesh(
+    folder: Path, settings: BridgeSettings | None = None
+) -> AsyncIterator[BridgedMesh]:
+    """Open a mesh with a bridge and nobody on it; the default agent is `echo`."""
+    settings = settings or BridgeSettings(default_agent="echo")
+    async with open_small_mesh(folder) as mesh:
+        app = Bridge(mesh.directory, settings).app
+        async with (
+            serve_http(app, host="127.0.0.1", port=0, grace_s=1) as url,
+            httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
+        ):
+            yield BridgedMesh(mesh, url, client)
