@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from trunkline.client import Channels, HostClient, RegistryClient
+from trunkline.client import Channels, RegistryClient
 from trunkline.errors import ConfigurationError
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
@@ -50,6 +50,17 @@ async def test_a_server_listens_at_several_addresses_and_says_which(
     assert unix == path
     for address in (tcp, ipv6, unix):
         assert await list_agents_at(address) == 0
+
+
+async def test_an_address_can_be_taken_before_all_services_are_known(
+    registry: RegistryServicer,
+) -> None:
+    server = MeshServer()
+    (address,) = server.bind("127.0.0.1:0")
+    server.add_registry(registry)
+    assert await server.start() == ()
+    assert await list_agents_at(address) == 0
+    await server.stop(0)
 
 
 async def test_a_port_in_use_is_an_error_that_names_it_and_says_what_to_do(
@@ -205,4 +216,6 @@ async def test_channels_are_shared_per_address_and_go_by_their_alias(
         assert channel is channels.get("mesh.example:50051")
         assert channel.address == "mesh.example:50051"
         assert await RegistryClient(channel).list_agents() == []
-        assert HostClient(channel) is not None
+        channels.alias("other.example:50051", path)
+        other = RegistryClient(channels.get("other.example:50051"))
+        assert await other.list_agents() == []

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import pytest
 
@@ -181,20 +181,23 @@ async def test_a_member_whose_agent_is_taken_is_told_at_once(client: RegistryCli
 async def test_a_member_registers_again_when_the_registry_was_restarted(
     channels: Channels,
 ) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
         async with registry_at(lease_s=1.0) as address:
+            directory = await stack.enter_async_context(Directory(channels, address))
             member = Membership(RegistryClient(channels.get(address)), host("h-1", "math"))
-            directory = Directory(channels, address)
-            await directory.__aenter__()
-            await member.__aenter__()
+            await stack.enter_async_context(member)
             await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
+            seen = directory.revision
         async with registry_at(address, lease_s=1.0):
-            revision = directory.revision
-            while not (directory.revision > revision and names(directory.hosts) == ["h-1"]):
-                await directory.changed(directory.revision)
-            await member.__aexit__(None, None, None)
-            await directory.wait_until(lambda d: not d.hosts, timeout_s=PATIENCE_S)
-            await directory.__aexit__(None, None, None)
+            # The new registry's first picture is empty; the next has the member.
+            await directory.wait_until(
+                lambda d: d.revision > seen and bool(d.hosts), timeout_s=PATIENCE_S
+            )
+            assert names(directory.hosts) == ["h-1"]
+            assert await directory.changed(seen) > seen
+            await stack.aclose()
+            client = RegistryClient(channels.get(address))
+            assert await client.list_agents() == []
 
 
 async def test_a_member_joins_as_soon_as_there_is_a_registry(channels: Channels) -> None:
@@ -263,11 +266,10 @@ async def test_a_task_of_a_host_that_left_is_unavailable_and_not_unknown(
 async def test_a_directory_keeps_its_picture_while_the_registry_is_away_and_catches_up(
     channels: Channels,
 ) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
         async with registry_at() as address:
             await RegistryClient(channels.get(address)).register(host("h-1", "math"))
-            directory = Directory(channels, address)
-            await directory.__aenter__()
+            directory = await stack.enter_async_context(Directory(channels, address))
             await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
         assert names(directory.hosts) == ["h-1"]
         with pytest.raises(PeerUnavailableError):
@@ -275,7 +277,7 @@ async def test_a_directory_keeps_its_picture_while_the_registry_is_away_and_catc
         async with registry_at(address):
             await RegistryClient(channels.get(address)).register(host("h-2", "echo"))
             await directory.wait_until(lambda d: names(d.hosts) == ["h-2"], timeout_s=PATIENCE_S)
-            await directory.__aexit__(None, None, None)
+        assert directory.host_of_agent("echo").host_id == "h-2"
 
 
 async def test_a_directory_that_never_reached_the_registry_says_so(channels: Channels) -> None:

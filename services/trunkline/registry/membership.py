@@ -52,9 +52,8 @@ class Membership:
         exc_tb: TracebackType | None,
     ) -> None:
         await self._open.aclose()
-        if not self.registered.is_set():
-            return
         self.registered.clear()
+        # Also when it isn't registered as far as it knows: the answer may have been on its way.
         try:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
                 await self._client.deregister(self._host.host_id)
