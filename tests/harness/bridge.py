@@ -51,7 +51,6 @@ class Stream:
     def __init__(self, response: httpx2.Response) -> None:
         self.headers = response.headers
         self.status_code = response.status_code
-        self.comments = 0
         self._lines = response.aiter_lines()
 
     def __aiter__(self) -> Self:
@@ -60,15 +59,21 @@ class Stream:
     async def __anext__(self) -> Event:
         fields: dict[str, str] = {}
         async for line in self._lines:
-            if line.startswith(":"):
-                self.comments += 1
-            elif line:
+            if line and not line.startswith(":"):
                 name, _, value = line.partition(": ")
                 fields[name] = value
-            elif fields:
+            elif not line and fields:
                 response = json.loads(fields["data"])
                 return Event(fields.get("id", ""), fields.get("event", ""), response)
         raise StopAsyncIteration
+
+    async def comment(self) -> str:
+        """Read up to the next comment and return it; no event may come before it."""
+        async for line in self._lines:
+            if line:
+                assert line.startswith(":"), line
+                return line
+        raise AssertionError("the stream ended without a comment")
 
     async def rest(self) -> list[Event]:
         """Read to the end."""

@@ -1,0 +1,255 @@
+"""Event streams through a real bridge: whole, resumed after any cut, and harmless to others."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
+from harness.small_mesh import PATIENCE_S
+from harness.tasks import define
+from trunkline.agents.echo import echo
+from trunkline.tasks.context import TaskContext
+from trunkline_bridge import BridgeSettings
+
+
+class Gate:
+    """An agent that writes a piece whenever it is told to."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self._orders: asyncio.Queue[str] = asyncio.Queue(100)
+
+    def write(self, *texts: str) -> None:
+        for text in texts:
+            self._orders.put_nowait(text)
+
+    async def __call__(self, task: TaskContext) -> None:
+        artifact = task.artifact("pieces")
+        self.began.set()
+        while text := await self._orders.get():
+            await artifact.append(text)
+        await artifact.close()
+
+
+@pytest.fixture
+async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
+    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path) as mesh:
+        await mesh.mesh.join(echo)
+        yield mesh
+
+
+@pytest.fixture
+def caller(bridged: BridgedMesh) -> Caller:
+    return bridged.at("/agents/echo")
+
+
+async def join_gate(bridged: BridgedMesh) -> tuple[Gate, Caller]:
+    gate = Gate()
+
+    async def gated(task: TaskContext) -> None:
+        await gate(task)
+
+    await bridged.mesh.join(define(gated))
+    return gate, bridged.at("/agents/tested")
+
+
+def shown(events: list[Event]) -> list[tuple[str, object]]:
+    """Events as resume compares them: each stream has its own request id."""
+    return [(event.id, event.result) for event in events]
+
+
+def text(events: list[Event]) -> str:
+    return "".join(event.text for event in events)
+
+
+async def test_a_stream_begins_with_the_task_and_ends_with_its_end(caller: Caller) -> None:
+    async with caller.streamed("count 5") as stream:
+        events = await stream.rest()
+        assert stream.headers["cache-control"] == "no-store"
+        assert stream.headers["x-accel-buffering"] == "no"
+    assert events[0].state == "TASK_STATE_SUBMITTED"
+    assert events[-1].state == "TASK_STATE_COMPLETED"
+    assert text(events) == "1 2 3 4 5 "
+    updates = [one.result["artifactUpdate"] for one in events if one.text]
+    assert [one.get("append", False) for one in updates] == [False, True, True, True, True]
+    assert [one.get("lastChunk", False) for one in updates] == [False, False, False, False, True]
+    assert len({one["artifact"]["artifactId"] for one in updates}) == 1
+
+
+async def test_every_event_has_an_id_and_they_only_grow(caller: Caller) -> None:
+    async with caller.streamed("count 20") as stream:
+        ids = [tuple(map(int, event.id.split("."))) async for event in stream]
+    assert ids[0] == (1, 0)
+    assert ids == sorted(set(ids))
+
+
+async def test_a_direct_reply_is_the_only_event(caller: Caller) -> None:
+    async with caller.streamed("message hello") as stream:
+        (event,) = await stream.rest()
+    assert event.result["message"]["parts"] == [{"text": "hello"}]
+    assert event.id == ""
+
+
+async def test_a_stream_ends_where_the_agent_asks(caller: Caller) -> None:
+    async with caller.streamed("ask what?") as stream:
+        asked = await stream.rest()
+    assert asked[-1].state == "TASK_STATE_INPUT_REQUIRED"
+    task_id = asked[0].result["task"]["id"]
+    async with caller.streamed("this", taskId=task_id) as stream:
+        answered = await stream.rest()
+    assert answered[0].result["task"]["id"] == task_id
+    assert answered[-1].state == "TASK_STATE_COMPLETED"
+    assert text(answered) == "answer: this"
+
+
+async def test_errors_before_the_first_event_are_plain_json(caller: Caller) -> None:
+    answer = await caller.post("SendStreamingMessage", {"message": {}})
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["error"]["code"] == -32602
+
+
+async def test_a_subscriber_gets_a_snapshot_and_then_what_follows(bridged: BridgedMesh) -> None:
+    gate, caller = await join_gate(bridged)
+    gate.write("one ")
+    async with caller.streamed("go") as first:
+        async for event in first:
+            if event.text:
+                break
+        task_id = event.result["artifactUpdate"]["taskId"]
+        async with caller.stream("SubscribeToTask", {"id": task_id}) as second:
+            snapshot = await anext(second)
+            assert snapshot.result["task"]["artifacts"][0]["parts"] == [{"text": "one "}]
+            assert snapshot.id == event.id
+            gate.write("two ", "")
+            late = await second.rest()
+            rest = await first.rest()
+    assert shown(late) == shown(rest)
+    assert text(late) == "two "
+    assert late[-1].state == "TASK_STATE_COMPLETED"
+
+
+async def test_a_stream_resumed_behind_any_event_is_the_uninterrupted_one(caller: Caller) -> None:
+    async with caller.streamed("count 12") as stream:
+        whole = await stream.rest()
+    task = {"id": whole[0].result["task"]["id"]}
+    for seen, event in enumerate(whole):
+        headers = {"Last-Event-ID": event.id}
+        async with caller.stream("SubscribeToTask", task, headers) as resumed:
+            assert shown(await resumed.rest()) == shown(whole[seen + 1 :])
+
+
+async def test_a_running_stream_is_resumed_where_it_was_cut(bridged: BridgedMesh) -> None:
+    gate, caller = await join_gate(bridged)
+    got: list[Event] = []
+    gate.write("a", "b", "c")
+    async with caller.streamed("go") as stream:
+        async for event in stream:
+            got.append(event)
+            if event.text == "b":
+                break
+    task = {"id": got[0].result["task"]["id"]}
+    for piece in ("d", "e", "f"):
+        gate.write(piece)
+        headers = {"Last-Event-ID": got[-1].id}
+        async with caller.stream("SubscribeToTask", task, headers) as resumed:
+            async for event in resumed:
+                got.append(event)
+                if event.text == piece:
+                    break
+    gate.write("")
+    headers = {"Last-Event-ID": got[-1].id}
+    async with caller.stream("SubscribeToTask", task, headers) as resumed:
+        got += await resumed.rest()
+    assert text(got) == "abcdef"
+    async with caller.stream("SubscribeToTask", task, {"Last-Event-ID": "1.0"}) as again:
+        assert shown(await again.rest()) == shown(got[1:])
+
+
+@pytest.mark.parametrize(
+    "last", ["", "5", "0.0", "-1.0", "1.x", "x", "1.0.0", "99999.0", "1." + "9" * 40, "01.0"]
+)
+async def test_an_id_that_no_event_has_is_refused(caller: Caller, last: str) -> None:
+    task = await caller.send("echo hi")
+    error = await caller.error("SubscribeToTask", {"id": task["id"]}, {"Last-Event-ID": last})
+    assert error["code"] == -32602
+    assert error["data"][1]["fieldViolations"][0]["field"] == "Last-Event-ID"
+
+
+async def test_a_client_that_leaves_ends_its_watch_and_nothing_else(bridged: BridgedMesh) -> None:
+    gate, caller = await join_gate(bridged)
+    async with caller.streamed("go") as stream:
+        task_id = (await anext(stream)).result["task"]["id"]
+        await gate.began.wait()
+    gate.write("still here", "")
+    await bridged.mesh.until(task_id, lambda now: now.task.status.state == 3)
+    task = await caller.call("GetTask", {"id": task_id})
+    assert task["artifacts"][0]["parts"] == [{"text": "still here"}]
+
+
+async def test_cancel_reaches_every_stream(caller: Caller) -> None:
+    async with caller.streamed("wait 3600") as stream:
+        task_id = (await anext(stream)).result["task"]["id"]
+        async with caller.stream("SubscribeToTask", {"id": task_id}) as other:
+            await anext(other)
+            await caller.call("CancelTask", {"id": task_id})
+            ends = [(await stream.rest())[-1], (await other.rest())[-1]]
+    assert [event.state for event in ends] == ["TASK_STATE_CANCELED"] * 2
+    assert ends[0].id == ends[1].id
+
+
+async def test_a_silent_stream_is_kept_alive(tmp_path: Path) -> None:
+    settings = BridgeSettings(heartbeat_s=0.05)
+    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as bridged:
+        gate, caller = await join_gate(bridged)
+        async with caller.streamed("go") as stream:
+            await anext(stream)
+            for _ in range(3):
+                assert await stream.comment() == ": alive"
+            gate.write("done", "")
+            assert text(await stream.rest()) == "done"
+
+
+async def test_many_streams_at_once_each_get_their_own(caller: Caller) -> None:
+    async def one(number: int) -> str:
+        async with caller.streamed(f"count {number}") as stream:
+            return text(await stream.rest())
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(number)) for number in range(1, 40)]
+    wanted = ["".join(f"{n} " for n in range(1, number + 1)) for number in range(1, 40)]
+    assert [task.result() for task in tasks] == wanted
+
+
+async def test_large_bursts_come_whole(caller: Caller) -> None:
+    async with caller.streamed("count 5000 0 100") as stream:
+        events = await stream.rest()
+    pieces = [event.text for event in events if event.text]
+    assert [piece.split()[0] for piece in pieces] == [str(n) for n in range(1, 5001)]
+
+
+async def test_a_host_that_goes_away_ends_the_stream_with_an_error(bridged: BridgedMesh) -> None:
+    async def endless(task: TaskContext) -> None:
+        await task.working("still at it")
+        await asyncio.Event().wait()
+
+    joined = await bridged.mesh.join(define(endless))
+    caller = bridged.at("/agents/tested")
+    async with caller.streamed("go") as stream:
+        assert (await anext(stream)).state == "TASK_STATE_SUBMITTED"
+        await joined.cut()
+        last = (await stream.rest())[-1]
+    assert last.kind == "error"
+    assert last.response["error"]["data"][0]["reason"] == "UNAVAILABLE"
+    assert last.id == ""
+
+
+async def test_a_reader_that_stalls_holds_nobody_up(bridged: BridgedMesh, caller: Caller) -> None:
+    async with caller.streamed("count 20000 0 200") as stalled:
+        await anext(stalled)
+        async with caller.streamed("count 100") as other:
+            assert text(await other.rest()).endswith("100 ")
+        events = await stalled.rest()
+    assert len([event for event in events if event.text]) == 20_000
+    assert events[-1].state == "TASK_STATE_COMPLETED"
