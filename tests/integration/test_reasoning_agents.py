@@ -45,7 +45,7 @@ TOKYO = {
 }
 
 
-def awkward(**match: Any) -> dict[str, Any]:  # noqa: ANN401
+def awkward(**match: Any) -> dict[str, Any]:
     tools = {tool: {"match": [rule]} for tool, rule in match.items()}
     return {"command": sys.executable, "args": [AWKWARD], "trunkline": {"tools": tools}}
 
@@ -69,7 +69,7 @@ class Mesh:
         assert isinstance(accepted, Accepted)
         return accepted.task_id
 
-    async def ask(self, agent: str, text: str, **more: Any) -> snapshot_pb2.TaskSnapshot:  # noqa: ANN401
+    async def ask(self, agent: str, text: str, **more: Any) -> snapshot_pb2.TaskSnapshot:
         async with asyncio.timeout(TIMEOUT_S):
             return await self.host.wait_turn(await self.begin(agent, text, **more))
 
@@ -80,7 +80,7 @@ class Mesh:
 
 
 @asynccontextmanager
-async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:  # noqa: ANN401
+async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
     config = load_config(file)
@@ -294,7 +294,7 @@ async def test_the_tasks_deadline_ends_the_tool(tmp_path: Path) -> None:
         await running.adapter.wait_ready(["awkward"], timeout_s=TIMEOUT_S)
         # The first turn loads LangGraph, which shall not count.
         await running.ask("awkward", "repeat x")
-        deadline = datetime.now(UTC) + timedelta(seconds=2)
+        deadline = datetime.now(UTC) + timedelta(seconds=3)
         end = await running.ask("awkward", "hang", deadline=deadline)
         await becomes((tmp_path / "canceled").exists)
     assert state_of(end) == State.TASK_STATE_FAILED

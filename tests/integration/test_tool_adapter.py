@@ -136,10 +136,10 @@ async def test_canceling_a_call_cancels_the_tool_and_spares_the_server(tmp_path:
 
 
 async def test_a_call_that_takes_too_long_is_canceled_and_named(tmp_path: Path) -> None:
-    slow = awkward(trunkline={"call_timeout_s": 0.5})
+    slow = awkward(trunkline={"call_timeout_s": 2})
     async with running(awkward=slow) as adapter:
         await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
-        with pytest.raises(PeerTimeoutError, match=r"awkward/hang.*0\.5 s"):
+        with pytest.raises(PeerTimeoutError, match=r"awkward/hang.*2 s"):
             await call(adapter, "hang", marks=str(tmp_path))
         await appears(tmp_path / "canceled")
 
@@ -151,7 +151,7 @@ async def test_the_deadline_of_the_request_ends_a_call_before_the_servers_own(
         await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
         with pytest.raises(PeerTimeoutError):
             await adapter.call(
-                "awkward", "hang", {"marks": str(tmp_path)}, timeout_s=0.5, on_progress=ignore
+                "awkward", "hang", {"marks": str(tmp_path)}, timeout_s=1, on_progress=ignore
             )
 
 
@@ -187,18 +187,14 @@ async def test_a_killed_server_is_started_again() -> None:
         (ServerConfig(command="true"), "it exited with code 0 before it was ready"),
         (script("raise SystemExit(7)"), "it exited with code 7 before it was ready"),
         (script("while True: print('garbage')"), "it prints what is no MCP message on stdout"),
-        (script("import time; time.sleep(600)"), "it did not answer within 1.5 s"),
-        (script("print('{}'); import time; time.sleep(600)"), "it did not answer within 1.5 s"),
         (script("import os, time; os.close(1); time.sleep(600)"), "it closed its pipes"),
     ],
-    ids=["missing", "no program", "no folder", "quits", "fails", "garbage", "hangs", "odd", "mute"],
+    ids=["missing", "no program", "no folder", "quits", "fails", "garbage", "mute"],
 )
 async def test_a_broken_server_says_in_a_line_what_is_wrong_and_harms_no_other(
     broken: ServerConfig, problem: str
 ) -> None:
-    settings = AdapterSettings(
-        connect_timeout_s=1.5, restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2
-    )
+    settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
     async with running(settings, broken=broken) as adapter:
         server = adapter.servers(["broken"])[0]
         await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
@@ -208,6 +204,16 @@ async def test_a_broken_server_says_in_a_line_what_is_wrong_and_harms_no_other(
             await call(adapter, "any", server="broken")
         with pytest.raises(ToolServerUnavailableError):
             await adapter.wait_ready(timeout_s=1)
+
+
+@pytest.mark.parametrize("first_words", ["pass;", "print('{}');"], ids=["silent", "odd"])
+async def test_a_server_that_does_not_answer_is_given_up(first_words: str) -> None:
+    settings = AdapterSettings(connect_timeout_s=0.5, restart_delay_s=30.0, grace_s=0.2)
+    hanging = script(f"{first_words} import time; time.sleep(600)")
+    async with running(settings, hanging=hanging) as adapter:
+        server = adapter.servers()[0]
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        assert server.error == "it did not answer within 0.5 s"
 
 
 async def test_servers_that_work_are_ready_whatever_others_do() -> None:

@@ -53,7 +53,7 @@ async def call(
     client: ToolClient,
     tool: str,
     server: str = "awkward",
-    **arguments: Any,  # noqa: ANN401
+    **arguments: Any,
 ) -> list[tool_service_pb2.CallToolResponse]:
     request = tool_service_pb2.CallToolRequest(server=server, tool=tool)
     request.arguments.update(arguments)
@@ -156,7 +156,7 @@ async def test_the_deadline_in_the_request_ends_the_call(tmp_path: Path) -> None
     request.arguments.update({"marks": str(tmp_path)})
     async with client_of(awkward=AWKWARD) as client:
         await call(client, "repeat", text="ready")
-        request.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=0.5))
+        request.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=2))
         with pytest.raises(PeerTimeoutError):
             async with client.call_tool(request) as responses:
                 await anext(responses)

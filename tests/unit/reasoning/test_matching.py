@@ -14,7 +14,7 @@ CLOCK: dict[str, Any] = {
 }
 
 
-def found(question: str, **rule: Any) -> dict[str, Any]:  # noqa: ANN401
+def found(question: str, **rule: Any) -> dict[str, Any]:
     got = match(question, {"t": [rule]})
     assert got is not None
     return got.arguments

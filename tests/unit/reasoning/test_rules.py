@@ -41,7 +41,7 @@ async def streamed(
     return [chunk.text for chunk in chunks if chunk.text], whole
 
 
-def result(text: str, **more: Any) -> ToolMessage:  # noqa: ANN401
+def result(text: str, **more: Any) -> ToolMessage:
     return ToolMessage(content=text, tool_call_id="rules-1", **more)
 
 
