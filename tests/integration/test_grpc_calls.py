@@ -358,7 +358,7 @@ async def test_a_caller_that_is_cancelled_stops_the_handler_and_ends_both_spans(
     assert {client.status.status_code, server.status.status_code} == {StatusCode.ERROR}
 
 
-async def test_a_stream_that_is_cancelled_stops_the_handler_and_ends_both_spans(
+async def test_a_reader_that_leaves_stops_the_handler_and_ends_both_spans_without_an_error(
     channel: MeshChannel, service: Service, exporter: Spans
 ) -> None:
     call = many(channel)(b"hang")
@@ -368,7 +368,9 @@ async def test_a_stream_that_is_cancelled_stops_the_handler_and_ends_both_spans(
         break
     call.cancel()
     await service.ended.wait()
-    assert codes(*await joined(exporter)) == {"CANCELLED"}
+    client, server = await joined(exporter)
+    assert codes(client, server) == {"CANCELLED"}
+    assert {client.status.status_code, server.status.status_code} == {StatusCode.UNSET}
 
 
 async def test_a_stream_that_nobody_reads_ends_its_spans_with_its_channel(

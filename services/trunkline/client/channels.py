@@ -118,7 +118,8 @@ class MeshChannel(grpc.aio.Channel):
         """Return the traced method."""
         call = self._inner.unary_unary(method, request_serializer, response_deserializer, **options)
         return cast(
-            "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]", self._traced(call, method)
+            "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]",
+            self._traced(call, method, is_stream=False),
         )
 
     def unary_stream(
@@ -133,7 +134,8 @@ class MeshChannel(grpc.aio.Channel):
             method, request_serializer, response_deserializer, **options
         )
         return cast(
-            "grpc.aio.UnaryStreamMultiCallable[_Request, _Response]", self._traced(call, method)
+            "grpc.aio.UnaryStreamMultiCallable[_Request, _Response]",
+            self._traced(call, method, is_stream=True),
         )
 
     def stream_unary(
@@ -148,7 +150,8 @@ class MeshChannel(grpc.aio.Channel):
             method, request_serializer, response_deserializer, **options
         )
         return cast(
-            "grpc.aio.StreamUnaryMultiCallable[_Request, _Response]", self._traced(call, method)
+            "grpc.aio.StreamUnaryMultiCallable[_Request, _Response]",
+            self._traced(call, method, is_stream=False),
         )
 
     def stream_stream(
@@ -163,11 +166,12 @@ class MeshChannel(grpc.aio.Channel):
             method, request_serializer, response_deserializer, **options
         )
         return cast(
-            "grpc.aio.StreamStreamMultiCallable[_Request, _Response]", self._traced(call, method)
+            "grpc.aio.StreamStreamMultiCallable[_Request, _Response]",
+            self._traced(call, method, is_stream=True),
         )
 
-    def _traced(self, call: Callable[..., Any], method: str) -> TracedMethod:
-        return TracedMethod(call, method=method, address=self.address)
+    def _traced(self, call: Callable[..., Any], method: str, *, is_stream: bool) -> TracedMethod:
+        return TracedMethod(call, method=method, address=self.address, is_stream=is_stream)
 
 
 class Channels:

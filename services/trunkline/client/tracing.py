@@ -28,10 +28,13 @@ QUIET_METHODS = (
 
 
 class TracedMethod:
-    """One method of a channel, of any arity."""
+    """One method of a channel, of any arity; `is_stream` when it answers with a stream."""
 
-    def __init__(self, call: Callable[..., Any], *, method: str, address: str) -> None:
+    def __init__(
+        self, call: Callable[..., Any], *, method: str, address: str, is_stream: bool
+    ) -> None:
         self._call = call
+        self._is_stream = is_stream
         self._method = method.removeprefix("/")
         self._is_quiet = self._method.startswith(QUIET_METHODS)
         host, separator, port = address.rpartition(":")
@@ -62,7 +65,7 @@ class TracedMethod:
             raise
         # Done means: answered, failed or cancelled, by its reader or by the end of its channel. A
         # stream that is merely dropped goes on, so readers use the context managers of this room.
-        call.add_done_callback(partial(_end_span, span))
+        call.add_done_callback(partial(_end_span, span, self._is_stream))
         return call
 
     def _start_span(self) -> Span:
@@ -75,10 +78,12 @@ class TracedMethod:
         )
 
 
-def _end_span(span: Span, call: grpc.aio.Call) -> None:
+def _end_span(span: Span, is_stream: bool, call: grpc.aio.Call) -> None:  # noqa: FBT001
     code = _code_of(call)
     span.set_attribute(telemetry.RPC_STATUS_CODE, code.name)
-    if code is not grpc.StatusCode.OK:
+    # A reader that leaves a stream has got what it wanted, and nothing failed.
+    has_left = is_stream and code is grpc.StatusCode.CANCELLED
+    if code is not grpc.StatusCode.OK and not has_left:
         telemetry.mark_error(span, code.name)
     span.end()
 

@@ -118,7 +118,7 @@ _MAKE_HANDLER: dict[tuple[bool, bool], Callable[..., _Handler]] = {
 
 def _answering_one(method: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
     async def answer(request: object, context: _Context) -> object:
-        async with _answered(method, context):
+        async with _answered(method, context, is_stream=False):
             return await behaviour(request, context)
 
     return answer
@@ -132,7 +132,7 @@ def _answering_many(
     # A coroutine that writes, not a generator: a call that is cancelled would leave a generator to
     # the garbage collector, and with it the span and whatever the handler holds.
     async def answer(request: object, context: _Context) -> None:
-        async with _answered(method, context), bounds():
+        async with _answered(method, context, is_stream=True), bounds():
             responses = behaviour(request, context)
             if not hasattr(responses, "__aiter__"):
                 await responses
@@ -152,27 +152,29 @@ def _refuse(method: str) -> Callable[..., Any]:
 
 
 @asynccontextmanager
-async def _answered(method: str, context: _Context) -> AsyncIterator[None]:
+async def _answered(method: str, context: _Context, *, is_stream: bool) -> AsyncIterator[None]:
     """Trace a call, and end it with our error if it ends with any."""
     started = time.monotonic()
     code = "OK"
+    left: BaseException | None = None
     try:
         with _span(method, context) as span:
             try:
                 yield
-            except asyncio.CancelledError:
-                code = "DEADLINE_EXCEEDED" if _remaining_s(context) == 0 else "CANCELLED"
-                raise
-            except grpc.aio.AbortError:
-                # Other people's handlers end calls by themselves.
-                code = _code_name(context.code())
-                raise
-            except Exception as error:
-                known = _known(error, method, context)
-                code = known.code.value
-                raise known from error
+            except BaseException as raised:  # noqa: BLE001  all of them are raised again
+                error = _known(raised, method, context)
+                code = _code_of(error, context)
+                if is_stream and code == "CANCELLED":
+                    # A reader that leaves a stream has got what it wanted: nothing failed.
+                    left = error
+                elif error is raised:
+                    raise
+                else:
+                    raise error from raised
             finally:
                 span.set_attribute(telemetry.RPC_STATUS_CODE, code)
+        if left is not None:
+            raise left
     except TrunklineError as error:
         await abort(context, error)
     finally:
@@ -204,12 +206,24 @@ def _span(method: str, context: _Context) -> Iterator[Span]:
         yield span
 
 
-def _known(error: Exception, method: str, context: _Context) -> TrunklineError:
-    """Return the error itself if it is ours; a defect goes to the log and is not shown."""
+def _code_of(error: BaseException, context: _Context) -> str:
+    if isinstance(error, TrunklineError):
+        return error.code.value
+    if isinstance(error, grpc.aio.AbortError):
+        # Other people's handlers end calls by themselves.
+        return _code_name(context.code())
+    return "DEADLINE_EXCEEDED" if _remaining_s(context) == 0 else "CANCELLED"
+
+
+def _known(error: BaseException, method: str, context: _Context) -> BaseException:
+    """Return ours for any error; a defect goes to the log and is not shown.
+
+    A cancel, and an error that grpc has been told already, are returned as they are.
+    """
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         # A task group puts even a single error into a group.
         error = error.exceptions[0]
-    if isinstance(error, TrunklineError):
+    if isinstance(error, TrunklineError | grpc.aio.AbortError) or not isinstance(error, Exception):
         return error
     if isinstance(error, NotImplementedError) and _code_name(context.code()) == "UNIMPLEMENTED":
         # How generated code answers for methods that a servicer leaves out.
