@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from google.protobuf import json_format
 
 from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from harness.tasks import NOTHING, said, texts
@@ -69,7 +70,7 @@ async def test_the_journal_says_who_was_chosen_and_why_before_the_child_is_calle
 
     snapshot = await mesh.ask("count 3")
     journal = await mesh.events(snapshot.task.id)
-    kinds = [event.WhichOneof("event") for batch in journal for event in batch.events]
+    kinds = [str(event.WhichOneof("event")) for batch in journal for event in batch.events]
 
     (child,) = snapshot.children
     assert child.finished.state == State.TASK_STATE_COMPLETED
@@ -77,7 +78,10 @@ async def test_the_journal_says_who_was_chosen_and_why_before_the_child_is_calle
     (route,) = snapshot.routes
     assert (route.agent, route.step_id, route.text) == ("echo", "step-1", "count 3")
     assert route.confidence > 0.5
-    assert snapshot.task.metadata["trunkline/route"]["agent"] == "echo"
+    metadata = json_format.MessageToDict(snapshot.task.metadata)
+    assert metadata["trunkline/route"]["agent"] == "echo"
+    assert metadata["trunkline/route"]["confidence"] == route.confidence
+    assert metadata["trunkline/route"]["reasons"] == ["skill 'echo': count"]
     order = ["plan", "route_decided", "child_started", "tool_started", "delta", "tool_finished"]
     assert sorted(order, key=kinds.index) == order
     assert kinds.index("tool_finished") < kinds.index("child_finished")
@@ -341,6 +345,7 @@ async def test_too_many_questions_at_once_are_refused_with_the_limit(mesh: Small
     assert snapshot.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     assert said(snapshot) == "These are 20 questions; ask at most 16 at once."
     assert not snapshot.children
+    assert not snapshot.routes
 
 
 async def test_eight_children_stream_at_once_and_nothing_is_lost_or_doubled(

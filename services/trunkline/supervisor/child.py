@@ -130,6 +130,9 @@ class Child:
                 if self._has_missed(stream.snapshot):
                     return None
                 self._start(stream.snapshot)
+                if not message.task_id:
+                    # Of a task that an earlier try made, this may be all there is.
+                    self._state = stream.snapshot.task.status.state
             async for batches in stream:
                 await self._take(batches)
                 if self._is_over:

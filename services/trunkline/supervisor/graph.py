@@ -28,6 +28,7 @@ def compile_graph() -> SupervisorGraph:
 
     What nobody can take is asked back, an answer to a waiting child is run without a plan, and a
     failed check plans once more. The graph keeps nothing: any number of turns may run in it.
+    Everything in it is a coroutine function, since LangGraph runs plain functions in threads.
     """
     graph = StateGraph(SupervisorState, context_schema=Turn)
     for work in (

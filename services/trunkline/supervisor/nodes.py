@@ -58,7 +58,7 @@ async def analyse(state: SupervisorState, turn: Turn) -> SupervisorState:
     return {"steps": steps, "question": question, "outcomes": {}}
 
 
-def after_analysis(state: SupervisorState) -> Literal["ask_back", "plan", "run"]:
+async def after_analysis(state: SupervisorState) -> Literal["ask_back", "plan", "run"]:
     """Ask back when nothing can be run; a child that waits is in a plan already."""
     if state.get("question"):
         return "ask_back"
@@ -66,8 +66,10 @@ def after_analysis(state: SupervisorState) -> Literal["ask_back", "plan", "run"]
 
 
 async def ask_back(state: SupervisorState, turn: Turn) -> SupervisorState:
-    """Say that nobody fits and what would work."""
-    await turn.task.record(*_decisions(state["steps"][:1]))
+    """Say what is wrong with the request and what would work."""
+    unrouted = tuple(step for step in state["steps"] if not step.agent)
+    if unrouted:
+        await turn.task.record(*_decisions(unrouted[:1]))
     await turn.task.require_input(state["question"])
     return {}
 
@@ -114,7 +116,7 @@ async def check(state: SupervisorState, _turn: Turn) -> SupervisorState:
     }
 
 
-def after_check(state: SupervisorState) -> Literal["plan", "deliver"]:
+async def after_check(state: SupervisorState) -> Literal["plan", "deliver"]:
     """Plan again when there is somebody else to try."""
     return "plan" if state.get("retries") else "deliver"
 
