@@ -1,0 +1,176 @@
+"""The journal against the simplest thing that could be one: a list of events for each task."""
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from harness.journal_events import append, begin, completed, created, working
+from trunkline.errors import TaskEndedError
+from trunkline.journal.events import draft, header_of, parse
+from trunkline.journal.fold import fold_all
+from trunkline.journal.journal import Journal
+from trunkline.v1 import event_pb2, task_service_pb2
+
+
+class Model:
+    """One task as a list of its events, a run of texts taken apart."""
+
+    def __init__(self) -> None:
+        self.events: list[event_pb2.Event] = [created()]
+        self.has_artifact = False
+        self.is_ended = False
+
+    def write(self, texts: list[str], *, ends: bool) -> list[event_pb2.Event]:
+        """Return events to append, and remember them one by one."""
+        written = [working()]
+        self.events.append(working())
+        if texts:
+            written.append((append if self.has_artifact else begin)("a", *texts))
+            for text in texts:
+                self.events.append((append if self.has_artifact else begin)("a", text))
+                self.has_artifact = True
+        if ends:
+            written.append(completed())
+            self.events.append(completed())
+            self.is_ended = True
+        return written
+
+
+class JournalMachine(RuleBasedStateMachine):
+    """Creates, appends to several tasks at once, reads from any cursor, reopens and settles."""
+
+    tasks = Bundle("tasks")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.loop = asyncio.new_event_loop()
+        self.models: dict[str, Model] = {}
+        self.open()
+
+    def open(self) -> None:
+        # Small tails, so that readers are sent to the store as well.
+        self.journal = Journal.open(self.folder / "journal.db", tail_bytes=400)
+
+    def teardown(self) -> None:
+        self.journal.close()
+        self.loop.close()
+        shutil.rmtree(self.folder)
+
+    @rule(target=tasks, count=st.integers(1, 3))
+    def create(self, count: int) -> object:
+        task_ids = [self.journal.new_task_id() for _ in range(count)]
+        self.loop.run_until_complete(self.create_all(task_ids))
+        self.models |= {task_id: Model() for task_id in task_ids}
+        return multiple(*task_ids)
+
+    async def create_all(self, task_ids: list[str]) -> None:
+        futures = [self.journal.create(task_id, created()) for task_id in task_ids]
+        assert all([(await one).is_new for one in futures])
+
+    @rule(
+        writes=st.lists(
+            st.tuples(tasks, st.lists(st.text(max_size=40), max_size=4), st.booleans()),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    def append(self, writes: list[tuple[str, list[str], bool]]) -> None:
+        self.loop.run_until_complete(self.append_all(writes))
+
+    async def append_all(self, writes: list[tuple[str, list[str], bool]]) -> None:
+        """Append within one turn of the loop, so that all of it is one commit."""
+        flights: list[tuple[asyncio.Future[int], int | None]] = []
+        for task_id, texts, ends in writes:
+            model = self.models[task_id]
+            late = model.is_ended
+            events = [working()] if late else model.write(texts, ends=ends)
+            flight = self.journal.append(
+                task_id, self.journal.epoch, [draft([one]) for one in events]
+            )
+            flights.append((flight, None if late else len(model.events)))
+        await asyncio.wait([flight for flight, _ in flights])
+        for flight, expected in flights:
+            if expected is None:
+                assert isinstance(flight.exception(), TaskEndedError)
+            else:
+                assert flight.result() == expected
+
+    @rule()
+    def reopen(self) -> None:
+        self.journal.close()
+        self.open()
+
+    @rule(budget_bytes=st.sampled_from([1, 500, 10**6]))
+    def settle(self, budget_bytes: int) -> None:
+        self.journal._store.settle(budget_bytes=budget_bytes)
+
+    @rule(task_id=tasks, data=st.data())
+    def read(self, task_id: str, data: st.DataObject) -> None:
+        events = self.models[task_id].events
+        cursor = data.draw(st.integers(0, len(events)), label="cursor")
+        limit_bytes = data.draw(st.sampled_from([1, 300, 10**6]), label="limit")
+        while batches := self.journal.read(task_id, cursor, limit_bytes=limit_bytes):
+            for sealed in batches:
+                header = header_of(sealed)
+                assert header.first_sequence == cursor + 1
+                for sequence in range(cursor + 1, cursor + header.count + 1):
+                    assert self.event_at(sealed, sequence) == events[sequence - 1]
+                cursor += header.count
+        assert cursor == len(events)
+
+    def event_at(self, sealed: bytes, sequence: int) -> event_pb2.Event:
+        """One sequence of a batch, a text taken out of its run."""
+        batch = parse(sealed, until=sequence)
+        last = batch.events[-1]
+        texts = last.delta.texts
+        if len(texts) > 1:
+            del texts[:-1]
+            last.delta.ClearField("start")
+        return last
+
+    @rule(task_id=tasks, data=st.data())
+    def snapshot(self, task_id: str, data: st.DataObject) -> None:
+        events = self.models[task_id].events
+        at = data.draw(st.integers(0, len(events)), label="at")
+        snapshot = self.journal.snapshot(task_id, at=at)
+        text = "".join(text for one in events[:at] for text in one.delta.texts)
+        assert snapshot.sequence == at
+        assert "".join(p.text for a in snapshot.task.artifacts for p in a.parts) == text
+
+    @invariant()
+    def rows_tell_where_tasks_stand(self) -> None:
+        for task_id, model in self.models.items():
+            row = self.journal.row(task_id)
+            assert (row.head, row.is_ended) == (len(model.events), model.is_ended)
+        unfinished = {row.task_id for row in self.journal.unfinished()}
+        assert unfinished == {one for one, model in self.models.items() if not model.is_ended}
+
+    @invariant()
+    def lists_hold_every_task(self) -> None:
+        request = task_service_pb2.ListTasksRequest(account="acme", page_size=100)
+        page = self.journal.list(request)
+        assert {one.task_id for one in page.tasks} == set(self.models)
+
+    @rule(task_id=tasks)
+    def fold(self, task_id: str) -> None:
+        batches = self.journal.read(task_id, 0, limit_bytes=10**6)
+        assert fold_all(task_id, batches) == self.journal.snapshot(task_id)
+
+
+def test_a_journal_is_a_list_of_events_for_each_task() -> None:
+    run_state_machine_as_test(
+        JournalMachine, settings=settings(max_examples=60, stateful_step_count=25)
+    )

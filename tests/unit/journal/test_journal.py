@@ -1,0 +1,411 @@
+import asyncio
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from harness.journal_events import append, begin, completed, created, status, working
+from harness.settling import watched_journal
+from trunkline.errors import (
+    FencedError,
+    InvalidArgumentError,
+    JournalUnavailableError,
+    MessageKeyReusedError,
+    TaskEndedError,
+    TaskNotFoundError,
+)
+from trunkline.journal.events import draft, header_of, last_sequence, parse
+from trunkline.journal.journal import Created, Journal
+from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
+
+COMPLETED = task_pb2.TASK_STATE_COMPLETED
+
+
+async def write(journal: Journal, task_id: str, *events: event_pb2.Event) -> int:
+    return await journal.append(task_id, journal.epoch, [draft([one]) for one in events])
+
+
+async def begun(journal: Journal, *events: event_pb2.Event) -> str:
+    """Make a task, with these events in its journal."""
+    task_id = journal.new_task_id()
+    assert (await journal.create(task_id, created())).is_new
+    if events:
+        await write(journal, task_id, *events)
+    return task_id
+
+
+def sequences(batches: list[bytes]) -> list[tuple[int, int]]:
+    return [(header_of(one).first_sequence, last_sequence(one)) for one in batches]
+
+
+def text_of(journal: Journal, task_id: str) -> str:
+    (artifact,) = journal.snapshot(task_id).task.artifacts
+    return artifact.parts[0].text
+
+
+async def test_task_ids_begin_with_the_journals_id(journal: Journal) -> None:
+    ids = {journal.new_task_id() for _ in range(100)}
+    assert len(ids) == 100
+    assert all(one.startswith(f"{journal.id}-") and len(one) == 8 + 1 + 16 for one in ids)
+
+
+async def test_appends_get_their_sequences_in_the_order_of_the_calls(journal: Journal) -> None:
+    task_id = journal.new_task_id()
+    made = journal.create(task_id, created())
+    first = journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y")])])
+    second = journal.append(task_id, journal.epoch, [draft([working()]), draft([completed()])])
+    assert await made == Created(task_id, is_new=True)
+    assert (await first, await second) == (3, 5)
+    assert sequences(journal.read(task_id, 0)) == [(1, 1), (2, 3), (4, 4), (5, 5)]
+    assert journal.head(task_id) == 5
+
+
+async def test_nobody_reads_what_is_not_committed(journal: Journal) -> None:
+    task_id = await begun(journal)
+    flight = journal.append(task_id, journal.epoch, [draft([working()])])
+    assert journal.head(task_id) == 1
+    assert journal.read(task_id, 1) == []
+    await flight
+    assert len(journal.read(task_id, 1)) == 1
+
+
+async def test_tasks_that_write_in_one_turn_of_the_loop_share_their_time(
+    journal: Journal,
+) -> None:
+    tasks = [await begun(journal) for _ in range(3)]
+    flights = [journal.append(one, journal.epoch, [draft([working()])]) for one in tasks]
+    await asyncio.wait(flights)
+    times = {header_of(journal.read(one, 1)[0]).time.ToNanoseconds() for one in tasks}
+    assert len(times) == 1
+
+
+async def test_a_canceled_future_takes_nothing_back(journal: Journal) -> None:
+    task_id = await begun(journal)
+    journal.append(task_id, journal.epoch, [draft([working()])]).cancel()
+    assert await write(journal, task_id, completed()) == 3
+
+
+async def test_a_token_of_another_owner_is_refused(journal: Journal) -> None:
+    task_id = await begun(journal)
+    with pytest.raises(FencedError):
+        await journal.append(task_id, journal.epoch - 1, [draft([working()])])
+    assert journal.head(task_id) == 1
+
+
+async def test_an_append_of_nothing_is_refused(journal: Journal) -> None:
+    with pytest.raises(InvalidArgumentError):
+        await journal.append(await begun(journal), journal.epoch, [])
+
+
+async def test_what_cannot_be_written_fails_alone(journal: Journal) -> None:
+    task_id = await begun(journal)
+    ended = await begun(journal, completed())
+    good = journal.append(task_id, journal.epoch, [draft([working()])])
+    unknown = journal.append("nobody", journal.epoch, [draft([working()])])
+    late = journal.append(ended, journal.epoch, [draft([working()])])
+    assert await good == 2
+    with pytest.raises(TaskNotFoundError):
+        await unknown
+    with pytest.raises(TaskEndedError):
+        await late
+
+
+async def test_nothing_follows_a_terminal_status_of_the_same_group(journal: Journal) -> None:
+    task_id = await begun(journal)
+    end = journal.append(task_id, journal.epoch, [draft([completed()])])
+    late = journal.append(task_id, journal.epoch, [draft([working()])])
+    assert await end == 2
+    with pytest.raises(TaskEndedError, match="completed"):
+        await late
+    assert journal.row(task_id).state == COMPLETED
+
+
+async def test_the_same_id_again_is_the_same_task(journal: Journal) -> None:
+    task_id = journal.new_task_id()
+    first, second = journal.create(task_id, created()), journal.create(task_id, created())
+    assert (await first, await second) == (Created(task_id, True), Created(task_id, False))
+    assert await journal.create(task_id, created()) == Created(task_id, is_new=False)
+    assert journal.head(task_id) == 1
+
+
+async def test_the_same_key_at_once_makes_one_task(journal: Journal) -> None:
+    first, second, other = (journal.new_task_id() for _ in range(3))
+    made = [
+        journal.create(one, created(), key=key, content_hash="h")
+        for one, key in ((first, "k"), (second, "k"), (other, "other"))
+    ]
+    assert [await one for one in made] == [
+        Created(first, is_new=True),
+        Created(first, is_new=False),
+        Created(other, is_new=True),
+    ]
+    again = journal.create(second, created(), key="k", content_hash="h")
+    assert await again == Created(first, is_new=False)
+    with pytest.raises(TaskNotFoundError):
+        journal.row(second)
+
+
+async def test_the_same_key_with_other_content_is_refused(journal: Journal) -> None:
+    first = journal.new_task_id()
+    made = journal.create(first, created(), key="k", content_hash="h")
+    at_once = journal.create(journal.new_task_id(), created(), key="k", content_hash="other")
+    assert (await made).is_new
+    with pytest.raises(MessageKeyReusedError, match="m-1"):
+        await at_once
+    with pytest.raises(MessageKeyReusedError):
+        await journal.create(journal.new_task_id(), created(), key="k", content_hash="other")
+
+
+async def test_reading_from_inside_a_batch_begins_right_behind_the_cursor(
+    journal: Journal,
+) -> None:
+    task_id = await begun(journal, begin("a", "1", "2", "3", "4"), append("a", "5"))
+    batches = journal.read(task_id, 3)
+    assert sequences(batches) == [(4, 5), (6, 6)]
+    assert [list(event.delta.texts) for event in parse(batches[0]).events] == [["3", "4"]]
+
+
+async def test_reading_keeps_to_the_limit_but_gives_one_batch_at_least(journal: Journal) -> None:
+    task_id = await begun(journal, begin("a", "x" * 1000), append("a", "y" * 1000))
+    assert sequences(journal.read(task_id, 1, limit_bytes=1)) == [(2, 2)]
+    assert sequences(journal.read(task_id, 1, limit_bytes=5000)) == [(2, 2), (3, 3)]
+
+
+async def test_what_the_tail_has_dropped_is_read_from_the_store(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "journal.db", tail_bytes=300)
+    task_id = await begun(journal, begin("a", "0"))
+    for _ in range(50):
+        await write(journal, task_id, append("a", "x"))
+    cursor, seen = 0, []
+    while batches := journal.read(task_id, cursor, limit_bytes=500):
+        seen += sequences(batches)
+        cursor = seen[-1][1]
+    assert seen == [(one, one) for one in range(1, 53)]
+    journal.close()
+
+
+async def test_waiting_ends_when_something_is_there(journal: Journal) -> None:
+    task_id = await begun(journal)
+    await journal.wait(task_id, 0)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        waits = [group.create_task(journal.wait(task_id, 1)) for _ in range(3)]
+        await asyncio.wait(waits, timeout=0)
+        assert not any(one.done() for one in waits)
+        await write(journal, task_id, working())
+
+
+async def test_waiting_for_more_of_an_ended_task_returns(journal: Journal) -> None:
+    task_id = await begun(journal, completed())
+    await asyncio.wait_for(journal.wait(task_id, 2), 30)
+    with pytest.raises(TaskNotFoundError):
+        await journal.wait("nobody", 0)
+
+
+async def test_a_reader_that_gives_up_waiting_leaves_nothing_behind(journal: Journal) -> None:
+    task_id = await begun(journal)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(journal.wait(task_id, 1), 0)
+    assert journal._waiters == {}
+
+
+async def test_closing_wakes_those_who_wait(journal: Journal) -> None:
+    task_id = await begun(journal)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(refused(journal, task_id))
+        await asyncio.wait([waiting], timeout=0)
+        journal.close()
+    with pytest.raises(JournalUnavailableError):
+        await journal.wait(task_id, 1)
+    with pytest.raises(JournalUnavailableError):
+        await write(journal, task_id, working())
+
+
+async def refused(journal: Journal, task_id: str) -> None:
+    with pytest.raises(JournalUnavailableError, match="closed"):
+        await journal.wait(task_id, 1)
+
+
+async def test_closing_writes_what_is_pending(journal: Journal, tmp_path: Path) -> None:
+    task_id = await begun(journal)
+    flights = [journal.append(task_id, journal.epoch, [draft([working()])])]
+    await asyncio.sleep(0)
+    flights.append(journal.append(task_id, journal.epoch, [draft([working()])]))
+    journal.close()
+    journal.close()
+    assert [await one for one in flights] == [2, 3]
+    again = Journal.open(tmp_path / "journal.db")
+    assert again.head(task_id) == 3
+    again.close()
+
+
+async def test_a_row_follows_the_tasks_status(journal: Journal) -> None:
+    task_id = journal.new_task_id()
+    event = created(agent="math")
+    event.created.parent.task_id = "parent"
+    await journal.create(task_id, event)
+    first = journal.row(task_id)
+    assert (first.agent, first.account, first.context_id) == ("math", "acme", "context-1")
+    assert (first.parent_task_id, first.head) == ("parent", 1)
+    assert first.state == task_pb2.TASK_STATE_SUBMITTED
+    assert first.status_time_ns == first.create_time_ns
+    await write(journal, task_id, status(COMPLETED, at_s=12))
+    last = journal.row(task_id)
+    assert last.is_ended
+    assert (last.head, last.status_time_ns) == (2, 12 * 10**9)
+    assert journal.first_available(task_id) == 1
+
+
+async def test_unfinished_tasks_are_those_that_have_not_ended(journal: Journal) -> None:
+    live = await begun(journal, working())
+    await begun(journal, completed())
+    assert journal.unfinished() == [journal.row(live)]
+
+
+async def test_a_snapshot_is_the_fold_up_to_any_sequence(journal: Journal) -> None:
+    task_id = await begun(journal, begin("a", "1", "2", "3"), append("a", "4"), completed())
+    for at, text in ((3, "12"), (5, "1234"), (2, "1")):
+        snapshot = journal.snapshot(task_id, at=at)
+        assert snapshot.sequence == at
+        assert snapshot.task.artifacts[0].parts[0].text == text
+    assert journal.snapshot(task_id, at=0).sequence == 0
+    assert journal.snapshot(task_id).task.status.state == COMPLETED
+    for at in (-1, 7):
+        with pytest.raises(InvalidArgumentError):
+            journal.snapshot(task_id, at=at)
+
+
+async def test_a_snapshot_grows_with_the_task(journal: Journal) -> None:
+    task_id = await begun(journal, begin("a", "x"))
+    assert text_of(journal, task_id) == "x"
+    await write(journal, task_id, append("a", "y"))
+    assert text_of(journal, task_id) == "xy"
+
+
+async def test_many_folds_at_hand_do_not_mix(journal: Journal) -> None:
+    tasks = {await begun(journal, begin("a", str(n))): str(n) for n in range(70)}
+    for _ in range(2):
+        assert {one: text_of(journal, one) for one in tasks} == tasks
+
+
+async def test_a_list_shows_metadata_and_status(journal: Journal) -> None:
+    event = created()
+    event.created.metadata.update({"team": "a"})
+    task_id = journal.new_task_id()
+    await journal.create(task_id, event)
+    route = event_pb2.Event(route_decided=event_pb2.RouteDecided(agent="math"))
+    await write(
+        journal,
+        task_id,
+        status(COMPLETED, at_s=12),
+    )
+    other = journal.new_task_id()
+    await journal.create(other, created(account="other"))
+    await write(journal, other, route)
+    page = journal.list(task_service_pb2.ListTasksRequest(account="acme"))
+    (summary,) = page.tasks
+    assert (summary.task_id, summary.agent, page.total_size) == (task_id, "echo", 1)
+    assert (summary.status.state, summary.status.timestamp.seconds) == (COMPLETED, 12)
+    assert summary.metadata["team"] == "a"
+    assert summary.create_time.seconds > 12
+    (theirs,) = journal.list(task_service_pb2.ListTasksRequest(account="other")).tasks
+    assert theirs.metadata == journal.snapshot(other).task.metadata
+
+
+async def test_pages_of_a_list_follow_each_other(journal: Journal) -> None:
+    tasks = [await begun(journal) for _ in range(5)]
+    token, seen = "", []
+    for _ in range(3):
+        request = task_service_pb2.ListTasksRequest(account="acme", page_size=2, page_token=token)
+        page = journal.list(request)
+        seen += [one.task_id for one in page.tasks]
+        token = page.next_page_token
+        assert page.total_size == 5
+    assert seen == tasks[::-1]
+    assert token == ""
+
+
+@pytest.mark.parametrize("token", ["?", "AAAA", "bm9wZQ==", "MSAx MQ=="])
+async def test_a_token_of_no_page_is_refused(journal: Journal, token: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="pageToken"):
+        journal.list(task_service_pb2.ListTasksRequest(account="acme", page_token=token))
+
+
+@pytest.mark.parametrize("size", [-1, 101])
+async def test_a_page_of_an_impossible_size_is_refused(journal: Journal, size: int) -> None:
+    with pytest.raises(InvalidArgumentError, match="pageSize"):
+        journal.list(task_service_pb2.ListTasksRequest(account="acme", page_size=size))
+
+
+async def test_a_list_keeps_to_its_filters(journal: Journal) -> None:
+    ended = await begun(journal, status(COMPLETED, at_s=100))
+    request = task_service_pb2.ListTasksRequest(account="acme", state=COMPLETED)
+    await begun(journal)
+    assert [one.task_id for one in journal.list(request).tasks] == [ended]
+    request.status_after.FromSeconds(101)
+    assert journal.list(request).total_size == 0
+
+
+async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.open(path)
+    live = await begun(journal, begin("a", "x"))
+    ended = await begun(journal, begin("a", "y"), completed())
+    made = [journal.snapshot(one) for one in (live, ended)]
+    journal.close()
+    again = Journal.open(path)
+    assert [again.snapshot(one) for one in (live, ended)] == made
+    assert [one.task_id for one in again.unfinished()] == [live]
+    assert await write(again, live, append("a", "z")) == 3
+    assert text_of(again, live) == "xz"
+    again.close()
+
+
+@pytest.mark.parametrize("synchronous", ["normal", "full"])
+async def test_what_ended_is_settled_by_and_by(
+    tmp_path: Path, synchronous: Literal["normal", "full"]
+) -> None:
+    journal, store = watched_journal(tmp_path / "journal.db", synchronous)
+    tasks = [await begun(journal, begin("a", "x"), completed()) for _ in range(5)]
+    before = [journal.read(one, 0) for one in tasks]
+    await store.settled()
+    assert [store.read(one, 0, limit_bytes=10_000) for one in tasks] == before
+    assert [journal.read(one, 0) for one in tasks] == before
+    journal.close()
+
+
+@pytest.mark.parametrize("synchronous", ["normal", "full"])
+async def test_what_is_written_while_others_settle_is_not_held_up_by_it(
+    tmp_path: Path, synchronous: Literal["normal", "full"]
+) -> None:
+    journal, store = watched_journal(tmp_path / "journal.db", synchronous)
+    live = await begun(journal, begin("a", "0"))
+    for n in range(1, 40):
+        task_id = await begun(journal, begin("a", "y" * 9000), completed())
+        await write(journal, live, append("a", str(n)))
+        if n % 10 == 0:
+            await store.step()
+        assert len(journal.read(task_id, 0)) == 3
+    assert text_of(journal, live) == "".join(map(str, range(40)))
+    await store.settled()
+    assert text_of(journal, live) == "".join(map(str, range(40)))
+    journal.close()
+
+
+async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "journal.db")
+    tasks = [journal.new_task_id() for _ in range(1100)]
+    for one in tasks:
+        journal.create(one, created())
+        last = journal.append(one, journal.epoch, [draft([completed()])])
+    await last
+    assert len(journal._ended) <= 1024
+    assert len(journal._live) == 0
+    assert all(journal.row(one).is_ended for one in tasks)
+    assert len(journal._ended) <= 1024
+    journal.close()
+
+
+async def test_renewing_the_lease_is_for_the_owner(journal: Journal) -> None:
+    journal.renew(123.0)
+    written = journal._store._write.execute("SELECT lease_until_s FROM meta").fetchone()  # type: ignore[attr-defined]
+    assert written == (123.0,)

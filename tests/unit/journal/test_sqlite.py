@@ -1,0 +1,275 @@
+"""What holds for SQLite's file alone: who may open it, and what is said when it can't be used."""
+
+import asyncio
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.journal_events import append, begin, completed, created, group, row, stored, working
+from harness.settling import watched_journal
+from trunkline.errors import CursorExpiredError, FencedError, JournalUnavailableError
+from trunkline.journal.events import draft
+from trunkline.journal.journal import Journal
+from trunkline.journal.sqlite import SqliteStore
+from trunkline.journal.sqlite.owner import Owner, _start_by_ps, start_of
+
+# Opens a journal, makes a task of three events, says so, and then waits for its end.
+OWNER = """
+import asyncio, os, sys
+from pathlib import Path
+from harness.journal_events import begin, created
+from trunkline.journal.events import draft
+from trunkline.journal.journal import Journal
+
+async def main():
+    journal = Journal.open(Path(sys.argv[1]))
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y")])])
+    print(task_id, journal.epoch, flush=True)
+
+asyncio.run(main())
+sys.stdin.read()
+os._exit(9)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def start_owner(path: Path) -> tuple["subprocess.Popen[str]", str, int]:
+    """Let another process own a journal; its task and its epoch."""
+    home = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(home)},
+    )
+    assert process.stdout is not None
+    task_id, epoch = process.stdout.readline().split()
+    return process, task_id, int(epoch)
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    process.communicate(timeout=60)
+
+
+def raw(path: Path, statement: str) -> None:
+    """Do to the file what no journal does."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(statement)
+    connection.close()
+
+
+def problem_of(path: Path) -> str:
+    with pytest.raises(JournalUnavailableError) as caught:
+        SqliteStore.open(path)
+    assert caught.value.path == str(path)
+    return caught.value.problem
+
+
+def test_a_journal_makes_its_folder_and_keeps_its_file_private(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "journal.db"
+    store = SqliteStore.open(path)
+    store.commit(group(stored([created()]), made=[row()]))
+    modes = {stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()}
+    store.close()
+    assert modes == {0o600}
+
+
+def test_a_journal_that_is_open_is_refused_to_others(path: Path) -> None:
+    store = SqliteStore.open(path)
+    assert f"process {os.getpid()} has it open" in problem_of(path)
+    store.close()
+    SqliteStore.open(path).close()
+
+
+def test_a_journal_of_a_living_process_is_refused(path: Path) -> None:
+    process, _, _ = start_owner(path)
+    problem = problem_of(path)
+    end(process)
+    assert f"process {process.pid} has it open" in problem
+
+
+async def test_a_journal_of_a_dead_process_is_taken_over_whole(path: Path) -> None:
+    process, task_id, epoch = start_owner(path)
+    end(process)
+    journal = Journal.open(path)
+    assert journal.epoch == epoch + 1
+    assert journal.head(task_id) == 3
+    assert await journal.append(task_id, journal.epoch, [draft([append("a", "z")])]) == 4
+    snapshot = journal.snapshot(task_id)
+    assert snapshot.task.artifacts[0].parts[0].text == "xyz"
+    assert snapshot.epoch == epoch + 1
+    journal.close()
+
+
+def test_a_pid_that_is_used_again_is_another_process() -> None:
+    here = Owner.this_process()
+    assert here.is_alive
+    assert not Owner(here.pid, "another boot/1").is_alive
+    assert not Owner(0, "").is_alive
+
+
+def test_a_process_that_ended_is_not_alive() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    owner = Owner(process.pid, start_of(process.pid))
+    assert owner.is_alive
+    process.communicate(timeout=60)
+    assert not owner.is_alive
+    assert start_of(process.pid) == ""
+
+
+def test_processes_are_told_apart_without_proc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bin_ = tmp_path / "ps"
+    bin_.write_text('#!/bin/sh\necho "Sun Nov 22 05:00:00 2026"\n')
+    bin_.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert _start_by_ps(1) == "Sun Nov 22 05:00:00 2026"
+    bin_.unlink()
+    assert _start_by_ps(1) == ""
+
+
+async def test_after_a_takeover_the_old_owner_writes_nothing(path: Path) -> None:
+    journal = Journal.open(path)
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    raw(path, "UPDATE meta SET epoch = epoch + 1")
+    with pytest.raises(FencedError, match=task_id):
+        await journal.append(task_id, journal.epoch, [draft([begin("a", "x")])])
+    with pytest.raises(FencedError, match=task_id):
+        await journal.append(task_id, journal.epoch, [draft([completed()])])
+    with pytest.raises(FencedError):
+        journal.renew(1.0)
+    assert journal.head(task_id) == 1
+    journal.close()
+
+
+def test_closing_after_a_takeover_does_not_release_the_new_owners_journal(path: Path) -> None:
+    store = SqliteStore.open(path)
+    raw(path, "UPDATE meta SET epoch = epoch + 1")
+    store.close()
+    assert "has it open" in problem_of(path)
+
+
+def test_what_is_no_database_is_said_to_be_none(path: Path) -> None:
+    path.write_text("no database " * 1000)
+    assert "no SQLite database" in problem_of(path)
+
+
+def test_another_programs_database_is_left_alone(path: Path) -> None:
+    raw(path, "CREATE TABLE theirs (x)")
+    assert "another program's database" in problem_of(path)
+    raw(path, "PRAGMA application_id = 7")
+    assert "another program's database" in problem_of(path)
+
+
+def test_a_newer_schema_is_refused(path: Path) -> None:
+    SqliteStore.open(path).close()
+    raw(path, "UPDATE meta SET schema_version = 99")
+    assert "its schema is 99" in problem_of(path)
+
+
+def test_a_folder_that_cannot_be_made_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "use another data directory" in problem_of(tmp_path / "file" / "journal.db")
+    assert "use another data directory" in problem_of(tmp_path)
+
+
+@pytest.mark.parametrize("payload", ["x'00000002'", "x'0000000412341234'", "x'00'"])
+def test_a_damaged_commit_is_said_to_be_one_and_the_journal_given_back(
+    path: Path, payload: str
+) -> None:
+    SqliteStore.open(path).close()
+    raw(path, " ".join(("INSERT INTO commits (payload) VALUES (", payload, ")")))
+    assert "it is damaged" in problem_of(path)
+    raw(path, "DELETE FROM commits")
+    SqliteStore.open(path).close()
+
+
+def test_a_file_that_is_cut_off_is_said_to_be_damaged(path: Path) -> None:
+    store = SqliteStore.open(path)
+    for sequence in range(2, 200):
+        made = [row()] if sequence == 2 else []
+        store.commit(group(stored([append("a", "x" * 1000)], sequence), made=made))
+    store.close()
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    assert "it is damaged" in problem_of(path)
+
+
+async def test_a_full_disk_fails_the_appends_of_that_commit_alone(path: Path) -> None:
+    journal = Journal.open(path)
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "x")])])
+    limit_pages(journal, "PRAGMA page_count")
+    big = draft([append("a", "y" * 200_000)])
+    flights = [journal.append(task_id, journal.epoch, [one]) for one in (big, draft([working()]))]
+    await asyncio.wait(flights)
+    for one in flights:
+        error = one.exception()
+        assert isinstance(error, JournalUnavailableError)
+        assert "the disk is full" in error.problem
+    assert journal.head(task_id) == 2
+    assert journal.read(task_id, 2) == []
+    limit_pages(journal, "SELECT 1000000")
+    assert await journal.append(task_id, journal.epoch, [draft([append("a", "z")])]) == 3
+    assert journal.snapshot(task_id).task.artifacts[0].parts[0].text == "xz"
+    journal.close()
+
+
+async def test_a_full_disk_only_puts_settling_off(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal, store = watched_journal(path)
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "y" * 200_000)])])
+    limit_pages(journal, "PRAGMA page_count + 1")
+    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    before = journal.read(task_id, 0, limit_bytes=10**6)
+    await store.step()
+    assert "journal.not_settled" in caplog.text
+    assert journal.read(task_id, 0, limit_bytes=10**6) == before
+    limit_pages(journal, "SELECT 1000000")
+    await journal.create(journal.new_task_id(), created())
+    await store.settled()
+    assert store.read(task_id, 0, limit_bytes=10**6) == before
+    journal.close()
+
+
+def limit_pages(journal: Journal, pages: str) -> None:
+    """Let the disk be full at a size, or not."""
+    assert isinstance(journal._store, SqliteStore)
+    connection = journal._store._write
+    count = connection.execute(pages.removesuffix(" + 1")).fetchone()[0]
+    count += pages.endswith(" + 1")
+    connection.execute(f"PRAGMA max_page_count = {count}")
+
+
+async def test_events_past_retention_are_said_to_be_gone(path: Path) -> None:
+    journal = Journal.open(path)
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y")])])
+    journal.close()
+    raw(path, "UPDATE tasks SET first_available = 3")
+    journal = Journal.open(path)
+    assert journal.first_available(task_id) == 3
+    with pytest.raises(CursorExpiredError) as caught:
+        journal.read(task_id, 1)
+    assert caught.value.snapshot_sequence == "2"
+    assert len(journal.read(task_id, 2)) == 1
+    journal.close()
