@@ -161,7 +161,7 @@ async def _answered(method: str, context: _Context, *, is_stream: bool) -> Async
         with _span(method, context) as span:
             try:
                 yield
-            except BaseException as raised:  # noqa: BLE001  all of them are raised again
+            except BaseException as raised:
                 error = _known(raised, method, context)
                 code = _code_of(error, context)
                 if is_stream and code == "CANCELLED":
