@@ -69,7 +69,7 @@ def _addressed_pieces(
         decision = address(match[1].lower())
         is_after = bool(_THEN.search(seam)) or has_reference(kept)
         pieces.append(
-            _Piece(match.end(), stop, is_after, Routed(decision, has_word=True, is_explicit=True))
+            _Piece(match.end(), stop, is_after, Routed(decision, has_verb=True, is_explicit=True))
         )
         seam = text[stop:end]
     return pieces
@@ -131,10 +131,11 @@ def _stands_alone(fragment: str, routed: Routed, before: _Piece, router: Router)
     has_digit = any(word.isdecimal() for word in words)
     if routed.agent != before.routed.agent:
         return has_digit or len(words) > 1
-    if words[0] in _OPENERS or router.is_tag_of(routed.agent, words[0]):
+    is_call = fragment.strip().casefold().startswith(f"{words[0]}(")
+    if words[0] in _OPENERS or (not is_call and router.is_tag_of(routed.agent, words[0])):
         return len(words) > 1
     # "integrate x^2 and x^3": the second has no verb of its own, so it would lose the first's.
-    return has_digit and (routed.has_word or not before.routed.has_word)
+    return has_digit and (routed.has_verb or not before.routed.has_verb)
 
 
 def _is_question(words: Sequence[str]) -> bool:

@@ -37,7 +37,7 @@ class _Find:
     agent: str
     points: float
     reasons: tuple[str, ...]
-    has_word: bool
+    has_verb: bool
     is_command: bool
 
 
@@ -46,8 +46,8 @@ class Routed:
     """A piece of a request and who gets it."""
 
     decision: event_pb2.RouteDecided
-    has_word: bool
-    """A tag made of words was found, not only marks."""
+    has_verb: bool
+    """A tag was found that rules what comes behind it."""
     is_explicit: bool
     """The request itself says who is meant, by a command."""
 
@@ -95,7 +95,7 @@ class Router:
             decision.reasons[:] = [_why_nobody(contenders(decision))]
         return Routed(
             decision,
-            has_word=found is not None and found.has_word,
+            has_verb=found is not None and found.has_verb,
             is_explicit=found is not None and found.is_command,
         )
 
@@ -173,7 +173,7 @@ def _find(agent: str, skills: Sequence[_Skill], request: Request, first_word: st
         agent,
         points=len(tags) * TAG_POINTS + matched * SKILL_POINTS,
         reasons=tuple(reasons),
-        has_word=any(tag.is_word for tag in tags.values()),
+        has_verb=any(tag.governs(request) for tag in tags.values()),
         is_command=is_command,
     )
 

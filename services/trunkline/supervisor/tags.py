@@ -57,10 +57,12 @@ class Tag:
             return cls(text, f" {' '.join(words)} ", None)
         return cls(text, "", _mark(text.strip()))
 
-    @property
-    def is_word(self) -> bool:
-        """It is found as words."""
-        return self.mark is None
+    def governs(self, request: Request) -> bool:
+        """Whether the tag, which is in the request, rules what comes behind it.
+
+        Words do ("integrate x^2"), signs and functions ("sqrt(2)") don't.
+        """
+        return self.mark is None and f"{self.text.casefold()}(" not in request.arithmetic.casefold()
 
     def is_in(self, request: Request) -> bool:
         """Whether the request has the tag, without regard to case."""

@@ -44,6 +44,7 @@ class Case:
         ),
         Case("what is 1+2 and 3+4", [("math", "what is 1+2"), ("math", "3+4")]),
         Case("sqrt(2) and sqrt(3)", [("math", "sqrt(2)"), ("math", "sqrt(3)")]),
+        Case("factorial(5) and 2+2", [("math", "factorial(5)"), ("math", "2+2")]),
         Case("count 3 and count 5", [("echo", "count 3"), ("echo", "count 5")]),
         Case("echo hello, and what is 1+2", [("echo", "echo hello"), ("math", "what is 1+2")]),
         Case(
@@ -82,6 +83,7 @@ def test_a_request_is_split_where_each_side_has_an_agent_or_asks_something(
         "solve x+y=3, x-y=1",
         "integrate x and y",
         "integrate x^2 and x^3",
+        "integrate sin(x)^2 and cos(x)^2",
         "what is the sum of 3 and 4",
         "convert 1,000 USD to EUR",
         "100 USD in EUR and GBP",
