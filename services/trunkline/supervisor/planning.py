@@ -124,7 +124,7 @@ def _fragments(text: str, begin: int, end: int) -> list[tuple[int, int, bool]]:
 def _stands_alone(fragment: str, routed: Routed, before: _Piece, router: Router) -> bool:
     """Whether a fragment is a step of its own, and not the rest of what stands before it."""
     words = words_of(fragment)
-    if not routed.agent:
+    if not routed.agent or not words:
         return _is_question(words)
     if routed.is_explicit:
         return len(words) > 1

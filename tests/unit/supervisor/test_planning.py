@@ -96,6 +96,7 @@ def test_a_request_is_split_where_each_side_has_an_agent_or_asks_something(
         "@echo say this and what is 1+2, and convert 5 USD to EUR",
         "",
         " , and ; ",
+        ")% and )%",
     ],
 )
 def test_a_request_stays_whole_where_a_side_would_lose_its_sense(
