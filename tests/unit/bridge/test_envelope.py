@@ -59,7 +59,7 @@ def test_other_ids_are_refused_and_not_echoed(request_id: object) -> None:
         ({**GOOD, "method": ""}, "method"),
     ],
 )
-def test_a_wrong_envelope_is_refused(value: Any, problem: str) -> None:  # noqa: ANN401
+def test_a_wrong_envelope_is_refused(value: Any, problem: str) -> None:
     with pytest.raises(WireError, match=problem) as raised:
         read_call(value)
     assert raised.value.row.rpc_code == -32600

@@ -80,7 +80,7 @@ def test_no_params_are_an_empty_object() -> None:
 
 
 @pytest.mark.parametrize("read", [params.read_get, params.read_cancel, params.read_subscribe])
-def test_a_task_needs_naming(read: Any) -> None:  # noqa: ANN401  several signatures
+def test_a_task_needs_naming(read: Any) -> None:
     assert read({"id": "t-1"}).id == "t-1"
     with pytest.raises(WireError) as raised:
         read({"id": ""})

@@ -18,7 +18,7 @@ def view(artifact_id: str = "artifact-1", name: str = "") -> ArtifactView:
     return ArtifactView("jrnl0001-task", 'a "context"', head)
 
 
-def data_of(rendered: str) -> Any:  # noqa: ANN401  any JSON
+def data_of(rendered: str) -> Any:
     lines = rendered.split("\n")
     assert lines[-2:] == ["", ""]
     (data,) = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]

@@ -1,0 +1,83 @@
+"""What it costs to put one text delta on the wire: `python tests/bench/render.py`, JSON on stdout.
+
+`rendered` is the bridge's own way, `projected_and_rendered` includes the projection of a run of
+100 texts, `generic` goes through protobuf's MessageToDict as a plain bridge would.
+"""
+
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from google.protobuf import json_format
+
+from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
+from trunkline_bridge.projection import Projection, TextPiece, WireEvent
+from trunkline_bridge.render import EventRenderer
+
+RUN = 100
+ROUNDS = 30
+REPEATS = 100
+TEXT = 'token “n°1” of an "answer" '
+
+
+def joined() -> snapshot_pb2.TaskSnapshot:
+    """A task with one artifact that grows."""
+    snapshot = snapshot_pb2.TaskSnapshot(sequence=5)
+    snapshot.task.id = "abcdefgh-0123456789abcdef"
+    snapshot.task.context_id = "0b8e7c9e-5f4f-4ad0-9a9a-2f9a1a4c7d11"
+    snapshot.task.artifacts.append(artifact_pb2.Artifact(artifact_id="artifact-1", name="answer"))
+    snapshot.artifacts.add(artifact_id="artifact-1", first_sequence=4)
+    return snapshot
+
+
+def run_of_texts() -> event_pb2.EventBatch:
+    """A run, as the emitter makes them under load."""
+    header = event_pb2.BatchHeader(task_id="abcdefgh-0123456789abcdef", first_sequence=6, count=RUN)
+    delta = event_pb2.ArtifactDelta(artifact_id="artifact-1", texts=[TEXT] * RUN)
+    return event_pb2.EventBatch(header=header, events=[event_pb2.Event(delta=delta)])
+
+
+def generic(event: WireEvent) -> str:
+    """An event the way a plain bridge renders it."""
+    result = json_format.MessageToDict(event.response)
+    body = {"jsonrpc": "2.0", "id": 1, "result": result}
+    return f"id: {event.id}\ndata: {json.dumps(body, ensure_ascii=False)}\n\n"
+
+
+def microseconds(work: Callable[[], object]) -> dict[str, float]:
+    """Time of one event, in microseconds, over rounds of runs; the first rounds warm up."""
+    took = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        for _ in range(REPEATS):
+            work()
+        took.append((time.perf_counter() - began) / (REPEATS * RUN) * 1e6)
+    warm = sorted(took[ROUNDS // 3 :])
+    return {"best": round(warm[0], 3), "median": round(statistics.median(warm), 3)}
+
+
+def main() -> None:
+    """Measure and print."""
+    projection = Projection(joined())
+    batch = run_of_texts()
+    events = projection.apply(batch)
+    assert all(isinstance(event, TextPiece) for event in events)
+    renderer = EventRenderer(1)
+    figures = {
+        "rendered": microseconds(lambda: [renderer.render(event) for event in events]),
+        "projected_and_rendered": microseconds(
+            lambda: [renderer.render(event) for event in projection.apply(batch)]
+        ),
+        "generic": microseconds(lambda: [generic(event) for event in events[:1]] * RUN),
+    }
+    # One event a run is enough of the slow way: its figure is that of the one.
+    figures["generic"] = {name: round(took * RUN, 3) for name, took in figures["generic"].items()}
+    where = {"python": sys.version.split()[0], "machine": platform.machine(), "unit": "µs an event"}
+    print(json.dumps({**where, **figures}, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

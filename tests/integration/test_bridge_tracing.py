@@ -1,0 +1,144 @@
+"""One server span for each A2A request, named by its method and in the caller's trace."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
+from harness.small_mesh import PATIENCE_S
+from trunkline import telemetry
+from trunkline.agents.echo import echo
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    # The API lets a process set its provider once; a test needs its own.
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield memory
+    provider.shutdown()
+
+
+@pytest.fixture
+async def bridged(spans: InMemorySpanExporter, tmp_path: Path) -> AsyncIterator[BridgedMesh]:
+    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path) as mesh:
+        await mesh.mesh.join(echo)
+        spans.clear()
+        yield mesh
+
+
+@pytest.fixture
+def caller(bridged: BridgedMesh) -> Caller:
+    return bridged.at("/agents/echo")
+
+
+def of_bridge(spans: InMemorySpanExporter) -> list[ReadableSpan]:
+    """The server spans that the bridge has finished."""
+    return [
+        span
+        for span in spans.get_finished_spans()
+        if span.kind is SpanKind.SERVER
+        and (span.attributes or {}).get(telemetry.SERVICE) == "bridge"
+    ]
+
+
+async def test_a_request_joins_the_caller_s_trace_and_tells_it(
+    caller: Caller, spans: InMemorySpanExporter
+) -> None:
+    params = {"message": caller.message("echo hi")}
+    answer = await caller.post("SendMessage", params, {"traceparent": PARENT})
+    (span,) = of_bridge(spans)
+    assert span.name == "SendMessage"
+    assert span.parent is not None
+    context = span.get_span_context()
+    assert context is not None
+    assert trace.format_trace_id(context.trace_id) == TRACE
+    span_id = trace.format_span_id(context.span_id)
+    assert answer.headers["traceresponse"] == f"00-{TRACE}-{span_id}-01"
+    task = answer.json()["result"]["task"]
+    attributes = dict(span.attributes or {})
+    assert attributes[telemetry.A2A_METHOD_NAME] == "SendMessage"
+    assert attributes[telemetry.A2A_TASK_ID] == task["id"]
+    assert attributes[telemetry.GEN_AI_CONVERSATION_ID] == task["contextId"]
+    assert attributes[telemetry.GEN_AI_AGENT_NAME] == "echo"
+    assert span.status.status_code is StatusCode.UNSET
+
+
+async def test_all_work_of_a_request_is_in_its_trace(
+    caller: Caller, spans: InMemorySpanExporter
+) -> None:
+    await caller.post("SendMessage", {"message": caller.message("hi")}, {"traceparent": PARENT})
+    found = spans.get_finished_spans()
+    assert len(found) > 2
+    traces = {trace.format_trace_id(span.context.trace_id) for span in found if span.context}
+    assert traces == {TRACE}
+
+
+async def test_the_span_of_a_stream_lives_as_long_as_the_stream(
+    caller: Caller, spans: InMemorySpanExporter
+) -> None:
+    async with caller.streamed("wait 3600") as stream:
+        task_id = (await anext(stream)).result["task"]["id"]
+        assert "traceresponse" in stream.headers
+        assert of_bridge(spans) == []
+        await caller.call("CancelTask", {"id": task_id})
+        await stream.rest()
+    assert [span.name for span in of_bridge(spans)] == ["CancelTask", "SendStreamingMessage"]
+
+
+async def test_a_subscription_is_linked_to_what_submitted_the_task(
+    caller: Caller, spans: InMemorySpanExporter
+) -> None:
+    params = {"message": caller.message("count 3")}
+    answer = await caller.post("SendMessage", params, {"traceparent": PARENT})
+    task_id = answer.json()["result"]["task"]["id"]
+    spans.clear()
+    headers = {"Last-Event-ID": "1.0"}
+    async with caller.stream("SubscribeToTask", {"id": task_id}, headers) as stream:
+        await stream.rest()
+    (span,) = of_bridge(spans)
+    assert [trace.format_trace_id(link.context.trace_id) for link in span.links] == [TRACE]
+
+
+async def test_a_failed_request_is_marked_by_its_reason(
+    bridged: BridgedMesh, caller: Caller, spans: InMemorySpanExporter
+) -> None:
+    await caller.error("GetTask", {"id": "nope"})
+    await caller.error("Nonsense " + "x" * 100, {})
+    answer = await bridged.client.post(caller.url, content=b"{")
+    assert "traceresponse" in answer.headers
+    told = [(span.name, (span.attributes or {})[telemetry.ERROR_TYPE]) for span in of_bridge(spans)]
+    assert told == [
+        ("GetTask", "TASK_NOT_FOUND"),
+        ("POST agent", "METHOD_NOT_FOUND"),
+        ("POST agent", "INVALID_REQUEST"),
+    ]
+
+
+async def test_no_content_is_recorded(caller: Caller, spans: InMemorySpanExporter) -> None:
+    await caller.send("echo hunter2")
+    async with caller.streamed("fail hunter2") as stream:
+        await stream.rest()
+    assert "hunter2" not in "".join(span.to_json() for span in spans.get_finished_spans())
+
+
+async def test_cards_are_traced_and_health_is_not(
+    bridged: BridgedMesh, spans: InMemorySpanExporter
+) -> None:
+    await bridged.client.get(bridged.url + "/.well-known/agent-card.json")
+    await bridged.client.get(bridged.url + "/healthz")
+    await bridged.client.get(bridged.url + "/readyz")
+    await bridged.client.get(bridged.url + "/anything/else")
+    assert [span.name for span in of_bridge(spans)] == ["GET agent-card", "GET unknown"]

@@ -1,0 +1,149 @@
+"""What the endpoint makes of a mesh that misbehaves: stand-ins say what a real host seldom does."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import pytest
+
+from trunkline.errors import (
+    AgentNotFoundError,
+    OverloadedError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+)
+from trunkline.v1 import event_pb2, registry_service_pb2, snapshot_pb2
+from trunkline_bridge import Bridge, BridgeSettings
+
+SEND = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
+
+
+@dataclass
+class ScriptedStream:
+    """A stream of batches that ends as it is told."""
+
+    batches: Sequence[event_pb2.EventBatch] = ()
+    failure: Exception | None = None
+    snapshot: snapshot_pb2.TaskSnapshot | None = None
+    message: None = None
+
+    async def __aiter__(self) -> AsyncIterator[Sequence[event_pb2.EventBatch]]:
+        if self.batches:
+            yield self.batches
+        if self.failure is not None:
+            raise self.failure
+
+
+@dataclass
+class ScriptedHost:
+    """A host whose every call ends as it is told."""
+
+    failure: Exception | None = None
+    script: ScriptedStream = field(default_factory=ScriptedStream)
+
+    async def send_message(self, **_call: object) -> snapshot_pb2.TaskSnapshot:
+        if self.failure is not None:
+            raise self.failure
+        return snapshot_pb2.TaskSnapshot()
+
+    def stream_message(self, **_call: object) -> AbstractAsyncContextManager[ScriptedStream]:
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[ScriptedStream]:
+            if self.failure is not None:
+                raise self.failure
+            yield self.script
+
+        return opened()
+
+
+@dataclass
+class ScriptedDirectory:
+    """A mesh with one agent, `tested`."""
+
+    host: ScriptedHost
+
+    def agent(self, name: str) -> registry_service_pb2.AgentRegistration:
+        if name != "tested":
+            raise AgentNotFoundError(name)
+        return registry_service_pb2.AgentRegistration()
+
+    def for_agent(self, name: str) -> ScriptedHost:
+        self.agent(name)
+        return self.host
+
+
+async def post(host: ScriptedHost, method: str) -> httpx2.Response:
+    # A stand-in has only what these calls need.
+    directory: Any = ScriptedDirectory(host)
+    app = Bridge(directory, BridgeSettings(default_agent="tested")).app
+    body = {"jsonrpc": "2.0", "id": "r-1", "method": method, "params": SEND}
+    transport = httpx2.ASGITransport(app=app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+        return await client.post("/", json=body)
+
+
+def started() -> event_pb2.EventBatch:
+    header = event_pb2.BatchHeader(task_id="jrnl0001-task", first_sequence=1, count=1)
+    created = event_pb2.TaskCreated(context_id="ctx", agent="tested")
+    return event_pb2.EventBatch(header=header, events=[event_pb2.Event(created=created)])
+
+
+def events_of(answer: httpx2.Response) -> list[dict[str, Any]]:
+    """Each event's fields."""
+    return [
+        dict(line.split(": ", 1) for line in event.split("\n"))
+        for event in answer.text.split("\n\n")
+        if event
+    ]
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+@pytest.mark.parametrize(
+    ("failure", "status", "retry_after"),
+    [
+        (OverloadedError("tested", "7"), 429, "7"),
+        (PeerUnavailableError("host", "gone"), 503, "1"),
+        (PeerTimeoutError("host", "late"), 504, None),
+    ],
+)
+async def test_a_mesh_that_can_t_now_says_so_by_http_s_status(
+    method: str, failure: Exception, status: int, retry_after: str | None
+) -> None:
+    answer = await post(ScriptedHost(failure), method)
+    assert answer.status_code == status
+    assert answer.headers.get("retry-after") == retry_after
+    assert answer.json()["id"] == "r-1"
+    assert answer.json()["error"]["message"] == str(failure)
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_a_defect_before_the_answer_tells_nothing(method: str) -> None:
+    answer = await post(ScriptedHost(RuntimeError("hunter2")), method)
+    assert answer.status_code == 200
+    assert answer.json()["error"]["code"] == -32603
+    assert "hunter2" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [(PeerUnavailableError("host", "gone"), -32000), (RuntimeError("hunter2"), -32603)],
+)
+async def test_what_goes_wrong_in_a_stream_is_its_last_event(failure: Exception, code: int) -> None:
+    script = ScriptedStream([started()], failure)
+    answer = await post(ScriptedHost(script=script), "SendStreamingMessage")
+    assert answer.status_code == 200
+    first, last = events_of(answer)
+    assert first["id"] == "1.0"
+    assert last["event"] == "error"
+    assert json.loads(last["data"])["error"]["code"] == code
+    assert json.loads(last["data"])["id"] == "r-1"
+    assert "hunter2" not in answer.text
+
+
+async def test_a_stream_from_before_the_first_event_begins_with_the_created_task() -> None:
+    answer = await post(ScriptedHost(script=ScriptedStream([started()])), "SendStreamingMessage")
+    (event,) = events_of(answer)
+    assert json.loads(event["data"])["result"]["task"]["id"] == "jrnl0001-task"
