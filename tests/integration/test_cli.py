@@ -1,0 +1,317 @@
+"""The command line against a real mesh: every command, what it prints and how it exits."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from harness.processes import MeshProcess, running_mesh
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+COMMAND = (sys.executable, "-m", "trunkline.cli")
+LIMIT_S = 45.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command did."""
+
+    exit: int | None
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
+    async with running_mesh(tmp_path_factory.mktemp("mesh")) as running:
+        yield running
+
+
+async def start(
+    *words: str, stdin: int | None = None, **variables: str
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *words,
+        stdin=stdin or asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **variables},
+        start_new_session=True,
+    )
+
+
+async def run(*words: str, stdin: str | None = None, **variables: str) -> Done:
+    pipe = None if stdin is None else asyncio.subprocess.PIPE
+    process = await start(*words, stdin=pipe, **variables)
+    async with asyncio.timeout(LIMIT_S):
+        out, err = await process.communicate(None if stdin is None else stdin.encode())
+    assert "Traceback" not in err.decode()
+    return Done(process.returncode, out.decode(), err.decode())
+
+
+async def ask(mesh: MeshProcess, *words: str) -> Done:
+    return await run("ask", "--url", mesh.http_url, *words)
+
+
+async def test_a_question_is_answered_on_stdout_and_nothing_else_is_said(mesh: MeshProcess) -> None:
+    assert await ask(mesh, "what is 1+2") == Done(0, "3\n", "")
+
+
+async def test_json_tells_who_answered_and_why(mesh: MeshProcess) -> None:
+    done = await ask(mesh, "what is 1+2", "--json")
+    assert done.exit == 0
+    assert done.out.count("\n") == 1
+    told = done.json
+    assert list(told) == [
+        "state", "answer", "agent", "confidence", "reasons", "task_id", "context_id", "trace_id"
+    ]  # fmt: skip
+    assert (told["state"], told["answer"], told["agent"]) == ("completed", "3", "math")
+    assert 0 < told["confidence"] <= 1
+    assert told["reasons"]
+    assert re.fullmatch(r"[0-9a-f]{32}", told["trace_id"])
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("count 3", Done(0, "1 2 3 \n", "")),
+        ("message hi there", Done(0, "hi there\n", "")),
+        ("file 1000", Done(0, "[file 1000.bin, 1000 bytes]\n", "")),
+        ("fail no luck", Done(1, "", "failed: no luck\n")),
+        ("reject not today", Done(1, "", "rejected: not today\n")),
+    ],
+)
+async def test_how_a_task_ends_shows_in_output_and_exit_code(
+    mesh: MeshProcess, question: str, expected: Done
+) -> None:
+    assert await ask(mesh, "--agent", "echo", question) == expected
+
+
+async def test_a_question_of_the_task_can_be_answered(mesh: MeshProcess) -> None:
+    done = await ask(mesh, "--agent", "echo", "ask your name?")
+    assert (done.exit, done.out) == (3, "your name?\n")
+    assert f"trunkline ask --url {mesh.http_url} --agent echo --task " in done.err
+    task_id = done.err.split()[-2]
+    done = await ask(mesh, "--agent", "echo", "--task", task_id, "Ada")
+    assert done == Done(0, "answer: Ada\n", "")
+    done = await ask(mesh, "--agent", "echo", "--task", task_id, "again")
+    assert done.exit == 1
+    assert "has ended" in done.err
+
+
+async def test_a_timeout_ends_the_task(mesh: MeshProcess) -> None:
+    done = await ask(mesh, "--agent", "echo", "--timeout", "0.3", "--json", "wait 60")
+    assert done.exit == 1
+    assert done.json["state"] == "failed"
+
+
+async def test_an_unknown_agent_is_said_with_what_to_do(mesh: MeshProcess) -> None:
+    done = await ask(mesh, "--agent", "nobody", "hello")
+    assert done == Done(
+        1, "", "error: no agent 'nobody' is on the mesh; `trunkline agents` lists those that are\n"
+    )
+
+
+async def test_nobody_at_a_given_url_is_one_line_and_starts_no_mesh() -> None:
+    done = await run("ask", "hello", TRUNKLINE_URL="http://127.0.0.1:1")
+    assert (done.exit, done.out) == (4, "")
+    assert done.err.startswith("error: http://127.0.0.1:1 can't be reached: nobody answers there")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("ask", " "), "QUESTION: is empty"),
+        (("ask", "x", "--url", "nonsense"), "--url: 'nonsense' is not a URL"),
+        (("agents", "--mesh", "nonsense"), "--mesh: 'nonsense' is not HOST:PORT"),
+        (("agents", "--mesh", "127.0.0.1:1"), "nobody answers there"),
+        (("up", "--http", "0.0.0.0:0"), "--insecure"),
+        (("up", "--http", "127.0.0.1"), "--http: '127.0.0.1' is not HOST:PORT"),
+        (("up", "--data", "/dev/null/x"), "/dev/null/x"),
+        (("up", "--mcp", "/nowhere.json"), "/nowhere.json"),
+        (("up", "--agent", "nowhere:nothing"), "nowhere"),
+        (("up", "--default", "nobody"), "nobody"),
+    ],
+)  # fmt: skip
+async def test_what_is_wrong_with_the_options_is_one_line(
+    tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    folder = ("--data", str(tmp_path)) if words[0] == "up" and "--data" not in words else ()
+    done = await run(*words, *folder)
+    assert done.exit in {1, 4}
+    assert done.err.startswith("error: ")
+    assert says in done.err
+    assert done.err.count("\n") == 1
+
+
+async def test_a_port_in_use_is_one_line_that_says_what_to_do(
+    mesh: MeshProcess, tmp_path: Path
+) -> None:
+    taken = mesh.http_url.removeprefix("http://")
+    for words in (("--http", taken, "--mesh", "127.0.0.1:0"), ("--mesh", mesh.mesh_address)):
+        done = await run("up", "--data", str(tmp_path), *words)
+        assert done.exit == 1
+        assert re.match(r"error: .*127\.0\.0\.1:\d+.*\n$", done.err)
+
+
+async def test_the_mesh_tells_its_agents_and_tools(mesh: MeshProcess) -> None:
+    agents = (await run("agents", "--mesh", mesh.mesh_address, "--json")).json
+    assert {"supervisor", "echo", "math", "currency"} <= {one["name"] for one in agents}
+    text = (await run("agents", TRUNKLINE_MESH=mesh.mesh_address)).out
+    assert re.search(r"^echo +127\.0\.0\.1:\d+ +\S", text, re.MULTILINE)
+    tools = (await run("tools", "--mesh", mesh.mesh_address)).out
+    assert re.search(r"/calculate +ready", tools)
+    assert re.search(r"/convert +ready", tools)
+
+
+async def test_tasks_are_listed_and_shown(mesh: MeshProcess) -> None:
+    told = (await ask(mesh, "what is 15% of 240, and convert 36 USD to EUR", "--json")).json
+    address = ("--mesh", mesh.mesh_address)
+    listed = (await run("tasks", *address, "--context", told["context_id"], "--json")).json
+    assert told["task_id"] in {one["task_id"] for one in listed}
+    (root,) = (await run("tasks", *address, "--agent", "supervisor", "--limit", "1", "--json")).json
+    assert (root["task_id"], root["state"]) == (told["task_id"], "completed")
+    text = (await run("task", told["task_id"], *address)).out
+    assert "state     completed" in text
+    assert "agent     supervisor, turn 1" in text
+    assert re.search(r"^route     math, confidence 0\.\d\d: .", text, re.MULTILINE)
+    assert len(re.findall(r"^child     \S+ (math|currency) completed$", text, re.MULTILINE)) == 2
+    assert "36" in text
+    snapshot = (await run("task", told["task_id"], *address, "--json")).json
+    assert snapshot["task"]["id"] == told["task_id"]
+
+
+async def test_an_unknown_task_is_said(mesh: MeshProcess) -> None:
+    for command in ("task", "cancel"):
+        done = await run(command, "no-such", "--mesh", mesh.mesh_address)
+        assert done.exit == 1
+        assert done.err.startswith("error: no task 'no-such' here")
+
+
+async def test_a_trace_is_a_tree_without_orphans_by_its_id_and_by_its_tasks(
+    mesh: MeshProcess,
+) -> None:
+    told = (await ask(mesh, "what is 2*3", "--json")).json
+    address = ("--mesh", mesh.mesh_address)
+    nodes = (await run("trace", told["trace_id"], *address, "--json")).json
+    assert [node["depth"] for node in nodes].count(0) == 1
+    services = {node["service"] for node in nodes}
+    assert {"bridge", "supervisor", "math"} <= services
+    assert any("mcp" in service for service in services)
+    assert {node["trace_id"] for node in nodes} == {told["trace_id"]}
+    text = (await run("trace", told["task_id"], *address)).out
+    assert text.startswith(f"trace {told['trace_id']}: ")
+    assert re.search(r"^ +\+0\.0 +\d+\.\d  bridge  SendStreamingMessage$", text, re.MULTILINE)
+    assert "its parent is missing" not in text
+    assert told["trace_id"] in (await run("trace", *address)).out
+
+
+async def test_an_unknown_trace_is_said(mesh: MeshProcess) -> None:
+    done = await run("trace", "0" * 32, "--mesh", mesh.mesh_address)
+    assert done.exit == 1
+    assert done.err.startswith("error: no trace of '0000")
+
+
+async def test_a_cancelled_task_ends_the_command_that_waits_for_it(mesh: MeshProcess) -> None:
+    waiting = await start("ask", "--url", mesh.http_url, "--agent", "echo", "wait 60")
+    address = ("--mesh", mesh.mesh_address)
+    async with asyncio.timeout(LIMIT_S):
+        working: list[dict[str, str]] = []
+        while not working:
+            listed = (await run("tasks", *address, "--agent", "echo", "--json")).json
+            working = [one for one in listed if one["state"] == "working"]
+        done = await run("cancel", working[0]["task_id"], *address)
+        assert done == Done(0, f"{working[0]['task_id']} canceled\n", "")
+        assert await waiting.wait() == 130
+    done = await run("cancel", working[0]["task_id"], *address)
+    assert done.exit == 1
+    assert "has ended" in done.err or "canceled" in done.err
+
+
+async def test_ctrl_c_leaves_the_task_running_and_says_so(mesh: MeshProcess) -> None:
+    asking = await start("ask", "--url", mesh.http_url, "--agent", "echo", "count 100000 20")
+    assert asking.stdout is not None
+    async with asyncio.timeout(LIMIT_S):
+        await asking.stdout.readuntil(b"1 2 ")
+        asking.send_signal(signal.SIGINT)
+        _, err = await asking.communicate()
+    assert asking.returncode == 130
+    match = re.search(r"`trunkline cancel (\S+)` stops it", err.decode())
+    assert match
+    done = await run("cancel", match[1], "--mesh", mesh.mesh_address)
+    assert done.exit == 0
+
+
+async def test_a_chat_keeps_its_context_and_answers_questions(mesh: MeshProcess) -> None:
+    lines = "ask your name?\nAda\n\necho bye\n"
+    words = ("chat", "--url", mesh.http_url, "--agent", "echo")
+    done = await run(*words, stdin=lines)
+    assert done == Done(0, "your name?\nanswer: Ada\nbye\n", "")
+    done = await run(*words, "--json", stdin=lines)
+    turns = [json.loads(line) for line in done.out.splitlines()]
+    assert [turn["state"] for turn in turns] == ["input-required", "completed", "completed"]
+    assert len({turn["context_id"] for turn in turns}) == 1
+    assert turns[0]["task_id"] == turns[1]["task_id"] != turns[2]["task_id"]
+
+
+async def test_ctrl_c_in_a_chat_cancels_the_turn_and_the_chat_goes_on(mesh: MeshProcess) -> None:
+    pipe = asyncio.subprocess.PIPE
+    chatting = await start("chat", "--url", mesh.http_url, "--agent", "echo", stdin=pipe)
+    assert chatting.stdin is not None
+    assert chatting.stdout is not None
+    async with asyncio.timeout(LIMIT_S):
+        chatting.stdin.write(b"count 100000 20\n")
+        await chatting.stdout.readuntil(b"1 2 ")
+        chatting.send_signal(signal.SIGINT)
+        chatting.stdin.write(b"echo still here\n")
+        chatting.stdin.write_eof()
+        out, err = await chatting.communicate()
+    assert chatting.returncode == 0
+    assert out.decode().endswith("still here\n")
+    assert "canceling the turn" in err.decode()
+    (last,) = (
+        await run("tasks", "--mesh", mesh.mesh_address, "--agent", "echo", "--limit", "2", "--json")
+    ).json[1:]
+    assert last["state"] == "canceled"
+
+
+async def test_a_stopped_mesh_exits_with_0_and_silently(tmp_path: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        async with running_mesh(tmp_path) as mesh:
+            mesh.process.send_signal(number)
+            async with asyncio.timeout(LIMIT_S):
+                assert await mesh.process.wait() == 0
+
+
+async def test_without_a_mesh_an_ephemeral_one_answers_and_goes(tmp_path: Path) -> None:
+    variables = {"TRUNKLINE_HTTP": "127.0.0.1:1", "TMPDIR": str(tmp_path)}
+    done = await run("ask", "what is 1+2", **variables)
+    assert (done.exit, done.out) == (0, "3\n")
+    assert done.err.startswith("no mesh at http://127.0.0.1:1: starting an ephemeral one")
+    assert done.err.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+async def test_the_demo_shows_answers_and_a_whole_trace() -> None:
+    done = await run("demo")
+    assert done.exit == 0
+    assert "> what is 1+2\n3\n" in done.out
+    assert "x = 2 or x = 3" in done.out
+    assert re.search(r"^trace [0-9a-f]{32}: \d+ spans of \d+ services", done.out, re.MULTILINE)
+    assert done.err == ""

@@ -1,0 +1,301 @@
+"""The command line's A2A client reads streams to their end, whatever breaks in between."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from trunkline.cli.talk.client import A2AClient
+from trunkline.errors import (
+    AgentNotFoundError,
+    InternalError,
+    InvalidArgumentError,
+    OverloadedError,
+    PeerProtocolError,
+    PeerUnavailableError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    TrunklineError,
+)
+
+FULL = {"agent": "a", "retryAfterS": "3"}
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+WORKING = {"task": {"id": "t-1", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}}
+WAITING = {
+    "task": {"id": "t-1", "contextId": "c", "status": {"state": "TASK_STATE_INPUT_REQUIRED"}}
+}
+
+
+@dataclass
+class Call:
+    """A request as it came, and the way back."""
+
+    headers: dict[str, str]
+    body: dict[str, Any]
+    writer: asyncio.StreamWriter
+
+    def begin(self, *more: bytes) -> None:
+        self.writer.write(STREAM + b"".join(line + b"\r\n" for line in more) + b"\r\n")
+
+    def event(self, event_id: str, result: dict[str, Any]) -> None:
+        data = json.dumps({"jsonrpc": "2.0", "id": 1, "result": result})
+        self.writer.write(f"id: {event_id}\ndata: {data}\n\n".encode())
+
+    def answer(self, body: object, *, status: int = 200, kind: str = "application/json") -> None:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        head = f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {len(content)}"
+        self.writer.write(f"{head}\r\n\r\n".encode() + content)
+
+
+Script = Callable[[Call], Awaitable[None]]
+
+
+@dataclass
+class Server:
+    """Answers each connection by the next script; every connection takes one request."""
+
+    scripts: list[Script]
+    calls: list[Call] = field(default_factory=list)
+    url: str = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = {
+                name.lower(): value.strip()
+                for name, _, value in (line.partition(":") for line in head[1:])
+            }
+            body = json.loads(await reader.readexactly(int(headers["content-length"])))
+            call = Call(headers, body, writer)
+            self.calls.append(call)
+            await self.scripts[len(self.calls) - 1](call)
+            await writer.drain()
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(*scripts: Script) -> AsyncIterator[tuple[A2AClient, Server]]:
+    server = Server(list(scripts))
+    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    server.url = f"http://127.0.0.1:{port}/agents/echo"
+    async with listener, A2AClient(server.url) as client:
+        yield client, server
+
+
+async def read(client: A2AClient, **options: Any) -> list[dict[str, Any]]:
+    async with aclosing(client.stream("hello", **options)) as results:
+        return [result async for result in results]
+
+
+def piece(text: str) -> dict[str, Any]:
+    return {
+        "artifactUpdate": {
+            "taskId": "t-1",
+            "artifact": {"artifactId": "a", "parts": [{"text": text}]},
+        }
+    }
+
+
+def status(state: str) -> dict[str, Any]:
+    return {"statusUpdate": {"taskId": "t-1", "status": {"state": f"TASK_STATE_{state}"}}}
+
+
+async def test_a_stream_is_read_to_the_end_of_the_turn() -> None:
+    async def script(call: Call) -> None:
+        call.begin(b"traceresponse: 00-" + b"ab" * 16 + b"-0000000000000001-01")
+        call.event("1.0", WORKING)
+        call.event("2.0", piece("x"))
+        call.event("3.0", status("COMPLETED"))
+
+    async with serving(script) as (client, server):
+        results = await read(client, task_id="t-1", context_id="c", timeout_s=2.5)
+    assert results == [WORKING, piece("x"), status("COMPLETED")]
+    assert client.trace_id == "ab" * 16
+    (call,) = server.calls
+    assert call.headers["a2a-version"] == "1.0"
+    assert call.headers["trunkline-timeout"] == "2.5"
+    assert call.body["method"] == "SendStreamingMessage"
+    message = call.body["params"]["message"]
+    assert (message["role"], message["taskId"], message["contextId"]) == ("ROLE_USER", "t-1", "c")
+    assert message["parts"] == [{"text": "hello"}]
+
+
+async def test_comments_carriage_returns_and_data_in_lines_are_understood() -> None:
+    async def script(call: Call) -> None:
+        call.begin()
+        call.writer.write(b": ping\r\n\r\nevent: message\r\nid: 1.0\r\n")
+        for line in json.dumps({"result": status("COMPLETED")}, indent=1).splitlines():
+            call.writer.write(f"data:{line}\r\n".encode())
+        call.writer.write(b"\r\n")
+
+    async with serving(script) as (client, _):
+        assert await read(client) == [status("COMPLETED")]
+
+
+async def test_a_broken_stream_goes_on_behind_the_last_event() -> None:
+    async def cut(call: Call) -> None:
+        call.begin(
+            b"traceresponse: 00-" + b"ab" * 16 + b"-0000000000000001-01", b"content-length: 9999"
+        )
+        call.event("1.0", WORKING)
+        call.event("5.1", piece("one "))
+        call.writer.write(b'id: 6.0\ndata: {"jsonrpc": "2.0", "result": {"artifa')
+
+    async def refuse(call: Call) -> None:
+        call.answer({"error": {"code": -32000, "message": "soon"}}, status=503)
+
+    async def resume(call: Call) -> None:
+        call.begin()
+        call.event("6.0", piece("two"))
+        call.event("7.0", status("COMPLETED"))
+
+    async with serving(cut, refuse, resume) as (client, server):
+        results = await read(client)
+    assert results == [WORKING, piece("one "), piece("two"), status("COMPLETED")]
+    for call in server.calls[1:]:
+        assert call.body["method"] == "SubscribeToTask"
+        assert call.body["params"] == {"id": "t-1"}
+        assert call.headers["last-event-id"] == "5.1"
+    assert client.trace_id == "ab" * 16
+
+
+async def test_a_stream_that_ends_well_but_early_goes_on_too() -> None:
+    async def early(call: Call) -> None:
+        call.begin()
+        call.event("1.0", WORKING)
+
+    async def rest(call: Call) -> None:
+        call.begin()
+        call.event("2.0", status("FAILED"))
+
+    async with serving(early, rest) as (client, server):
+        assert await read(client) == [WORKING, status("FAILED")]
+    assert len(server.calls) == 2
+
+
+async def test_a_message_that_may_not_have_arrived_is_not_sent_again() -> None:
+    async def cut(call: Call) -> None:
+        call.begin()
+
+    async with serving(cut) as (client, server):
+        with pytest.raises(PeerUnavailableError, match="ended before the turn did"):
+            await read(client)
+    assert len(server.calls) == 1
+
+
+async def test_the_turn_is_over_when_the_task_asks_although_the_stream_stays_open() -> None:
+    gone = asyncio.Event()
+
+    async def script(call: Call) -> None:
+        call.begin()
+        call.event("1.0", WAITING)
+        call.event("2.0", status("WORKING"))
+        call.event("3.0", status("INPUT_REQUIRED"))
+        await call.writer.drain()
+        await gone.wait()
+
+    async with serving(script) as (client, _):
+        assert len(await read(client, task_id="t-1")) == 3
+        gone.set()
+
+
+async def test_an_old_task_that_waited_is_not_taken_for_the_end_of_the_new_turn() -> None:
+    async def script(call: Call) -> None:
+        call.begin()
+        call.event("1.0", WAITING)
+        call.event("2.0", status("COMPLETED"))
+
+    async with serving(script) as (client, _):
+        assert await read(client, task_id="t-1") == [WAITING, status("COMPLETED")]
+
+
+async def test_a_direct_reply_ends_the_turn() -> None:
+    async def script(call: Call) -> None:
+        call.begin()
+        call.event("0.0", {"message": {"parts": [{"text": "hi"}]}})
+
+    async with serving(script) as (client, _):
+        assert await read(client) == [{"message": {"parts": [{"text": "hi"}]}}]
+
+
+@pytest.mark.parametrize(
+    ("status_code", "error", "expected"),
+    [
+        (200, {"code": -32001, "message": "x"}, TaskNotFoundError("t-9")),
+        (200, {"code": -32002, "message": "x", "data": [{"metadata": {"state": "failed"}}]},
+         TaskNotCancelableError("t-9", "failed")),
+        (404, {"code": -32602, "message": "x", "data": [{"metadata": {"agent": "nobody"}}]},
+         AgentNotFoundError("nobody")),
+        (200, {"code": -32602, "message": "parts: missing"},
+         InvalidArgumentError("the request", "parts: missing")),
+        (429, {"code": -32000, "message": "x", "data": [{"metadata": FULL}]},
+         OverloadedError("a", "3")),
+        (200, {"code": -32603, "message": "x", "data": [{"metadata": {"traceId": "ab"}}]},
+         InternalError("ab")),
+        (200, {"code": -32004, "message": "it has ended", "data": {"odd": "shape"}},
+         InvalidArgumentError("the request", "it has ended")),
+    ],
+)  # fmt: skip
+async def test_errors_of_the_server_are_ours(
+    status_code: int, error: dict[str, Any], expected: TrunklineError
+) -> None:
+    async def script(call: Call) -> None:
+        call.answer({"jsonrpc": "2.0", "id": 1, "error": error}, status=status_code)
+
+    async with serving(script, script) as (client, _):
+        with pytest.raises(type(expected)) as caught:
+            await client.get_task("t-9")
+        assert str(caught.value) == str(expected)
+        with pytest.raises(type(expected)):
+            await read(client, task_id="t-9")
+
+
+async def test_an_error_inside_a_stream_is_raised() -> None:
+    async def script(call: Call) -> None:
+        call.begin()
+        call.event("1.0", WORKING)
+        call.writer.write(b'event: error\ndata: {"error": {"code": -32006, "message": "bad"}}\n\n')
+
+    async with serving(script) as (client, _):
+        with pytest.raises(InvalidArgumentError, match="bad"):
+            await read(client)
+
+
+@pytest.mark.parametrize("body", [b"<html>not here</html>", b"", b"[]", b'{"result": 3}'])
+async def test_a_server_that_speaks_no_a2a_is_named(body: bytes) -> None:
+    async def script(call: Call) -> None:
+        call.answer(body, status=404, kind="text/html")
+
+    async with serving(script, script) as (client, server):
+        with pytest.raises(PeerProtocolError, match="is a mesh's bridge there") as caught:
+            await read(client)
+        assert server.url in str(caught.value)
+        with pytest.raises(PeerProtocolError):
+            await client.cancel_task("t")
+
+
+async def test_a_proxy_does_not_capture_what_stays_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+
+    async def script(call: Call) -> None:
+        call.answer({"result": {"id": "t-1"}})
+
+    async with serving(script) as (client, _):
+        assert await client.get_task("t-1") == {"id": "t-1"}
+
+
+async def test_nobody_there_is_said_with_what_to_do() -> None:
+    async with serving() as (_, server):
+        url = server.url
+    async with A2AClient(url) as client:
+        with pytest.raises(PeerUnavailableError, match="trunkline up"):
+            await read(client)
