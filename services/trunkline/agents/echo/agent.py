@@ -18,7 +18,8 @@ _FILE_LIMIT_BYTES = 1024 * 1024
 @agent(
     name="echo",
     description="Repeats what it is told, and counts, asks, waits, fails or rejects on request.",
-    tags=["echo", "count", "wait"],
+    # `command`: the others are meant only as the first word of a request.
+    tags=["echo", "count", "wait", "command"],
     examples=["echo hello", "count 5", "ask What is your name?"],
     input_modes=["*/*"],
     output_modes=["text/plain", "application/octet-stream"],
