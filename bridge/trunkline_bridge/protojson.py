@@ -6,6 +6,7 @@ and nothing is escaped that needn't be. Stock ProtoJSON does none of these.
 
 import base64
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -29,7 +30,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EXACT = 2**53
 # They end a line for some readers of event streams (Python's str.splitlines among them), though
 # not by the standard; JSON's own encoder leaves them as they are.
-LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+_LINE_END = re.compile("[\x85\u2028\u2029]")
 _ENCODE = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
 ).encode
@@ -37,8 +39,15 @@ _ENCODE = json.JSONEncoder(
 
 def dumps(value: object) -> str:
     """Return JSON on one line, as compact as can be, not ASCII but Unicode."""
-    text = _ENCODE(value)
-    return text if text.isascii() else text.translate(LINE_ENDS)
+    return on_one_line(_ENCODE(value))
+
+
+def on_one_line(text: str) -> str:
+    """Return JSON with what any reader may take for the end of a line escaped."""
+    # In this order because nearly all text is ASCII, and nearly all other has none of these.
+    if text.isascii() or _LINE_END.search(text) is None:
+        return text
+    return text.translate(_LINE_ENDS)
 
 
 def task(message: task_pb2.Task, *, with_artifacts: bool = False) -> Json:

@@ -30,8 +30,8 @@ class EventRenderer:
             sequence, n, artifact, text, is_last = event
             opening = self._openings.get(artifact) or self._prepare(artifact)
             quoted = _escape(text)
-            if not text.isascii():
-                quoted = quoted.translate(protojson.LINE_ENDS)
+            if not quoted.isascii():
+                quoted = protojson.on_one_line(quoted)
             return f"id: {sequence}.{n}\ndata: {opening}{quoted}{_LAST if is_last else _MORE}"
         result = protojson.dumps(protojson.stream_response(event.response))
         # What is in no journal (a direct reply) has no place to resume from.
