@@ -1,6 +1,7 @@
 """Calls to a host: messages to its agents, and its tasks."""
 
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import grpc
 
@@ -70,8 +71,8 @@ class HostClient:
         request = message_service_pb2.StreamMessageRequest(
             agent=agent, message=message, submission=submission
         )
-        call = self._messages.StreamMessage(request)
-        return opened(call, peer=self._peer, needs_answer=True)
+        begin = partial(self._messages.StreamMessage, request)
+        return opened(begin, peer=self._peer, needs_answer=True)
 
     async def get_task(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Return the fold of a task."""
@@ -115,4 +116,4 @@ class HostClient:
             with_snapshot=with_snapshot,
             until_head=until_head,
         )
-        return opened(self._tasks.WatchTask(request), peer=self._peer)
+        return opened(partial(self._tasks.WatchTask, request), peer=self._peer)

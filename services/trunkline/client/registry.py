@@ -59,7 +59,8 @@ class RegistryClient:
 
         Close the iterator to end the call.
         """
-        call = self._stub.WatchAgents(registry_service_pb2.WatchAgentsRequest())
+        with mesh_errors(self.peer):
+            call = self._stub.WatchAgents(registry_service_pb2.WatchAgentsRequest())
         try:
             with mesh_errors(self.peer):
                 async for response in call:

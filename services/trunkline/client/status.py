@@ -25,8 +25,10 @@ _CLASS_OF_REASON = {cls.reason: cls for cls in error_classes()}
 
 
 def _unavailable(peer: str, problem: str) -> TrunklineError:
-    # grpc tells a whole story about each address it tried; the end of it says what is wrong.
-    return PeerUnavailableError(peer, problem.rpartition("last error: ")[2])
+    if "last error: " in problem or "errors resolving" in problem:
+        # grpc tells a whole story about each address it tried; its last words say what is wrong.
+        problem = problem.rpartition(": ")[2].rstrip("]")
+    return PeerUnavailableError(peer, problem)
 
 
 def _protocol(peer: str, problem: str) -> TrunklineError:

@@ -1,6 +1,6 @@
 """A task as it streams in: the snapshot, then batches of events."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Self, TypeAlias
 
@@ -67,13 +67,15 @@ class TaskStream:
 
 @asynccontextmanager
 async def opened(
-    call: _Call, *, peer: str, needs_answer: bool = False
+    begin: Callable[[], _Call], *, peer: str, needs_answer: bool = False
 ) -> AsyncIterator[TaskStream]:
-    """Open a stream for the length of a block; leaving it cancels the call, never the task.
+    """Begin a call for the length of a block; leaving it cancels the call, never the task.
 
     Raises:
         PeerProtocolError: the stream is empty although an answer is due.
     """
+    with mesh_errors(peer):
+        call = begin()
     try:
         stream = await TaskStream.open(call, peer=peer)
         if needs_answer and stream.snapshot is None and stream.message is None:

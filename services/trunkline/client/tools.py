@@ -32,7 +32,8 @@ class ToolClient:
 
         Errors, ToolNotFoundError and ToolServerUnavailableError among them, come while iterating.
         """
-        call = self._stub.CallTool(request)
+        with mesh_errors(self._peer):
+            call = self._stub.CallTool(request)
 
         async def responses() -> AsyncIterator[tool_service_pb2.CallToolResponse]:
             with mesh_errors(self._peer):
@@ -48,7 +49,8 @@ class ToolClient:
         self, servers: tuple[str, ...] = ()
     ) -> AsyncGenerator[tool_service_pb2.WatchToolsResponse, None]:
         """Yield the list now and whenever it changes. Close the iterator to end the call."""
-        call = self._stub.WatchTools(tool_service_pb2.WatchToolsRequest(servers=servers))
+        with mesh_errors(self._peer):
+            call = self._stub.WatchTools(tool_service_pb2.WatchToolsRequest(servers=servers))
         try:
             with mesh_errors(self._peer):
                 async for response in call:

@@ -1,0 +1,197 @@
+"""The clients of the tool adapter and of the span store, against servers that a test scripts."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from typing import Any, TypeAlias
+
+import grpc
+import pytest
+
+from trunkline.client import Channels, HostClient, RegistryClient, ToolClient, TraceClient
+from trunkline.errors import (
+    PeerProtocolError,
+    PeerUnavailableError,
+    ToolNotFoundError,
+    TraceNotFoundError,
+)
+from trunkline.server import MeshServer
+from trunkline.v1 import (
+    message_pb2,
+    message_service_pb2,
+    message_service_pb2_grpc,
+    tool_service_pb2,
+    tool_service_pb2_grpc,
+    trace_service_pb2,
+    trace_service_pb2_grpc,
+)
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+class Tools(tool_service_pb2_grpc.ToolServiceServicer):
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    async def ListTools(
+        self, request: tool_service_pb2.ListToolsRequest, _context: Context
+    ) -> tool_service_pb2.ListToolsResponse:
+        tools = [tool_service_pb2.Tool(server=name, name="add") for name in request.servers]
+        return tool_service_pb2.ListToolsResponse(tools=tools)
+
+    async def CallTool(
+        self, request: tool_service_pb2.CallToolRequest, _context: Context
+    ) -> AsyncIterator[tool_service_pb2.CallToolResponse]:
+        if request.tool == "nothing":
+            raise ToolNotFoundError(request.server, request.tool)
+        try:
+            yield tool_service_pb2.CallToolResponse(
+                progress=tool_service_pb2.ToolProgress(progress=1)
+            )
+            if request.tool == "hang":
+                await asyncio.Event().wait()
+            yield tool_service_pb2.CallToolResponse(result=tool_service_pb2.ToolResult())
+        finally:
+            self.ended.set()
+
+    async def WatchTools(
+        self, request: tool_service_pb2.WatchToolsRequest, _context: Context
+    ) -> AsyncIterator[tool_service_pb2.WatchToolsResponse]:
+        for name in request.servers:
+            yield tool_service_pb2.WatchToolsResponse(
+                servers=[tool_service_pb2.ToolServer(name=name)]
+            )
+
+
+class Traces(trace_service_pb2_grpc.TraceServiceServicer):
+    async def GetTrace(
+        self, request: trace_service_pb2.GetTraceRequest, _context: Context
+    ) -> trace_service_pb2.GetTraceResponse:
+        if request.task_id:
+            raise TraceNotFoundError(request.task_id)
+        return trace_service_pb2.GetTraceResponse(
+            spans=[trace_service_pb2.Span(trace_id=request.trace_id)]
+        )
+
+    async def ListTraces(
+        self, request: trace_service_pb2.ListTracesRequest, _context: Context
+    ) -> trace_service_pb2.ListTracesResponse:
+        token = f"{request.page_size}:{request.page_token}"
+        return trace_service_pb2.ListTracesResponse(next_page_token=token)
+
+    async def WatchTraces(
+        self, request: trace_service_pb2.WatchTracesRequest, _context: Context
+    ) -> AsyncIterator[trace_service_pb2.WatchTracesResponse]:
+        yield trace_service_pb2.WatchTracesResponse()
+
+
+class Mute(message_service_pb2_grpc.MessageServiceServicer):
+    """Keeps to the types of the contract, and not to its words."""
+
+    async def SendMessage(
+        self, _request: message_service_pb2.SendMessageRequest, _context: Context
+    ) -> message_service_pb2.SendMessageResponse:
+        return message_service_pb2.SendMessageResponse()
+
+    async def StreamMessage(
+        self, _request: message_service_pb2.StreamMessageRequest, _context: Context
+    ) -> AsyncIterator[message_service_pb2.StreamMessageResponse]:
+        yield message_service_pb2.StreamMessageResponse()
+
+
+@pytest.fixture
+def tools() -> Tools:
+    return Tools()
+
+
+@pytest.fixture
+async def channel(tools: Tools) -> AsyncIterator[grpc.aio.Channel]:
+    server = MeshServer()
+    server.add_generic(
+        "trunkline.v1.ToolService",
+        tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
+        tools,
+    )
+    server.add_generic(
+        "trunkline.v1.TraceService",
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
+        Traces(),
+    )
+    server.add_generic(
+        "trunkline.v1.MessageService",
+        message_service_pb2_grpc.add_MessageServiceServicer_to_server,
+        Mute(),
+    )
+    (address,) = await server.start("127.0.0.1:0")
+    async with Channels() as channels:
+        yield channels.get(address)
+    await server.stop(0)
+
+
+async def test_tools_are_listed_and_watched_by_server(channel: grpc.aio.Channel) -> None:
+    client = ToolClient(channel)
+    listed = await client.list_tools(("math", "time"))
+    assert [tool.server for tool in listed.tools] == ["math", "time"]
+    async with aclosing(client.watch_tools(("math", "time"))) as lists:
+        assert [each.servers[0].name async for each in lists] == ["math", "time"]
+
+
+async def test_a_tool_s_responses_come_as_they_are_made_and_end_with_the_result(
+    channel: grpc.aio.Channel,
+) -> None:
+    request = tool_service_pb2.CallToolRequest(server="math", tool="add")
+    async with ToolClient(channel).call_tool(request) as responses:
+        kinds = [response.WhichOneof("payload") async for response in responses]
+    assert kinds == ["progress", "result"]
+
+
+async def test_leaving_a_tool_s_call_cancels_it_in_the_adapter(
+    channel: grpc.aio.Channel, tools: Tools
+) -> None:
+    request = tool_service_pb2.CallToolRequest(server="math", tool="hang")
+    async with ToolClient(channel).call_tool(request) as responses:
+        assert (await anext(responses)).HasField("progress")
+        assert not tools.ended.is_set()
+    async with asyncio.timeout(30):
+        await tools.ended.wait()
+    assert tools.ended.is_set()
+
+
+async def test_a_tool_that_is_not_there_is_named(channel: grpc.aio.Channel) -> None:
+    request = tool_service_pb2.CallToolRequest(server="math", tool="nothing")
+    async with ToolClient(channel).call_tool(request) as responses:
+        with pytest.raises(ToolNotFoundError) as caught:
+            await anext(responses)
+    assert (caught.value.server, caught.value.tool) == ("math", "nothing")
+
+
+async def test_traces_are_read_and_listed(channel: grpc.aio.Channel) -> None:
+    client = TraceClient(channel)
+    assert [span.trace_id for span in await client.get_trace("abc")] == ["abc"]
+    with pytest.raises(TraceNotFoundError):
+        await client.get_trace(task_id="t-1")
+    assert (await client.list_traces(7, "x")).next_page_token == "7:x"
+
+
+async def test_an_answer_without_content_breaks_the_protocol(channel: grpc.aio.Channel) -> None:
+    client = HostClient(channel)
+    said = message_pb2.Message()
+    submission = message_service_pb2.Submission()
+    with pytest.raises(PeerProtocolError):
+        await client.send_message(agent="a", message=said, submission=submission)
+    stream = client.stream_message(agent="a", message=said, submission=submission)
+    with pytest.raises(PeerProtocolError):
+        await stream.__aenter__()
+
+
+async def test_streams_of_a_closed_channel_are_unavailable(channel: grpc.aio.Channel) -> None:
+    await channel.close()
+    async with AsyncExitStack() as stack:
+        tool = ToolClient(channel).call_tool(tool_service_pb2.CallToolRequest())
+        watch = HostClient(channel).watch_task("t-1", account="")
+        for opening in (tool, watch):
+            with pytest.raises(PeerUnavailableError):
+                await stack.enter_async_context(opening)
+        for stream in (ToolClient(channel).watch_tools(), RegistryClient(channel).watch_agents()):
+            with pytest.raises(PeerUnavailableError):
+                await anext(stream)
