@@ -155,16 +155,7 @@ async def test_the_deadline_of_the_request_ends_a_call_before_the_servers_own(
             )
 
 
-async def test_a_server_that_dies_in_a_call_fails_the_call_and_comes_back() -> None:
-    async with running(awkward=awkward()) as adapter:
-        with pytest.raises(ToolServerUnavailableError, match="exited with code 3 during the call"):
-            await call(adapter, "die", code=3)
-        server = adapter.servers()[0]
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
-        assert (await call(adapter, "repeat", text="back")).content[0].text == "back"
-
-
-async def test_a_killed_server_is_started_again() -> None:
+async def test_a_killed_server_is_started_again_and_calls_wait_for_it() -> None:
     async with running(awkward=awkward()) as adapter:
         await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
         server = adapter.servers()[0]
@@ -172,10 +163,40 @@ async def test_a_killed_server_is_started_again() -> None:
         assert first is not None
         os.kill(first, signal.SIGKILL)
         await until(adapter, lambda: server.error == "it was killed by SIGKILL")
-        assert server.state == State.TOOL_SERVER_STATE_FAILED
+        assert server.state == State.TOOL_SERVER_STATE_STARTING
         assert server.tools == {}
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        assert (await call(adapter, "repeat", text="again")).content[0].text == "again"
         assert server.pid != first
+
+
+async def test_a_server_that_keeps_dying_is_down_until_it_is_back() -> None:
+    settings = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=60.0)
+    async with running(settings, awkward=awkward()) as adapter:
+        server = adapter.servers()[0]
+        for state in (State.TOOL_SERVER_STATE_STARTING, State.TOOL_SERVER_STATE_FAILED):
+            with pytest.raises(ToolServerUnavailableError, match="exited with code 3 during"):
+                await call(adapter, "die", code=3)
+            assert server.state == state
+        with pytest.raises(ToolServerUnavailableError, match="is down: "):
+            await call(adapter, "repeat", text="too early")
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        assert (await call(adapter, "repeat", text="back")).content[0].text == "back"
+
+
+async def test_a_server_that_stops_answering_is_started_again(tmp_path: Path) -> None:
+    settings = AdapterSettings(connect_timeout_s=5.0, restart_delay_s=0.05, grace_s=0.1)
+    slow = awkward(trunkline={"call_timeout_s": 5})
+    async with running(settings, awkward=slow) as adapter:
+        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+        server = adapter.servers()[0]
+        frozen = server.pid
+        assert frozen is not None
+        os.kill(frozen, signal.SIGSTOP)
+        with pytest.raises(PeerTimeoutError):
+            await call(adapter, "repeat", text="nobody hears it")
+        await until(adapter, lambda: server.error == "it answers nothing any more")
+        await vanishes(frozen)
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
 
 
 @pytest.mark.parametrize(

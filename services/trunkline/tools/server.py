@@ -17,7 +17,6 @@ from trunkline.errors import (
     PeerTimeoutError,
     ToolNotFoundError,
     ToolServerUnavailableError,
-    TrunklineError,
 )
 from trunkline.tools.config import ServerConfig
 from trunkline.tools.server_process import ServerProcess, child_environment, open_process
@@ -66,7 +65,7 @@ class ToolServer:
         self.name = name
         self.state: State.ValueType = State.TOOL_SERVER_STATE_STARTING
         self.error = ""
-        """What is wrong, in a line, while the state is FAILED."""
+        """What is wrong, or was before this start, in a line, while the state is not READY."""
         self.tools: dict[str, tool_service_pb2.Tool] = {}
         self.pid: int | None = None
         """Its process, while it has one."""
@@ -76,23 +75,28 @@ class ToolServer:
         self._on_change = on_change
         self._session: Session | None = None
         self._moved = asyncio.Event()
+        # Set when the tools have changed, and when it is in doubt whether anyone is there.
+        self._must_list = asyncio.Event()
+        self._began = 0.0
+        self._was_ready = False
+        # In a row: a long life wipes them out.
+        self._failures = 0
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Keep the server running until canceled; what goes with it runs in `group`."""
         # Nobody asked for what follows, so it belongs to no trace and starts none.
         otel_context.attach(trace.set_span_in_context(_unsampled()))
-        loop = asyncio.get_running_loop()
         settings = self._settings
         backoff = Backoff(first_s=settings.restart_delay_s, limit_s=settings.restart_delay_max_s)
         while True:
-            began = loop.time()
             problem = await self._run_once(group)
             self._fall(problem)
             logger.warning("tool_server.failed", extra={"server": self.name, "problem": problem})
-            if loop.time() - began > settings.restart_delay_max_s:
+            if self._failures == 0:
                 backoff.reset()
+            self._failures += 1
             await backoff.pause()
-            self._become(State.TOOL_SERVER_STATE_STARTING)
+            self._become(State.TOOL_SERVER_STATE_STARTING, problem)
 
     async def call(
         self,
@@ -124,6 +128,9 @@ class ToolServer:
                     limit_bytes=self._settings.result_limit_bytes,
                 )
         except TimeoutError as error:
+            if limit_s == own_s:
+                # Slow, or gone for good? A list of tools takes no time: see _follow.
+                self._must_list.set()
             peer = f"tool {self.name}/{tool}"
             raise PeerTimeoutError(peer, f"it may take {limit_s:g} s") from error
 
@@ -140,6 +147,8 @@ class ToolServer:
 
     async def _run_once(self, group: asyncio.TaskGroup) -> str:
         """Start the server and stay with it to its end; return what was wrong with it."""
+        self._began = asyncio.get_running_loop().time()
+        self._was_ready = False
         opening = open_process(
             self.name,
             self._config,
@@ -154,21 +163,21 @@ class ToolServer:
                 return await self._serve(process, group)
         except ToolServerUnavailableError as error:
             return error.problem
-        except Exception:
-            # A bulkhead: whatever a server makes its client trip over harms that server alone.
-            logger.exception("tool_server.broken", extra={"server": self.name})
-            return "its answers make no sense; the log has the cause"
+        except Exception as error:  # noqa: BLE001
+            # A bulkhead: whatever a server makes its client trip over harms that server alone. Its
+            # text is not shown: it may quote what the server said.
+            return f"its answers make no sense ({type(error).__name__})"
         finally:
             self.pid = None
 
     async def _serve(self, process: ServerProcess, group: asyncio.TaskGroup) -> str:
         # Takes a second, so not before it is needed, and beside the child's own start.
         sessions = await asyncio.to_thread(importlib.import_module, "trunkline.tools.session")
-        has_new_tools = asyncio.Event()
+        self._must_list.clear()
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self._settings.connect_timeout_s):
-                    opening = sessions.open_session(process, on_tools_changed=has_new_tools.set)
+                    opening = sessions.open_session(process, on_tools_changed=self._must_list.set)
                     session: Session = await stack.enter_async_context(opening)
                     await self._list(session)
             except TimeoutError:
@@ -178,11 +187,11 @@ class ToolServer:
                     raise
                 return f"{await process.problem()} before it was ready"
             watchers = [
-                group.create_task(session.watch(has_new_tools.set)),
-                group.create_task(self._follow(session, has_new_tools)),
+                group.create_task(session.watch(self._must_list.set)),
+                group.create_task(self._follow(process, session)),
             ]
             try:
-                self._session = session
+                self._session, self._was_ready = session, True
                 self._become(State.TOOL_SERVER_STATE_READY)
                 await process.has_ended.wait()
                 # Before any call that fails by this can be repeated; why it ended comes later.
@@ -196,23 +205,33 @@ class ToolServer:
     async def _list(self, session: "Session") -> None:
         self.tools = await session.list_tools(self._config.trunkline.tools)
 
-    async def _follow(self, session: "Session", has_new_tools: asyncio.Event) -> None:
-        """List the tools anew whenever the server says that they have changed."""
+    async def _follow(self, process: ServerProcess, session: "Session") -> None:
+        """List the tools anew when they have changed, or to see whether anyone still answers."""
         while True:
-            await has_new_tools.wait()
-            has_new_tools.clear()
+            await self._must_list.wait()
+            self._must_list.clear()
             try:
                 async with asyncio.timeout(self._settings.connect_timeout_s):
                     await self._list(session)
-            except (TimeoutError, TrunklineError):
-                logger.warning("tool_server.not_listed", extra={"server": self.name})
+            except TimeoutError:
+                process.give_up("it answers nothing any more")
+            except ToolServerUnavailableError as error:
+                extra = {"server": self.name, "problem": error.problem}
+                logger.warning("tool_server.not_listed", extra=extra)
             else:
                 self._on_change()
 
     def _fall(self, problem: str) -> None:
         self._session = None
         self.tools = {}
-        self._become(State.TOOL_SERVER_STATE_FAILED, problem)
+        if asyncio.get_running_loop().time() - self._began > self._settings.restart_delay_max_s:
+            self._failures = 0
+        # Who has worked until now is expected back in a moment, and calls wait for that moment.
+        is_back_soon = self._was_ready and self._failures == 0
+        self._become(
+            State.TOOL_SERVER_STATE_STARTING if is_back_soon else State.TOOL_SERVER_STATE_FAILED,
+            problem,
+        )
 
     def _become(self, state: State.ValueType, error: str = "") -> None:
         self.state = state
