@@ -64,6 +64,10 @@ async def run(*words: str, stdin: str | None = None, **variables: str) -> Done:
     return Done(process.returncode, out.decode(), err.decode())
 
 
+def content_of(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
 async def ask(mesh: MeshProcess, *words: str) -> Done:
     return await run("ask", "--url", mesh.http_url, *words)
 
@@ -305,7 +309,7 @@ async def test_without_a_mesh_an_ephemeral_one_answers_and_goes(tmp_path: Path) 
     assert (done.exit, done.out) == (0, "3\n")
     assert done.err.startswith("no mesh at http://127.0.0.1:1: starting an ephemeral one")
     assert done.err.count("\n") == 1
-    assert os.listdir(tmp_path) == []
+    assert content_of(tmp_path) == []
 
 
 async def test_the_demo_shows_answers_and_a_whole_trace() -> None:

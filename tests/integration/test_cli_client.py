@@ -230,7 +230,7 @@ async def test_a_direct_reply_ends_the_turn() -> None:
         (200, {"code": -32001, "message": "x"}, TaskNotFoundError("t-9")),
         (200, {"code": -32002, "message": "x", "data": [{"metadata": {"state": "failed"}}]},
          TaskNotCancelableError("t-9", "failed")),
-        (404, {"code": -32602, "message": "x", "data": [{"metadata": {"agent": "nobody"}}]},
+        (200, {"code": -32602, "message": "x", "data": [{"metadata": {"agent": "nobody"}}]},
          AgentNotFoundError("nobody")),
         (200, {"code": -32602, "message": "parts: missing"},
          InvalidArgumentError("the request", "parts: missing")),

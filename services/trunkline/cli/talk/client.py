@@ -240,7 +240,7 @@ def _mesh_error(
             return TaskNotCancelableError(task_id, details.get("state", "?"))
         case -32603, _ if details.get("traceId"):
             return InternalError(details["traceId"])
-        case _, 404 if details.get("agent"):
+        case -32602, _ if list(details) == ["agent"]:
             return AgentNotFoundError(details["agent"])
         case _, 429:
             return OverloadedError(

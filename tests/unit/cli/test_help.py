@@ -1,0 +1,49 @@
+"""The command line starts quickly, because it loads only what a command needs."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("asyncio", "grpc", "httpx2", "langgraph", "mcp", "opentelemetry", "rich", "starlette")
+PROBE = """
+import sys
+from trunkline.cli import main
+try:
+    main()
+except SystemExit as end:
+    loaded = [name for name in {heavy!r} if name in sys.modules]
+    print("loaded", end.code, *loaded)
+"""
+COMMANDS = {
+    "up", "ask", "chat", "demo", "agents", "tools", "tasks", "task", "cancel", "trace"
+}  # fmt: skip
+
+
+def run(*words: str) -> str:
+    code = PROBE.format(heavy=HEAVY)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--version",), ("ask", "--help"), ()])
+def test_nothing_heavy_is_loaded_to_tell_about_the_command_line(words: tuple[str, ...]) -> None:
+    output = run(*words).splitlines()
+    assert output[-1].split()[:1] == ["loaded"]
+    assert output[-1].split()[2:] == []
+
+
+def test_help_names_every_command() -> None:
+    named = {line.split()[0] for line in run("--help").splitlines() if line.startswith("  ")}
+    assert named >= COMMANDS
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_can_print_json(command: str) -> None:
+    assert "--json" in run(command, "--help")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert run("--version").startswith("trunkline 0.")

@@ -1,0 +1,204 @@
+"""What commands print: tables, tasks, traces, errors and logs; in colour only on terminals."""
+
+import io
+import json
+import logging
+import sys
+
+import pytest
+import typer
+
+from trunkline.cli.log import JsonFormatter, PlainFormatter
+from trunkline.cli.options import agent_url, base_url, mesh_address
+from trunkline.cli.outcome import Exit, complain, run
+from trunkline.cli.task import describe
+from trunkline.cli.terminal import RED, has_colour, note, paint, print_table
+from trunkline.cli.trace import render
+from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
+from trunkline.traces.tree import TraceTree
+from trunkline.v1 import snapshot_pb2, task_pb2, trace_service_pb2
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def span(name: str, parent: str = "", *, start_ms: int, took_ms: int) -> trace_service_pb2.Span:
+    made = trace_service_pb2.Span(
+        trace_id="ab" * 16, span_id=name, parent_span_id=parent, name=name, service="bridge"
+    )
+    made.start_time.FromMilliseconds(start_ms)
+    made.end_time.FromMilliseconds(start_ms + took_ms)
+    return made
+
+
+def test_a_trace_is_an_indented_list_with_times_and_errors() -> None:
+    failed = span("call", "root", start_ms=1005, took_ms=20)
+    failed.is_error = True
+    failed.attributes.update({"error.type": "TASK_NOT_FOUND"})
+    lost = span("lost", "gone", start_ms=1010, took_ms=1)
+    lines = list(render(TraceTree.build([span("root", start_ms=1000, took_ms=50), failed, lost])))
+    assert lines == [
+        f"trace {'ab' * 16}: 3 spans of 1 services in 50.0 ms, 1 failed",
+        "    start   took ms",
+        "     +0.0      50.0  bridge  root",
+        "     +5.0      20.0    bridge  call  ! TASK_NOT_FOUND",
+        "    +10.0       1.0  bridge  lost  (its parent is missing)",
+    ]
+
+
+def test_a_task_is_described_with_all_that_happened() -> None:
+    snapshot = snapshot_pb2.TaskSnapshot(agent="supervisor", turn=2)
+    snapshot.task.id = "t-1"
+    snapshot.task.context_id = "c-1"
+    snapshot.task.status.state = task_pb2.TASK_STATE_FAILED
+    snapshot.task.status.message.parts.add(text="no\n luck")
+    snapshot.parent.task_id, snapshot.parent.agent = "t-0", "boss"
+    snapshot.routes.add(agent="math", confidence=0.5, reasons=["tag 'sum'", "tag 'add'"])
+    snapshot.routes.add()
+    child = snapshot.children.add()
+    child.started.task_id, child.started.agent = "t-2", "math"
+    child.finished.state = task_pb2.TASK_STATE_COMPLETED
+    snapshot.children.add().started.task_id = "t-3"
+    call = snapshot.tool_calls.add()
+    call.started.tool, call.finished.is_error = "math/calculate", True
+    call.finished.summary = "too large"
+    snapshot.tool_calls.add().started.tool = "math/solve"
+    artifact = snapshot.task.artifacts.add(artifact_id="a-1", name="answer")
+    artifact.parts.add(text="x" * 500)
+    artifact = snapshot.task.artifacts.add(artifact_id="a-2")
+    artifact.parts.add(raw=b"123", filename="f.bin")
+    artifact.parts.add(url="https://example.com/")
+    artifact.parts.add().data.number_value = 3
+    lines = list(describe(snapshot))
+    assert lines[:4] == [
+        "task      t-1",
+        "state     failed: no luck",
+        "agent     supervisor, turn 2",
+        "context   c-1",
+    ]
+    assert lines[5:12] == [
+        "parent    t-0 (boss)",
+        "route     math, confidence 0.50: tag 'sum'; tag 'add'",
+        "route     nobody, confidence 0.00: no reason",
+        "child     t-2 math completed",
+        "child     t-3  working",
+        "tool      math/calculate failed: too large",
+        "tool      math/solve running",
+    ]
+    assert lines[12] == f"artifact  answer: {'x' * 159}…"
+    assert lines[13] == (
+        "artifact  a-2: [file f.bin, 3 bytes] [file unnamed at https://example.com/] [data]"
+    )
+
+
+def test_a_table_has_columns_and_one_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("NAME", "WHAT"), [("a", "first\nline"), ("longer", "")])
+    assert capsys.readouterr().out == "NAME    WHAT\na       first line\nlonger\n"
+    print_table(("NAME", "WHAT"), [])
+    assert capsys.readouterr().out == "NAME  WHAT\n"
+
+
+def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert paint("x", RED, Terminal()) == "\x1b[31mx\x1b[0m"
+    assert paint("x", RED, io.StringIO()) == "x"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not has_colour(Terminal())
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not has_colour(Terminal())
+
+
+def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    for stream, shown in ((Terminal(), "working\n"), (io.StringIO(), "")):
+        monkeypatch.setattr(sys, "stderr", stream)
+        note("working")
+        assert stream.getvalue() == shown
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "code"),
+    [
+        (TaskNotFoundError("t"), "no task 't' here; `trunkline tasks` lists those that are", 1),
+        (PeerUnavailableError("p", "two\nlines"), "p can't be reached: two lines", 4),
+        (ExceptionGroup("g", [ValueError("x"), ConfigurationError("w", "p")]), "w: p", 1),
+        (ValueError("secret"), "unexpected ValueError; TRUNKLINE_LOG_LEVEL=debug shows where", 1),
+    ],
+)
+def test_every_error_is_one_line_and_an_exit_code(
+    capsys: pytest.CaptureFixture[str], error: Exception, line: str, code: int
+) -> None:
+    assert complain(error) == code
+
+    async def work() -> Exit:
+        raise error
+
+    with pytest.raises(typer.Exit) as caught:
+        run(work())
+    assert caught.value.exit_code == code
+    assert capsys.readouterr().err == f"error: {line}\n" * 2
+
+
+def test_a_command_leaves_with_its_code() -> None:
+    async def work() -> Exit:
+        return Exit.INPUT_REQUIRED
+
+    with pytest.raises(typer.Exit) as caught:
+        run(work())
+    assert caught.value.exit_code == 3
+
+
+def test_addresses_are_those_of_up_unless_given(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    assert base_url(None) == "http://127.0.0.1:8000"
+    assert mesh_address(None) == "127.0.0.1:50051"
+    monkeypatch.setenv("TRUNKLINE_HTTP", "[::1]:9000")
+    monkeypatch.setenv("TRUNKLINE_MESH", "localhost:9001")
+    assert base_url(None) == "http://[::1]:9000"
+    assert mesh_address(None) == "localhost:9001"
+    assert mesh_address("127.0.0.1:1") == "127.0.0.1:1"
+    assert (
+        agent_url(base_url("https://example.com/a/"), "math") == "https://example.com/a/agents/math"
+    )
+    assert agent_url("http://h", None) == "http://h"
+
+
+@pytest.mark.parametrize("url", ["example.com", "ftp://example.com", "http://", "http://[x"])
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not a URL"):
+        base_url(url)
+
+
+def test_port_0_is_no_address_to_call() -> None:
+    with pytest.raises(ConfigurationError, match="give the one that it printed"):
+        mesh_address("127.0.0.1:0")
+
+
+def record(exc_info: object = None) -> logging.LogRecord:
+    made = logging.LogRecord("trunkline.x", logging.WARNING, "", 0, "task.lost", None, exc_info)  # type: ignore[arg-type]
+    made.task_id = "t-1"
+    return made
+
+
+def test_a_log_line_has_its_fields() -> None:
+    line = PlainFormatter().format(record())
+    assert line.endswith(" warning trunkline.x task.lost task_id=t-1")
+    entry = json.loads(JsonFormatter().format(record()))
+    assert entry["event"] == "task.lost"
+    assert (entry["level"], entry["logger"], entry["task_id"]) == ("warning", "trunkline.x", "t-1")
+    assert entry["time"].endswith("+00:00")
+
+
+def test_an_exception_in_the_log_comes_with_where_it_was_raised() -> None:
+    try:
+        raise ValueError("x")
+    except ValueError:
+        made = record(sys.exc_info())
+    assert "test_output.py" in PlainFormatter().format(made)
+    assert "ValueError: x" in json.loads(JsonFormatter().format(made))["exception"]
