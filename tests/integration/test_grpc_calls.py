@@ -27,6 +27,7 @@ from trunkline.errors import (
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
 from trunkline.server.interceptor import DEADLINE_S
+from trunkline.v1 import registry_service_pb2_grpc
 
 SERVICE = "test.v1.Service"
 
@@ -339,6 +340,33 @@ async def test_a_method_that_nobody_serves_is_refused_with_our_error(
     assert caught.value.operation == path.removeprefix("/")
     with pytest.raises(UnsupportedOperationError), mesh_errors(channel.address):
         await many(channel, path)(b"a").read()
+
+
+async def test_a_method_that_a_servicer_leaves_out_is_refused_with_our_error() -> None:
+    server = MeshServer()
+    # The generated class itself: it answers every method as gRPC's generator has it do.
+    left_out: Any = registry_service_pb2_grpc.RegistryServiceServicer
+    server.add_registry(left_out())
+    (address,) = await server.start("127.0.0.1:0")
+    async with MeshChannel(address, target=address) as channel:
+        with pytest.raises(UnsupportedOperationError):
+            await RegistryClient(channel).list_agents()
+    await server.stop(0)
+
+
+async def test_each_call_is_one_line_in_the_log_without_what_was_said(
+    channel: MeshChannel, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="trunkline.server.interceptor"):
+        await one(channel)(b"the secret")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await one(channel)(b"fail")
+    lines = [vars(record) for record in caplog.records if record.message == "rpc.answered"]
+    assert [(line["method"], line["code"]) for line in lines] == [
+        (f"{SERVICE}/One", "OK"),
+        (f"{SERVICE}/One", "NOT_FOUND"),
+    ]
+    assert "secret" not in str(lines)
 
 
 async def test_a_caller_that_is_cancelled_stops_the_handler_and_ends_both_spans(

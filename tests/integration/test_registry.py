@@ -1,6 +1,7 @@
 """Hosts come, stay, go silent and leave, and everybody who watches learns of it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
@@ -210,6 +211,27 @@ async def test_a_member_joins_as_soon_as_there_is_a_registry(channels: Channels)
                 await member.registered.wait()
                 client = RegistryClient(channels.get(address))
                 assert names(await client.list_agents()) == ["h-1"]
+
+
+async def test_a_member_goes_on_asking_while_the_registry_is_away(channels: Channels) -> None:
+    refused = asyncio.Event()
+
+    class Seen(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage() == "registry.refused":
+                refused.set()
+
+    logger = logging.getLogger("trunkline.registry.membership")
+    handler = Seen()
+    logger.addHandler(handler)
+    try:
+        # Nothing listens at port 1 of this machine.
+        client = RegistryClient(channels.get("127.0.0.1:1"))
+        async with Membership(client, host("h-1")) as member, asyncio.timeout(PATIENCE_S):
+            await refused.wait()
+            assert not member.registered.is_set()
+    finally:
+        logger.removeHandler(handler)
 
 
 async def test_what_a_member_s_block_raises_comes_out_as_it_is(client: RegistryClient) -> None:
