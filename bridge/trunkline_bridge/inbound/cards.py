@@ -86,7 +86,7 @@ class Cards:
         host = request.headers.get("host", "")
         if _HOST.fullmatch(host) is None:
             raise WireError(INVALID_REQUEST, "the Host header is missing or not a host's name")
-        return f"{request.url.scheme}://{host}"
+        return f"{request.scope['scheme']}://{host}"
 
 
 def public_card(card: agent_card_pb2.AgentCard, *, url: str) -> agent_card_pb2.AgentCard:

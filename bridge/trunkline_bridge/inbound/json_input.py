@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 NESTING_LIMIT = 100
@@ -44,16 +45,29 @@ def decode(body: bytes) -> Any:  # noqa: ANN401  any JSON value
 
 def depth(value: object) -> int:
     """Return how deeply objects and arrays are nested; 0 for a plain value."""
-    level = 0
+    return sum(1 for _ in _layers(value))
+
+
+def has_more_values(value: object, limit: int) -> bool:
+    """Whether objects and arrays hold more than `limit` values in all; looks no further."""
+    held = 0
+    for containers in _layers(value):
+        held += sum(map(len, containers))
+        if held > limit:
+            return True
+    return False
+
+
+def _layers(value: object) -> Iterator[list[dict[str, Any] | list[Any]]]:
+    """Yield the objects and arrays of each level, outermost first. No recursion: it may be deep."""
     layer = [value]
     while containers := [one for one in layer if isinstance(one, dict | list)]:
-        level += 1
+        yield containers
         layer = [
             inner
             for outer in containers
             for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
-    return level
 
 
 def _text(body: bytes) -> str:

@@ -1,8 +1,10 @@
 """A2A's JSON-RPC binding: one POST for each call, streams as server-sent events."""
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
@@ -38,6 +40,8 @@ from trunkline_bridge.settings import BridgeSettings
 _VERSION = re.compile(r"([0-9]{1,4}\.[0-9]{1,4})(?:\.[0-9]{1,9})?", re.ASCII)
 # A write is cut where it passes this: rendered, a frame of the mesh is up to thirty times its size.
 _WRITE_LENGTH = 64 * 1024
+# Bodies up to here are read at once.
+_READ_HERE_BYTES = 64 * 1024
 
 
 class _Reply:
@@ -89,7 +93,7 @@ class JsonRpc:
 
     async def _serve(self, request: Request, body: bytes, reply: _Reply) -> None:
         try:
-            value = read_value(body)
+            value = await _read(body)
             reply.request_id = readable_id(value)
             call = read_call(value)
             _check_version(request)
@@ -166,6 +170,13 @@ async def _fail(reply: _Reply, error: Exception, *, is_open: bool = False) -> No
         headers=headers,
         is_open=is_open,
     )
+
+
+async def _read(body: bytes) -> Any:  # noqa: ANN401  any JSON value
+    """Read a large body in a thread: it may take a second, and others are being served."""
+    if len(body) <= _READ_HERE_BYTES:
+        return read_value(body)
+    return await asyncio.to_thread(read_value, body)
 
 
 def _check_version(request: Request) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline_bridge.inbound.json_input import NESTING_LIMIT, decode, depth
+from trunkline_bridge.inbound.json_input import NESTING_LIMIT, decode, depth, has_more_values
 
 json_values = st.recursive(
     st.one_of(
@@ -74,6 +74,12 @@ def test_nesting_up_to_the_limit_is_taken() -> None:
 
 def test_whole_characters_may_be_escaped() -> None:
     assert decode(b'"\\ud83d\\ude00"') == "\U0001f600"
+
+
+def test_values_are_counted_on_every_level() -> None:
+    value = {"a": [1, 2, {"b": []}], "c": "text"}
+    assert [has_more_values(value, limit) for limit in (0, 5, 6, 7)] == [True, True, False, False]
+    assert not has_more_values("text", 0)
 
 
 def test_breadth_is_no_depth() -> None:

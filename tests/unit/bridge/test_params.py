@@ -181,6 +181,15 @@ def test_any_params_are_a_request_or_invalid_params(given_: object) -> None:
     assert code in {0, -32602}
 
 
+def test_more_values_than_can_be_read_in_a_moment_are_refused() -> None:
+    data = {"message": {**MESSAGE, "parts": [{"data": [1] * 49_000}]}}
+    assert len(params.read_send(data).message.parts[0].data.list_value.values) == 49_000
+    data = {"message": {**MESSAGE, "parts": [{"data": [[1] * 30_000, [1] * 30_000]}]}}
+    with pytest.raises(WireError, match="more than 50000 values") as raised:
+        params.read_send(data)
+    assert violated(raised) == ["params"]
+
+
 def test_a_timeout_becomes_a_deadline() -> None:
     before = datetime.now(UTC)
     deadline = params.read_deadline("2.5")
