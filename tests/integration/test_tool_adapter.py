@@ -11,6 +11,7 @@ import pytest
 from google.protobuf import json_format
 
 from trunkline.errors import (
+    PeerProtocolError,
     PeerTimeoutError,
     ToolNotFoundError,
     ToolServerUnavailableError,
@@ -369,3 +370,34 @@ async def test_a_tool_that_appears_later_is_listed() -> None:
         server = adapter.servers()[0]
         await until(adapter, lambda: "learned" in server.tools)
         assert (await call(adapter, "learned", text="new")).content[0].text == "new"
+
+
+PLAIN = ServerConfig(
+    command=sys.executable, args=[str(Path(__file__).with_name("plain_server.py"))]
+)
+
+
+async def test_a_server_of_the_older_protocol_is_spoken_to_page_by_page() -> None:
+    async with running(plain=PLAIN) as adapter:
+        result = await call(adapter, "fine", server="plain")
+        listed = list(adapter.servers()[0].tools)
+    assert result.content[0].text == "fine"
+    assert listed == ["fine", "unfit", "nonsense", "change"]
+
+
+async def test_a_server_of_the_older_protocol_may_change_its_tools() -> None:
+    async with running(plain=PLAIN) as adapter:
+        await call(adapter, "change", server="plain")
+        server = adapter.servers()[0]
+        await until(adapter, lambda: "changed" in server.tools)
+        result = await call(adapter, "changed", server="plain")
+    assert result.is_error
+    assert result.content[0].text == "no tools/call here"
+
+
+@pytest.mark.parametrize("tool", ["unfit", "nonsense"])
+async def test_a_result_that_is_none_or_not_as_declared_breaks_the_protocol(tool: str) -> None:
+    async with running(plain=PLAIN) as adapter:
+        with pytest.raises(PeerProtocolError, match=f"the result of {tool} is not what"):
+            await call(adapter, tool, server="plain")
+        assert (await call(adapter, "fine", server="plain")).content[0].text == "fine"

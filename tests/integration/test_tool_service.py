@@ -140,14 +140,14 @@ async def test_errors_keep_their_class_over_the_wire() -> None:
 
 
 async def test_leaving_a_call_cancels_the_tool(tmp_path: Path) -> None:
-    request = tool_service_pb2.CallToolRequest(server="awkward", tool="hang")
-    request.arguments.update({"marks": str(tmp_path)})
     async with client_of(awkward=AWKWARD) as client:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(call(client, "hang", marks=str(tmp_path)))
             await becomes((tmp_path / "began").exists)
             task.cancel()
         await becomes((tmp_path / "canceled").exists)
+        (response,) = await call(client, "repeat", text="still here")
+    assert response.result.content[0].text == "still here"
 
 
 async def test_the_deadline_in_the_request_ends_the_call(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""An MCP server of the older protocol, written by hand: one line of JSON in, one or more out."""
+
+import json
+import sys
+from typing import Any
+
+TEXT = [{"type": "text", "text": "fine"}]
+NUMBER = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
+RESULTS: dict[str, Any] = {
+    "fine": {"content": TEXT},
+    "unfit": {"content": TEXT, "structuredContent": {"n": "no number"}},
+    "nonsense": {"content": "not a list"},
+    "change": {"content": TEXT},
+}
+listed = ["fine", "unfit", "nonsense", "change"]
+
+
+def say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def page(cursor: str | None) -> dict[str, Any]:
+    """One tool a page."""
+    at = int(cursor or 0)
+    tool: dict[str, Any] = {"name": listed[at], "inputSchema": {"type": "object"}}
+    if listed[at] == "unfit":
+        tool["outputSchema"] = NUMBER
+    more = {"nextCursor": str(at + 1)} if at + 1 < len(listed) else {}
+    return {"tools": [tool], **more}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    match method:
+        case "initialize":
+            return {
+                "result": {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {"listChanged": True}},
+                    "serverInfo": {"name": "plain", "version": "1"},
+                }
+            }
+        case "tools/list":
+            return {"result": page(params.get("cursor"))}
+        case "tools/call" if params["name"] in RESULTS:
+            return {"result": RESULTS[params["name"]]}
+    return {"error": {"code": -32601, "message": f"no {method} here"}}
+
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    asked = request.get("params", {})
+    if asked.get("name") == "change":
+        listed.append("changed")
+        say({"method": "notifications/tools/list_changed"})
+    say({"id": request["id"], **answer(request["method"], asked)})
