@@ -303,6 +303,36 @@ async def test_a_stopped_mesh_exits_with_0_and_silently(tmp_path: Path) -> None:
                 assert await mesh.process.wait() == 0
 
 
+async def test_a_second_signal_ends_the_mesh_at_once(tmp_path: Path) -> None:
+    variables = {"TRUNKLINE_DRAIN_GRACE_S": "3000", "TRUNKLINE_CANCEL_GRACE_S": "3000"}
+    async with running_mesh(tmp_path, environment=variables) as mesh:
+        asking = await start("ask", "--url", mesh.http_url, "--agent", "echo", "count 100000 20")
+        assert asking.stdout is not None
+        async with asyncio.timeout(LIMIT_S):
+            await asking.stdout.readuntil(b"1 2 ")
+            mesh.process.send_signal(signal.SIGTERM)
+            # The first thing a mesh does when it stops is to take its agents off the registry.
+            while "echo" in (await run("agents", "--mesh", mesh.mesh_address)).out:
+                pass
+            mesh.process.send_signal(signal.SIGTERM)
+            assert await mesh.process.wait() == 1
+        asking.kill()
+        await asking.communicate()
+
+
+async def test_a_mesh_that_is_attached_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    words = ("up", "--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", "--data", str(tmp_path))
+    process = await start(*words, "--attached", stdin=asyncio.subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    async with asyncio.timeout(LIMIT_S):
+        assert (await process.stdout.readline()).startswith(b"ready ")
+        process.stdin.close()
+        assert await process.wait() == 0
+        _, err = await process.communicate()
+    assert err == b""
+
+
 async def test_without_a_mesh_an_ephemeral_one_answers_and_goes(tmp_path: Path) -> None:
     variables = {"TRUNKLINE_HTTP": "127.0.0.1:1", "TMPDIR": str(tmp_path)}
     done = await run("ask", "what is 1+2", **variables)

@@ -65,6 +65,7 @@ def up(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve other machines, without authentication.")
     ] = False,
+    attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
     json: Json = False,
 ) -> None:
     """Bring a mesh up and keep it up. Port 0 picks one."""
@@ -79,7 +80,7 @@ def up(
         "default_agent": default,
         "insecure": insecure or None,
     }
-    run(command.up(flags, as_json=json))
+    run(command.up(flags, is_attached=attached, as_json=json))
 
 
 @app.command()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import Mapping
 
 from trunkline.cli.log import configure_logging
@@ -12,10 +13,11 @@ from trunkline.mesh import open_mesh
 from trunkline.settings import load_settings
 
 
-async def up(flags: Mapping[str, object], *, as_json: bool) -> Exit:
+async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -> Exit:
     """Bring a mesh up, print where it serves, and drain it on SIGTERM or Ctrl-C.
 
-    A second signal ends the process at once.
+    A second signal ends the process at once. If attached, it also stops when stdin ends: whoever
+    started it holds the other end, and may be killed.
 
     Raises:
         ConfigurationError: a setting is wrong, or an address can't be used.
@@ -23,6 +25,8 @@ async def up(flags: Mapping[str, object], *, as_json: bool) -> Exit:
     settings = load_settings(flags)
     configure_logging(level=settings.log_level, form=settings.log_format)
     stop = _Stop()
+    if is_attached:
+        stop.on_end_of(sys.stdin.fileno())
     try:
         async with open_mesh(settings) as mesh:
             stop.is_up = True
@@ -46,6 +50,17 @@ class _Stop:
         self._work = asyncio.current_task()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._ask)
+
+    def on_end_of(self, pipe: int) -> None:
+        """Stop when a pipe ends."""
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            if not os.read(pipe, 4096):
+                loop.remove_reader(pipe)
+                self._ask()
+
+        loop.add_reader(pipe, read)
 
     def _ask(self) -> None:
         if self.asked.is_set():

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -68,10 +68,12 @@ async def _answers(base: str) -> bool:
 
 
 async def _spawn(folder: str) -> Process:
-    options = ["--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", "--data", folder, "--json"]
+    addresses = ("--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0")
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trunkline.cli", "up", *options),
-        stdin=DEVNULL,
+        *(sys.executable, "-m", "trunkline.cli", "up", *addresses),
+        *("--data", folder, "--json", "--attached"),
+        # Held open and never written to: it ends with this process, however that ends.
+        stdin=PIPE,
         stdout=PIPE,
         # Ctrl-C is for the command: it stops the mesh when it is through with it.
         start_new_session=True,

@@ -1,0 +1,268 @@
+"""Spans reach the store from this process and others, and never disturb work."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from opentelemetry import trace
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.util._once import Once
+
+from trunkline import telemetry
+from trunkline.client import Channels, TraceClient
+from trunkline.errors import InvalidArgumentError, OverloadedError, TraceNotFoundError
+from trunkline.server import MeshServer
+from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure
+from trunkline.traces.otlp_servicer import SPANS_IN_AN_EXPORT
+from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+LIMIT_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def fresh_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A process sets its provider once; each test here is a process of its own in that.
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SpanStore]:
+    with SpanStore(tmp_path / "traces.db") as opened:
+        yield opened
+
+
+@dataclass(frozen=True)
+class Served:
+    address: str
+    client: TraceClient
+    channel: grpc.aio.Channel
+
+
+@asynccontextmanager
+async def serving(store: SpanStore) -> AsyncIterator[Served]:
+    server = MeshServer()
+    server.add_generic(
+        "trunkline.v1.TraceService",
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
+        TraceServicer(store),
+    )
+    server.add_generic(
+        "opentelemetry.proto.collector.trace.v1.TraceService",
+        otlp_grpc.add_TraceServiceServicer_to_server,
+        OtlpServicer(store),
+    )
+    (address,) = await server.start("127.0.0.1:0")
+    try:
+        async with Channels() as channels:
+            channel = channels.get(address)
+            yield Served(address, TraceClient(channel), channel)
+    finally:
+        await server.stop(1)
+
+
+def work(service: str = "math") -> str:
+    """Make a trace of three spans, one of them failed; return its id."""
+    with telemetry.span("root", service=service, attributes={telemetry.TASK_ID: "t-1"}):
+        with telemetry.span("child"):
+            pass
+        with pytest.raises(ValueError, match="secret"), telemetry.span("failing"):
+            raise ValueError("secret")
+        return telemetry.trace_id()
+
+
+async def test_spans_of_this_process_go_straight_into_the_store(store: SpanStore) -> None:
+    handle = configure("trunkline", store=store)
+    trace_id = work()
+    handle.shutdown()
+    async with serving(store) as served:
+        by_id = await served.client.get_trace(trace_id=trace_id)
+        by_task = await served.client.get_trace(task_id="t-1")
+        page = await served.client.list_traces(page_size=1)
+    assert [span.name for span in by_id] == ["root", "child", "failing"]
+    assert by_task == by_id
+    assert {span.service for span in by_id} == {"math"}
+    assert [span.is_error for span in by_id] == [False, False, True]
+    assert by_id[1].parent_span_id == by_id[2].parent_span_id == by_id[0].span_id
+    assert all("secret" not in str(span) for span in by_id)
+    assert [summary.trace_id for summary in page.traces] == [trace_id]
+    assert (page.traces[0].span_count, page.traces[0].error_count) == (3, 1)
+
+
+async def test_spans_of_another_process_come_over_otlp(store: SpanStore) -> None:
+    async with serving(store) as served:
+        handle = configure("decider", mesh_address=served.address)
+        with telemetry.span("anonymous"):
+            trace_id = telemetry.trace_id()
+        # The exporter waits for this process's own loop to answer.
+        await asyncio.to_thread(handle.shutdown)
+        (span,) = await served.client.get_trace(trace_id=trace_id)
+    assert (span.name, span.service) == ("anonymous", "decider")
+
+
+async def test_a_collector_that_the_user_names_gets_spans_too(
+    store: SpanStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SpanStore(tmp_path / "collector.db") as elsewhere:
+        async with serving(elsewhere) as collector:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collector.address}")
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
+            handle = configure("trunkline", store=store)
+            trace_id = work()
+            await asyncio.to_thread(handle.shutdown)
+        assert elsewhere.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
+
+
+async def test_a_collector_that_is_gone_costs_no_work_and_one_line(
+    store: SpanStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    handle = configure("trunkline", store=store, mesh_address="127.0.0.1:1")
+    with caplog.at_level(logging.INFO):
+        ids = []
+        for _ in range(3):
+            ids.append(work())
+            await asyncio.to_thread(handle.flush)
+        await asyncio.to_thread(handle.shutdown)
+    assert [len(store.get_trace(trace_id=one)) for one in ids] == [3, 3, 3]
+    failures = [one for one in caplog.records if one.getMessage() == "traces.export_failed"]
+    assert sorted(vars(one)["target"] for one in failures) == ["127.0.0.1:1", "http://127.0.0.1:1"]
+    assert all(one.exc_info is None for one in caplog.records)
+
+
+async def test_a_protocol_that_we_do_not_speak_is_said(
+    store: SpanStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    configure("trunkline", store=store).shutdown()
+    assert "traces.protocol_not_supported" in [one.getMessage() for one in caplog.records]
+
+
+async def test_a_process_may_configure_again_and_what_was_shut_down_gets_no_more(
+    store: SpanStore, tmp_path: Path
+) -> None:
+    first = configure("trunkline", store=store)
+    with SpanStore(tmp_path / "second.db") as other:
+        second = configure("trunkline", store=other)
+        both = work()
+        first.shutdown()
+        late = work()
+        second.shutdown()
+        assert len(store.get_trace(trace_id=both)) == len(other.get_trace(trace_id=both)) == 3
+        assert len(other.get_trace(trace_id=late)) == 3
+    with pytest.raises(TraceNotFoundError):
+        store.get_trace(trace_id=late)
+
+
+async def test_the_provider_of_a_program_that_has_one_is_kept(store: SpanStore) -> None:
+    memory = InMemorySpanExporter()
+    theirs = TracerProvider()
+    theirs.add_span_processor(SimpleSpanProcessor(memory))
+    trace.set_tracer_provider(theirs)
+    handle = configure("trunkline", store=store)
+    trace_id = work()
+    handle.shutdown()
+    assert trace.get_tracer_provider() is theirs
+    assert len(store.get_trace(trace_id=trace_id)) == len(memory.get_finished_spans()) == 3
+    theirs.shutdown()
+
+
+async def test_a_caller_that_does_not_sample_is_obeyed(store: SpanStore) -> None:
+    handle = configure("trunkline", store=store)
+    parent = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-00"}
+    with telemetry.span("quiet", context=telemetry.extract(parent)):
+        pass
+    handle.shutdown()
+    with pytest.raises(TraceNotFoundError):
+        store.get_trace(trace_id="ab" * 16)
+
+
+async def test_a_long_attribute_is_cut(store: SpanStore) -> None:
+    handle = configure("trunkline", store=store)
+    with telemetry.span("long", attributes={"text": "x" * 100_000}):
+        trace_id = telemetry.trace_id()
+    handle.shutdown()
+    (span,) = store.get_trace(trace_id=trace_id)
+    assert len(str(span.attributes["text"])) == telemetry.ATTRIBUTE_LIMIT
+
+
+async def test_errors_of_the_store_go_over_the_wire(store: SpanStore) -> None:
+    async with serving(store) as served:
+        with pytest.raises(TraceNotFoundError):
+            await served.client.get_trace(trace_id="ab" * 16)
+        with pytest.raises(InvalidArgumentError):
+            await served.client.get_trace()
+        with pytest.raises(InvalidArgumentError):
+            await served.client.list_traces(page_token="nonsense")
+
+
+async def test_a_watcher_sees_traces_as_their_spans_arrive(store: SpanStore) -> None:
+    async with serving(store) as served:
+        stub = trace_service_pb2_grpc.TraceServiceStub(served.channel)
+        call = stub.WatchTraces(trace_service_pb2.WatchTracesRequest())
+        async with asyncio.timeout(LIMIT_S):
+            responses = aiter(call)
+            assert not (await anext(responses)).traces
+            for count in (1, 2):
+                span = trace_service_pb2.Span(trace_id="ab" * 16, span_id=f"{count:016x}")
+                span.start_time.FromSeconds(4_000_000_000)
+                span.end_time.FromSeconds(4_000_000_001)
+                await asyncio.to_thread(store.add, [span])
+                (summary,) = (await anext(responses)).traces
+                assert (summary.trace_id, summary.span_count) == ("ab" * 16, count)
+        call.cancel()
+
+
+def export(count: int) -> otlp.ExportTraceServiceRequest:
+    request = otlp.ExportTraceServiceRequest()
+    spans = request.resource_spans.add().scope_spans.add().spans
+    for number in range(count):
+        spans.add(trace_id=b"t" * 16, span_id=number.to_bytes(8, "big"))
+    return request
+
+
+async def test_an_export_that_is_too_large_is_taken_in_part(store: SpanStore) -> None:
+    async with serving(store) as served:
+        stub = otlp_grpc.TraceServiceStub(served.channel)  # type: ignore[no-untyped-call]
+        response = await stub.Export(export(SPANS_IN_AN_EXPORT + 7), timeout=LIMIT_S)
+        assert response.partial_success.rejected_spans == 7
+        response = await stub.Export(export(1), timeout=LIMIT_S)
+        assert not response.HasField("partial_success")
+
+
+async def test_a_store_that_is_behind_says_so_instead_of_piling_up(store: SpanStore) -> None:
+    servicer = OtlpServicer(store)
+    gate = threading.Event()
+    # Keeps the store's one thread busy, as a slow disk would.
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        blocked = group.create_task(store.in_thread(gate.wait))
+        exports = [
+            group.create_task(_outcome(servicer, export(1)), name=str(number))
+            for number in range(40)
+        ]
+        done, _ = await asyncio.wait(exports, return_when=asyncio.FIRST_COMPLETED)
+        gate.set()
+        assert await blocked
+    refused = sum(not one.result() for one in exports)
+    assert done
+    assert refused == 40 - 16
+
+
+async def _outcome(servicer: OtlpServicer, request: otlp.ExportTraceServiceRequest) -> bool:
+    try:
+        await servicer.Export(request, None)  # type: ignore[arg-type]
+    except OverloadedError:
+        return False
+    return True
