@@ -218,6 +218,32 @@ def test_settling_leaves_nothing_to_settle_and_changes_nothing(reopenable: Reope
         assert len(store.read(live, 0, limit_bytes=LIMIT)) == 1
 
 
+def test_settling_leaves_alone_what_others_wrote_in_the_same_commits(
+    reopenable: Reopenable,
+) -> None:
+    live = "journal1-live"
+    ours = [
+        stored([created()], 1, task_id=live),
+        stored([begin("a", "x")], 2, task_id=live),
+        stored([working()], 3, task_id=live),
+    ]
+    theirs = (FIRST, SECOND, THIRD)
+    for one, other in zip(ours, theirs, strict=True):
+        made = [row(live), row()] if one is ours[0] else []
+        changed = [row(state=ENDED, head=5)] if one is ours[2] else []
+        reopenable.now.commit(group(one, other, made=made, changed=changed))
+    reopenable.settled()
+    for store in reopenable.lives():
+        assert store.read(live, 0, limit_bytes=LIMIT) == [one.sealed for one in ours]
+        assert store.read(TASK, 0, limit_bytes=LIMIT) == [one.sealed for one in theirs]
+
+
+def test_settling_goes_on_after_a_restart(reopenable: Reopenable) -> None:
+    write_ended(reopenable.now)
+    assert reopenable.again().has_backlog()
+    assert not reopenable.settled().has_backlog()
+
+
 def test_settling_may_be_cut_short_anywhere(reopenable: Reopenable) -> None:
     batches = {name: write_ended(reopenable.now, name) for name in ("journal1-a", "journal1-b")}
     steps = 0

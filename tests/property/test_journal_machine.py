@@ -117,6 +117,11 @@ class JournalMachine(RuleBasedStateMachine):
     def settle(self, budget_bytes: int) -> None:
         self.journal._store.settle(budget_bytes=budget_bytes)
 
+    @rule()
+    def settle_everything(self) -> None:
+        while self.journal._store.has_backlog():
+            self.journal._store.settle(budget_bytes=10**6)
+
     @rule(task_id=tasks, data=st.data())
     def read(self, task_id: str, data: st.DataObject) -> None:
         events = self.models[task_id].events
@@ -164,10 +169,12 @@ class JournalMachine(RuleBasedStateMachine):
         page = self.journal.list(request)
         assert {one.task_id for one in page.tasks} == set(self.models)
 
-    @rule(task_id=tasks)
-    def fold(self, task_id: str) -> None:
-        batches = self.journal.read(task_id, 0, limit_bytes=10**6)
-        assert fold_all(task_id, batches) == self.journal.snapshot(task_id)
+    @rule()
+    def fold(self) -> None:
+        for task_id in self.models:
+            batches = self.journal._store.read(task_id, 0, limit_bytes=10**6)
+            assert batches == self.journal.read(task_id, 0, limit_bytes=10**6)
+            assert fold_all(task_id, batches) == self.journal.snapshot(task_id)
 
 
 def test_a_journal_is_a_list_of_events_for_each_task() -> None:
