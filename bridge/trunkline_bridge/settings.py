@@ -12,7 +12,7 @@ class BridgeSettings:
     public_url: str = ""
     """Scheme, host and path that cards give, without a last slash. Empty: as the request says."""
     body_limit_bytes: int = 4 * 1024 * 1024
-    """A larger request body is answered with HTTP 413. Agents take no larger gRPC message."""
+    """A larger request body is answered with HTTP 413. Large content belongs behind a URL."""
     heartbeat_s: float = 15.0
     """A stream that is silent for so long gets a comment; over 30 s proxies begin to cut it."""
     blocking_limit_s: float = 3600.0

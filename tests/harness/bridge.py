@@ -85,7 +85,7 @@ class Caller:
 
     def __init__(self, client: httpx2.AsyncClient, url: str) -> None:
         self.url = url
-        self._client = client
+        self.client = client
         self._ids = itertools.count(1)
 
     def body(self, method: str, params: object) -> Json:
@@ -96,7 +96,7 @@ class Caller:
         self, method: str, params: object, headers: Mapping[str, str] | None = None
     ) -> httpx2.Response:
         """Send a request and read its whole response."""
-        return await self._client.post(
+        return await self.client.post(
             self.url, json=self.body(method, params), headers=dict(headers or {})
         )
 
@@ -135,7 +135,7 @@ class Caller:
         self, method: str, params: object, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[Stream]:
         """Open a stream; it must be one."""
-        async with self._client.stream(
+        async with self.client.stream(
             "POST", self.url, json=self.body(method, params), headers=dict(headers or {})
         ) as response:
             assert response.headers["content-type"] == "text/event-stream", await response.aread()

@@ -188,6 +188,14 @@ async def test_other_types_are_not(bridged: BridgedMesh, kind: str) -> None:
     assert kind in answer.error["message"]
 
 
+async def test_a_page_of_another_site_can_t_leave_the_type_out(bridged: BridgedMesh) -> None:
+    answer = await exchange(bridged, request(), "Origin: https://elsewhere.example")
+    assert answer.status == 415
+    json_type = "Content-Type: application/json"
+    same = await exchange(bridged, request(), "Origin: https://elsewhere.example", json_type)
+    assert same.status == 200
+
+
 async def test_a_client_that_hangs_up_within_its_body_harms_nobody(bridged: BridgedMesh) -> None:
     wire = await dial(bridged)
     wire.writer.write(b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\n{")

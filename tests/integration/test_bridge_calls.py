@@ -219,7 +219,7 @@ async def test_versions_that_are_served(caller: Caller, version: str) -> None:
 async def test_versions_that_are_not(caller: Caller, version: str) -> None:
     error = await caller.error("ListTasks", {}, {"A2A-Version": version})
     assert (error["code"], reason(error)) == (-32009, "VERSION_NOT_SUPPORTED")
-    answer = await caller._client.post(
+    answer = await caller.client.post(
         f"{caller.url}?A2A-Version={version}", json=caller.body("ListTasks", {})
     )
     assert answer.json()["error"]["code"] == -32009

@@ -22,11 +22,15 @@ _DRAIN_S = 5.0
 
 
 def check_content_type(request: Request) -> None:
-    """Let every type of JSON pass, and none at all. WireError (415)."""
+    """Let every type of JSON pass, and none at all but from a browser. WireError (415).
+
+    Pages of other sites may post anything to us that isn't declared as JSON, without asking first.
+    """
     given = request.headers.get("content-type", "")
     kind = given.partition(";")[0].strip().lower()
     is_json = kind.startswith("application/") and kind.endswith(("/json", "+json", "json-rpc"))
-    if kind and not is_json:
+    is_from_page = "origin" in request.headers
+    if not is_json and (kind or is_from_page):
         raise WireError(NOT_JSON, f"content type {kind[:100]!r} is not JSON; use application/json")
 
 

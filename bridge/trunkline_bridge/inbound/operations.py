@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Directory, HostClient, TaskStream
-from trunkline.errors import TaskEndedError, TaskNotFoundError
+from trunkline.errors import TaskEndedError, TaskNotFoundError, TrunklineError
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -233,6 +233,7 @@ async def _read_tasks(
 ) -> Sequence[task_pb2.Task]:
     """Read the tasks of a page whole, in its order; those that have gone meanwhile are left out."""
     found: dict[str, task_pb2.Task] = {}
+    failures: list[TrunklineError] = []
     turns = asyncio.Semaphore(_READS_AT_ONCE)
 
     async def read(task_id: str) -> None:
@@ -240,6 +241,10 @@ async def _read_tasks(
             try:
                 snapshot = await client.get_task(task_id, account=caller.account)
             except TaskNotFoundError:
+                return
+            except TrunklineError as error:
+                # Out of the group it would come wrapped, and the others would be lost all the same.
+                failures.append(error)
                 return
         found[task_id] = project_task(
             snapshot,
@@ -250,6 +255,8 @@ async def _read_tasks(
     async with asyncio.TaskGroup() as group:
         for row in rows:
             group.create_task(read(row.task_id))
+    if failures:
+        raise failures[0]
     return [found[row.task_id] for row in rows if row.task_id in found]
 
 

@@ -1,5 +1,8 @@
 """One server span for each request, named by its A2A method, that lives as long as its response."""
 
+import logging
+import time
+
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 from starlette.datastructures import Headers, MutableHeaders
@@ -7,6 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trunkline import telemetry
 from trunkline.v1 import snapshot_pb2
+
+logger = logging.getLogger(__name__)
 
 SERVICE = "bridge"
 
@@ -38,7 +43,13 @@ class TraceMiddleware:
             context=telemetry.extract(carrier),
             service=SERVICE,
         ) as span:
-            await self._app(scope, receive, _telling(send, span))
+            began = time.monotonic()
+            try:
+                await self._app(scope, receive, _telling(send, span))
+            finally:
+                took_s = round(time.monotonic() - began, 6)
+                fields = {"path": scope["path"], "duration_s": took_s}
+                logger.info("http.served", extra={"http_method": scope["method"], **fields})
 
 
 def name_request(method: str, agent: str) -> None:
@@ -75,11 +86,10 @@ def _telling(send: Send, span: trace.Span) -> Send:
         if message["type"] == "http.response.start":
             span.set_attribute(telemetry.HTTP_RESPONSE_STATUS_CODE, message["status"])
             if context.is_valid:
-                ids = (
-                    trace.format_trace_id(context.trace_id),
-                    trace.format_span_id(context.span_id),
-                )
-                MutableHeaders(scope=message)["traceresponse"] = "00-{}-{}-01".format(*ids)
+                trace_id = trace.format_trace_id(context.trace_id)
+                span_id = trace.format_span_id(context.span_id)
+                told = f"00-{trace_id}-{span_id}-{context.trace_flags:02x}"
+                MutableHeaders(scope=message)["traceresponse"] = told
         await send(message)
 
     return send_with_trace

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trunkline_bridge.errors import INVALID_PARAMS, WireError
 from trunkline_bridge.inbound.envelope import (
@@ -69,6 +71,17 @@ def test_a_body_that_is_not_json_is_a_parse_error() -> None:
     with pytest.raises(WireError) as raised:
         read_value(b"{nope")
     assert raised.value.row.rpc_code == -32700
+
+
+@given(st.integers(0, 60), st.binary(max_size=8))
+def test_any_damage_to_a_request_is_a_clean_error(place: int, damage: bytes) -> None:
+    good = json.dumps(GOOD).encode()
+    code = 0
+    try:
+        read_call(read_value(good[:place] + damage + good[place + len(damage) :]))
+    except WireError as error:
+        code = error.row.rpc_code
+    assert code in {0, -32700, -32600}
 
 
 def test_an_id_can_be_read_from_a_wrong_envelope() -> None:
