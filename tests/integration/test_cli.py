@@ -201,6 +201,20 @@ async def test_tasks_are_listed_and_shown(mesh: MeshProcess) -> None:
     assert snapshot["task"]["id"] == told["task_id"]
 
 
+async def test_a_reader_that_has_seen_enough_is_no_trouble(mesh: MeshProcess) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = await asyncio.create_subprocess_exec(
+        *(*COMMAND, "agents", "--mesh", mesh.mesh_address),
+        stdout=writing,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(writing)
+    async with asyncio.timeout(LIMIT_S):
+        _, err = await process.communicate()
+    assert (process.returncode, err) == (1, b"")
+
+
 async def test_an_unknown_task_is_said(mesh: MeshProcess) -> None:
     for command in ("task", "cancel"):
         done = await run(command, "no-such", "--mesh", mesh.mesh_address)

@@ -1,6 +1,7 @@
 """How a command ends: its exit code, and the one line that says what went wrong."""
 
 import logging
+import os
 import sys
 from collections.abc import Coroutine
 from enum import IntEnum
@@ -29,8 +30,13 @@ def run(work: Coroutine[Any, Any, int]) -> None:
 
     try:
         code = asyncio.run(work)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         code = Exit.CANCELED
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. The interpreter would flush once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = Exit.FAILED
     # The last line of defence: a defect, too, ends in a line for people; the log has the rest.
     except Exception as error:  # noqa: BLE001
         code = complain(error)

@@ -135,6 +135,12 @@ def test_news_of_the_work_is_noted_and_never_part_of_the_answer() -> None:
     assert answer.text == "3"
 
 
+def test_news_does_not_come_into_the_middle_of_a_line() -> None:
+    news = first("y", "math: done", name="tool_notification_complete", last=True)
+    assert show([first("s", "3"), news, DONE])[0].notes == []
+    assert show([first("s", "3\n"), news, DONE])[0].notes == ["math: done"]
+
+
 def test_text_that_was_cut_back_and_comes_again_is_shown_once() -> None:
     screen, answer = show(
         [

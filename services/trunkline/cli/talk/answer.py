@@ -24,7 +24,7 @@ class Answer:
         note: Callable[[str], object] = lambda text: None,
         continues: bool = False,
     ) -> None:
-        """Show text through `write` as it comes, and news of the work through `note`, by the line.
+        """Show text through `write` as it comes, and between its lines news through `note`.
 
         With `continues` the task is an old one: what it held before this turn isn't shown again.
         """
@@ -105,7 +105,7 @@ class Answer:
         self.state = status.get("state", "")
         self.said = text_of(status.get("message", {}).get("parts", ()))
         if self.said and self.state == "TASK_STATE_WORKING":
-            self._note(self.said)
+            self._tell(self.said)
 
     def _take_artifact(self, said: Mapping[str, Any], *, appends: bool, is_last: bool) -> None:
         key, name, parts = said["artifactId"], said.get("name", ""), said.get("parts", ())
@@ -115,7 +115,7 @@ class Answer:
         if name.startswith(_PROGRESS):
             # It may have begun under the same id as an artifact that is still being written.
             if is_last and (text := text_of(parts).rstrip()):
-                self._note(text)
+                self._tell(text)
             self._progress.add(key)
         if key in self._progress:
             return
@@ -129,6 +129,11 @@ class Answer:
             artifact.replace(text_of(parts))
         if is_last:
             artifact.complete()
+
+    def _tell(self, news: str) -> None:
+        # In the middle of a line of the answer it would be taken for a part of it.
+        if self._out.is_at_line_start:
+            self._note(news)
 
     def _show(self) -> None:
         """Write the artifact whose turn it is, and those behind it if it is complete."""
@@ -234,8 +239,12 @@ class _Out:
             self.end_line()
             self.write(text)
 
+    @property
+    def is_at_line_start(self) -> bool:
+        return not self._pieces or self._pieces[-1].endswith("\n")
+
     def end_line(self) -> None:
-        if self._pieces and not self._pieces[-1].endswith("\n"):
+        if not self.is_at_line_start:
             self.write("\n")
 
 
