@@ -14,8 +14,9 @@ from trunkline.errors import (
     OverloadedError,
     PeerTimeoutError,
     PeerUnavailableError,
+    TaskNotFoundError,
 )
-from trunkline.v1 import event_pb2, registry_service_pb2, snapshot_pb2
+from trunkline.v1 import event_pb2, registry_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge import Bridge, BridgeSettings
 
 SEND = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
@@ -49,6 +50,19 @@ class ScriptedHost:
             raise self.failure
         return snapshot_pb2.TaskSnapshot()
 
+    async def list_tasks(self, _request: object) -> task_service_pb2.ListTasksResponse:
+        rows = [snapshot_pb2.TaskSummary(task_id=task_id) for task_id in ("a", "gone", "b")]
+        return task_service_pb2.ListTasksResponse(tasks=rows, total_size=3)
+
+    async def get_task(self, task_id: str, **_call: object) -> snapshot_pb2.TaskSnapshot:
+        if task_id == "gone":
+            raise TaskNotFoundError(task_id)
+        if self.failure is not None:
+            raise self.failure
+        snapshot = snapshot_pb2.TaskSnapshot()
+        snapshot.task.id = task_id
+        return snapshot
+
     def stream_message(self, **_call: object) -> AbstractAsyncContextManager[ScriptedStream]:
         @asynccontextmanager
         async def opened() -> AsyncIterator[ScriptedStream]:
@@ -75,11 +89,11 @@ class ScriptedDirectory:
         return self.host
 
 
-async def post(host: ScriptedHost, method: str) -> httpx2.Response:
+async def post(host: ScriptedHost, method: str, params: object = SEND) -> httpx2.Response:
     # A stand-in has only what these calls need.
     directory: Any = ScriptedDirectory(host)
     app = Bridge(directory, BridgeSettings(default_agent="tested")).app
-    body = {"jsonrpc": "2.0", "id": "r-1", "method": method, "params": SEND}
+    body = {"jsonrpc": "2.0", "id": "r-1", "method": method, "params": params}
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
         return await client.post("/", json=body)
@@ -147,3 +161,15 @@ async def test_a_stream_from_before_the_first_event_begins_with_the_created_task
     answer = await post(ScriptedHost(script=ScriptedStream([started()])), "SendStreamingMessage")
     (event,) = events_of(answer)
     assert json.loads(event["data"])["result"]["task"]["id"] == "jrnl0001-task"
+
+
+async def test_a_task_that_goes_while_it_is_listed_is_left_out() -> None:
+    answer = await post(ScriptedHost(), "ListTasks", {"includeArtifacts": True})
+    result = answer.json()["result"]
+    assert [(task["id"], task["artifacts"]) for task in result["tasks"]] == [("a", []), ("b", [])]
+
+
+async def test_a_list_that_can_t_be_read_whole_says_why() -> None:
+    failure = PeerUnavailableError("host", "gone")
+    answer = await post(ScriptedHost(failure), "ListTasks", {"includeArtifacts": True})
+    assert answer.json()["error"]["message"] == str(failure)

@@ -1,0 +1,125 @@
+"""The wire view of a supervisor's task, from the supervisor's journal to the client's hands."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from harness.bridge import Caller, Event, Json, open_bridged_mesh
+from harness.small_mesh import PATIENCE_S
+from trunkline.agents.echo import echo
+from trunkline_bridge import BridgeSettings
+
+TWO_STEPS = "count 20 1 and count 30 1"
+
+
+@pytest.fixture
+async def caller(tmp_path: Path) -> AsyncIterator[Caller]:
+    settings = BridgeSettings(default_agent="supervisor")
+    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as bridged:
+        await bridged.mesh.join(echo)
+        await bridged.mesh.supervise()
+        yield bridged.at("/")
+
+
+async def ask(caller: Caller, text: str) -> list[Event]:
+    async with caller.streamed(text) as stream:
+        return await stream.rest()
+
+
+def updates(events: list[Event]) -> list[Json]:
+    return [one.result["artifactUpdate"] for one in events if "artifactUpdate" in one.result]
+
+
+def held(events: list[Event]) -> dict[str, str]:
+    """The text of each artifact, as a client that does what events say holds it."""
+    texts: dict[str, str] = {}
+    for update in updates(events):
+        artifact = update["artifact"]
+        before = texts[artifact["artifactId"]] if update.get("append") else ""
+        texts[artifact["artifactId"]] = before + "".join(part["text"] for part in artifact["parts"])
+    return texts
+
+
+async def test_it_is_the_task_the_plan_the_tools_the_results_and_the_end(caller: Caller) -> None:
+    events = await ask(caller, "count 3")
+    names = [update["artifact"]["name"] for update in updates(events)]
+    assert [name for name, _ in groupby(names)] == [
+        "execution_plan_streaming",
+        "execution_plan_update",
+        "tool_notification_start",
+        "streaming_result",
+        "tool_notification_complete",
+        "partial_result",
+    ]
+    assert [events[0].state, events[1].state, events[-1].state] == [
+        "TASK_STATE_SUBMITTED",
+        "TASK_STATE_WORKING",
+        "TASK_STATE_COMPLETED",
+    ]
+    last = updates(events)[-1]
+    assert last["artifact"]["parts"] == [{"text": "1 2 3 "}]
+    assert last["lastChunk"] is True
+
+
+async def test_the_plan_streams_between_brackets_and_comes_whole_under_its_id(
+    caller: Caller,
+) -> None:
+    plan = [
+        update
+        for update in updates(await ask(caller, TWO_STEPS))
+        if update["artifact"]["name"].startswith("execution_plan")
+    ]
+    assert len({update["artifact"]["artifactId"] for update in plan}) == 1
+    *pieces, whole = plan
+    streamed = "".join(piece["artifact"]["parts"][0]["text"] for piece in pieces)
+    assert streamed.startswith("⟦")
+    assert streamed.endswith("⟧")
+    assert [piece.get("append", False) for piece in pieces] == [False] + [True] * (len(pieces) - 1)
+    assert whole["artifact"]["name"] == "execution_plan_update"
+    assert whole["artifact"]["parts"][0]["text"].splitlines() == [
+        "1. count 20 1 (echo)",
+        "2. count 30 1 (echo)",
+    ]
+    assert whole.get("append", False) is False
+    assert whole["lastChunk"] is True
+
+
+async def test_each_parallel_writer_has_one_id_for_its_whole_life(caller: Caller) -> None:
+    events = await ask(caller, TWO_STEPS)
+    results = [
+        update for update in updates(events) if update["artifact"]["name"] == "streaming_result"
+    ]
+    firsts = [update for update in results if not update.get("append", False)]
+    ids = {update["artifact"]["artifactId"] for update in results}
+    assert [update["artifact"]["metadata"] for update in firsts] == [
+        {"trunkline/agent": "echo"}
+    ] * 2
+    assert {update["artifact"]["artifactId"] for update in firsts} == ids
+    counted = {"".join(f"{n} " for n in range(1, upto + 1)) for upto in (20, 30)}
+    assert {held(events)[artifact_id] for artifact_id in ids} == counted
+
+
+async def test_what_a_client_holds_is_what_get_task_says(caller: Caller) -> None:
+    events = await ask(caller, TWO_STEPS)
+    task = await caller.call("GetTask", {"id": events[0].result["task"]["id"]})
+    said = {
+        artifact["artifactId"]: "".join(part["text"] for part in artifact["parts"])
+        for artifact in task["artifacts"]
+    }
+    assert held(events) == said
+    assert task["metadata"]["trunkline/route"]["agent"] == "echo"
+
+
+async def test_it_resumes_behind_any_event(caller: Caller) -> None:
+    whole = await ask(caller, "count 3 and count 4")
+    task = {"id": whole[0].result["task"]["id"]}
+    for seen, event in enumerate(whole):
+        headers = {"Last-Event-ID": event.id}
+        async with caller.stream("SubscribeToTask", task, headers) as resumed:
+            rest = await resumed.rest()
+        assert [(one.id, one.result) for one in rest] == [
+            (one.id, one.result) for one in whole[seen + 1 :]
+        ]
