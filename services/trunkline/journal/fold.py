@@ -41,12 +41,18 @@ class Fold:
         self._children = {child.started.task_id: child for child in self._snapshot.children}
         self._approvals = {one.requested.approval_id: one for one in self._snapshot.approvals}
         self._header = event_pb2.BatchHeader()
+        self._forwarded: dict[str, int] = {}
         self._sequence = self._snapshot.sequence
 
     @property
     def sequence(self) -> int:
         """The last sequence that is folded in."""
         return self._sequence
+
+    @property
+    def forwarded(self) -> dict[str, int]:
+        """The last sequence forwarded of each task that wrote first, among the events applied."""
+        return dict(self._forwarded)
 
     def apply(self, batch: event_pb2.EventBatch) -> None:
         """Fold in the batch that follows.
@@ -68,6 +74,9 @@ class Fold:
             self._STEPS[kind](self, event)
             self._sequence += event_count(event)
         self._snapshot.epoch = header.epoch
+        if header.HasField("origin"):
+            origin = header.origin
+            self._forwarded[origin.task_id] = origin.first_sequence + header.count - 1
 
     def snapshot(self) -> snapshot_pb2.TaskSnapshot:
         """Return the task as it stands; what comes later doesn't change what is returned."""

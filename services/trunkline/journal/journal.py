@@ -39,8 +39,8 @@ _ENDED_ROWS: Final = 1024
 _FOLDS: Final = 64
 _READ_BYTES: Final = 64 * 1024
 # What ended is settled a little later, in small bites.
-_SETTLE_INTERVAL_S: Final = 0.02
-_SETTLE_BYTES: Final = 256 * 1024
+_SETTLE_INTERVAL_S: Final = 0.01
+_SETTLE_BYTES: Final = 16 * 1024
 
 
 class Journal:
@@ -197,19 +197,17 @@ class Journal:
         until = head if at is None else at
         if not 0 <= until <= head:
             raise InvalidArgumentError("at", f"the task has {head} events so far")
-        fold = self._folds.pop(task_id, None)
-        if fold is None or fold.sequence > until:
-            fold = Fold(task_id)
-        while fold.sequence < until:
-            for sealed in self.read(task_id, fold.sequence):
-                fold.apply(parse(sealed, until=until))
-                if fold.sequence == until:
-                    break
-        # The next one goes on from here.
-        self._folds[task_id] = fold
-        if len(self._folds) > _FOLDS:
-            self._folds.popitem(last=False)
-        return fold.snapshot()
+        return self._fold(task_id, until).snapshot()
+
+    def forwarded(self, task_id: str) -> dict[str, int]:
+        """Return what a task has taken over: the last sequence of each task that wrote first.
+
+        With it, `splice` leaves out what was forwarded in an earlier turn or an earlier life.
+
+        Raises:
+            TaskNotFoundError, JournalUnavailableError.
+        """
+        return self._fold(task_id, self.head(task_id)).forwarded
 
     def list(self, query: task_service_pb2.ListTasksRequest) -> task_service_pb2.ListTasksResponse:
         """Return a page of an account's tasks by status time, newest first, then by id.
@@ -351,6 +349,21 @@ class Journal:
             self._schedule_settling()
         if self._pending:
             self._flush()
+
+    def _fold(self, task_id: str, until: int) -> Fold:
+        fold = self._folds.pop(task_id, None)
+        if fold is None or fold.sequence > until:
+            fold = Fold(task_id)
+        while fold.sequence < until:
+            for sealed in self.read(task_id, fold.sequence):
+                fold.apply(parse(sealed, until=until))
+                if fold.sequence == until:
+                    break
+        # The next one goes on from here.
+        self._folds[task_id] = fold
+        if len(self._folds) > _FOLDS:
+            self._folds.popitem(last=False)
+        return fold
 
     def _closed(self) -> JournalUnavailableError:
         return JournalUnavailableError(self.id, "it is closed; open it again")

@@ -287,6 +287,15 @@ async def test_many_folds_at_hand_do_not_mix(journal: Journal) -> None:
         assert {one: text_of(journal, one) for one in tasks} == tasks
 
 
+async def test_a_journal_knows_what_it_has_taken_over(journal: Journal) -> None:
+    task_id = await begun(journal, working())
+    origin = event_pb2.Origin(agent="math", task_id="child", first_sequence=4, path=["math"])
+    forwarded = draft([begin("a", "x", "y")], origin=origin)
+    assert journal.forwarded(task_id) == {}
+    await journal.append(task_id, journal.epoch, [forwarded, draft([working()])])
+    assert journal.forwarded(task_id) == {"child": 5}
+
+
 async def test_a_list_shows_metadata_and_status(journal: Journal) -> None:
     event = created()
     event.created.metadata.update({"team": "a"})

@@ -38,22 +38,47 @@ sys.stdin.read()
 os._exit(9)
 """
 
+# Writes numbers into one task for ever, and tells each once it is committed.
+WRITER = """
+import asyncio, itertools, sys
+from pathlib import Path
+from harness.journal_events import append, begin, created
+from trunkline.journal.events import draft
+from trunkline.journal.journal import Journal
+
+async def main():
+    journal = Journal.open(Path(sys.argv[1]), synchronous=sys.argv[2])
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "0 ")])])
+    print(task_id, flush=True)
+    for number in itertools.count(1):
+        await journal.append(task_id, journal.epoch, [draft([append("a", f"{number} ")])])
+        print(number, flush=True)
+
+asyncio.run(main())
+"""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
 
 
-def start_owner(path: Path) -> tuple["subprocess.Popen[str]", str, int]:
-    """Let another process own a journal; its task and its epoch."""
-    home = Path(__file__).parents[2]
-    process = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(path)],
+def start(program: str, *arguments: str | Path) -> "subprocess.Popen[str]":
+    """Run a program that may use the harness."""
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(home)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
+
+
+def start_owner(path: Path) -> tuple["subprocess.Popen[str]", str, int]:
+    """Let another process own a journal; its task and its epoch."""
+    process = start(OWNER, path)
     assert process.stdout is not None
     task_id, epoch = process.stdout.readline().split()
     return process, task_id, int(epoch)
@@ -110,6 +135,23 @@ async def test_a_journal_of_a_dead_process_is_taken_over_whole(path: Path) -> No
     snapshot = journal.snapshot(task_id)
     assert snapshot.task.artifacts[0].parts[0].text == "xyz"
     assert snapshot.epoch == epoch + 1
+    journal.close()
+
+
+@pytest.mark.parametrize("synchronous", ["normal", "full"])
+def test_what_was_told_to_be_committed_is_there_after_a_kill(path: Path, synchronous: str) -> None:
+    process = start(WRITER, path, synchronous)
+    assert process.stdout is not None
+    task_id = process.stdout.readline().strip()
+    for _ in range(100):
+        process.stdout.readline()
+    process.kill()
+    told = [int(line) for line in process.communicate(timeout=60)[0].splitlines()]
+    journal = Journal.open(path)
+    text = journal.snapshot(task_id).task.artifacts[0].parts[0].text
+    numbers = [int(word) for word in text.split()]
+    assert numbers == list(range(journal.head(task_id) - 1))
+    assert numbers[-1] >= max(told, default=100)
     journal.close()
 
 

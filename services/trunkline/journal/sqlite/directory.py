@@ -34,7 +34,7 @@ class _Entries:
 
 
 class Directory:
-    """Places by task and sequence, and how many tasks still need each commit.
+    """Places by task and sequence, and which commits nobody needs any more.
 
     One thread writes while another reads: a lock is held for the moment that takes.
     """
@@ -42,7 +42,10 @@ class Directory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tasks: dict[str, _Entries] = {}
+        # By how many batches that are not released yet.
         self._needed_by: Counter[int] = Counter()
+        # Commits of the batches of tasks that were dropped.
+        self._dropped: list[array[int]] = []
 
     def add(self, task_id: str, first_sequence: int, count: int, place: Place) -> None:
         """Remember the batch that follows those of the task that are known."""
@@ -50,8 +53,7 @@ class Directory:
             entries = self._tasks.get(task_id)
             if entries is None:
                 entries = self._tasks[task_id] = _Entries()
-            if not entries.commits or entries.commits[-1] != place.commit_id:
-                self._needed_by[place.commit_id] += 1
+            self._needed_by[place.commit_id] += 1
             entries.firsts.append(first_sequence)
             entries.commits.append(place.commit_id)
             entries.offsets.append(place.offset)
@@ -84,12 +86,29 @@ class Directory:
                 found.append(entries.place(behind))
             return found
 
-    def drop(self, task_ids: Iterable[str]) -> list[int]:
-        """Forget tasks, and return the commits that nobody needs any more."""
-        free = []
+    def drop(self, task_ids: Iterable[str]) -> None:
+        """Forget where tasks' batches lie; their commits are released bit by bit."""
         with self._lock:
             for task_id in task_ids:
-                for commit_id in set(self._tasks.pop(task_id).commits):
+                self._dropped.append(self._tasks.pop(task_id).commits)
+
+    @property
+    def has_dropped(self) -> bool:
+        """Some commits of tasks that were dropped are not released yet."""
+        return bool(self._dropped)
+
+    def release(self, limit: int) -> list[int]:
+        """Release up to `limit` batches of dropped tasks; return the commits nobody needs now."""
+        free: list[int] = []
+        with self._lock:
+            while self._dropped and limit > 0:
+                commits = self._dropped[-1]
+                released = commits[-limit:]
+                del commits[-limit:]
+                limit -= len(released)
+                if not commits:
+                    self._dropped.pop()
+                for commit_id in released:
                     self._needed_by[commit_id] -= 1
                     if not self._needed_by[commit_id]:
                         del self._needed_by[commit_id]
@@ -97,5 +116,5 @@ class Directory:
         return free
 
     def has_commit(self, commit_id: int) -> bool:
-        """Tell whether any task still needs a commit."""
+        """Tell whether any batch in a commit is still needed."""
         return commit_id in self._needed_by

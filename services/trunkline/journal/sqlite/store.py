@@ -1,6 +1,7 @@
 """Keeps a journal in one SQLite file: one row for each commit, settled by task once a task ends."""
 
 import contextlib
+import itertools
 import os
 import sqlite3
 import struct
@@ -22,10 +23,11 @@ from trunkline.journal.store import CommitGroup, KeyRecord, TaskFilter, TaskPage
 
 _FRAME: Final = struct.Struct(">I")
 # Rows of `settled` are about this big: few enough to find, small enough to read a part of.
-_CHUNK_BYTES: Final = 64 * 1024
+_CHUNK_BYTES: Final = 16 * 1024
 # In one settling step, whatever the budget: it runs between two turns of the loop.
-_SETTLED_TASKS: Final = 64
-_DELETED_ROWS: Final = 256
+_SETTLED_TASKS: Final = 16
+_DELETED_ROWS: Final = 128
+_RELEASED_BATCHES: Final = 512
 
 _INSERT_COMMIT: Final = (
     "INSERT INTO commits (payload) SELECT ? WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = ?)"
@@ -66,7 +68,7 @@ class SqliteStore:
         self._settled_to = 0
         # Commits that nobody needs. They are deleted one write later: a reader that looked a
         # place up has done with it by then.
-        self._free: list[int] = []
+        self._free: deque[int] = deque()
         self._load()
 
     @classmethod
@@ -164,16 +166,16 @@ class SqliteStore:
 
     def has_backlog(self) -> bool:
         """Tell whether there is anything to settle or to delete."""
-        return bool(self._backlog or self._free)
+        return bool(self._backlog or self._free or self._directory.has_dropped)
 
     def settle(self, *, budget_bytes: int) -> None:
         """Move some of what has ended into rows of its own, and delete what is free."""
-        deleted = self._free[:_DELETED_ROWS]
+        deleted = list(itertools.islice(self._free, _DELETED_ROWS))
         chunks: list[tuple[str, int, int, bytes]] = []
         ended: list[str] = []
         position = self._settled_to
         with self._transaction():
-            for task_id in list(self._backlog)[:_SETTLED_TASKS]:
+            for task_id in list(itertools.islice(self._backlog, _SETTLED_TASKS)):
                 while budget_bytes > 0 and (chunk := self._chunk(task_id, position)):
                     chunks.append(chunk)
                     position = chunk[2]
@@ -182,7 +184,7 @@ class SqliteStore:
                     break
                 ended.append(task_id)
                 position = 0
-            self._write.executemany("INSERT OR REPLACE INTO settled VALUES (?, ?, ?, ?)", chunks)
+            self._write.executemany("INSERT INTO settled VALUES (?, ?, ?, ?)", chunks)
             self._write.executemany(
                 "UPDATE tasks SET is_settled = 1 WHERE task_id = ?", [(one,) for one in ended]
             )
@@ -190,7 +192,10 @@ class SqliteStore:
         self._settled_to = position
         for _ in ended:
             self._backlog.popleft()
-        self._free = self._free[len(deleted) :] + self._directory.drop(ended)
+        for _ in deleted:
+            self._free.popleft()
+        self._directory.drop(ended)
+        self._free.extend(self._directory.release(_RELEASED_BATCHES))
 
     def renew(self, lease_until_s: float) -> None:
         """Note until when the lease holds, and drop some of the keys that expired."""
@@ -255,7 +260,13 @@ class SqliteStore:
             )
 
     def _load(self) -> None:
-        """Find the batches of all unsettled tasks again, and what no task needs."""
+        """Find the batches of all unsettled tasks again, and what no task needs.
+
+        What was settled of them is dropped: settling begins anew, perhaps with rows of other sizes.
+        """
+        self._write.execute(
+            "DELETE FROM settled WHERE task_id IN (SELECT task_id FROM tasks WHERE is_settled = 0)"
+        )
         unsettled = {row.task_id for row in self._unsettled()}
         for commit_id, payload in self._read.execute("SELECT id, payload FROM commits ORDER BY id"):
             for offset, size_bytes in _frames(payload):
