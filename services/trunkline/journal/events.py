@@ -328,6 +328,8 @@ def _kinds(events: Iterable[event_pb2.Event]) -> int:
 
 def _varint(value: int) -> bytes:
     """Encode a length as protobuf does; a header takes one byte or two."""
+    if value < 0x80:
+        return bytes((value,))
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)

@@ -99,7 +99,7 @@ class Grouping:
             _fail(done, FencedError(task_id) if isinstance(error, FencedError) else error)
 
     def _append(self, task_id: str, drafts: Sequence[Draft]) -> int:
-        row = self._row(task_id)
+        row = found = self._row(task_id)
         if row is None:
             raise TaskNotFoundError(task_id)
         if row.is_ended:
@@ -114,7 +114,7 @@ class Grouping:
                 row = self._behind(row, one)
         self.group.batches += batches
         self._heads[task_id] = head
-        if any(one.listed for one in drafts):
+        if row is not found:
             self._rows[task_id] = row
             self.group.changed[task_id] = replace(row, head=head)
         return head
