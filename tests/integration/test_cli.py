@@ -240,6 +240,37 @@ async def test_a_trace_is_a_tree_without_orphans_by_its_id_and_by_its_tasks(
     assert told["trace_id"] in (await run("trace", *address)).out
 
 
+async def test_a_trace_is_whole_also_when_a_tool_fails(mesh: MeshProcess) -> None:
+    told = (await ask(mesh, "calculate 9**9**9**9", "--json")).json
+    nodes = (await run("trace", told["trace_id"], "--mesh", mesh.mesh_address, "--json")).json
+    assert [node["depth"] for node in nodes].count(0) == 1
+    failed = [node for node in nodes if node.get("is_error")]
+    assert any("execute_tool" in node["name"] for node in failed)
+    assert "9**9" not in json.dumps(nodes)
+
+
+async def test_a_trace_is_whole_also_when_the_task_is_cancelled(mesh: MeshProcess) -> None:
+    address = ("--mesh", mesh.mesh_address)
+    waiting = await start("ask", "--url", mesh.http_url, "--json", "wait 60")
+    async with asyncio.timeout(LIMIT_S):
+        child: list[dict[str, str]] = []
+        while not child:
+            listed = (await run("tasks", *address, "--agent", "echo", "--json")).json
+            child = [one for one in listed if one["state"] == "working"]
+        assert (await run("cancel", child[0]["parent_task_id"], *address)).exit == 0
+        out, _ = await waiting.communicate()
+    told = json.loads(out)
+    assert (waiting.returncode, told["state"]) == (130, "canceled")
+    nodes = (await run("trace", told["trace_id"], *address, "--json")).json
+    assert [node["depth"] for node in nodes].count(0) == 1
+    errors = {
+        node["name"]: node.get("attributes", {}).get("error.type")
+        for node in nodes
+        if node.get("is_error")
+    }
+    assert errors["invoke_agent supervisor"] == errors["invoke_agent echo"] == "cancelled"
+
+
 async def test_an_unknown_trace_is_said(mesh: MeshProcess) -> None:
     done = await run("trace", "0" * 32, "--mesh", mesh.mesh_address)
     assert done.exit == 1

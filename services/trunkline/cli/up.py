@@ -1,7 +1,6 @@
 """`trunkline up`: a whole mesh in this process, until it is told to stop."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -9,6 +8,7 @@ from collections.abc import Mapping
 
 from trunkline.cli.log import configure_logging
 from trunkline.cli.outcome import Exit
+from trunkline.cli.terminal import print_json
 from trunkline.mesh import open_mesh
 from trunkline.settings import load_settings
 
@@ -31,8 +31,10 @@ async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -
         async with open_mesh(settings) as mesh:
             stop.is_up = True
             ready = {"http": mesh.http_url, "mesh": mesh.mesh_address}
-            line = "ready " + " ".join(f"{name}={value}" for name, value in ready.items())
-            print(json.dumps(ready) if as_json else line, flush=True)
+            if as_json:
+                print_json(ready)
+            else:
+                print("ready", *(f"{name}={value}" for name, value in ready.items()), flush=True)
             await stop.asked.wait()
     except asyncio.CancelledError:
         # Told to stop before it was up.

@@ -224,6 +224,15 @@ def test_what_an_old_task_held_before_is_not_shown_again() -> None:
     assert answer.text == "new"
 
 
+def test_what_an_old_artifact_gets_in_this_turn_is_shown() -> None:
+    old = {"artifactId": "a", "parts": [{"text": "old "}]}
+    screen, answer = show(
+        [task(old, state="INPUT_REQUIRED"), piece("a", "new"), DONE], continues=True
+    )
+    assert screen.out == "new\n"
+    assert answer.text == "new"
+
+
 def test_a_task_that_made_nothing_prints_nothing() -> None:
     screen, answer = show([task(), DONE])
     assert screen.out == ""

@@ -92,6 +92,7 @@ class Answer:
         for said in task.get("artifacts", ()):
             self._take_artifact(said, appends=False, is_last=False)
         if self._skips_old:
+            self._artifacts.clear()
             self._order.clear()
             self._whole = None
             self._skips_old = False

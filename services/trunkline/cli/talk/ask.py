@@ -1,7 +1,6 @@
 """`trunkline ask`: one question, its answer streamed."""
 
 import asyncio
-import json
 from dataclasses import dataclass
 
 from trunkline.cli.options import agent_url, base_url
@@ -10,7 +9,7 @@ from trunkline.cli.talk.answer import Answer
 from trunkline.cli.talk.client import A2AClient
 from trunkline.cli.talk.ephemeral import mesh_at
 from trunkline.cli.talk.turn import exit_of, outcome_of, show_end, shown_answer, take_turn
-from trunkline.cli.terminal import say
+from trunkline.cli.terminal import print_json, say
 from trunkline.errors import InvalidArgumentError
 
 
@@ -67,7 +66,7 @@ async def _ask_for_json(client: A2AClient, question: Question) -> Exit:
     answer = Answer(write=lambda text: None, continues=bool(question.task_id))
     await _take(client, answer, question)
     outcome = await outcome_of(client, answer, agent=question.agent)
-    print(json.dumps(outcome.as_json(), ensure_ascii=False), flush=True)
+    print_json(outcome.as_json())
     return outcome.exit
 
 

@@ -1,7 +1,6 @@
 """`trunkline chat`: a conversation, line by line."""
 
 import asyncio
-import json
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from trunkline.cli.talk.answer import Answer
 from trunkline.cli.talk.client import A2AClient
 from trunkline.cli.talk.ephemeral import mesh_at
 from trunkline.cli.talk.turn import exit_of, outcome_of, show_end, shown_answer, take_turn
-from trunkline.cli.terminal import say
+from trunkline.cli.terminal import print_json, say
 from trunkline.errors import TaskNotCancelableError, TrunklineError
 
 
@@ -104,7 +103,7 @@ class _Conversation:
         self.task_id = answer.task_id if exit_of(answer) is Exit.INPUT_REQUIRED else ""
         if self.as_json:
             outcome = await outcome_of(self._client, answer, agent=self.agent)
-            print(json.dumps(outcome.as_json(), ensure_ascii=False), flush=True)
+            print_json(outcome.as_json())
         else:
             show_end(answer)
 
