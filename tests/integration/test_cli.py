@@ -148,7 +148,6 @@ async def test_nobody_at_a_given_url_is_one_line_and_starts_no_mesh() -> None:
         (("up", "--http", "0.0.0.0:0"), "--insecure"),
         (("up", "--http", "127.0.0.1"), "--http: '127.0.0.1' is not HOST:PORT"),
         (("up", "--data", "/dev/null/x"), "/dev/null/x"),
-        (("up", "--mcp", "/nowhere.json"), "/nowhere.json"),
         (("up", "--agent", "nowhere:nothing"), "nowhere"),
         (("up", "--default", "nobody"), "nobody"),
     ],
@@ -156,8 +155,12 @@ async def test_nobody_at_a_given_url_is_one_line_and_starts_no_mesh() -> None:
 async def test_what_is_wrong_with_the_options_is_one_line(
     tmp_path: Path, words: tuple[str, ...], says: str
 ) -> None:
-    folder = ("--data", str(tmp_path)) if words[0] == "up" and "--data" not in words else ()
-    done = await run(*words, *folder)
+    command, *options = words
+    if command == "up":
+        # The last of an option counts.
+        places = ("--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", "--data", str(tmp_path))
+        options = [*places, *options]
+    done = await run(command, *options)
     assert done.exit in {1, 4}
     assert done.err.startswith("error: ")
     assert says in done.err
