@@ -1,8 +1,9 @@
 """Composes a whole mesh in one process: `trunkline up`."""
 
 import gc
+import logging
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -13,12 +14,13 @@ from trunkline.agents.echo import echo
 from trunkline.agents.hosting import describe_host, open_host, serve_host
 from trunkline.agents.loading import load_agent
 from trunkline.agents.math import agent as math_agent
-from trunkline.client import Channels, Directory, RegistryClient
+from trunkline.client import Channels, Directory, RegistryClient, running
 from trunkline.errors import ConfigurationError
 from trunkline.reasoning import MeshTools, ReasoningAgent
+from trunkline.reasoning import prewarm as prewarm_reasoning
 from trunkline.registry import Membership, RegistryServicer
 from trunkline.server import MeshServer
-from trunkline.settings import Settings, check_exposure
+from trunkline.settings import HostPort, Settings, check_exposure
 from trunkline.supervisor import Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tools.adapter import ToolAdapter
@@ -28,6 +30,8 @@ from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure
 from trunkline.v1 import tool_service_pb2_grpc, trace_service_pb2_grpc
 from trunkline_bridge import Bridge, BridgeSettings
 from trunkline_bridge.serving import serve_http
+
+logger = logging.getLogger(__name__)
 
 # How long a mesh may take until its own registry shows its own agents.
 _READY_TIMEOUT_S = 30.0
@@ -56,7 +60,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Mesh]:
         JournalUnavailableError: the data directory can't be used.
     """
     check_exposure(settings)
-    config = load_config(settings.mcp_file)
+    config = _load_tools(settings)
     _prepare_folder(settings)
     async with AsyncExitStack() as stack:
         store = SpanStore(
@@ -82,12 +86,13 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Mesh]:
         registry = await stack.enter_async_context(RegistryServicer(settings.lease_s))
         server.add_registry(registry)
         (mesh_address, _) = server.bind(str(settings.mesh), local)
-        adapter = await stack.enter_async_context(
-            ToolAdapter(config, otlp_endpoint=f"http://{mesh_address}")
-        )
-        _add_services(server, adapter, store)
+        adapter = ToolAdapter(config, otlp_endpoint=f"http://{_reachable(mesh_address)}")
+        users = _users_of_servers(agents)
+        _add_services(server, ToolServicer(adapter, agents=users), store)
         await server.start()
         stack.push_async_callback(server.stop, _STOP_GRACE_S)
+        # Inside the server's life: the MCP servers send it their last spans.
+        await stack.enter_async_context(adapter)
         # Calls from this process to its own host don't leave it.
         channels.alias(mesh_address, local)
         await stack.enter_async_context(directory)
@@ -98,9 +103,27 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Mesh]:
         await directory.wait_until(
             lambda known: settings.default_agent in known.agents(), timeout_s=_READY_TIMEOUT_S
         )
+        if settings.prewarm:
+            await stack.enter_async_context(running(_prewarm(agents)))
         # What lives now lives as long as the mesh: later collections needn't look at it again.
         gc.freeze()
         yield Mesh(http_url, mesh_address)
+
+
+def _load_tools(settings: Settings) -> McpConfig:
+    """The configured MCP servers; a file that is wrong is said so and left out."""
+    try:
+        return load_config(settings.mcp_file)
+    except ConfigurationError as error:
+        logger.error("mcp.file_ignored", extra={"file": error.where, "problem": error.problem})
+        return load_config()
+
+
+def _reachable(address: str) -> str:
+    """Where a process of this machine reaches an address that may stand for all interfaces."""
+    bound = HostPort.parse(address)
+    is_any = bound.host in ("0.0.0.0", "::")  # noqa: S104 - looked for, not listened on
+    return str(HostPort("127.0.0.1", bound.port)) if is_any else address
 
 
 def _prepare_folder(settings: Settings) -> None:
@@ -130,11 +153,29 @@ def _agents(settings: Settings, config: McpConfig, directory: Directory) -> Sequ
     return agents
 
 
-def _add_services(server: MeshServer, adapter: ToolAdapter, store: SpanStore) -> None:
+def _users_of_servers(agents: Sequence[Agent]) -> Mapping[str, Sequence[str]]:
+    """Names of the agents that may use the tools of an MCP server, by the server's name."""
+    users: dict[str, list[str]] = {}
+    for agent in agents:
+        if isinstance(agent, ReasoningAgent):
+            for name in agent.servers:
+                users.setdefault(name, []).append(agent.card.name)
+    return users
+
+
+async def _prewarm(agents: Sequence[Agent]) -> None:
+    """Load what the first question would load."""
+    await prewarm_reasoning()
+    for agent in agents:
+        if isinstance(agent, Supervisor):
+            await agent.prewarm()
+
+
+def _add_services(server: MeshServer, tools: ToolServicer, store: SpanStore) -> None:
     server.add_generic(
         "trunkline.v1.ToolService",
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-        ToolServicer(adapter),
+        tools,
     )
     server.add_generic(
         "trunkline.v1.TraceService",

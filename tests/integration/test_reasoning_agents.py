@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from harness.tool_servers import AWKWARD
 from trunkline.agents.currency import agent as currency_agent
 from trunkline.agents.math import agent as math_agent
 from trunkline.client import Channels, Directory, RegistryClient
@@ -35,7 +36,6 @@ from trunkline.v1 import (
     tool_service_pb2_grpc,
 )
 
-AWKWARD = str(Path(__file__).with_name("awkward_server.py"))
 TIMEOUT_S = 50.0
 ONE_SERVER_ONLY = {"math": {"disabled": True}, "currency": {"disabled": True}}
 TOKYO = {

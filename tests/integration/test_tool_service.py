@@ -1,7 +1,6 @@
 """The tool adapter over real gRPC: lists, calls, cancellation, and one trace."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,6 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from harness.tool_servers import awkward
 from trunkline import telemetry
 from trunkline.client import Channels, ToolClient
 from trunkline.errors import PeerTimeoutError, ToolNotFoundError, ToolServerUnavailableError
@@ -27,9 +27,7 @@ from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 
 TIMEOUT_S = 40.0
-AWKWARD = ServerConfig(
-    command=sys.executable, args=[str(Path(__file__).with_name("awkward_server.py"))]
-)
+AWKWARD = awkward()
 
 
 @asynccontextmanager

@@ -21,10 +21,13 @@ def filter_of(request: task_service_pb2.ListTasksRequest) -> TaskFilter:
         agent=request.agent,
         context_id=request.context_id,
         state=request.state or None,
-        status_after_ns=(
-            request.status_after.ToNanoseconds() if request.HasField("status_after") else None
-        ),
+        status_after_ns=_clamped(request) if request.HasField("status_after") else None,
     )
+
+
+def _clamped(request: task_service_pb2.ListTasksRequest) -> int:
+    """The time asked for; those before and after all that can be stored are as good as the ends."""
+    return max(-(2**63), min(request.status_after.ToNanoseconds(), 2**63 - 1))
 
 
 def page_size_of(request: task_service_pb2.ListTasksRequest) -> int:

@@ -44,7 +44,7 @@ class ReasoningAgent:
         """`servers` are the MCP servers whose tools the agent may call."""
         self.card = card
         self.repeatable = repeatable
-        self._servers = tuple(servers)
+        self.servers = tuple(servers)
         self._tools = tools
         self._model_name = model
         self._model: BaseChatModel | None = None
@@ -62,7 +62,7 @@ class ReasoningAgent:
             await task.require_input(f"Ask something{self._for_example()}.")
             return
         await task.working()
-        listing = await self._tools.list_tools(self._servers)
+        listing = await self._tools.list_tools(self.servers)
         if not listing.tools:
             await task.fail(_without_tools(listing))
             return

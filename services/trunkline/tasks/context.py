@@ -33,10 +33,12 @@ class TaskContext:
         message: message_pb2.Message,
         emitter: Emitter,
         *,
+        forwarded: Mapping[str, int] | None = None,
         create: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Start from the fold at the start of the turn.
 
+        `forwarded` is the last sequence that the task has taken over, by the task that wrote it.
         `create` makes the task exist, if it does not yet; that of a direct reply never does.
         """
         self.snapshot = snapshot
@@ -51,8 +53,7 @@ class TaskContext:
         self._artifacts = len(snapshot.artifacts)
         self._plans = len(snapshot.plans)
         self._calls = len(snapshot.tool_calls)
-        # Last forwarded sequence by the task that wrote it first.
-        self._forwarded: dict[str, int] = {}
+        self._forwarded = dict(forwarded or {})
 
     @property
     def id(self) -> str:

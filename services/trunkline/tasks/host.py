@@ -234,10 +234,15 @@ class TaskHost:
         """Run an agent that may still answer directly; the task exists once it emits anything."""
 
         async def create() -> None:
-            if not (await creation.create()).is_new:
-                # The same submission made a task before: this turn must not run beside it.
-                run.is_stopped = True
-                raise asyncio.CancelledError
+            try:
+                if (await creation.create()).is_new:
+                    return
+            except TrunklineError as error:
+                creation.accepted.set_exception(error)
+            # Refused, or made before by the same submission: this turn must not go on.
+            run.is_stopped = True
+            run.context.begin_cancel()
+            raise asyncio.CancelledError
 
         run = self._runs.reserve(self._first_context(task_id, created, create=create))
         code = self._runs.start(agent, run)
@@ -357,7 +362,12 @@ class TaskHost:
     def _context_of(self, task_id: str) -> TaskContext:
         """A context to go on with a task that isn't running."""
         snapshot = self.journal.snapshot(task_id)
-        return TaskContext(snapshot, snapshot.task.history[-1], self._emitter(task_id))
+        return TaskContext(
+            snapshot,
+            snapshot.task.history[-1],
+            self._emitter(task_id),
+            forwarded=self.journal.forwarded(task_id),
+        )
 
     def _first_context(
         self,

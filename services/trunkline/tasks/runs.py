@@ -91,5 +91,8 @@ class Runs:
             # Whoever stopped the run journals why; only the end of the host goes further up.
             if not run.is_stopped:
                 raise
+        except Exception:
+            # A bulkhead: what one turn could not even be failed with must not end the others.
+            logger.exception("run.broken", extra={"task_id": run.context.id})
         finally:
             self.release(run)

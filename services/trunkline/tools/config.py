@@ -46,6 +46,9 @@ class Overlay(_Strict):
     agent: AgentOverlay | Literal[False] = AgentOverlay()
     tools: dict[str, ToolOverlay] = {}
     call_timeout_s: Annotated[float, Field(gt=0)] | None = None
+    idle_s: Annotated[float, Field(gt=0)] | None = None
+    """Without calls for so long, the server's process ends; the next call starts it again, which
+    takes about a second. Only for servers that remember nothing between calls."""
 
 
 class ServerConfig(BaseModel):

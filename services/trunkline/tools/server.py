@@ -81,6 +81,11 @@ class ToolServer:
         self._was_ready = False
         # In a row: a long life wipes them out.
         self._failures = 0
+        # A server that nobody calls may rest: it has no process then, and the next call wakes it.
+        self._is_resting = False
+        self._wanted = asyncio.Event()
+        self._calls = 0
+        self._last_use = 0.0
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Keep the server running until canceled; what goes with it runs in `group`."""
@@ -89,7 +94,11 @@ class ToolServer:
         settings = self._settings
         backoff = Backoff(first_s=settings.restart_delay_s, limit_s=settings.restart_delay_max_s)
         while True:
+            self._wanted.clear()
             problem = await self._run_once(group)
+            if not problem:
+                await self._wanted.wait()
+                continue
             self._fall(problem)
             logger.warning("tool_server.failed", extra={"server": self.name, "problem": problem})
             if self._failures == 0:
@@ -116,6 +125,7 @@ class ToolServer:
         """
         own_s = self._config.trunkline.call_timeout_s or self._settings.call_timeout_s
         limit_s = own_s if timeout_s is None else min(own_s, timeout_s)
+        self._calls += 1
         try:
             async with asyncio.timeout(limit_s):
                 session = await self._ready()
@@ -133,6 +143,9 @@ class ToolServer:
                 self._must_list.set()
             peer = f"tool {self.name}/{tool}"
             raise PeerTimeoutError(peer, f"it may take {limit_s:g} s") from error
+        finally:
+            self._calls -= 1
+            self._last_use = asyncio.get_running_loop().time()
 
     async def settle(self) -> None:
         """Wait while it is starting."""
@@ -140,13 +153,20 @@ class ToolServer:
             await self._moved.wait()
 
     async def _ready(self) -> "Session":
+        if self._is_resting:
+            self._is_resting = False
+            self._become(State.TOOL_SERVER_STATE_STARTING)
+            self._wanted.set()
         await self.settle()
         if self._session is None:
             raise ToolServerUnavailableError(self.name, self.error)
         return self._session
 
     async def _run_once(self, group: asyncio.TaskGroup) -> str:
-        """Start the server and stay with it to its end; return what was wrong with it."""
+        """Start the server and stay with it to its end; return what was wrong with it.
+
+        Nothing was wrong, and nothing is returned, when it was only put to rest.
+        """
         self._began = asyncio.get_running_loop().time()
         self._was_ready = False
         opening = open_process(
@@ -169,6 +189,7 @@ class ToolServer:
             return f"its answers make no sense ({type(error).__name__})"
         finally:
             self.pid = None
+            self._on_change()
 
     async def _serve(self, process: ServerProcess, group: asyncio.TaskGroup) -> str:
         # Takes a second, so not before it is needed, and beside the child's own start.
@@ -193,7 +214,9 @@ class ToolServer:
             try:
                 self._session, self._was_ready = session, True
                 self._become(State.TOOL_SERVER_STATE_READY)
-                await process.has_ended.wait()
+                if await self._is_unused(process):
+                    self._is_resting = True
+                    return ""
                 # Before any call that fails by this can be repeated; why it ended comes later.
                 self._fall("it has ended")
             finally:
@@ -201,6 +224,22 @@ class ToolServer:
                 for watcher in watchers:
                     watcher.cancel()
         return await process.problem()
+
+    async def _is_unused(self, process: ServerProcess) -> bool:
+        """Wait until nobody has called the server for `idle_s`, or it has ended: then say no."""
+        loop = asyncio.get_running_loop()
+        self._last_use = loop.time()
+        idle_s = self._config.trunkline.idle_s
+        while True:
+            unused_until = loop.time() if self._calls else self._last_use
+            limit = None if idle_s is None else unused_until + idle_s
+            try:
+                async with asyncio.timeout_at(limit):
+                    await process.has_ended.wait()
+                    return False
+            except TimeoutError:
+                if idle_s is not None and not self._calls and self._last_use == unused_until:
+                    return True
 
     async def _list(self, session: "Session") -> None:
         self.tools = await session.list_tools(self._config.trunkline.tools)

@@ -354,6 +354,16 @@ async def test_a_list_keeps_to_its_filters(journal: Journal) -> None:
     assert journal.list(request).total_size == 0
 
 
+@pytest.mark.parametrize(("moment", "found"), [("0001-01-01", 1), ("9999-12-31", 0)])
+async def test_times_beyond_what_can_be_stored_are_as_good_as_the_ends(
+    journal: Journal, moment: str, found: int
+) -> None:
+    await begun(journal)
+    request = task_service_pb2.ListTasksRequest(account="acme")
+    request.status_after.FromJsonString(f"{moment}T00:00:00Z")
+    assert journal.list(request).total_size == found
+
+
 async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = Journal.open(path)

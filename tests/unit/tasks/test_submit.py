@@ -60,11 +60,25 @@ async def test_one_key_makes_one_task(open_host: Open, direct_replies: bool) -> 
     assert sum(submit.result().is_new for submit in submits) == 1
 
 
-async def test_a_key_with_other_content_is_refused(open_host: Open) -> None:
-    host = await open_host(define(quiet))
+@pytest.mark.parametrize("direct_replies", [False, True])
+async def test_a_key_with_other_content_is_refused_and_harms_nobody(
+    open_host: Open, direct_replies: bool
+) -> None:
+    async def stubborn(task: TaskContext) -> str:
+        try:
+            await task.working()
+        except asyncio.CancelledError:
+            await task.working("on and on")
+        return task.text
+
+    host = await open_host(define(stubborn, direct_replies=direct_replies))
     await accept(host, message("one"), ONCE)
     with pytest.raises(MessageKeyReusedError, match="m-1"):
         await host.submit("tested", message("two"), ONCE)
+    again = await accept(host, message("three"))
+    done = await host.wait_turn(again.task_id)
+    assert done.task.status.state == State.TASK_STATE_COMPLETED
+    assert count(host) == 2
 
 
 async def test_without_a_key_every_submission_is_new(open_host: Open) -> None:

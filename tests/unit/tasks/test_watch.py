@@ -114,10 +114,17 @@ async def test_forwarding_the_same_batch_twice_adds_nothing(open_host: Open) -> 
         return event_pb2.EventBatch(header=header, events=[event_pb2.Event(delta=delta)])
 
     async def parent(task: TaskContext) -> None:
-        for forwarded in (batch(3, "a", "b"), batch(3, "a", "b"), batch(4, "b", "c")):
+        again = [batch(3, "a", "b"), batch(4, "b", "c")]
+        for forwarded in again if task.turn == 2 else [batch(3, "a", "b"), *again[:1]]:
             await task.forward(forwarded, agent="math")
+        if task.turn == 1:
+            await task.require_input("and in the next turn?")
 
-    snapshot = await finish(await open_host(define(parent)))
+    host = await open_host(define(parent))
+    asked = await finish(host)
+    assert texts(asked) == ["ab"]
+    await host.submit("tested", message(task_id=asked.task.id), NOTHING)
+    snapshot = await host.wait_turn(asked.task.id)
     assert texts(snapshot) == ["abc"]
     (info,) = snapshot.artifacts
     assert (info.origin.task_id, list(info.origin.path)) == ("child", ["math"])
