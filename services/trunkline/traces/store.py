@@ -6,6 +6,7 @@ other processes. On an event loop go through `in_thread`.
 
 import asyncio
 import base64
+import os
 import sqlite3
 import threading
 import time
@@ -98,12 +99,14 @@ class SpanStore:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-traces")
         self._listeners: tuple[Callable[[], object], ...] = ()
         with self._errors():
+            # Names of tools and agents tell of people's work: nobody else may read it.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = OFF")
-            self._database.executescript(_SCHEMA)
-            self._change: int = self._one("SELECT coalesce(max(change), 0) FROM traces")
-            self._count: int = self._one("SELECT count(*) FROM traces")
+            try:
+                self._prepare()
+            except sqlite3.Error:
+                self._database.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -216,6 +219,14 @@ class SpanStore:
         finally:
             self._listeners = tuple(one for one in self._listeners if one is not listener)
 
+    def _prepare(self) -> None:
+        self._database.execute("PRAGMA journal_mode = WAL")
+        # A trace may be lost with the machine; a task may not, and is in its journal.
+        self._database.execute("PRAGMA synchronous = OFF")
+        self._database.executescript(_SCHEMA)
+        self._change: int = self._one("SELECT coalesce(max(change), 0) FROM traces")
+        self._count: int = self._one("SELECT count(*) FROM traces")
+
     def _add_one(self, span: trace_service_pb2.Span, news: _News) -> None:
         start_ns, end_ns = span.start_time.ToNanoseconds(), span.end_time.ToNanoseconds()
         inserted = self._database.execute(
@@ -309,7 +320,7 @@ class SpanStore:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             problem = f"{error}; move it away, or use another data directory"
             raise JournalUnavailableError(str(self._path), problem) from error
 

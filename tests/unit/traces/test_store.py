@@ -167,6 +167,13 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | No
     assert str(path) in str(caught.value)
 
 
+def test_nobody_else_may_read_the_file(tmp_path: Path) -> None:
+    with SpanStore(tmp_path / "traces.db") as store:
+        store.add([span(1, 1)])
+        modes = {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {0o600}
+
+
 def test_names_of_the_index_are_those_of_our_spans() -> None:
     assert telemetry.TASK_ID == "trunkline.task.id"
     assert telemetry.A2A_TASK_ID == "a2a.task.id"
