@@ -54,9 +54,10 @@ def _artifacts(snapshot: snapshot_pb2.TaskSnapshot) -> list[artifact_pb2.Artifac
 def _written(
     snapshot: snapshot_pb2.TaskSnapshot,
 ) -> Iterator[tuple[int, artifact_pb2.Artifact]]:
+    steps = views.steps_of(snapshot)
     for said, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
         origin = info.origin if info.HasField("origin") else None
-        artifact = views.artifact_head(said, info.kind, origin)
+        artifact = views.artifact_head(said, info.kind, origin, steps)
         artifact.parts.extend(said.parts)
         if not artifact.parts:
             # The wire has no artifact without parts.

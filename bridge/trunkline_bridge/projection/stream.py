@@ -31,6 +31,7 @@ class Projection:
         self._context_id = ""
         self._artifacts: dict[tuple[str, str], ArtifactView] = {}
         self._plans: dict[str, _Plan] = {}
+        self._steps: dict[str, str] = {}
         self._has_answer = False
         if snapshot is not None:
             self._start_from(snapshot)
@@ -59,6 +60,7 @@ class Projection:
         self._task_id = snapshot.task.id
         self._context_id = snapshot.task.context_id
         self._has_answer = has_answer(snapshot)
+        self._steps = views.steps_of(snapshot)
         for said, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
             origin = info.origin if info.HasField("origin") else None
             key = (info.origin.task_id, info.artifact_id)
@@ -186,6 +188,13 @@ class Projection:
             parts.add(text="")
         yield response
 
+    def _child_started(
+        self, _header: event_pb2.BatchHeader, event: event_pb2.Event
+    ) -> Iterator[a2a_pb2.StreamResponse]:
+        """Nothing by itself; what the child writes will say for which step."""
+        self._steps[event.child_started.task_id] = event.child_started.step_id
+        return iter(())
+
     def _tool_started(
         self, _header: event_pb2.BatchHeader, event: event_pb2.Event
     ) -> Iterator[a2a_pb2.StreamResponse]:
@@ -206,7 +215,7 @@ class Projection:
         kind: event_pb2.ArtifactKind.ValueType,
         origin: event_pb2.Origin | None,
     ) -> ArtifactView:
-        head = views.artifact_head(said, kind, origin)
+        head = views.artifact_head(said, kind, origin, self._steps)
         return ArtifactView(self._task_id, self._context_id, head, kind)
 
     def _view(self, head: artifact_pb2.Artifact) -> ArtifactView:
@@ -219,6 +228,7 @@ class Projection:
         "created": _created,
         "status": _status,
         "rewound": _rewound,
+        "child_started": _child_started,
         "tool_started": _tool_started,
         "tool_finished": _tool_finished,
     }
@@ -236,5 +246,5 @@ def _origin_of(header: event_pb2.BatchHeader) -> event_pb2.Origin | None:
 def _nothing(
     _projection: Projection, _header: event_pb2.BatchHeader, _event: event_pb2.Event
 ) -> Iterator[a2a_pb2.StreamResponse]:
-    """Children, routes and turns show by what follows from them."""
+    """Routes, turns and ends of children show by what follows from them."""
     return iter(())

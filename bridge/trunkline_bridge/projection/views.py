@@ -1,8 +1,8 @@
 """The names and texts that the wire gives to what is typed in the journal, each in one place."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from trunkline.v1 import artifact_pb2, event_pb2
+from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
 
 PLAN_STREAMING = "execution_plan_streaming"
 PLAN_UPDATE = "execution_plan_update"
@@ -13,19 +13,22 @@ TOOL_COMPLETE = "tool_notification_complete"
 STREAMING_RESULT = "streaming_result"
 PARTIAL_RESULT = "partial_result"
 CURRENT_RESULT = "current_result"
-# Key of an artifact's metadata: who wrote it.
+# Keys of a forwarded artifact's metadata: who wrote it, and for which step of the plan.
 AGENT = "trunkline/agent"
+STEP = "trunkline/step"
 
 
 def artifact_head(
     said: artifact_pb2.Artifact,
     kind: event_pb2.ArtifactKind.ValueType,
     origin: event_pb2.Origin | None,
+    steps: Mapping[str, str],
 ) -> artifact_pb2.Artifact:
     """Return an artifact as the wire names it, without parts.
 
-    Forwarded ones are `streaming_result` under an id that no other writer has; a supervisor's
-    synthesis is `partial_result`; all others are what their agent calls them.
+    `steps` are the steps of the plan by the child task that works on them. Forwarded artifacts are
+    `streaming_result` under an id that no other writer has; a supervisor's synthesis is
+    `partial_result`; all others are what their agent calls them.
     """
     head = artifact_pb2.Artifact(
         artifact_id=said.artifact_id,
@@ -39,9 +42,16 @@ def artifact_head(
         head.artifact_id = f"{origin.task_id}.{said.artifact_id}"
         head.name = STREAMING_RESULT
         head.metadata[AGENT] = origin.agent
+        if step := steps.get(origin.task_id):
+            head.metadata[STEP] = step
     elif kind == event_pb2.ARTIFACT_KIND_SYNTHESIS:
         head.name = PARTIAL_RESULT
     return head
+
+
+def steps_of(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
+    """Return the steps of a task's plan by the child task that works on them."""
+    return {child.started.task_id: child.started.step_id for child in snapshot.children}
 
 
 def plan_text(steps: Iterable[event_pb2.PlanStep]) -> str:
