@@ -321,7 +321,8 @@ class SpanStore:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            problem = f"{error}; move it away, or use another data directory"
+            said = error.strerror if isinstance(error, OSError) else error
+            problem = f"{said}; move it away, or use another data directory"
             raise JournalUnavailableError(str(self._path), problem) from error
 
 
