@@ -91,6 +91,25 @@ def test_a_second_answer_waits_until_the_first_is_complete() -> None:
     assert answer.text == "A1A2\nB1B2\nC1"
 
 
+def test_the_answers_of_a_plan_come_in_the_order_of_its_steps() -> None:
+    def of_step(number: int, text: str, **more: Any) -> dict[str, Any]:
+        result = piece(f"a-{number}", text, name="streaming_result", **more)
+        result["artifactUpdate"]["artifact"]["metadata"] = {"trunkline/step": f"step-{number}"}
+        return result
+
+    screen, answer = show(
+        [
+            of_step(2, "two", append=False, last=True),
+            of_step(1, "on", append=False),
+            of_step(1, "e", last=True),
+            of_step(4, "four", append=False, last=True),
+            piece("whole", "one\ntwo\nfour", name="partial_result", append=False, last=True),
+        ]
+    )
+    assert screen.writes == ["on", "e", "\n", "two", "\n", "four", "\n"]
+    assert answer.text == "one\ntwo\nfour"
+
+
 def test_an_answer_that_was_never_closed_holds_the_others_back_to_the_end_only() -> None:
     screen, _ = show([first("a", "A"), first("b", "B", last=True), DONE])
     assert screen.out == "A\nB\n"

@@ -1,8 +1,8 @@
 """Finds the answer in the stream of a turn, and shows it while it comes.
 
 A task's artifacts are its answer, but for those by which a supervisor or an agent tells how it gets
-on. They are written out in the order of their first piece, one after the other, each as it grows;
-one that begins before the former is complete waits for it.
+on. They are written out one after the other, each as it grows: in the order of the plan's steps
+they are for, else of their first piece. One that begins before its turn waits for it.
 """
 
 import json
@@ -12,6 +12,8 @@ from typing import Any
 # Names that the bridge gives to what is not the answer itself.
 _PROGRESS = ("execution_plan_", "tool_notification_", "current_result")
 _WHOLE_ANSWER = "partial_result"
+# Key of an artifact's metadata: the step of the plan it is for, `step-1`, `step-2`, ….
+_STEP = "trunkline/step"
 
 
 class Answer:
@@ -39,9 +41,10 @@ class Answer:
         self._skips_old = continues
         self._artifacts: dict[str, _Artifact] = {}
         self._progress: set[str] = set()
-        # Those to be shown, by their first piece, and how many of them are through.
+        # Those to be shown, in that order, and how many of them are through.
         self._order: list[_Artifact] = []
         self._live = 0
+        self._last_step = 0
         self._whole: str | None = None
 
     @property
@@ -122,8 +125,10 @@ class Answer:
             return
         artifact = self._artifacts.get(key)
         if artifact is None:
-            artifact = self._artifacts[key] = _Artifact()
+            artifact = self._artifacts[key] = _Artifact(step=_step_of(said))
             self._order.append(artifact)
+            # What is through stays where it is; sorting keeps the order of first pieces.
+            self._order[self._live :] = sorted(self._order[self._live :], key=_by_step)
         if appends:
             artifact.append(text_of(parts, at_line_start=artifact.ends_line))
         else:
@@ -140,10 +145,13 @@ class Answer:
         """Write the artifact whose turn it is, and those behind it if it is complete."""
         while self._live < len(self._order):
             artifact = self._order[self._live]
+            if artifact.step > self._last_step + 1:
+                break
             self._show_one(artifact)
             if not artifact.is_complete:
                 break
             self._live += 1
+            self._last_step = max(self._last_step, artifact.step)
 
     def _show_one(self, artifact: "_Artifact") -> None:
         starts_line = not artifact.is_begun or artifact.starts_over
@@ -156,7 +164,9 @@ class Answer:
 class _Artifact:
     """An artifact's text as far as it came, and how much of that was written out."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, step: int) -> None:
+        self.step = step
+        """The plan's step it is for; 0 without a plan."""
         self.is_complete = False
         self.is_begun = False
         self.starts_over = False
@@ -260,6 +270,15 @@ def text_of(parts: Iterable[Mapping[str, Any]], *, at_line_start: bool = True) -
             text += "\n"
         text += _line_of(part) + "\n"
     return text
+
+
+def _step_of(said: Mapping[str, Any]) -> int:
+    number = str(said.get("metadata", {}).get(_STEP, "")).rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdecimal() else 0
+
+
+def _by_step(artifact: _Artifact) -> int:
+    return artifact.step
 
 
 def _lines(texts: Iterable[str]) -> str:
