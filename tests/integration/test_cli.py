@@ -58,8 +58,12 @@ async def start(
 async def run(*words: str, stdin: str | None = None, **variables: str) -> Done:
     pipe = None if stdin is None else asyncio.subprocess.PIPE
     process = await start(*words, stdin=pipe, **variables)
-    async with asyncio.timeout(LIMIT_S):
-        out, err = await process.communicate(None if stdin is None else stdin.encode())
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            out, err = await process.communicate(None if stdin is None else stdin.encode())
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
     assert "Traceback" not in err.decode()
     return Done(process.returncode, out.decode(), err.decode())
 
