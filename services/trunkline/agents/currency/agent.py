@@ -12,7 +12,7 @@ _CONVERSION = agent_card_pb2.AgentSkill(
         *("dollar", "dollars", "euro", "euros", "yen", "pound", "pounds", "franc", "francs"),
         *("AUD", "BGN", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "GBP", "HKD", "HUF"),
         *("IDR", "ILS", "INR", "ISK", "JPY", "KRW", "MXN", "MYR", "NOK", "NZD", "PHP", "PLN"),
-        *("RON", "RUB", "SEK", "SGD", "THB", "TRY", "USD", "ZAR"),
+        *("RON", "RUB", "SEK", "SGD", "THB", "USD", "ZAR"),
         *("$", "€", "£", "¥"),
     ],
     examples=["100 USD in EUR", "100 USD to EUR on 2020-03-02", "how much is 5 GBP in JPY"],

@@ -28,11 +28,8 @@ def argument(rule: str | dict[str, Any], groups: dict[str, str | None]) -> objec
             return rule.get("default")
         mapped = rule.get("map", {}).get(str(found).lower(), found)
         return TYPES[rule.get("type", "string")](mapped)
-    name = re.fullmatch(r"\{(\w+)\}", rule)
-    if name is None:
-        return rule
-    found = groups.get(name[1])
-    return None if found is None else found.strip()
+    values = {name: groups.get(name) for name in re.findall(r"\{(\w+)\}", rule)}
+    return None if None in values.values() else rule.format_map(values).strip()
 
 
 def matched(declarations: list[dict[str, Any]], question: str) -> tuple[int, dict[str, Any]] | None:
@@ -71,6 +68,8 @@ CASES = [
     Case("(2+3)*4", "calculate", {"expression": "(2+3)*4"}),
     Case("what is (2+3)*4?", "calculate", {"expression": "(2+3)*4"}),
     Case("what is 15% of 240", "calculate", {"expression": "15% of 240"}),
+    Case("multiply 5 by 4", "calculate", {"expression": "(5 )*(4)"}),
+    Case("subtract 2.5 from 10", "calculate", {"expression": "(10)-(2.5 )"}),
     Case("sqrt(2) to 10 digits", "calculate", {"expression": "sqrt(2)", "digits": 10}),
     Case("what is pi^2 to 5 digits?", "calculate", {"expression": "pi^2", "digits": 5}),
     Case("calculate 5 plus 3", "calculate", {"expression": "5 plus 3"}),

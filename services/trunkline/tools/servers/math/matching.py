@@ -36,7 +36,24 @@ _ASK = r"^(?:please\s)?(?:(?:what(?:'s|\sis|\sare)|find|calculate|compute|give\s
 _BY = r"\s(?:with\srespect\sto|wrt|by|for|d)\s?(?P<variable>[a-z])"
 _BODY = r"(?P<{name}>(?:(?!{stop})[^?])++)"
 
+_OPERAND = r"[\d.\s+\-*/^()]++"
+# How to say it with a verb, and the formula that it means.
+_SPOKEN = (
+    ("multiply", "by", "({left})*({right})"),
+    ("divide", "by", "({left})/({right})"),
+    ("add", "(?:and|to)", "({left})+({right})"),
+    ("subtract", "from", "({right})-({left})"),
+)
+
 CALCULATE: list[Declaration] = [
+    *(
+        {
+            "pattern": rf"^(?:please\s)?{verb}\s++"
+            rf"(?P<left>{_OPERAND}){word}\s++(?P<right>{_OPERAND}){_END}",
+            "arguments": {"expression": formula},
+        }
+        for verb, word, formula in _SPOKEN
+    ),
     {
         "pattern": rf"{_LEAD}{_HAS_A_DIGIT_OR_A_CALL}"
         rf"(?P<expression>{_SOME}++)"
