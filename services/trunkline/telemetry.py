@@ -38,6 +38,8 @@ HTTP_ROUTE: Final = "http.route"
 RPC_SYSTEM_NAME: Final = "rpc.system.name"
 RPC_METHOD: Final = "rpc.method"
 RPC_STATUS_CODE: Final = "rpc.status_code"
+# Ours: seconds left when a call arrived that must end in time.
+RPC_DEADLINE_S: Final = "trunkline.rpc.deadline_s"
 JSONRPC_REQUEST_ID: Final = "jsonrpc.request.id"
 
 # Generative AI (development).

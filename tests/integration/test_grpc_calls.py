@@ -26,7 +26,7 @@ from trunkline.errors import (
 )
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
-from trunkline.server.interceptor import DEADLINE_S
+from trunkline.telemetry import RPC_DEADLINE_S
 from trunkline.v1 import registry_service_pb2_grpc
 
 SERVICE = "test.v1.Service"
@@ -421,7 +421,7 @@ async def test_a_deadline_is_seen_by_the_handler_and_ends_the_call(
     await service.ended.wait()
     client, server = await joined(exporter)
     assert codes(client, server) == {"DEADLINE_EXCEEDED"}
-    assert 0 < float(str((server.attributes or {})[DEADLINE_S])) <= 0.3
+    assert 0 < float(str((server.attributes or {})[RPC_DEADLINE_S])) <= 0.3
 
 
 async def test_a_peer_that_is_not_there_is_named(exporter: Spans) -> None:

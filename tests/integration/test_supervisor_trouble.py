@@ -91,6 +91,7 @@ async def test_a_cancel_stops_every_child_that_runs(mesh: SmallMesh) -> None:
 
     assert ended.task.status.state == State.TASK_STATE_CANCELED
     assert sorted(stuck.stopped) == ["mud", "tar"]
+    assert {child.finished.state for child in ended.children} == {State.TASK_STATE_CANCELED}
     for child in ended.children:
         below = await mesh.look(child.started.task_id)
         assert below.task.status.state == State.TASK_STATE_CANCELED

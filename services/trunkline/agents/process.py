@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trunkline.errors import ConfigurationError, TrunklineError
+from trunkline.logs import configure_logging
 from trunkline.settings import HostPort, Settings, check_exposure, load_settings
 from trunkline.tasks.agent import Agent
 
@@ -29,6 +30,7 @@ def run(*agents: Agent) -> None:
     try:
         settings = load_settings({"mesh": flags.mesh, "data_dir": flags.data})
         listen = _parse_listen(flags.listen, settings, insecure=flags.insecure)
+        configure_logging(level=settings.log_level, form=settings.log_format)
         asyncio.run(_serve(agents, settings, listen))
     except TrunklineError as error:
         print(f"error: {error}", file=sys.stderr)

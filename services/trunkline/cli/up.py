@@ -6,9 +6,9 @@ import signal
 import sys
 from collections.abc import Mapping
 
-from trunkline.cli.log import configure_logging
 from trunkline.cli.outcome import Exit
 from trunkline.cli.terminal import print_json
+from trunkline.logs import configure_logging
 from trunkline.mesh import open_mesh
 from trunkline.settings import load_settings
 

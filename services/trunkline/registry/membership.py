@@ -69,12 +69,15 @@ class Membership:
 
     async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
         backoff = Backoff()
+        told = ""
         while True:
             try:
                 await call()
             except TrunklineError as error:
                 # Also a name that was taken meanwhile may become free again.
-                logger.warning("registry.refused", extra={"reason": error.reason})
+                if error.reason != told:
+                    logger.warning("registry.refused", extra={"reason": error.reason})
+                told = error.reason
                 await backoff.pause()
             else:
                 return

@@ -40,8 +40,6 @@ QUIET_METHODS = (
     "opentelemetry.",
 )
 
-# Seconds the caller still waits when its call arrives.
-DEADLINE_S = "trunkline.rpc.deadline_s"
 _TRACE_KEYS = ("traceparent", "tracestate")
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -199,7 +197,7 @@ def _span(method: str, context: _Context) -> Iterator[Span]:
     }
     remaining_s = _remaining_s(context)
     if remaining_s is not None:
-        attributes[DEADLINE_S] = round(remaining_s, 3)
+        attributes[telemetry.RPC_DEADLINE_S] = round(remaining_s, 3)
     with telemetry.span(
         method, kind=SpanKind.SERVER, attributes=attributes, context=telemetry.extract(carrier)
     ) as span:

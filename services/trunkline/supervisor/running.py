@@ -13,9 +13,9 @@ from trunkline.errors import TrunklineError
 from trunkline.supervisor.child import Child, new_child_id
 from trunkline.supervisor.references import resolved
 from trunkline.supervisor.routing import Router
-from trunkline.supervisor.steps import Outcome, Step, clipped, failed
+from trunkline.supervisor.steps import Outcome, StateValue, Step, clipped, failed
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.lifecycle import state_name
+from trunkline.tasks.lifecycle import State, state_name
 from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import event_pb2, message_pb2
 
@@ -98,6 +98,10 @@ async def _call(turn: Turn, step: Step, text: str, child_id: str) -> Outcome:
             child = Child(task, turn.directory, agent=step.agent, task_id=child_id)
             try:
                 outcome = await child.run(_message(turn, step, text, child_id))
+            except asyncio.CancelledError:
+                call.summary = f"{step.agent}: canceled"
+                await task.record(_finished(step, child_id, State.TASK_STATE_CANCELED))
+                raise
             except TrunklineError as error:
                 outcome = failed(step.agent, str(error), child_id=child_id)
                 telemetry.mark_error(span, error)
@@ -106,14 +110,14 @@ async def _call(turn: Turn, step: Step, text: str, child_id: str) -> Outcome:
                     telemetry.mark_error(span, state_name(outcome.state))
             call.is_error = outcome.is_failure
             call.summary = f"{step.agent}: {state_name(outcome.state)}"
-    finished = event_pb2.ChildFinished(
-        task_id=child_id,
-        agent=step.agent,
-        state=outcome.state,
-        text="" if outcome.is_answer else outcome.text,
-    )
-    await task.record(event_pb2.Event(child_finished=finished))
+    said = "" if outcome.is_answer else outcome.text
+    await task.record(_finished(step, child_id, outcome.state, said))
     return outcome
+
+
+def _finished(step: Step, child_id: str, state: StateValue, text: str = "") -> event_pb2.Event:
+    finished = event_pb2.ChildFinished(task_id=child_id, agent=step.agent, state=state, text=text)
+    return event_pb2.Event(child_finished=finished)
 
 
 def _message(turn: Turn, step: Step, text: str, child_id: str) -> message_pb2.Message:

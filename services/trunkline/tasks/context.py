@@ -203,9 +203,13 @@ class TaskContext:
             self._emitter.put(event_pb2.Event(tool_finished=finished))
 
     async def record(self, *events: event_pb2.Event) -> None:
-        """Put typed facts in the journal; they are there when this returns."""
-        (await self._begin_work()).put(*events)
-        await self._emitter.commit()
+        """Put typed facts in the journal; they are there when this returns.
+
+        While the task is being canceled that still works: what was done is to be known.
+        """
+        emitter = self._emitter if self._is_canceling else await self._begin_work()
+        emitter.put(*events)
+        await emitter.commit()
 
     async def forward(self, batch: event_pb2.EventBatch, *, agent: str) -> None:
         """Append what a batch of `agent`'s task adds to artifacts, under its origin.

@@ -180,12 +180,10 @@ class TaskHost:
         if state in TERMINAL:
             raise TaskNotCancelableError(task_id, state_name(state))
         context = self._context_of(task_id) if run is None else run.context
-        async with asyncio.TaskGroup() as group:
-            for child in self._open_children(task_id):
-                group.create_task(self._cancel_one_child(child, row.account))
-            if run is not None:
-                run.stop()
-                group.create_task(self._runs.wait_stopped(run))
+        if run is not None:
+            run.stop()
+            await self._runs.wait_stopped(run)
+        await self._cancel_children(context)
         if context.state not in TERMINAL:
             await context.end(State.TASK_STATE_CANCELED, reason)
         return self.journal.snapshot(task_id)
@@ -202,6 +200,7 @@ class TaskHost:
             run.stop()
         for run in left:
             await self._runs.wait_stopped(run)
+            await self._cancel_children(run.context)
             if run.context.state not in TERMINAL | INTERRUPTED:
                 await run.context.end(State.TASK_STATE_FAILED, "the host shut down; send it again")
 
@@ -297,22 +296,31 @@ class TaskHost:
             )
         return row
 
-    def _open_children(self, task_id: str) -> Sequence[str]:
-        return [
-            child.started.task_id
-            for child in self.journal.snapshot(task_id).children
-            if not (child.HasField("finished") and child.finished.state in TERMINAL)
-        ]
+    async def _cancel_children(self, context: TaskContext) -> None:
+        """Cancel the children that the agent's code has left running."""
+        if self._cancel_child is None or self._find_row(context.id) is None:
+            return
+        context.begin_cancel()
+        async with asyncio.TaskGroup() as group:
+            for child in self.journal.snapshot(context.id).children:
+                if not (child.HasField("finished") and child.finished.state in TERMINAL):
+                    group.create_task(self._cancel_one_child(context, child.started))
 
-    async def _cancel_one_child(self, task_id: str, account: str) -> None:
+    async def _cancel_one_child(self, context: TaskContext, child: event_pb2.ChildStarted) -> None:
         if self._cancel_child is None:
             return
+        finished = event_pb2.ChildFinished(task_id=child.task_id, agent=child.agent)
         try:
-            await self._cancel_child(task_id, account)
-        except (TaskNotCancelableError, TaskNotFoundError):
-            pass  # It had ended, or the call that makes it was canceled before it was made.
+            await self._cancel_child(child.task_id, context.account)
+        except TaskNotFoundError:
+            return  # The call that makes it was canceled before it was made.
         except TrunklineError as error:
-            logger.warning("child.not_canceled", extra={"task_id": task_id, "reason": error.reason})
+            # It had ended, or can't be reached: then its deadline and its own host see to it.
+            extra = {"task_id": child.task_id, "reason": error.reason}
+            logger.info("child.not_canceled", extra=extra)
+            return
+        finished.state = State.TASK_STATE_CANCELED
+        await context.record(event_pb2.Event(child_finished=finished))
 
     async def _recover(self) -> None:
         """End what an earlier life of this journal left running: its code is gone."""

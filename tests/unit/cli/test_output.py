@@ -8,13 +8,13 @@ import sys
 import pytest
 import typer
 
-from trunkline.cli.log import JsonFormatter, PlainFormatter
 from trunkline.cli.options import agent_url, base_url, mesh_address
 from trunkline.cli.outcome import Exit, complain, run
 from trunkline.cli.task import describe
 from trunkline.cli.terminal import RED, has_colour, note, paint, print_table
 from trunkline.cli.trace import render
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
+from trunkline.logs import JsonFormatter, PlainFormatter
 from trunkline.traces.tree import TraceTree
 from trunkline.v1 import snapshot_pb2, task_pb2, trace_service_pb2
 

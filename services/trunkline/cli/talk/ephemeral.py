@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 from trunkline.cli.options import base_url
 from trunkline.cli.terminal import say
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError
+from trunkline.settings import PREFIX
 
 START_LIMIT_S = 60.0
 # More than the mesh gives the work under way when it is told to stop.
@@ -75,6 +77,8 @@ async def _spawn(folder: str) -> Process:
         # Held open and never written to: it ends with this process, however that ends.
         stdin=PIPE,
         stdout=PIPE,
+        # A question is what it was started for.
+        env={**os.environ, f"{PREFIX}PREWARM": "true"},
         # Ctrl-C is for the command: it stops the mesh when it is through with it.
         start_new_session=True,
     )
