@@ -1,0 +1,225 @@
+"""What is wrong gets a clear answer, and the mesh works on: input, MCP servers, files, proxies."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+import pytest_asyncio
+
+from harness.processes import MeshProcess, running_mesh
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIMIT_S = 45.0
+DEAD_PROXY = "http://127.0.0.1:9"
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+# What is refused, and what the refusal says.
+HOSTILE = [
+    ("9**9**9**9", "too large"),
+    ("what is factorial(10**9)", "too large"),
+    ("what is " + "1+" * 500_000 + "1", "at most 2000"),
+    ("100 ZZZ to EUR", "'ZZZ' is not a currency"),
+    ("100 USD to EUR on 1950-01-01", "Choose a date from 1999-01-04"),
+    ("1/0", "divides by zero"),
+    ("__import__('os').system('id')", "No agent here can answer this"),
+    ("().__class__", "No agent here can answer this"),
+]
+AT_MATH = [
+    "__import__('os').system('id')",
+    "what is __import__('os').system('id')",
+    "what is ().__class__",
+    "what is (1).real",
+    "what is 'a'*3",
+    "solve x.__class__ = 0",
+]
+
+
+def server(*command: str, **rules: Any) -> dict[str, Any]:
+    agent = {"description": "A server that misbehaves.", "tags": []}
+    return {
+        "command": command[0],
+        "args": list(command[1:]),
+        "trunkline": {"agent": agent, "tools": rules},
+    }
+
+
+def bad_servers() -> dict[str, Any]:
+    awkward = Path(__file__).parents[1] / "harness" / "awkward_server.py"
+    die = {"match": [{"pattern": "^die (?P<code>[0-9]+)$", "arguments": {"code": "{code}"}}]}
+    return {
+        "missing": server("no-such-command-here"),
+        "dies": server(sys.executable, "-c", "raise SystemExit(3)"),
+        "hangs": server(sys.executable, "-c", "import signal; signal.pause()"),
+        "garbage": server(
+            sys.executable, "-c", "while True: print('no JSON at all ' * 100, flush=True)"
+        ),
+        "awkward": server(sys.executable, str(awkward), die=die),
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
+    """A mesh with every kind of bad MCP server, in an environment whose proxies are dead."""
+    folder = tmp_path_factory.mktemp("mesh")
+    (folder / "tools.json").write_text(json.dumps({"mcpServers": bad_servers()}))
+    environment = dict.fromkeys(PROXIES, DEAD_PROXY)
+    flags = ("--mcp", str(folder / "tools.json"))
+    async with running_mesh(folder, *flags, environment=environment) as running:
+        yield running
+
+
+async def post(mesh: MeshProcess, body: bytes, *, path: str = "/") -> httpx2.Response:
+    headers = {"A2A-Version": "1.0", "Content-Type": "application/json"}
+    async with httpx2.AsyncClient(trust_env=False, timeout=LIMIT_S, headers=headers) as client:
+        return await client.post(mesh.http_url + path, content=body)
+
+
+async def say(mesh: MeshProcess, text: str, *, path: str = "/") -> tuple[str, str]:
+    """Send a message; return the state it leads to, and the text that goes with it."""
+    message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": text}]}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+    task = (await post(mesh, json.dumps(request).encode(), path=path)).json()["result"]["task"]
+    status = task["status"]
+    if "message" in status:
+        return status["state"], text_of(status["message"])
+    # The last word may be an empty artifact, which only tells that the answer is whole.
+    return status["state"], [text for each in task["artifacts"] if (text := text_of(each))][-1]
+
+
+def text_of(holder: dict[str, Any]) -> str:
+    return "".join(part["text"] for part in holder["parts"])
+
+
+@pytest.mark.parametrize(("question", "problem"), HOSTILE, ids=lambda text: text[:24])
+async def test_a_hostile_or_impossible_question_is_refused_in_clear_words(
+    mesh: MeshProcess, question: str, problem: str
+) -> None:
+    state, text = await say(mesh, question)
+    assert state in {"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_FAILED"}
+    assert problem in text
+    assert "Traceback" not in text
+    assert await say(mesh, "what is 1+2") == ("TASK_STATE_COMPLETED", "3")
+
+
+@pytest.mark.parametrize("question", AT_MATH)
+async def test_python_never_reaches_the_math_engine(mesh: MeshProcess, question: str) -> None:
+    state, text = await say(mesh, question, path="/agents/math")
+    assert state in {"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_FAILED"}
+    assert "uid=" not in text
+    assert "<class" not in text
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "code", "known_id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":', "/", -32700, None),
+        (b'{"jsonrpc":"2.0","id":7,"method":"\xff"}', "/", -32700, None),
+        (b"[" * 100_000, "/", -32700, None),
+        (b"[]", "/", -32600, None),
+        (b'{"id":7,"method":"GetTask"}', "/", -32600, 7),
+        (b'{"jsonrpc":"2.0","id":7,"method":3}', "/", -32600, 7),
+        (b'{"jsonrpc":"2.0","id":7,"method":"Nope","params":{}}', "/", -32601, 7),
+        (b'{"jsonrpc":"2.0","id":"a","method":"GetTask","params":"x"}', "/", -32602, "a"),
+        (b'{"jsonrpc":"2.0","id":7,"method":"GetTask","params":{"id":"x"}}', "/", -32001, 7),
+        (b'{"jsonrpc":"2.0","id":7,"method":"GetTask","params":{"id":5}}', "/", -32602, 7),
+        (b'{"jsonrpc":"2.0","id":7,"method":"GetTask"}', "/agents/nobody", -32602, 7),
+        (
+            b'{"jsonrpc":"2.0","id":7,"method":"SendStreamingMessage","params":{"message":'
+            b'{"messageId":"m","role":"ROLE_USER","parts":[]}}}',
+            "/",
+            -32602,
+            7,
+        ),
+    ],
+)
+async def test_a_wrong_request_gets_its_error_with_the_id_it_can_be_known_by(
+    mesh: MeshProcess, body: bytes, path: str, code: int, known_id: int | str | None
+) -> None:
+    answer = (await post(mesh, body, path=path)).json()
+    assert answer["error"]["code"] == code
+    assert answer["error"]["message"]
+    assert answer["id"] == known_id
+
+
+async def test_a_body_over_four_mebibytes_is_too_large(mesh: MeshProcess) -> None:
+    assert (await post(mesh, b" " * (4 * 1024 * 1024 + 1))).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("missing", "'no-such-command-here' is not on PATH"),
+        ("dies", "exited with code 3"),
+        ("garbage", "no MCP message on stdout"),
+    ],
+)
+async def test_an_mcp_server_that_cannot_be_used_is_named_with_the_reason(
+    mesh: MeshProcess, name: str, problem: str
+) -> None:
+    state, text = await say(mesh, "hello", path=f"/agents/{name}")
+    assert state == "TASK_STATE_FAILED"
+    assert f"tool server '{name}' is down" in text
+    assert problem in text
+
+
+async def test_a_server_that_dies_in_a_call_fails_that_call_and_serves_the_next(
+    mesh: MeshProcess,
+) -> None:
+    state, text = await say(mesh, "die 3", path="/agents/awkward")
+    assert state == "TASK_STATE_FAILED"
+    assert "awkward/die failed" in text
+    assert "exited with code 3 during the call" in text
+    answered = await say(mesh, "repeat after me", path="/agents/awkward")
+    assert answered == ("TASK_STATE_COMPLETED", "after me")
+
+
+async def up(folder: Path, *flags: str) -> tuple[int | None, str, str]:
+    """Run `trunkline up` where it can't come up."""
+    command = (sys.executable, "-m", "trunkline.cli", "up", "--mesh", "127.0.0.1:0", *flags)
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(LIMIT_S):
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_a_data_directory_that_is_none_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    code, out, err = await up(tmp_path, "--http", "127.0.0.1:0", "--data", "data")
+    assert code != 0
+    assert not out
+    assert err.startswith("error: data directory data: ")
+    assert "--data" in err
+    assert err.count("\n") == 1
+
+
+async def test_a_port_in_use_is_one_clear_line(mesh: MeshProcess, tmp_path: Path) -> None:
+    taken = mesh.http_url.removeprefix("http://")
+    code, out, err = await up(tmp_path, "--http", taken, "--data", "data")
+    assert code != 0
+    assert not out
+    assert err.startswith(f"error: {taken}: ")
+    assert err.count("\n") == 1
+
+
+async def test_a_broken_mcp_file_is_said_and_the_rest_of_the_mesh_works(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tools.json").write_text("{not json")
+    async with running_mesh(tmp_path, "--mcp", "tools.json") as running:
+        assert await say(running, "echo hello") == ("TASK_STATE_COMPLETED", "hello")
+    said = capfd.readouterr().err
+    assert said.count("tools.json") == 1
+    assert "not JSON" in said
+    assert "Traceback" not in said

@@ -1,0 +1,159 @@
+"""The main job as its user sees it: questions in, answers out, through every hop of a mesh."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from harness.processes import MeshProcess, running_mesh
+from trunkline.client import Channels, HostClient
+from trunkline.v1 import event_pb2
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIMIT_S = 45.0
+
+# As in the README: a server that anybody wrote, and what the rules model needs to call it.
+TOOLS = {
+    "mcpServers": {
+        "time": {
+            "command": str(Path(sys.executable).with_name("mcp-server-time")),
+            "trunkline": {
+                "agent": {"description": "Tells the time in a city.", "tags": ["time"]},
+                "tools": {
+                    "get_current_time": {
+                        "match": [
+                            {
+                                "pattern": "time is it in (?P<city>[a-z ]+)",
+                                "arguments": {
+                                    "timezone": {"from": "{city}", "map": {"tokyo": "Asia/Tokyo"}}
+                                },
+                                "answer": "It is {datetime} in {timezone}.",
+                            }
+                        ]
+                    }
+                },
+            },
+        }
+    }
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `trunkline ask --json` did."""
+
+    exit: int | None
+    told: dict[str, Any]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
+    folder = tmp_path_factory.mktemp("mesh")
+    (folder / "tools.json").write_text(json.dumps(TOOLS))
+    async with running_mesh(folder, "--mcp", str(folder / "tools.json")) as running:
+        yield running
+
+
+async def ask(mesh: MeshProcess, question: str) -> Asked:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trunkline.cli", "ask", "--json", "--url", mesh.http_url),
+        question,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    async with asyncio.timeout(LIMIT_S):
+        out, _ = await process.communicate()
+    return Asked(process.returncode, json.loads(out))
+
+
+@pytest.mark.parametrize(
+    ("question", "agent", "answer"),
+    [
+        ("1+2", "math", "3"),
+        ("what is (2+3)*4", "math", "20"),
+        ("15% of 240", "math", "36"),
+        ("sqrt(2) to 10 digits", "math", "1.414213562"),
+        ("solve x^2-5x+6=0", "math", "x = 2 or x = 3"),
+        ("derivative of x^3", "math", "3*x^2"),
+        ("integrate x*sin(x)", "math", "-x*cos(x) + sin(x) + C"),
+        (
+            "100 USD to EUR on 2020-03-02",
+            "currency",
+            "100 USD = 89.91 EUR (ECB rate of 2020-03-02)",
+        ),
+    ],
+)
+async def test_a_question_is_answered_by_the_agent_whose_tools_declare_it(
+    mesh: MeshProcess, question: str, agent: str, answer: str
+) -> None:
+    asked = await ask(mesh, question)
+    assert asked.exit == 0
+    assert asked.told["state"] == "completed"
+    assert asked.told["answer"] == answer
+    assert asked.told["agent"] == agent
+    assert 0 < asked.told["confidence"] <= 1
+    assert asked.told["reasons"]
+    assert asked.told["task_id"]
+    assert asked.told["context_id"]
+    assert len(asked.told["trace_id"]) == 32
+
+
+async def test_without_a_date_the_latest_rate_is_taken(mesh: MeshProcess) -> None:
+    asked = await ask(mesh, "100 USD in EUR")
+    assert asked.exit == 0
+    start, _, day = asked.told["answer"].partition("(ECB rate of ")
+    assert start.startswith("100 USD = ")
+    assert day > "2020-03-02"
+
+
+async def test_a_tool_added_by_configuration_alone_is_called(mesh: MeshProcess) -> None:
+    asked = await ask(mesh, "what time is it in Tokyo")
+    assert asked.exit == 0
+    assert asked.told["agent"] == "time"
+    assert asked.told["answer"].startswith("It is 20")
+    assert asked.told["answer"].endswith("+09:00 in Asia/Tokyo.")
+
+
+async def test_a_question_nobody_can_answer_is_said_so_with_what_would_work(
+    mesh: MeshProcess,
+) -> None:
+    asked = await ask(mesh, "who will win the next election")
+    assert asked.exit != 0
+    assert asked.told["state"] == "input-required"
+    assert asked.told["answer"].startswith("No agent here can answer this.")
+    assert '- math: "' in asked.told["answer"]
+
+
+async def test_two_agents_work_in_parallel_and_their_answers_come_in_the_order_asked(
+    mesh: MeshProcess,
+) -> None:
+    asked = await ask(mesh, "what is 15% of 240, and convert 36 USD to EUR")
+    assert asked.exit == 0
+    first, second = asked.told["answer"].splitlines()
+    assert first == "36"
+    assert second.startswith("36 USD = ")
+    events = await events_of(mesh, asked.told["task_id"])
+    kinds = [event.WhichOneof("event") for event in events]
+    # Both are under way before either has ended.
+    assert kinds.count("child_started") == kinds.count("child_finished") == 2
+    started = [at for at, kind in enumerate(kinds) if kind == "child_started"]
+    assert max(started) < kinds.index("child_finished")
+
+
+async def events_of(mesh: MeshProcess, task_id: str) -> list[event_pb2.Event]:
+    """Return what the task's journal holds."""
+    async with Channels() as channels, asyncio.timeout(LIMIT_S):
+        client = HostClient(channels.get(mesh.mesh_address))
+        watch = client.watch_task(task_id, account="anonymous", after=0, with_snapshot=False)
+        async with watch as stream:
+            return [
+                event async for batches in stream for batch in batches for event in batch.events
+            ]

@@ -1,0 +1,41 @@
+"""An idle mesh is small: everything it starts, together."""
+
+import asyncio
+from pathlib import Path
+
+from harness.processes import running_mesh
+from trunkline.client import Channels, ToolClient
+
+LIMIT_BYTES = 250 * 1000 * 1000
+LIMIT_S = 45.0
+
+
+def tree(root: int) -> list[Path]:
+    """Return the folders below /proc of a process and all its descendants."""
+    parents: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        try:
+            # The name in parentheses may hold anything; what follows it is state, parent, ….
+            pid = int(folder.name)
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+        parents.setdefault(parent, []).append(pid)
+    found = [root]
+    for pid in found:
+        found += parents.get(pid, [])
+    return [Path("/proc") / str(pid) for pid in found]
+
+
+def resident_bytes(process: Path) -> int:
+    lines = (process / "status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024
+
+
+async def test_an_idle_mesh_with_all_its_processes_stays_under_250_mb(tmp_path: Path) -> None:
+    async with running_mesh(tmp_path) as mesh, asyncio.timeout(LIMIT_S), Channels() as channels:
+        # Listing waits until the MCP servers have started, which is when they are largest idle.
+        await ToolClient(channels.get(mesh.mesh_address)).list_tools()
+        sizes = {process.name: resident_bytes(process) for process in tree(mesh.process.pid)}
+    assert sum(sizes.values()) < LIMIT_BYTES, sizes
