@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ def run(*agents: Agent) -> None:
     once the agents are registered. Exits 1 with one line on stderr when it can't go on.
     """
     flags = _parse(agents)
+    # Before gRPC is loaded: it would tell people about every connection that is closed.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         settings = load_settings({"mesh": flags.mesh, "data_dir": flags.data})
         listen = _parse_listen(flags.listen, settings, insecure=flags.insecure)

@@ -1,5 +1,6 @@
 """The commands and their options; what each does is in a module that is loaded when it runs."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line."""
+    # Before gRPC is loaded: it would tell people about every connection that is closed.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     app()
 
 
