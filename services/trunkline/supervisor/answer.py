@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trunkline.supervisor.planning import MAX_STEPS
-from trunkline.supervisor.routing import Router, contenders
+from trunkline.supervisor.routing import SEARCHED_CHARS, Router, contenders
 from trunkline.supervisor.steps import Outcome, StateValue, Step, failed
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import agent_card_pb2, event_pb2
@@ -58,6 +58,11 @@ def nobody_fits(steps: Sequence[Step], router: Router) -> str:
     elif len(level) > 1:
         names = ", ".join(f"@{name}" for name in level)
         return f"Several agents could take this equally well. Begin with one of: {names}."
+    elif len(steps[0].text) > SEARCHED_CHARS:
+        problem = (
+            f"This is {len(steps[0].text):,} characters long, and the first {SEARCHED_CHARS:,} do "
+            "not say who could answer it; ask more briefly, or begin with an agent's @name."
+        )
     else:
         problem = "No agent here can answer this."
     if not router.cards:

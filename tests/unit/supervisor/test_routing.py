@@ -170,6 +170,13 @@ def test_who_is_asked_back_learns_what_would_work(router: Router) -> None:
     assert '- currency: "100 USD in EUR"' in text
 
 
+def test_who_asks_at_length_learns_that_it_was_too_long(router: Router) -> None:
+    text = nobody_fits(plan_steps("(" * 1_000_000, router), router)
+
+    assert text.startswith("This is 1,000,000 characters long")
+    assert '- math: "what is 1+2"' in text
+
+
 def test_who_could_mean_several_agents_learns_how_to_choose(router: Router) -> None:
     text = nobody_fits(plan_steps("3 plus 4 dollars", router), router)
 
