@@ -1,5 +1,6 @@
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import json_format
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from harness.tool_servers import (
     AWKWARD,
@@ -21,6 +24,7 @@ from harness.tool_servers import (
     until,
     vanishes,
 )
+from trunkline import telemetry
 from trunkline.errors import (
     PeerProtocolError,
     PeerTimeoutError,
@@ -183,6 +187,96 @@ async def test_a_server_that_does_not_answer_is_given_up(first_words: str) -> No
         server = adapter.servers()[0]
         await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
         assert server.error == "it did not answer within 0.5 s"
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        vars(record)["problem"]
+        for record in caplog.records
+        if record.message == "tool_server.failed"
+    ]
+
+
+async def comes_back_down(adapter: ToolAdapter, *, times: int) -> None:
+    """Wait until the only server has failed so often."""
+    server = adapter.servers()[0]
+    for _ in range(times):
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_STARTING)
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+
+
+async def test_a_server_that_stays_broken_is_logged_once_for_each_problem(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = tmp_path / "code"
+    code.write_text("7")
+    settings = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.05, grace_s=0.2)
+    broken = script(f"raise SystemExit(int(open({str(code)!r}).read()))")
+    async with running(settings, broken=broken) as adapter:
+        await comes_back_down(adapter, times=4)
+        code.write_text("8")
+        await until(adapter, lambda: "code 8" in adapter.servers()[0].error)
+        await comes_back_down(adapter, times=3)
+    assert failures(caplog) == [
+        "it exited with code 7 before it was ready",
+        "it exited with code 8 before it was ready",
+    ]
+
+
+async def test_a_server_that_was_ready_in_between_is_logged_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running(awkward=awkward()) as adapter:
+        server = adapter.servers()[0]
+        for _ in range(2):
+            await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+            with pytest.raises(ToolServerUnavailableError):
+                await call(adapter, "die", code=3)
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+    assert failures(caplog) == ["it exited with code 3", "it exited with code 3"]
+
+
+async def test_what_is_logged_of_a_server_belongs_to_no_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="trunkline.tools")
+    traces: dict[str, str] = {}
+
+    def note(record: logging.LogRecord) -> bool:
+        traces[record.getMessage()] = telemetry.trace_id()
+        return True
+
+    caplog.handler.addFilter(note)
+    start_up = SpanContext(trace_id=1, span_id=2, is_remote=False)
+    noisy = script(
+        "import sys\n"
+        "print('stray')\n"
+        "print('on stderr', file=sys.stderr)\n"
+        "sys.stdin.readline()\n"
+    )
+    settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
+    with trace.use_span(NonRecordingSpan(start_up)):
+        async with running(settings, noisy=noisy) as adapter:
+            server = adapter.servers()[0]
+            await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+    assert traces == {
+        "tool_server.stderr": "",
+        "tool_server.stray_line": "",
+        "tool_server.failed": "",
+    }
+
+
+async def test_whoever_waits_for_a_server_that_hangs_hears_before_it_is_gone() -> None:
+    stubborn = script(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
+    )
+    settings = AdapterSettings(connect_timeout_s=0.5, restart_delay_s=30.0, grace_s=2.0)
+    async with running(settings, stubborn=stubborn) as adapter:
+        server = adapter.servers()[0]
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        assert server.pid is not None
+        with pytest.raises(ToolServerUnavailableError, match=r"did not answer within 0\.5 s"):
+            await call(adapter, "any", server="stubborn")
 
 
 async def test_servers_that_work_are_ready_whatever_others_do() -> None:

@@ -20,6 +20,16 @@ _PATTERN_LIMIT_CHARS = 4000
 _FIELD = re.compile(r"\{(\w+)\}")
 _PATH = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 _TRUE = {"1", "on", "true", "yes"}
+# What declarations that are none make us trip over.
+_WRONG = (
+    re.error,
+    AttributeError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 class _NotFilled(Exception):  # noqa: N818
@@ -39,7 +49,7 @@ class Match:
 def match(question: str, declarations: Mapping[str, Sequence[Any]]) -> Match | None:
     """Return the tool, of those in `declarations` by name, that the question asks for.
 
-    What is wrong with a declaration is logged, and the declaration is passed over.
+    What is wrong with a declaration is logged once, and the declaration is passed over.
     """
     text = question.strip()
     if len(text) > QUESTION_LIMIT_CHARS:
@@ -79,10 +89,16 @@ def _match_tool(text: str, tool: str, rules: Sequence[Any]) -> tuple[int, Match]
             arguments = _arguments(found, rule.get("arguments", {}))
             answer = rule.get("answer", "")
             return found.end() - found.start(), Match(tool, arguments, str(answer))
-        except (re.error, AttributeError, KeyError, TypeError, ValueError) as error:
-            extra = {"tool": tool, "problem": f"{type(error).__name__}: {error}"}
-            logger.warning("matching.declaration_passed_over", extra=extra)
+        except _WRONG as error:
+            _report(tool, f"{type(error).__name__}: {error}")
     return None
+
+
+@lru_cache(maxsize=1024)
+def _report(tool: str, problem: str) -> None:
+    """Log what is wrong with a declaration: cached, so not with every question."""
+    extra = {"tool": tool, "problem": problem}
+    logger.warning("matching.declaration_passed_over", extra=extra)
 
 
 @lru_cache(maxsize=1024)

@@ -5,9 +5,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from trunkline.errors import ConfigurationError
 from trunkline.v1 import agent_card_pb2
@@ -23,12 +31,67 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class _ArgumentRule(_Strict):
+    """How an argument is made of a match, where a template or a literal does not say enough."""
+
+    source: Annotated[str | None, Field(alias="from")] = None
+    map: dict[str, Any] = {}
+    type: Literal["string", "integer", "number", "boolean"] = "string"
+    default: Any = None
+
+    @model_validator(mode="after")
+    def _has_a_value(self) -> Self:
+        if not self.model_fields_set & {"source", "default"}:
+            raise PydanticCustomError("no_value", 'give "from" or "default"')
+        return self
+
+
+def _check_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except RecursionError:
+        raise _not_a_pattern("too deeply nested") from None
+    except (re.error, OverflowError) as error:
+        raise _not_a_pattern(str(error)) from error
+    return pattern
+
+
+def _not_a_pattern(problem: str) -> PydanticCustomError:
+    return PydanticCustomError(
+        "pattern", "not a regular expression: {problem}", {"problem": problem}
+    )
+
+
+def _check_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+    for name, rule in arguments.items():
+        if isinstance(rule, dict):
+            try:
+                _ArgumentRule.model_validate(rule)
+            except ValidationError as error:
+                place, problem = _first_problem(error)
+                said = {"place": ".".join((name, *place)), "problem": problem}
+                raise PydanticCustomError("argument", "{place}: {problem}", said) from error
+    return arguments
+
+
+class MatchRule(_Strict):
+    """Questions that a tool answers, and the call they become: a `trunkline/match` entry."""
+
+    pattern: Annotated[str, Field(max_length=4000), AfterValidator(_check_pattern)]
+    arguments: Annotated[dict[str, Any], AfterValidator(_check_arguments)] = {}
+    answer: str = ""
+
+
 class ToolOverlay(_Strict):
     """What the configuration adds to the declaration of one tool."""
 
-    match: list[dict[str, Any]] = []
+    match: list[MatchRule] = []
     """Comes before what the tool itself declares as `trunkline/match`."""
     tags: list[str] = []
+
+    def declared_match(self) -> list[dict[str, Any]]:
+        """Return `match` as a tool would declare it."""
+        return [rule.model_dump(exclude_unset=True) for rule in self.match]
 
 
 class AgentOverlay(_Strict):
@@ -187,6 +250,12 @@ def _server(name: str, entry: object, path: Path) -> ServerConfig:
     try:
         return ServerConfig.model_validate(entry)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(("mcpServers", name, *(str(step) for step in first["loc"])))
-        raise ConfigurationError(f"{path}: {place}", first["msg"]) from error
+        place, problem = _first_problem(error)
+        where = ".".join(("mcpServers", name, *place))
+        raise ConfigurationError(f"{path}: {where}", problem) from error
+
+
+def _first_problem(error: ValidationError) -> tuple[list[str], str]:
+    """Return where the first thing wrong is, and what it is."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return [str(step) for step in first["loc"]], first["msg"]

@@ -71,7 +71,7 @@ def failed(text: str) -> tool_service_pb2.ToolResult:
 def _metadata(declared: dict[str, Any], overlay: ToolOverlay | None) -> dict[str, Any]:
     if overlay is None:
         return declared
-    for key, added in ((MATCH_KEY, overlay.match), (TAGS_KEY, overlay.tags)):
+    for key, added in ((MATCH_KEY, overlay.declared_match()), (TAGS_KEY, overlay.tags)):
         own = declared.get(key)
         merged = [*added, *(own if isinstance(own, list) else [])]
         if merged:

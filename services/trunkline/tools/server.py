@@ -3,14 +3,12 @@
 import asyncio
 import importlib
 import logging
-import random
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as otel_context
-from opentelemetry import trace
 
 from trunkline.client.backoff import Backoff
 from trunkline.errors import (
@@ -36,8 +34,8 @@ State = tool_service_pb2.ToolServerState
 class AdapterSettings:
     """How servers are run. Times are in seconds."""
 
-    connect_timeout_s: float = 20.0
-    """How long a server may take from its start to its list of tools."""
+    connect_timeout_s: float = 10.0
+    """How long a server may take from its start to its list of tools; callers wait for it."""
     call_timeout_s: float = 60.0
     """How long a call may take; an entry of the file may say otherwise for its server."""
     restart_delay_s: float = 0.5
@@ -89,18 +87,23 @@ class ToolServer:
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Keep the server running until canceled; what goes with it runs in `group`."""
-        # Nobody asked for what follows, so it belongs to no trace and starts none.
-        otel_context.attach(trace.set_span_in_context(_unsampled()))
+        # Nobody asked for what follows, so neither spans nor log lines belong to a trace.
+        otel_context.attach(otel_context.Context())
         settings = self._settings
         backoff = Backoff(first_s=settings.restart_delay_s, limit_s=settings.restart_delay_max_s)
+        reported = ""
         while True:
             self._wanted.clear()
             problem = await self._run_once(group)
             if not problem:
+                reported = ""
                 await self._wanted.wait()
                 continue
             self._fall(problem)
-            logger.warning("tool_server.failed", extra={"server": self.name, "problem": problem})
+            if self._was_ready or problem != reported:
+                extra = {"server": self.name, "problem": problem}
+                logger.warning("tool_server.failed", extra=extra)
+            reported = problem
             if self._failures == 0:
                 backoff.reset()
             self._failures += 1
@@ -202,7 +205,10 @@ class ToolServer:
                     session: Session = await stack.enter_async_context(opening)
                     await self._list(session)
             except TimeoutError:
-                return f"it did not answer within {self._settings.connect_timeout_s:g} s"
+                problem = f"it did not answer within {self._settings.connect_timeout_s:g} s"
+                # Whoever waits for it need not wait for its end too.
+                self._fall(problem)
+                return problem
             except Exception:
                 if not process.has_ended.is_set():
                     raise
@@ -278,14 +284,3 @@ class ToolServer:
         self._moved.set()
         self._moved = asyncio.Event()
         self._on_change()
-
-
-def _unsampled() -> trace.Span:
-    """Return a parent under which nothing is recorded, here and in the server."""
-    span_context = trace.SpanContext(
-        trace_id=random.getrandbits(128) | 1,
-        span_id=random.getrandbits(64) | 1,
-        is_remote=False,
-        trace_flags=trace.TraceFlags(trace.TraceFlags.DEFAULT),
-    )
-    return trace.NonRecordingSpan(span_context)

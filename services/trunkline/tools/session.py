@@ -1,9 +1,11 @@
 """Speaks MCP with one running server, through the SDK's client. Imports mcp, so load it lazily."""
 
 import asyncio
+import contextvars
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import random
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +17,8 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry import context as otel_context
+from opentelemetry import trace
 from pydantic import ValidationError
 
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
@@ -50,7 +54,8 @@ class Session:
         cursor: str | None = None
         try:
             for _ in range(_LIST_PAGES):
-                page = await self._client.list_tools(cursor=cursor)
+                with _unrecorded():
+                    page = await self._client.list_tools(cursor=cursor)
                 for tool in page.tools:
                     tools[tool.name] = to_tool(self._name, tool, overlays.get(tool.name))
                 cursor = page.next_cursor
@@ -96,11 +101,12 @@ class Session:
         if self._client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return
         try:
-            async with self._client.listen(tools_list_changed=True) as changes:
-                # What changed before this was open has not been told.
-                on_tools_changed()
-                async for _ in changes:
+            with _unrecorded():
+                async with self._client.listen(tools_list_changed=True) as changes:
+                    # What changed before this was open has not been told.
                     on_tools_changed()
+                    async for _ in changes:
+                        on_tools_changed()
         except (MCPError, SubscriptionLost, TimeoutError) as error:
             extra = {"server": self._name, "error": type(error).__name__}
             logger.info("tool_server.not_watched", extra=extra)
@@ -122,8 +128,26 @@ async def open_session(
         message_handler=handle,
         client_info=mcp_types.Implementation(name="trunkline", version=version("trunkline")),
     )
-    async with client:
+    async with AsyncExitStack() as stack:
+        with _unrecorded():
+            await stack.enter_async_context(client)
         yield Session(process.name, process, client)
+
+
+@contextmanager
+def _unrecorded() -> Iterator[None]:
+    """Keep spans from being recorded inside, here and in the server: nobody asked for the work."""
+    parent = trace.SpanContext(
+        trace_id=random.getrandbits(128) | 1,
+        span_id=random.getrandbits(64) | 1,
+        is_remote=False,
+        trace_flags=trace.TraceFlags(trace.TraceFlags.DEFAULT),
+    )
+    token = otel_context.attach(trace.set_span_in_context(trace.NonRecordingSpan(parent)))
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
 
 
 class _Pipes:
@@ -178,7 +202,9 @@ class _Reader(_End):
                 strays += 1
             else:
                 return SessionMessage(message)
-            logger.debug("tool_server.stray_line", extra={"server": self._process.name})
+            # We are inside the client here, whose work has a parent, if one of no trace.
+            extra = {"server": self._process.name}
+            contextvars.Context().run(logger.debug, "tool_server.stray_line", extra=extra)
             if strays >= _STRAY_LINES_IN_A_ROW:
                 self._process.give_up("it prints what is no MCP message on stdout")
                 break

@@ -70,6 +70,58 @@ def test_a_broken_file_is_refused_in_one_line_that_names_the_place(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ({"pattern": "("}, r"0\.pattern: not a regular expression: missing \), .* at position 0$"),
+        ({"pattern": "a{99999999999999}"}, r"0\.pattern: not a regular expression: the repet"),
+        ({"pattern": "(" * 1900 + ")" * 1900}, r"0\.pattern: not a regular expression: too deep"),
+        ({"pattern": "a" * 5000}, r"0\.pattern: String should have at most 4000 characters"),
+        ({"pattern": 7}, r"0\.pattern: Input should be a valid string"),
+        ({}, r"0\.pattern: Field required"),
+        ({"pattern": "a", "anwser": "b"}, r"0\.anwser: Extra inputs"),
+        ({"pattern": "a", "arguments": ["x"]}, r"0\.arguments: "),
+        ({"pattern": "a", "arguments": {"x": {"form": "{1}"}}}, r"0\.arguments: x\.form: Extra"),
+        ({"pattern": "a", "arguments": {"x": {}}}, r"0\.arguments: x: give .from. or .default."),
+        (
+            {"pattern": "a", "arguments": {"x": {"from": "{1}", "map": 3}}},
+            r"0\.arguments: x\.map: Input should be a valid dict",
+        ),
+        (
+            {"pattern": "a", "arguments": {"x": {"from": "{1}", "type": "int"}}},
+            r"0\.arguments: x\.type: Input should be 'string'",
+        ),
+        ("no object", r"0: "),
+    ],
+)
+def test_a_match_that_is_wrong_is_refused_by_file_server_and_tool(
+    file: Path, rule: object, problem: str
+) -> None:
+    write(file, time={"command": "x", "trunkline": {"tools": {"now": {"match": [rule]}}}})
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        load_config(file)
+    assert str(caught.value).startswith(f"{file}: mcpServers.time.trunkline.tools.now.match.0")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_match_reaches_the_matcher_as_it_is_written(file: Path) -> None:
+    rule = {
+        "pattern": "^in (?P<city>.+)$",
+        "arguments": {
+            "zone": {"from": "{city}", "map": {"tokyo": "Asia/Tokyo"}, "type": "string"},
+            "n": {"default": 8},
+            "text": "{1}",
+            "many": [1, 2.5, True, None],
+            "nothing": None,
+            "yes": True,
+        },
+        "answer": "{datetime}",
+    }
+    write(file, time={"command": "x", "trunkline": {"tools": {"now": {"match": [rule]}}}})
+    overlay = load_config(file).servers["time"].trunkline.tools["now"]
+    assert overlay.declared_match() == [rule]
+
+
 def test_a_file_that_is_not_there_or_not_text_is_refused(file: Path) -> None:
     with pytest.raises(ConfigurationError, match="can't be read: No such file"):
         load_config(file)

@@ -6,6 +6,7 @@ from trunkline.tools.content import to_result, to_tool
 from trunkline.v1 import tool_service_pb2
 
 LIMIT_BYTES = 1000
+ADDED = ToolOverlay.model_validate({"match": [{"pattern": "added"}]})
 
 
 def result(*content: mcp_types.ContentBlock, **more: object) -> tool_service_pb2.ToolResult:
@@ -30,7 +31,7 @@ def test_a_read_only_tool_destroys_nothing() -> None:
 
 def test_configuration_comes_before_what_the_tool_declares_and_other_metadata_stays() -> None:
     meta = {"trunkline/match": [{"pattern": "own"}], "acme/x": 1}
-    tool = to_tool("s", declared(_meta=meta), ToolOverlay(match=[{"pattern": "added"}]))
+    tool = to_tool("s", declared(_meta=meta), ADDED)
     metadata = json_format.MessageToDict(tool.metadata)
     assert metadata == {
         "trunkline/match": [{"pattern": "added"}, {"pattern": "own"}],
@@ -39,9 +40,7 @@ def test_configuration_comes_before_what_the_tool_declares_and_other_metadata_st
 
 
 def test_a_declaration_of_the_wrong_type_is_replaced_by_the_configuration() -> None:
-    tool = to_tool(
-        "s", declared(_meta={"trunkline/match": "x"}), ToolOverlay(match=[{"pattern": "added"}])
-    )
+    tool = to_tool("s", declared(_meta={"trunkline/match": "x"}), ADDED)
     metadata = json_format.MessageToDict(tool.metadata)
     assert metadata["trunkline/match"] == [{"pattern": "added"}]
 
