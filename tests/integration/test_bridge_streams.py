@@ -1,10 +1,14 @@
 """Event streams through a real bridge: whole, resumed after any cut, and harmless to others."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
 from harness.small_mesh import PATIENCE_S
@@ -12,6 +16,9 @@ from harness.tasks import define
 from trunkline.agents.echo import echo
 from trunkline.tasks.context import TaskContext
 from trunkline_bridge import BridgeSettings
+from trunkline_bridge.inbound.http import while_connected
+from trunkline_bridge.inbound.sse import send_events
+from trunkline_bridge.serving import serve_http
 
 
 class Gate:
@@ -253,3 +260,37 @@ async def test_a_reader_that_stalls_holds_nobody_up(bridged: BridgedMesh, caller
         events = await stalled.rest()
     assert len([event for event in events if event.text]) == 20_000
     assert events[-1].state == "TASK_STATE_COMPLETED"
+
+
+async def test_nothing_is_written_to_a_client_that_is_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    burst = asyncio.Event()
+    over = asyncio.Event()
+
+    async def writes() -> AsyncIterator[bytes]:
+        yield b": begun\n\n"
+        await burst.wait()
+        for _ in range(1000):
+            yield b": more\n\n"
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await while_connected(receive, send_events(send, writes(), heartbeat_s=60))
+        over.set()
+
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        serve_http(app, host="127.0.0.1", port=0, grace_s=1) as url,
+    ):
+        place = urlsplit(url)
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        await reader.readuntil(b": begun\n\n")
+        # Killed, and in the same moment there is much to write: only a write can tell.
+        client = writer.get_extra_info("socket")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+        asyncio.get_running_loop().call_soon(burst.set)
+        await over.wait()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []

@@ -58,6 +58,9 @@ class _EventStream:
         async with self._turn:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
             self._written_at = time.monotonic()
+        # A write that finds the client gone has the loop tell us; without this turn of the loop, a
+        # burst would all be written first, and nobody else be served meanwhile.
+        await asyncio.sleep(0)
 
     async def beat(self) -> None:
         while True:
