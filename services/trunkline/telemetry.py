@@ -93,6 +93,9 @@ ROUTE_CONFIDENCE: Final = "trunkline.route.confidence"
 TOOL_SERVER: Final = "trunkline.tool.server"
 TOOL_ATTEMPT: Final = "trunkline.tool.attempt"
 
+# In the metadata of an export to the mesh: its spans go to a collector without the mesh's help.
+COLLECTED_KEY: Final = "trunkline-collected"
+
 # Value of ERROR_TYPE for work that was cancelled.
 CANCELLED: Final = "cancelled"
 

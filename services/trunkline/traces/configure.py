@@ -4,15 +4,15 @@ import logging
 import os
 import time
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from opentelemetry.proto.trace.v1 import trace_pb2
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-    from opentelemetry.sdk.trace.export import SpanExporter
 
     from trunkline.traces.store import SpanStore
 
@@ -20,7 +20,11 @@ logger = logging.getLogger(__name__)
 
 # Spans wait so long for others to travel with; they are to be seen within a second.
 EXPORT_DELAY_S = 0.25
-_QUEUE_SPANS, _BATCH_SPANS = 8192, 512
+_BATCHES: dict[str, Any] = {
+    "max_queue_size": 8192,
+    "schedule_delay_millis": EXPORT_DELAY_S * 1000,
+    "max_export_batch_size": 512,
+}
 _FLUSH_TIMEOUT_S = 3.0
 _COLLECTOR_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -62,11 +66,28 @@ def configure(
     All traces are sampled, but for those of callers who say not to. A process may configure more
     than once: each call adds its targets, and `shutdown` of what it returned takes them away.
     """
-    processors = tuple(_batching(one) for one in _exporters(store, mesh_address))
+    processors = tuple(_processors(store, mesh_address))
     provider = _provider(service_name)
     for processor in processors:
         provider.add_span_processor(processor)
     return Telemetry(processors)
+
+
+def pass_on(resources: "Iterable[trace_pb2.ResourceSpans]", ids: set[tuple[str, str]]) -> None:
+    """Send other processes' spans, those with these trace and span ids, to the collector, if any.
+
+    They wait with this process's own: the oldest are lost when there are too many of both.
+    """
+    from trunkline.traces.provider import MeshTracerProvider
+
+    provider = trace.get_tracer_provider()
+    collector = provider.collector if isinstance(provider, MeshTracerProvider) else None
+    if collector is None:
+        return
+    from trunkline.traces.collector import received_spans
+
+    for span in received_spans(resources, ids):
+        collector.on_end(span)
 
 
 def _provider(service_name: str) -> "TracerProvider":
@@ -83,35 +104,36 @@ def _provider(service_name: str) -> "TracerProvider":
     return made
 
 
-def _batching(exporter: "SpanExporter") -> "SpanProcessor":
+def _processors(store: "SpanStore | None", mesh_address: str | None) -> "Iterator[SpanProcessor]":
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    return BatchSpanProcessor(
-        exporter,
-        max_queue_size=_QUEUE_SPANS,
-        schedule_delay_millis=EXPORT_DELAY_S * 1000,
-        max_export_batch_size=_BATCH_SPANS,
-    )
-
-
-def _exporters(store: "SpanStore | None", mesh_address: str | None) -> "Iterator[SpanExporter]":
     from trunkline.traces.exporters import MeshExporter, ReportingExporter, StoreExporter
+    from trunkline.traces.provider import CollectorProcessor
 
+    collector = _collector_endpoint()
     if store is not None:
-        yield ReportingExporter(StoreExporter(store), target="store")
+        stored = ReportingExporter(StoreExporter(store), target="store")
+        yield BatchSpanProcessor(stored, **_BATCHES)
     if mesh_address is not None:
-        yield ReportingExporter(MeshExporter(mesh_address), target=mesh_address)
-    if collector := _first_of(_COLLECTOR_VARIABLES):
-        protocol = _first_of(_PROTOCOL_VARIABLES) or "grpc"
-        if protocol != "grpc":
-            logger.warning("traces.protocol_not_supported", extra={"protocol": protocol})
-            return
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        meshed = MeshExporter(mesh_address, is_collected=bool(collector))
+        yield BatchSpanProcessor(ReportingExporter(meshed, target=mesh_address), **_BATCHES)
+    if collector:
+        from trunkline.traces.collector import CollectorExporter
 
         # It tells of each failed try; our own line says it once.
         logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
-        # The exporter reads the standard variables itself.
-        yield ReportingExporter(OTLPSpanExporter(), target=collector)
+        collected = ReportingExporter(CollectorExporter(collector), target=collector)
+        yield CollectorProcessor(collected, **_BATCHES)
+
+
+def _collector_endpoint() -> str:
+    """Return where the user wants spans sent, or an empty text."""
+    endpoint = _first_of(_COLLECTOR_VARIABLES)
+    protocol = _first_of(_PROTOCOL_VARIABLES) or "grpc"
+    if endpoint and protocol != "grpc":
+        logger.warning("traces.protocol_not_supported", extra={"protocol": protocol})
+        return ""
+    return endpoint
 
 
 def _first_of(variables: tuple[str, ...]) -> str:

@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from trunkline import telemetry
 from trunkline.errors import TrunklineError
 from trunkline.traces.spans import spans_of
 from trunkline.traces.store import SpanStore
@@ -39,7 +40,8 @@ class StoreExporter(SpanExporter):
 class MeshExporter(SpanExporter):
     """Sends spans to a mesh by OTLP; they are lost while it can't be reached."""
 
-    def __init__(self, mesh_address: str) -> None:
+    def __init__(self, mesh_address: str, *, is_collected: bool = False) -> None:
+        self._metadata = ((telemetry.COLLECTED_KEY, "1"),) if is_collected else ()
         # The variables for a user's own collector (headers with keys among them) are not for us.
         self._channel = grpc.insecure_channel(
             mesh_address, options=(("grpc.enable_http_proxy", 0),)
@@ -50,7 +52,9 @@ class MeshExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans."""
         try:
-            self._stub.Export(encode_spans(spans), timeout=_EXPORT_TIMEOUT_S)
+            self._stub.Export(
+                encode_spans(spans), timeout=_EXPORT_TIMEOUT_S, metadata=self._metadata
+            )
         except grpc.RpcError:
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS

@@ -1,4 +1,8 @@
-"""Takes spans from other processes: OTLP's TraceService, into the span store."""
+"""Takes spans from other processes: OTLP's TraceService, into the span store.
+
+What is new there goes on to the user's collector, but from processes that send to one themselves.
+That only new spans do keeps any from going round when a mesh, in the end, is its own collector.
+"""
 
 from itertools import islice
 from typing import Any
@@ -7,7 +11,9 @@ import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 
+from trunkline import telemetry
 from trunkline.errors import OverloadedError
+from trunkline.traces.configure import pass_on
 from trunkline.traces.spans import spans_of
 from trunkline.traces.store import SpanStore
 
@@ -33,18 +39,24 @@ class OtlpServicer(otlp_grpc.TraceServiceServicer):
             raise OverloadedError(agent="the span store", retry_after_s="1")
         self._waiting += 1
         try:
-            return await self._store.in_thread(self._keep, request)
+            return await self._store.in_thread(
+                self._keep, request, is_collected=_is_collected(context)
+            )
         finally:
             self._waiting -= 1
 
-    def _keep(self, request: otlp.ExportTraceServiceRequest) -> otlp.ExportTraceServiceResponse:
+    def _keep(
+        self, request: otlp.ExportTraceServiceRequest, *, is_collected: bool
+    ) -> otlp.ExportTraceServiceResponse:
         sent = sum(
             len(scope.spans)
             for resource in request.resource_spans
             for scope in resource.scope_spans
         )
         spans = list(islice(spans_of(request.resource_spans), SPANS_IN_AN_EXPORT))
-        self._store.add(spans)
+        added = self._store.add(spans)
+        if not is_collected:
+            pass_on(request.resource_spans, added)
         response = otlp.ExportTraceServiceResponse()
         if sent > len(spans):
             response.partial_success.rejected_spans = sent - len(spans)
@@ -52,3 +64,7 @@ class OtlpServicer(otlp_grpc.TraceServiceServicer):
                 f"spans need proper ids, and an export takes {SPANS_IN_AN_EXPORT} at most"
             )
         return response
+
+
+def _is_collected(context: grpc.aio.ServicerContext[Any, Any]) -> bool:
+    return any(key == telemetry.COLLECTED_KEY for key, _ in context.invocation_metadata() or ())

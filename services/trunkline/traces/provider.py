@@ -6,9 +6,14 @@ from importlib.metadata import version
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 
 from trunkline import telemetry
+
+
+class CollectorProcessor(BatchSpanProcessor):
+    """What leads to the user's collector, and so takes other processes' spans, too."""
 
 
 class MeshTracerProvider(TracerProvider):
@@ -39,6 +44,12 @@ class MeshTracerProvider(TracerProvider):
         """Send no more spans to these processors."""
         gone = set(processors)
         self._targets.processors = tuple(one for one in self._targets.processors if one not in gone)
+
+    @property
+    def collector(self) -> CollectorProcessor | None:
+        """The way to the user's collector, if there is one."""
+        targets = self._targets.processors
+        return next((one for one in targets if isinstance(one, CollectorProcessor)), None)
 
 
 class _Targets(SpanProcessor):

@@ -23,7 +23,7 @@ _TRACE_ID_BYTES, _SPAN_ID_BYTES = 16, 8
 def spans_of(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[trace_service_pb2.Span]:
     """Yield the spans of an export; those without proper ids are left out."""
     for resource in resources:
-        process = _text_of(resource.resource.attributes, telemetry.SERVICE_NAME)
+        process = text_of(resource.resource.attributes, telemetry.SERVICE_NAME)
         for scope in resource.scope_spans:
             for span in scope.spans:
                 if len(span.trace_id) == _TRACE_ID_BYTES and len(span.span_id) == _SPAN_ID_BYTES:
@@ -38,7 +38,7 @@ def _span_of(span: trace_pb2.Span, process: str) -> trace_service_pb2.Span:
         name=span.name[:_NAME_LIMIT],
         # Numbers are OpenTelemetry's; one that is newer than we are is kept as it is.
         kind=trace_service_pb2.SpanKind.ValueType(span.kind),
-        service=_text_of(span.attributes, telemetry.SERVICE) or process or "unknown",
+        service=text_of(span.attributes, telemetry.SERVICE) or process or "unknown",
         is_error=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
         status_message=span.status.message[:_STATUS_LIMIT],
     )
@@ -58,7 +58,8 @@ def _set_time(time: Any, time_ns: int) -> None:  # noqa: ANN401 a Timestamp, whi
     time.FromNanoseconds(min(time_ns, _LAST_NS))
 
 
-def _text_of(attributes: Iterable[common_pb2.KeyValue], key: str) -> str:
+def text_of(attributes: Iterable[common_pb2.KeyValue], key: str) -> str:
+    """Return a text among attributes, cut to size, or an empty one."""
     for attribute in attributes:
         if attribute.key == key:
             return attribute.value.string_value[:_NAME_LIMIT]

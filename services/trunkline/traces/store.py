@@ -137,22 +137,30 @@ class SpanStore:
         """Counts up with every batch of spans; a cursor for `changed_since`."""
         return self._change
 
-    def add(self, spans: Iterable[trace_service_pb2.Span]) -> None:
-        """Keep spans. One that is there already, by its ids, isn't added again."""
-        found = list(spans)
+    def add(self, spans: Iterable[trace_service_pb2.Span]) -> set[tuple[str, str]]:
+        """Keep spans, and return the trace and span ids of those that are new.
+
+        One that is there already, by its ids, isn't added again; nor is a protocol's notification
+        that belongs to no request: it would be a trace of its own that tells nothing.
+        """
+        found = [span for span in spans if not _is_lone_notification(span)]
         if not found:
-            return
+            return set()
         with self._lock, self._errors(), self._database:
             self._database.execute("BEGIN")
             news: dict[str, _News] = defaultdict(_News)
-            for span in found:
-                self._add_one(span, news[span.trace_id])
+            added = {
+                (span.trace_id, span.span_id)
+                for span in found
+                if self._add_one(span, news[span.trace_id])
+            }
             self._change += 1
             for trace_id, one in news.items():
                 self._add_news(trace_id, one)
             self._prune()
         for listener in self._listeners:
             listener()
+        return added
 
     def get_trace(self, *, trace_id: str = "", task_id: str = "") -> list[trace_service_pb2.Span]:
         """Return the spans of a trace by start time; of a task, those of its latest trace.
@@ -227,7 +235,7 @@ class SpanStore:
         self._change: int = self._one("SELECT coalesce(max(change), 0) FROM traces")
         self._count: int = self._one("SELECT count(*) FROM traces")
 
-    def _add_one(self, span: trace_service_pb2.Span, news: _News) -> None:
+    def _add_one(self, span: trace_service_pb2.Span, news: _News) -> bool:
         start_ns, end_ns = span.start_time.ToNanoseconds(), span.end_time.ToNanoseconds()
         inserted = self._database.execute(
             "INSERT INTO spans SELECT ?, ?, ?, ? WHERE "
@@ -244,7 +252,7 @@ class SpanStore:
             ),
         ).rowcount
         if not inserted:
-            return
+            return False
         news.start_ns, news.end_ns = min(news.start_ns, start_ns), max(news.end_ns, end_ns)
         news.span_count += 1
         news.error_count += span.is_error
@@ -254,6 +262,7 @@ class SpanStore:
             if key in span.attributes.fields:
                 task_id = span.attributes.fields[key].string_value
                 news.tasks[task_id] = max(weight, news.tasks.get(task_id, 0))
+        return True
 
     def _add_news(self, trace_id: str, news: _News) -> None:
         if not news.span_count:
@@ -324,6 +333,11 @@ class SpanStore:
             said = error.strerror if isinstance(error, OSError) else error
             problem = f"{said}; move it away, or use another data directory"
             raise JournalUnavailableError(str(self._path), problem) from error
+
+
+def _is_lone_notification(span: trace_service_pb2.Span) -> bool:
+    # So MCP names the methods that have no answer; `notifications/cancelled` carries no context.
+    return not span.parent_span_id and span.name.startswith("notifications/")
 
 
 def _make_token(last: trace_service_pb2.TraceSummary) -> str:

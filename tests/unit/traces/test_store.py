@@ -54,10 +54,23 @@ def test_spans_of_a_trace_come_back_by_start_time_however_they_arrived(store: Sp
 
 
 def test_a_span_that_comes_twice_counts_once(store: SpanStore) -> None:
-    store.add([span(1, 1), span(1, 2)])
-    store.add([span(1, 2), span(1, 2)])
+    first, second, third = ((f"{1:032x}", f"{number:016x}") for number in (1, 2, 3))
+    assert store.add([span(1, 1), span(1, 2)]) == {first, second}
+    assert store.add([span(1, 2), span(1, 2), span(1, 3)]) == {third}
     (summary,) = store.list_traces().traces
-    assert summary.span_count == 2
+    assert summary.span_count == 3
+
+
+def test_a_notification_is_kept_in_the_trace_of_a_request_and_is_none_by_itself(
+    store: SpanStore,
+) -> None:
+    lone, part = (
+        span(trace, 2, parent=parent, name="notifications/cancelled")
+        for trace, parent in ((1, 0), (2, 1))
+    )
+    assert store.add([lone]) == set()
+    store.add([lone, part])
+    assert [one.trace_id for one in store.list_traces().traces] == [part.trace_id]
 
 
 def test_a_summary_tells_root_times_errors_and_tasks(store: SpanStore) -> None:
