@@ -12,6 +12,7 @@ from trunkline.errors import (
     AgentNotFoundError,
     FencedError,
     InvalidArgumentError,
+    JournalUnavailableError,
     PeerUnavailableError,
     TaskEndedError,
     TaskNotCancelableError,
@@ -343,6 +344,9 @@ class TaskHost:
                 for run in self._runs.all():
                     run.stop()
                 return
+            except JournalUnavailableError as error:
+                # A full disk may have room again before the lease is over.
+                logger.error("host.lease_not_renewed", extra={"problem": error.problem})
             await asyncio.sleep(self._settings.lease_s / 3)
 
     def _own_row(self, task_id: str, account: str) -> TaskRow:

@@ -1,0 +1,68 @@
+"""What a host does when its lease can't be renewed, or is lost."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from harness.tasks import NOTHING, define, finish, message
+from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.journal.journal import Journal
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.settings import TaskSettings
+
+QUICK = TaskSettings(lease_s=0.03)
+
+
+class Reluctant(Journal):
+    """A journal whose lease is not renewed the way it should be."""
+
+    problem: Exception | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.tries = asyncio.Semaphore(0)
+
+    def renew(self, lease_until_s: float) -> None:
+        self.tries.release()
+        if self.problem is not None:
+            raise self.problem
+        super().renew(lease_until_s)
+
+
+async def test_a_journal_that_cannot_be_written_for_a_moment_ends_nothing(tmp_path: Path) -> None:
+    async def quiet(task: TaskContext) -> None:
+        return None
+
+    journal = Reluctant.open(tmp_path / "journal.db")
+    journal.problem = JournalUnavailableError("journal.db", "the disk is full")
+    async with TaskHost(journal, [define(quiet)], settings=QUICK) as host:
+        async with asyncio.timeout(30):
+            for _ in range(3):
+                await journal.tries.acquire()
+        journal.problem = None
+        snapshot = await finish(host)
+        assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+    journal.close()
+
+
+async def test_losing_the_lease_stops_the_agents_code(tmp_path: Path) -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    async def endless(task: TaskContext) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    journal = Reluctant.open(tmp_path / "journal.db")
+    async with TaskHost(journal, [define(endless)], settings=QUICK) as host:
+        await host.submit("tested", message(), NOTHING)
+        await started.wait()
+        journal.problem = FencedError("all")
+        async with asyncio.timeout(30):
+            await stopped.wait()
+    assert stopped.is_set()
+    journal.close()
