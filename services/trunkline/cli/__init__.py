@@ -1,5 +1,5 @@
 """The command line."""
 
-from trunkline.cli.app import main
+from trunkline.cli.entry import main
 
 __all__ = ["main"]

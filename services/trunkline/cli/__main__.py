@@ -1,6 +1,6 @@
 """Lets `python -m trunkline.cli` be the command line, whatever PATH says."""
 
-from trunkline.cli.app import main
+from trunkline.cli.entry import main
 
 if __name__ == "__main__":
     main()

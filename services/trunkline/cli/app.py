@@ -1,13 +1,15 @@
 """The commands and their options; what each does is in a module that is loaded when it runs."""
 
-import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trunkline.cli.options import Agent, Json, Mesh, TaskId, Url
-from trunkline.cli.outcome import run
+from trunkline.cli.outcome import Exit, finish, run
+from trunkline.cli.terminal import accept_any_text
+from trunkline.cli.usage import QuestionCommand, parse_and_run
 
 # Rich help and tracebacks take half a second to load.
 app = typer.Typer(
@@ -15,21 +17,20 @@ app = typer.Typer(
     help="A mesh for AI agents.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def main() -> None:
-    """Run the command line."""
-    # Before gRPC is loaded: it would tell people about every connection that is closed.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    app()
+def run_command() -> int:
+    """Run the command that the arguments name; return its exit code."""
+    accept_any_text()
+    return parse_and_run(app)
 
 
 @app.callback(invoke_without_command=True)
 def _before_any_command(
+    context: typer.Context,
     *,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
@@ -38,6 +39,9 @@ def _before_any_command(
 
         print(f"trunkline {metadata.version('trunkline')}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help(), file=sys.stderr)
+        raise typer.Exit(Exit.USAGE)
 
 
 @app.command()
@@ -86,7 +90,7 @@ def up(
     run(command.up(flags, is_attached=attached, as_json=json))
 
 
-@app.command()
+@app.command(cls=QuestionCommand)
 def ask(
     question: Annotated[str, typer.Argument(help="What to ask.", show_default=False)],
     *,
@@ -117,7 +121,7 @@ def chat(agent: Agent = None, url: Url = None, *, json: Json = False) -> None:
     """Talk with the mesh, line by line. Ctrl-C cancels a turn, Ctrl-D leaves."""
     from trunkline.cli.talk import chat as command
 
-    command.chat(agent, url=url, as_json=json)
+    finish(lambda: command.chat(agent, url=url, as_json=json))
 
 
 @app.command()

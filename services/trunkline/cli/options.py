@@ -1,5 +1,6 @@
 """The options that several commands share, and where they get their defaults."""
 
+import os
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -8,13 +9,14 @@ import typer
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort, Settings, load_settings
 
+_URL_VARIABLE = "TRUNKLINE_URL"
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Url = Annotated[
     str | None,
     typer.Option(
         "--url",
-        envvar="TRUNKLINE_URL",
-        help="Where the mesh, or an agent, serves A2A.",
+        help="Where the mesh, or an agent, serves A2A. [TRUNKLINE_URL]",
         metavar="URL",
     ),
 ]
@@ -31,11 +33,14 @@ TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task.", show_defa
 
 
 def base_url(url: str | None, *, settings: Settings | None = None) -> str:
-    """Return the URL given, or that of the mesh which `up` would start here.
+    """Return the URL given by flag or environment, or that of the mesh which `up` would start.
 
     Raises:
         ConfigurationError: it is not an HTTP URL.
     """
+    where = "--url"
+    if url is None:
+        where, url = _URL_VARIABLE, os.environ.get(_URL_VARIABLE) or None
     if url is None:
         return f"http://{(settings or load_settings()).http}"
     try:
@@ -45,8 +50,15 @@ def base_url(url: str | None, *, settings: Settings | None = None) -> str:
         usable = False
     if not usable:
         problem = f"{url!r} is not a URL that starts with http:// or https://"
-        raise ConfigurationError(where="--url", problem=problem)
+        raise ConfigurationError(where=where, problem=problem)
     return url.rstrip("/")
+
+
+def is_on_this_machine(url: str) -> bool:
+    """Whether a URL leads to this machine, as far as it tells itself."""
+    host = urlsplit(url).hostname or ""
+    # Where a mesh serves all interfaces, it serves this machine.
+    return HostPort(host, 0).is_loopback or host in {"0.0.0.0", "::"}  # noqa: S104
 
 
 def agent_url(base: str, agent: str | None) -> str:

@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from enum import IntEnum
 from typing import Any
 
@@ -15,23 +15,31 @@ logger = logging.getLogger(__name__)
 
 
 class Exit(IntEnum):
-    """Exit codes. A wrong option is 2, by the option parser."""
+    """Exit codes."""
 
     OK = 0
     FAILED = 1
+    USAGE = 2
     INPUT_REQUIRED = 3
     UNREACHABLE = 4
     CANCELED = 130
 
 
 def run(work: Coroutine[Any, Any, int]) -> None:
-    """Run a command's work to its end and leave with its exit code; never with a traceback."""
+    """Run a command's asynchronous work and leave as `finish` does."""
+    import asyncio
+
+    finish(lambda: asyncio.run(work))
+
+
+def finish(work: Callable[[], int]) -> None:
+    """Do a command's work to its end and leave with its exit code; never with a traceback."""
     import asyncio
 
     try:
-        code = asyncio.run(work)
+        code = work()
         sys.stdout.flush()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         code = Exit.CANCELED
     except BrokenPipeError:
         # Whoever read the output has seen enough. The interpreter would flush once more.

@@ -1,5 +1,6 @@
 """What goes to a terminal and not into a pipe: colour, and news of work under way."""
 
+import io
 import json
 import os
 import shutil
@@ -8,6 +9,30 @@ from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 DIM, RED, BOLD = "2", "31", "1"
+
+
+def accept_any_text() -> None:
+    """Let no text fail to be printed or read.
+
+    What stdout's encoding lacks comes out as question marks, and what is not in stdin's encoding
+    comes in so that `is_text` tells.
+    """
+    for stream, errors in (
+        (sys.stdin, "surrogateescape"),
+        (sys.stdout, "replace"),
+        (sys.stderr, "backslashreplace"),
+    ):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
+
+
+def is_text(read: str) -> bool:
+    """Whether what was read, from stdin or as an argument, is text in the encoding expected."""
+    try:
+        read.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -50,7 +75,8 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def print_json(value: object) -> None:
     """Print one JSON document on one line."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    print(json.dumps(value, ensure_ascii=not is_unicode), flush=True)
 
 
 def state_name(state: str) -> str:

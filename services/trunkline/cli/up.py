@@ -1,6 +1,7 @@
 """`trunkline up`: a whole mesh in this process, until it is told to stop."""
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -9,8 +10,10 @@ from collections.abc import Mapping
 from trunkline.cli.outcome import Exit
 from trunkline.cli.terminal import print_json
 from trunkline.logs import configure_logging
-from trunkline.mesh import open_mesh
+from trunkline.mesh import Mesh, open_mesh
 from trunkline.settings import load_settings
+
+logger = logging.getLogger(__name__)
 
 
 async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -> Exit:
@@ -30,17 +33,23 @@ async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -
     try:
         async with open_mesh(settings) as mesh:
             stop.is_up = True
-            ready = {"http": mesh.http_url, "mesh": mesh.mesh_address}
-            if as_json:
-                print_json(ready)
-            else:
-                print("ready", *(f"{name}={value}" for name, value in ready.items()), flush=True)
+            if not stop.asked.is_set():
+                _tell(mesh, as_json=as_json)
             await stop.asked.wait()
-    except asyncio.CancelledError:
-        # Told to stop before it was up.
-        if not stop.asked.is_set():
+    except (asyncio.CancelledError, Exception) as error:
+        # Told to stop before it was up: what it was in the middle of matters no more.
+        if stop.is_up or not stop.asked.is_set():
             raise
+        logger.debug("mesh.start_interrupted", exc_info=error)
     return Exit.OK
+
+
+def _tell(mesh: Mesh, *, as_json: bool) -> None:
+    ready = {"http": mesh.http_url, "mesh": mesh.mesh_address}
+    if as_json:
+        print_json(ready)
+    else:
+        print("ready", *(f"{name}={value}" for name, value in ready.items()), flush=True)
 
 
 class _Stop:

@@ -88,6 +88,10 @@ class Answer:
             self._out.write(self.said)
         self._out.end_line()
 
+    def break_off(self) -> None:
+        """End the line: the turn was left, and what is still held back is not written."""
+        self._out.end_line()
+
     def _take_task(self, task: Mapping[str, Any]) -> None:
         self.task_id = task.get("id", "")
         self.context_id = task.get("contextId", "")

@@ -3,14 +3,22 @@
 import asyncio
 from dataclasses import dataclass
 
-from trunkline.cli.options import agent_url, base_url
+from trunkline.cli.options import agent_url
 from trunkline.cli.outcome import Exit
 from trunkline.cli.talk.answer import Answer
 from trunkline.cli.talk.client import A2AClient
 from trunkline.cli.talk.ephemeral import mesh_at
 from trunkline.cli.talk.turn import exit_of, outcome_of, show_end, shown_answer, take_turn
 from trunkline.cli.terminal import print_json, say
-from trunkline.errors import InvalidArgumentError
+from trunkline.errors import (
+    InvalidArgumentError,
+    PeerTimeoutError,
+    TaskNotCancelableError,
+    TrunklineError,
+)
+
+# Whoever gave up on the answer doesn't wait longer than this for its task to be canceled.
+CANCEL_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +35,16 @@ class Question:
 async def ask(question: Question, *, url: str | None, as_json: bool) -> Exit:
     """Ask at `url`, or at the default mesh, or at an ephemeral one; print the answer.
 
+    Ctrl-C, or a mesh that lets the time limit pass, cancels the task.
+
     Raises:
         InvalidArgumentError: there is no question.
     """
     if not question.text.strip():
         raise InvalidArgumentError("QUESTION", "is empty; ask something")
-    if question.task_id:
-        # An ephemeral mesh can't have the task.
-        url = base_url(url)
-    async with mesh_at(url) as mesh:
+    # What is to be gone on with, an ephemeral mesh can't have.
+    may_start = not (question.task_id or question.context_id)
+    async with mesh_at(url, may_start=may_start) as mesh:
         if mesh.is_ephemeral:
             advice = "the mesh was ephemeral: run `trunkline up` for one that keeps its tasks"
         else:
@@ -44,17 +53,12 @@ async def ask(question: Question, *, url: str | None, as_json: bool) -> Exit:
         async with client:
             if as_json:
                 return await _ask_for_json(client, question)
-            return await _ask(client, question, advice=advice, is_kept=not mesh.is_ephemeral)
+            return await _ask(client, question, advice=advice)
 
 
-async def _ask(client: A2AClient, question: Question, *, advice: str, is_kept: bool) -> Exit:
+async def _ask(client: A2AClient, question: Question, *, advice: str) -> Exit:
     answer = shown_answer(continues=bool(question.task_id))
-    try:
-        await _take(client, answer, question)
-    except asyncio.CancelledError:
-        if is_kept and answer.task_id:
-            say(f"\nthe task goes on; `trunkline cancel {answer.task_id}` stops it")
-        raise
+    await _take(client, answer, question)
     show_end(answer)
     code = exit_of(answer)
     if code is Exit.INPUT_REQUIRED:
@@ -71,14 +75,35 @@ async def _ask_for_json(client: A2AClient, question: Question) -> Exit:
 
 
 async def _take(client: A2AClient, answer: Answer, question: Question) -> None:
-    await take_turn(
-        client,
-        answer,
-        question.text,
-        task_id=question.task_id,
-        context_id=question.context_id,
-        timeout_s=question.timeout_s,
-    )
+    try:
+        await take_turn(
+            client,
+            answer,
+            question.text,
+            task_id=question.task_id,
+            context_id=question.context_id,
+            timeout_s=question.timeout_s,
+        )
+    except (asyncio.CancelledError, PeerTimeoutError):
+        answer.break_off()
+        say(await _cancel(client, answer.task_id or question.task_id))
+        raise
+
+
+async def _cancel(client: A2AClient, task_id: str) -> str:
+    """Cancel a task that nobody waits for any more; return what came of it."""
+    if not task_id:
+        return "left before a task was known; `trunkline tasks` shows whether there is one"
+    try:
+        async with asyncio.timeout(CANCEL_LIMIT_S):
+            await client.cancel_task(task_id)
+    except TaskNotCancelableError:
+        return f"task {task_id} had ended"
+    except TimeoutError:
+        return f"canceling task {task_id}; `trunkline task {task_id}` shows how far that is"
+    except TrunklineError as error:
+        return f"task {task_id} may go on: {' '.join(str(error).split())}"
+    return f"canceled task {task_id}"
 
 
 def _address(url: str | None, agent: str | None) -> str:

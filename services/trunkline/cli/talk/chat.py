@@ -5,19 +5,17 @@ import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-import typer
-
 from trunkline.cli.options import agent_url
 from trunkline.cli.outcome import Exit, complain
 from trunkline.cli.talk.answer import Answer
 from trunkline.cli.talk.client import A2AClient
 from trunkline.cli.talk.ephemeral import mesh_at
 from trunkline.cli.talk.turn import exit_of, outcome_of, show_end, shown_answer, take_turn
-from trunkline.cli.terminal import print_json, say
-from trunkline.errors import TaskNotCancelableError, TrunklineError
+from trunkline.cli.terminal import is_text, print_json, say
+from trunkline.errors import InvalidArgumentError, TaskNotCancelableError, TrunklineError
 
 
-def chat(agent: str | None, *, url: str | None, as_json: bool) -> None:
+def chat(agent: str | None, *, url: str | None, as_json: bool) -> Exit:
     """Take lines from stdin until it ends; each is a turn of one conversation.
 
     Ctrl-C cancels the turn that runs. Lines come from a person or from a pipe.
@@ -38,11 +36,14 @@ def chat(agent: str | None, *, url: str | None, as_json: bool) -> None:
             code = Exit.CANCELED
         finally:
             runner.run(conversation.close())
-    raise typer.Exit(code)
+    return code
 
 
 def _take_line(runner: asyncio.Runner, conversation: "_Conversation", line: str) -> None:
     try:
+        if not is_text(line):
+            problem = f"is not {sys.stdin.encoding} text and was not sent; write it again"
+            raise InvalidArgumentError("the line", problem)
         runner.run(conversation.turn(line))
     except KeyboardInterrupt:
         say("canceling the turn")

@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import httpx2
 
+from trunkline.cli.options import is_on_this_machine
 from trunkline.errors import (
     AgentNotFoundError,
     InternalError,
@@ -26,7 +26,6 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.settings import HostPort
 
 # An SSE stream that says nothing for so long, not even a heartbeat, is taken for broken.
 SILENCE_LIMIT_S = 60.0
@@ -53,7 +52,7 @@ class A2AClient:
             headers={"A2A-Version": "1.0"},
             timeout=httpx2.Timeout(SILENCE_LIMIT_S, connect=5.0),
             # A proxy set for the world outside must not capture what stays on this machine.
-            trust_env=not _is_loopback(url),
+            trust_env=not is_on_this_machine(url),
         )
 
     async def __aenter__(self) -> Self:
@@ -267,7 +266,3 @@ def _trace_id(headers: Mapping[str, str]) -> str:
 
 def _is_connecting(error: httpx2.TransportError) -> bool:
     return isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
-
-
-def _is_loopback(url: str) -> bool:
-    return HostPort(urlsplit(url).hostname or "", 0).is_loopback

@@ -8,10 +8,10 @@ import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from trunkline.cli.options import base_url
+from trunkline.cli.options import base_url, is_on_this_machine
 from trunkline.cli.terminal import say
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError
 from trunkline.settings import PREFIX
@@ -47,15 +47,19 @@ async def ephemeral_mesh() -> AsyncGenerator[Addresses]:
 
 
 @asynccontextmanager
-async def mesh_at(url: str | None) -> AsyncGenerator[Addresses]:
-    """Yield the mesh at `url`; without one that at the default, or an ephemeral one if none is."""
+async def mesh_at(url: str | None, *, may_start: bool = True) -> AsyncGenerator[Addresses]:
+    """Yield the mesh at `url` or at the default one.
+
+    If none is there, and there is on this machine, that is an ephemeral one, unless it may not be.
+    """
     base = base_url(url)
-    if url is not None or await _answers(base):
+    if not (may_start and is_on_this_machine(base)) or await _answers(base):
         yield Addresses(http=base, mesh="", is_ephemeral=False)
         return
     say(f"no mesh at {base}: starting an ephemeral one (`trunkline up` starts one that stays)")
     async with ephemeral_mesh() as addresses:
-        yield addresses
+        # The URL may have been that of an agent.
+        yield replace(addresses, http=addresses.http + urlsplit(base).path)
 
 
 async def _answers(base: str) -> bool:
@@ -63,6 +67,9 @@ async def _answers(base: str) -> bool:
     try:
         async with asyncio.timeout(5):
             _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    except TimeoutError:
+        # Whoever it is that is so slow, the port is taken.
+        return True
     except OSError:
         return False
     writer.close()
@@ -77,8 +84,8 @@ async def _spawn(folder: str) -> Process:
         # Held open and never written to: it ends with this process, however that ends.
         stdin=PIPE,
         stdout=PIPE,
-        # A question is what it was started for.
-        env={**os.environ, f"{PREFIX}PREWARM": "true"},
+        # A question is what it was started for, and when it is stopped nobody waits for anything.
+        env={**os.environ, f"{PREFIX}PREWARM": "true", f"{PREFIX}DRAIN_GRACE_S": "0"},
         # Ctrl-C is for the command: it stops the mesh when it is through with it.
         start_new_session=True,
     )

@@ -1,0 +1,48 @@
+"""What the option parser leaves open: errors on one line, and questions that begin with a dash."""
+
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from trunkline.cli.outcome import Exit
+from trunkline.cli.terminal import is_text, say
+
+# What the option parser raises; typer has no name of its own for it.
+_UsageError: type[Any] = typer.BadParameter.__mro__[1]
+_OPTION = re.compile(r"--?[A-Za-z][A-Za-z-]*(=.*)?|--?", re.DOTALL)
+
+
+class QuestionCommand(TyperCommand):
+    """A command whose argument may begin with a dash, like `-5+3`, if it can't be an option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Parse the arguments; what looks like no option at all is none."""
+        if any(word.startswith("-") and not _OPTION.fullmatch(word) for word in args):
+            ctx.ignore_unknown_options = True
+            # Else the `h` of `-3h` would ask for help.
+            ctx.help_option_names = ["--help"]
+        return super().parse_args(ctx, args)
+
+
+def parse_and_run(app: Callable[..., Any]) -> int:
+    """Run the command that the arguments name; return its exit code. Wrong usage is one line."""
+    for number, word in enumerate(sys.argv[1:], start=1):
+        if not is_text(word):
+            return _complain(f"argument {number} is not UTF-8 text", "trunkline")
+    try:
+        return app(prog_name="trunkline", standalone_mode=False) or Exit.OK
+    except _UsageError as error:
+        problem = " ".join(error.format_message().split()).rstrip(".")
+        if problem.startswith("No such option"):
+            problem += " (a text that begins with a dash goes behind `--`)"
+        command = error.ctx.command_path if error.ctx else "trunkline"
+        return _complain(problem[:1].lower() + problem[1:], command)
+
+
+def _complain(problem: str, command: str) -> int:
+    say(f"error: {problem}; see '{command} --help'")
+    return Exit.USAGE
