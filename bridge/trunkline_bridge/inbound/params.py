@@ -22,11 +22,13 @@ TIMEOUT_HEADER = "Trunkline-Timeout"
 _LONGEST_TIMEOUT_S = 10 * 365 * 24 * 3600
 # Up to here content can't exceed the 100 levels that protobuf's parsers allow, whatever its shape.
 _SAFE_DEPTH = 16
-_PROBLEM_LENGTH = 200
 # Their parser takes up to ten microseconds for each, and meanwhile nobody else is served.
 _VALUES = 50_000
 # Nobody mends more at a time.
 _VIOLATIONS = 20
+_FROM_USER = "must be ROLE_USER"
+# What is asked for where not all that fits the message is right.
+_ASKED_FOR = {"message.role": _FROM_USER}
 
 M = TypeVar("M", bound=ProtoMessage)
 
@@ -45,21 +47,19 @@ def read_message(params: object, *, message_type: type[M]) -> M:
         problem = f"more than {_VALUES} values; send large data as raw, or by url"
         raise invalid_params(("params", problem))
     if found := list(shapes.violations(params, message_type.DESCRIPTOR.fields)):
-        raise invalid_params(*found[:_VIOLATIONS])
+        raise invalid_params(
+            *((name, _ASKED_FOR.get(name, said)) for name, said in found[:_VIOLATIONS])
+        )
     try:
         return json_format.ParseDict(params, message_type(), ignore_unknown_fields=True)
-    # The parser lets others than its own error out for some values that don't fit.
-    except (
-        json_format.ParseError,
-        ArithmeticError,
-        AttributeError,
-        TypeError,
-        ValueError,
-    ) as error:
-        problem = str(error)[:_PROBLEM_LENGTH] or "doesn't fit the method"
+    except ArithmeticError:
+        raise invalid_params(("params", "a number is too large")) from None
+    # The parser lets others than its own error out for some values that don't fit, and its texts
+    # are for those who know protobuf.
+    except (json_format.ParseError, AttributeError, RecursionError, TypeError, ValueError):
+        is_deep = depth(params) > _SAFE_DEPTH
+        problem = "nested too deeply" if is_deep else "must be as A2A 1.0 has them for this method"
         raise invalid_params(("params", problem)) from None
-    except RecursionError:
-        raise invalid_params(("params", "nested too deeply")) from None
 
 
 def read_send(params: object) -> a2a_pb2.SendMessageRequest:
@@ -132,7 +132,7 @@ def _message_violations(message: message_pb2.Message) -> list[tuple[str, str]]:
     if not message.message_id:
         violations.append(("message.messageId", "is required"))
     if message.role != message_pb2.ROLE_USER:
-        violations.append(("message.role", "is required and must be ROLE_USER"))
+        violations.append(("message.role", _FROM_USER))
     if not message.parts:
         violations.append(("message.parts", "needs at least one part"))
     violations += [

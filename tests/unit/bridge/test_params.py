@@ -45,11 +45,11 @@ def test_a_message_is_read_and_unknown_fields_are_ignored() -> None:
         ({**MESSAGE, "parts": [{"kind": "text"}]}, ["message.parts[0]"]),
         ({**MESSAGE, "parts": "text"}, ["message.parts"]),
         ({**MESSAGE, "parts": ["text"]}, ["message.parts[0]"]),
-        ({**MESSAGE, "parts": [{"text": 5}]}, ["params"]),
-        ({**MESSAGE, "parts": [{"text": "a", "url": "b"}]}, ["params"]),
+        ({**MESSAGE, "parts": [{"text": 5}]}, ["message.parts[0].text"]),
+        ({**MESSAGE, "parts": [{"text": "a", "url": "b"}]}, ["message.parts[0]"]),
         ({**MESSAGE, "parts": [{"raw": "***"}]}, ["message.parts[0].raw"]),
         ({**MESSAGE, "parts": [{"raw": "AAAAA"}]}, ["message.parts[0].raw"]),
-        ({**MESSAGE, "metadata": []}, ["params"]),
+        ({**MESSAGE, "metadata": []}, ["message.metadata"]),
         ("message", ["message"]),
     ],
 )
@@ -57,6 +57,57 @@ def test_what_is_wrong_with_a_message_is_named(message: object, fields: list[str
     with pytest.raises(WireError) as raised:
         params.read_send({"message": message})
     assert violated(raised) == fields
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"messageId": 5}, "message.messageId: must be a string"),
+        ({"messageId": True, "taskId": []}, "taskId: must be a string"),
+        ({"role": "user"}, "message.role: must be ROLE_USER"),
+        ({"role": "ROLE_AGENT"}, "message.role: must be ROLE_USER"),
+        ({"role": None}, "message.role: must be ROLE_USER"),
+        ({"extensions": ["a", 1]}, "message.extensions[1]: must be a string"),
+        ({"extensions": [None]}, "message.extensions[0]: must be a string"),
+        ({"metadata": "x"}, "message.metadata: must be an object"),
+        ({"parts": [{"raw": 1}]}, "message.parts[0].raw: must be a string in base64"),
+        (
+            {"parts": [{"text": "a", "url": "b"}]},
+            "message.parts[0]: must have only one of text, url",
+        ),
+        ({"parts": [{"data": 10**308 * 10}]}, "params: a number is too large"),
+        ({"message_id": "m", "parts": [{"text": "a"}, 5]}, "message.parts[1]: must be an object"),
+    ],
+)
+def test_what_is_wrong_is_said_in_our_words(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(WireError) as raised:
+        params.read_send({"message": {**MESSAGE, **changes}})
+    assert str(raised.value).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"pageSize": 1.5}, "pageSize: must be a whole number below 2^31"),
+        ({"pageSize": True}, "pageSize: must be a whole number below 2^31"),
+        ({"pageSize": 2**31}, "pageSize: must be a whole number below 2^31"),
+        ({"includeArtifacts": 1}, "includeArtifacts: must be true or false"),
+        ({"status": "working"}, "status: must be one of TASK_STATE_SUBMITTED, "),
+        ({"statusTimestampAfter": 5}, "statusTimestampAfter: must be a time with its zone"),
+        ({"pageSize": 3, "page_size": 3}, "params: must be as A2A 1.0 has them"),
+    ],
+)
+def test_what_is_wrong_with_a_filter_is_said_in_our_words(
+    given_: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(WireError) as raised:
+        params.read_list(given_)
+    assert str(raised.value).startswith(said)
+
+
+@pytest.mark.parametrize("size", [7, 7.0, "7"])
+def test_numbers_are_taken_in_each_of_protojson_s_forms(size: object) -> None:
+    assert params.read_list({"pageSize": size}).page_size == 7
 
 
 @pytest.mark.parametrize("content", [{"text": ""}, {"data": None}, {"raw": ""}, {"url": ""}])
@@ -93,14 +144,14 @@ def test_a_task_needs_naming(read: Any) -> None:
         ({"pageSize": 0}, "pageSize"),
         ({"pageSize": 101}, "pageSize"),
         ({"pageSize": -1}, "pageSize"),
-        ({"pageSize": "many"}, "params"),
+        ({"pageSize": "many"}, "pageSize"),
         ({"historyLength": -1}, "historyLength"),
         ({"status": "working"}, "status"),
         ({"status": "TASK_STATE_WORKIN"}, "status"),
         ({"status": 99}, "status"),
-        ({"statusTimestampAfter": "2026-02-03"}, "params"),
-        ({"statusTimestampAfter": "2026-02-03T00:00:00"}, "params"),
-        ({"includeArtifacts": "yes"}, "params"),
+        ({"statusTimestampAfter": "2026-02-03"}, "statusTimestampAfter"),
+        ({"statusTimestampAfter": "2026-02-03T00:00:00"}, "statusTimestampAfter"),
+        ({"includeArtifacts": "yes"}, "includeArtifacts"),
     ],
 )
 def test_wrong_filters_are_refused(given_: dict[str, Any], field: str) -> None:
