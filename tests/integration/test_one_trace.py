@@ -72,14 +72,14 @@ class Collector(otlp_grpc.TraceServiceServicer):
                     self._steps.put((span.trace_id.hex(), (named["service.name"], span.name)))
         return otlp.ExportTraceServiceResponse()
 
-    def wait_for(self, trace_id: str, name: str) -> None:
-        """Return when a span of this name and trace has come."""
-        while not any((trace_id, name) == (seen, step[1]) for seen, step in self._seen):
+    def wait_for(self, trace_id: str, step: Step) -> None:
+        """Return when a span of this trace, service and name has come."""
+        while (trace_id, step) not in self._seen:
             try:
                 self._seen.append(self._steps.get(timeout=LIMIT_S))
             except queue.Empty:
                 seen = sorted({step for seen, step in self._seen if seen == trace_id})
-                raise AssertionError(f"no {name!r} of {trace_id} in {seen}") from None
+                raise AssertionError(f"no {step} of {trace_id} in {seen}") from None
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,12 @@ async def mesh(
         "trunkline": {"agent": {"description": "Holds on.", "tags": ["hold"]}},
     }
     (folder / "tools.json").write_text(json.dumps({"mcpServers": {"hold": hold}}))
-    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector[1]}
+    environment = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector[1],
+        # Nobody is there: what goes through a proxy is lost.
+        "http_proxy": "http://127.0.0.1:9",
+        "https_proxy": "http://127.0.0.1:9",
+    }
     flags = ("--mcp", str(folder / "tools.json"))
     async with running_mesh(folder, *flags, environment=environment) as running:
         yield running
@@ -299,5 +304,5 @@ async def test_a_collector_named_by_the_standard_variables_gets_the_same_trace(
     trace_id = os.urandom(16).hex()
     asked = question("derivative of x^3")
     await call(mesh, "SendMessage", asked, trace_id=trace_id, parent=os.urandom(8).hex())
-    for name in ("SendMessage", "invoke_agent math", "MCP send tools/call differentiate"):
-        await asyncio.to_thread(collector[0].wait_for, trace_id, name)
+    for step in way("math", "differentiate"):
+        await asyncio.to_thread(collector[0].wait_for, trace_id, step)

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import grpc
@@ -13,8 +15,9 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.util._once import Once
 
@@ -23,6 +26,7 @@ from trunkline.client import Channels, TraceClient
 from trunkline.errors import InvalidArgumentError, OverloadedError, TraceNotFoundError
 from trunkline.server import MeshServer
 from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure
+from trunkline.traces.exporters import MeshExporter
 from trunkline.traces.otlp_servicer import SPANS_IN_AN_EXPORT
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
@@ -121,6 +125,55 @@ async def test_a_collector_that_the_user_names_gets_spans_too(
             trace_id = work()
             await asyncio.to_thread(handle.shutdown)
         assert elsewhere.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
+
+
+@pytest.mark.parametrize("collects_itself", [False, True])
+async def test_spans_that_a_mesh_is_given_go_on_to_its_collector_unless_they_went_there_before(
+    store: SpanStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    collects_itself: bool,
+) -> None:
+    with SpanStore(tmp_path / "collector.db") as elsewhere:
+        async with serving(elsewhere) as collector, serving(store) as mesh:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collector.address}")
+            handle = configure("trunkline", store=store)
+            exporter = MeshExporter(mesh.address, is_collected=collects_itself)
+            provider = TracerProvider(resource=Resource({telemetry.SERVICE_NAME: "mcp-math"}))
+            provider.add_span_processor(BatchSpanProcessor(exporter))
+            with provider.get_tracer("theirs").start_as_current_span("tools/call") as span:
+                trace_id = trace.format_trace_id(span.get_span_context().trace_id)
+            await asyncio.to_thread(provider.shutdown)
+            await asyncio.to_thread(handle.shutdown)
+        assert len(store.get_trace(trace_id=trace_id)) == 1
+        if collects_itself:
+            assert not elsewhere.list_traces().traces
+        else:
+            assert elsewhere.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
+
+
+async def test_a_mesh_that_is_its_own_collector_passes_a_span_on_once(
+    store: SpanStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = otlp.ExportTraceServiceRequest()
+    old.resource_spans.add().scope_spans.add().spans.add(trace_id=b"o" * 16, span_id=b"s" * 8)
+    async with serving(store) as mesh:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{mesh.address}")
+        handle = configure("trunkline", store=store)
+        stub = otlp_grpc.TraceServiceStub(mesh.channel)  # type: ignore[no-untyped-call]
+        recent = export(1)
+        (span,) = recent.resource_spans[0].scope_spans[0].spans
+        span.start_time_unix_nano = span.end_time_unix_nano = time.time_ns()
+        await stub.Export(recent, timeout=LIMIT_S)
+        # Too old to be kept, so that the store would not know it again.
+        await stub.Export(old, timeout=LIMIT_S)
+        for _ in range(3):
+            await asyncio.to_thread(handle.flush)
+        # Two came in, and one that was the first's again; that went nowhere.
+        assert store.change == 3
+        await asyncio.to_thread(handle.shutdown)
+    (summary,) = store.list_traces().traces
+    assert summary.span_count == 1
 
 
 async def test_a_collector_that_is_gone_costs_no_work_and_one_line(
@@ -243,26 +296,22 @@ async def test_an_export_that_is_too_large_is_taken_in_part(store: SpanStore) ->
 
 
 async def test_a_store_that_is_behind_says_so_instead_of_piling_up(store: SpanStore) -> None:
-    servicer = OtlpServicer(store)
     gate = threading.Event()
     # Keeps the store's one thread busy, as a slow disk would.
-    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(LIMIT_S), serving(store) as served, asyncio.TaskGroup() as group:
         blocked = group.create_task(store.in_thread(gate.wait))
-        exports = [
-            group.create_task(_outcome(servicer, export(1)), name=str(number))
-            for number in range(40)
-        ]
-        done, _ = await asyncio.wait(exports, return_when=asyncio.FIRST_COMPLETED)
+        stub = otlp_grpc.TraceServiceStub(served.channel)  # type: ignore[no-untyped-call]
+        exports = [group.create_task(_is_taken(stub)) for _ in range(40)]
+        for answer in islice(asyncio.as_completed(exports), 40 - 16):
+            assert not await answer
         gate.set()
         assert await blocked
-    refused = sum(not one.result() for one in exports)
-    assert done
-    assert refused == 40 - 16
+    assert sum(one.result() for one in exports) == 16
 
 
-async def _outcome(servicer: OtlpServicer, request: otlp.ExportTraceServiceRequest) -> bool:
+async def _is_taken(stub: otlp_grpc.TraceServiceStub) -> bool:
     try:
-        await servicer.Export(request, None)  # type: ignore[arg-type]
-    except OverloadedError:
+        await stub.Export(export(1), timeout=LIMIT_S)
+    except (OverloadedError, grpc.RpcError):
         return False
     return True

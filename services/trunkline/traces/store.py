@@ -138,7 +138,7 @@ class SpanStore:
         return self._change
 
     def add(self, spans: Iterable[trace_service_pb2.Span]) -> set[tuple[str, str]]:
-        """Keep spans, and return the trace and span ids of those that are new.
+        """Keep spans, and return the trace and span ids of those that are new and stay.
 
         One that is there already, by its ids, isn't added again; nor is a protocol's notification
         that belongs to no request: it would be a trace of its own that tells nothing.
@@ -157,10 +157,10 @@ class SpanStore:
             self._change += 1
             for trace_id, one in news.items():
                 self._add_news(trace_id, one)
-            self._prune()
+            gone = self._prune()
         for listener in self._listeners:
             listener()
-        return added
+        return {(trace_id, span_id) for trace_id, span_id in added if trace_id not in gone}
 
     def get_trace(self, *, trace_id: str = "", task_id: str = "") -> list[trace_service_pb2.Span]:
         """Return the spans of a trace by start time; of a task, those of its latest trace.
@@ -275,7 +275,7 @@ class SpanStore:
         for task_id, weight in news.tasks.items():
             self._database.execute(_UPSERT_TASK, (task_id, trace_id, weight))
 
-    def _prune(self) -> None:
+    def _prune(self) -> set[str]:
         """Drop the oldest traces that are too many or too old, a bounded number at once."""
         too_many = min(max(0, self._count - self._limit), _PRUNED_AT_ONCE)
         rows = self._database.execute(
@@ -285,10 +285,12 @@ class SpanStore:
             "SELECT trace_id FROM traces WHERE start_ns < ? ORDER BY start_ns LIMIT ?",
             (time.time_ns() - self._age_ns, _PRUNED_AT_ONCE),
         ).fetchall()
-        for row in set(rows):
+        gone = {trace_id for (trace_id,) in rows}
+        for trace_id in gone:
             for table in ("spans", "tasks", "traces"):
-                self._database.execute(f"DELETE FROM {table} WHERE trace_id = ?", row)  # noqa: S608
+                self._database.execute(f"DELETE FROM {table} WHERE trace_id = ?", (trace_id,))  # noqa: S608
             self._count -= 1
+        return gone
 
     def _trace_of(self, task_id: str) -> str:
         row = self._database.execute(
