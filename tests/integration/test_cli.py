@@ -135,11 +135,45 @@ async def test_an_unknown_agent_is_said_with_what_to_do(mesh: MeshProcess) -> No
     )
 
 
-async def test_nobody_at_a_given_url_is_one_line_and_starts_no_mesh() -> None:
-    done = await run("ask", "hello", TRUNKLINE_URL="http://127.0.0.1:1")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--url", "http://nowhere.invalid:1"),
+        ("--url", "http://127.0.0.1:1", "--task", "t-1"),
+        ("--url", "http://127.0.0.1:1", "--context", "c-1"),
+    ],
+)
+async def test_nobody_at_a_url_is_one_line_where_a_new_mesh_would_be_no_help(
+    words: tuple[str, ...],
+) -> None:
+    done = await run("ask", "hello", *words, NO_PROXY="*", no_proxy="*")
     assert (done.exit, done.out) == (4, "")
-    assert done.err.startswith("error: http://127.0.0.1:1 can't be reached: nobody answers there")
+    assert done.err.startswith(f"error: {words[1]} can't be reached: nobody answers there")
     assert done.err.count("\n") == 1
+
+
+async def test_nobody_at_a_url_of_this_machine_starts_an_ephemeral_mesh() -> None:
+    done = await run("ask", "echo hi", TRUNKLINE_URL="http://127.0.0.1:1/agents/echo")
+    assert (done.exit, done.out) == (0, "hi\n")
+    assert done.err.startswith("no mesh at http://127.0.0.1:1/agents/echo: starting an ephemeral")
+    assert done.err.count("\n") == 1
+
+
+async def test_text_that_stdout_can_not_show_is_replaced(mesh: MeshProcess) -> None:
+    words = ("ask", "--url", mesh.http_url, "--agent", "echo", "message né")
+    assert await run(*words, PYTHONIOENCODING="ascii") == Done(0, "n?\n", "")
+    done = await run(*words, "--json", PYTHONIOENCODING="ascii")
+    assert done.json["answer"] == "né"
+
+
+async def test_a_line_that_is_no_text_is_said_and_the_chat_goes_on(mesh: MeshProcess) -> None:
+    chatting = await start(
+        *("chat", "--url", mesh.http_url, "--agent", "echo"), stdin=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(LIMIT_S):
+        out, err = await chatting.communicate(b"\xff\xfe\necho still here\n")
+    assert (chatting.returncode, out) == (0, b"still here\n")
+    assert err == b"error: the line: is not utf-8 text and was not sent; write it again\n"
 
 
 @pytest.mark.parametrize(
@@ -300,18 +334,37 @@ async def test_a_cancelled_task_ends_the_command_that_waits_for_it(mesh: MeshPro
     assert "has ended" in done.err or "canceled" in done.err
 
 
-async def test_ctrl_c_leaves_the_task_running_and_says_so(mesh: MeshProcess) -> None:
+async def test_ctrl_c_cancels_the_task_and_says_so(mesh: MeshProcess) -> None:
     asking = await start("ask", "--url", mesh.http_url, "--agent", "echo", "count 100000 20")
+    assert asking.stdout is not None
+    async with asyncio.timeout(LIMIT_S):
+        await asking.stdout.readuntil(b"1 2 ")
+        asking.send_signal(signal.SIGINT)
+        out, err = await asking.communicate()
+    assert asking.returncode == 130
+    # The line of the answer is ended.
+    assert out.count(b"\n") == 1
+    match = re.fullmatch(r"canceled task (\S+)\n", err.decode())
+    assert match
+    shown = await run("task", match[1], "--mesh", mesh.mesh_address)
+    assert "state     canceled" in shown.out
+
+
+async def test_ctrl_c_ends_an_ephemeral_mesh_with_its_task(tmp_path: Path) -> None:
+    asking = await start(
+        *("ask", "--url", "http://127.0.0.1:1", "--agent", "echo", "count 100000 20"),
+        TMPDIR=str(tmp_path),
+        # Had it to wait for the task, the limit would be past.
+        TRUNKLINE_DRAIN_GRACE_S="3000",
+    )
     assert asking.stdout is not None
     async with asyncio.timeout(LIMIT_S):
         await asking.stdout.readuntil(b"1 2 ")
         asking.send_signal(signal.SIGINT)
         _, err = await asking.communicate()
     assert asking.returncode == 130
-    match = re.search(r"`trunkline cancel (\S+)` stops it", err.decode())
-    assert match
-    done = await run("cancel", match[1], "--mesh", mesh.mesh_address)
-    assert done.exit == 0
+    assert re.fullmatch(r"no mesh at .*\ncanceled task \S+\n", err.decode())
+    assert content_of(tmp_path) == []
 
 
 async def test_a_chat_keeps_its_context_and_answers_questions(mesh: MeshProcess) -> None:
@@ -353,6 +406,28 @@ async def test_a_stopped_mesh_exits_with_0_and_silently(tmp_path: Path) -> None:
             mesh.process.send_signal(number)
             async with asyncio.timeout(LIMIT_S):
                 assert await mesh.process.wait() == 0
+
+
+async def test_a_mesh_that_is_stopped_while_it_starts_exits_with_0_and_silently(
+    tmp_path: Path,
+) -> None:
+    places = ("--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", "--data", str(tmp_path))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        for step in ("trunkline.cli.app", "trunkline.mesh", "trunkline.cli.up"):
+            # The interpreter tells on stderr what it has loaded.
+            starting = await start("up", *places, PYTHONVERBOSE="1")
+            assert starting.stderr is not None
+            lines: list[bytes] = []
+            async with asyncio.timeout(LIMIT_S):
+                while f"import '{step}'".encode() not in (lines or [b""])[-1]:
+                    lines.append(await starting.stderr.readline())
+                    assert lines[-1]
+                starting.send_signal(number)
+                out, err = await starting.communicate()
+            assert (starting.returncode, out) == (0, b"")
+            assert [
+                line for line in err.splitlines() if not line.startswith((b"#", b"import "))
+            ] == []
 
 
 async def test_a_second_signal_ends_the_mesh_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""Wrong usage is one line that says where help is; a question may begin with a dash."""
+
+import subprocess
+import sys
+
+import pytest
+
+from trunkline.cli.options import base_url, is_on_this_machine
+from trunkline.cli.terminal import is_text
+from trunkline.errors import ConfigurationError
+
+PROBE = """
+import sys
+import trunkline.cli.app as commands
+import trunkline.cli.talk.ask as talk
+async def ask(question, **options):
+    print(question.text)
+    return 0
+talk.ask = ask
+sys.exit(commands.run_command())
+"""
+
+
+def command(*words: str | bytes) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trunkline.cli", *words], capture_output=True, text=True, check=False
+    )
+
+
+def asked(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROBE, "ask", *words], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("ask",), "missing argument "),
+        (("ask", "--agnet", "math", "x"), "no such option: --agnet"),
+        (("ask", "-x", "3"), "no such option: -x"),
+        (("ask", "x", "--timeout", "soon"), "invalid value for '--timeout'"),
+        (("ask", "-5", "x"), "got unexpected extra argument"),
+        (("ask", "x", b"\xff\xfe"), "argument 3 is not UTF-8 text"),
+        (("frob",), "no such command 'frob'"),
+        (("--frob",), "no such option: --frob"),
+    ],
+)
+def test_wrong_usage_is_one_line(words: tuple[str | bytes, ...], line: str) -> None:
+    done = command(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {line}")
+    assert done.stderr.endswith("--help'\n")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("question", ["-5+3", "-3h", "-x^2 = 4", "- 5", "--5", "-(1+2)=y"])
+def test_a_question_may_begin_with_a_dash(question: str) -> None:
+    done = asked("--timeout", "5", question, "--agent", "math")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{question}\n", "")
+
+
+def test_what_looks_like_an_option_is_a_question_behind_two_dashes() -> None:
+    done = asked("--", "--help")
+    assert (done.returncode, done.stdout) == (0, "--help\n")
+
+
+def test_a_wrong_url_is_said_by_the_name_it_was_given_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRUNKLINE_URL", "nonsense")
+    with pytest.raises(ConfigurationError, match=r"^TRUNKLINE_URL: 'nonsense' is not a URL"):
+        base_url(None)
+    with pytest.raises(ConfigurationError, match=r"^--url: 'other' is not a URL"):
+        base_url("other")
+    monkeypatch.setenv("TRUNKLINE_URL", "http://example.com/")
+    assert base_url(None) == "http://example.com"
+
+
+def test_which_urls_lead_to_this_machine() -> None:
+    here = ("http://127.0.0.1:1", "https://localhost/a", "http://[::1]:8000", "http://0.0.0.0:1")
+    assert all(is_on_this_machine(url) for url in here)
+    there = ("http://example.com:8000", "http://10.0.0.1", "http://localhost.example.com")
+    assert not any(is_on_this_machine(url) for url in there)
+
+
+def test_what_could_not_be_decoded_is_no_text() -> None:
+    assert is_text("é€😀")
+    assert not is_text(b"\xff\xfe".decode(errors="surrogateescape"))
