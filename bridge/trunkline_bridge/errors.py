@@ -5,6 +5,7 @@ the wire knows (a malformed envelope, an unknown method or version) is raised as
 """
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -41,13 +42,14 @@ VERSION_NOT_SUPPORTED = Row(-32009, "VERSION_NOT_SUPPORTED", 400)
 OVERLOADED = Row(-32000, "RESOURCE_EXHAUSTED", 429)
 UNAVAILABLE = Row(-32000, "UNAVAILABLE", 503)
 TIMEOUT = Row(-32000, "DEADLINE_EXCEEDED", 504)
+AGENT_NOT_FOUND = Row(-32602, "AGENT_NOT_FOUND", 404)
 NOT_HERE = Row(-32602, "INVALID_PARAMS", 404)
 
 TABLE: Mapping[type[errors.TrunklineError], Row] = {
     errors.InvalidArgumentError: INVALID_PARAMS,
     errors.ContentTypeNotSupportedError: CONTENT_TYPE_NOT_SUPPORTED,
     errors.MessageKeyReusedError: INVALID_PARAMS,
-    errors.AgentNotFoundError: NOT_HERE,
+    errors.AgentNotFoundError: AGENT_NOT_FOUND,
     errors.TaskNotFoundError: TASK_NOT_FOUND,
     errors.ArtifactNotFoundError: NOT_HERE,
     errors.ToolNotFoundError: NOT_HERE,
@@ -71,6 +73,10 @@ TABLE: Mapping[type[errors.TrunklineError], Row] = {
     errors.ModelUnavailableError: UNAVAILABLE,
     errors.InternalError: INTERNAL_ERROR,
 }
+
+
+# What systems add to their errors for their own programmers.
+_ERRNO = re.compile(r"\[Errno -?[0-9]+\] ?| ?\(-?[0-9]+\)")
 
 
 @dataclass(eq=False)
@@ -117,6 +123,8 @@ def wire_error(error: Exception) -> WireError:
     if isinstance(error, WireError):
         return error
     if isinstance(error, errors.TrunklineError) and type(error) is not errors.InternalError:
+        if isinstance(error, errors.PeerUnavailableError):
+            error = _with_advice(error)
         row = next((TABLE[cls] for cls in type(error).__mro__ if cls in TABLE), INTERNAL_ERROR)
         violations: tuple[tuple[str, str], ...] = ()
         if isinstance(error, errors.InvalidArgumentError):
@@ -130,6 +138,14 @@ def wire_error(error: Exception) -> WireError:
     trace_id = telemetry.trace_id()
     logger.error("request.failed", exc_info=error, extra={"trace_id": trace_id})
     return WireError(INTERNAL_ERROR, str(errors.InternalError(trace_id)), {"traceId": trace_id})
+
+
+def _with_advice(error: errors.PeerUnavailableError) -> errors.PeerUnavailableError:
+    """Say what to do next, where who raised it hasn't; what follows a semicolon is advice."""
+    problem = _ERRNO.sub("", error.problem)
+    if ";" not in problem:
+        problem += "; try again in a few seconds"
+    return errors.PeerUnavailableError(error.peer, problem)
 
 
 def _camel(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -184,8 +184,13 @@ async def test_every_type_of_json_is_taken(bridged: BridgedMesh, kind: str) -> N
 @pytest.mark.parametrize("kind", ["text/plain", "application/xml", "multipart/form-data"])
 async def test_other_types_are_not(bridged: BridgedMesh, kind: str) -> None:
     answer = await exchange(bridged, request(), f"Content-Type: {kind}")
-    assert answer.status == 415
+    assert (answer.status, answer.request_id) == (415, "r-1")
     assert kind in answer.error["message"]
+
+
+async def test_another_type_that_is_no_json_is_refused_without_an_id(bridged: BridgedMesh) -> None:
+    answer = await exchange(bridged, b"a=b", "Content-Type: application/x-www-form-urlencoded")
+    assert (answer.status, answer.request_id) == (415, None)
 
 
 async def test_a_page_of_another_site_can_t_leave_the_type_out(bridged: BridgedMesh) -> None:
@@ -231,12 +236,40 @@ async def test_other_places_and_verbs_are_not_served(
 ) -> None:
     answer = await bridged.client.request(method, bridged.url + path, content=b"{}")
     assert answer.status_code == status
+    error = answer.json()["error"]
+    names = {404: "NOT_FOUND", 405: "UNIMPLEMENTED"}
+    assert (error["code"], error["status"]) == (status, names[status])
+    assert error["details"][0]["domain"] == "a2a-protocol.org"
+
+
+async def test_a_place_that_takes_posts_says_so(bridged: BridgedMesh) -> None:
+    answer = await bridged.client.get(bridged.url + "/")
+    assert answer.headers["allow"] == "POST"
+    assert "GET is not served here; send POST" in answer.json()["error"]["message"]
+
+
+async def test_the_card_of_an_unknown_agent_is_an_error_in_json(bridged: BridgedMesh) -> None:
+    path = "/agents/nobody/.well-known/agent-card.json"
+    answer = await bridged.client.get(bridged.url + path)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["status"]) == (404, 404, "NOT_FOUND")
+    assert error["details"][0]["reason"] == "AGENT_NOT_FOUND"
+    assert "'nobody'" in error["message"]
 
 
 async def test_a_host_header_that_is_no_host_gets_no_card(bridged: BridgedMesh) -> None:
     wire = await dial(bridged)
     wire.writer.write(b"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: a/b<c>\r\n\r\n")
     assert (await wire.answer()).status == 400
+    wire.writer.close()
+
+
+async def test_a_host_header_that_is_no_host_gets_no_place_either(bridged: BridgedMesh) -> None:
+    wire = await dial(bridged)
+    wire.writer.write(b"GET /nowhere HTTP/1.1\r\nHost: [\r\n\r\n")
+    answer = await wire.answer()
+    assert answer.status == 404
+    assert answer.error["message"].startswith("nothing is served at /nowhere; ")
     wire.writer.close()
 
 

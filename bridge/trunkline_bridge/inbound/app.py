@@ -1,15 +1,25 @@
 """Puts the bridge's HTTP side together."""
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from trunkline.client import Directory
+from trunkline_bridge.errors import Row, WireError
 from trunkline_bridge.inbound.cards import Cards
+from trunkline_bridge.inbound.http import plain_failure
 from trunkline_bridge.inbound.jsonrpc import JsonRpc
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.tracing import TraceMiddleware
 from trunkline_bridge.settings import BridgeSettings
+
+_CARD_PATH = "/.well-known/agent-card.json"
+_NO_ROUTE = Row(-32601, "NOT_FOUND", 404)
+_OTHER_METHOD = Row(-32601, "METHOD_NOT_ALLOWED", 405)
+_SHOWN_LENGTH = 100
 
 
 class Bridge:
@@ -23,17 +33,33 @@ class Bridge:
         settings = settings or BridgeSettings()
         cards = Cards(directory, settings)
         rpc = JsonRpc(directory, Operations(directory, settings), settings)
-        card_path = "/.well-known/agent-card.json"
         self.app = Starlette(
             routes=[
                 Route("/healthz", cards.health),
                 Route("/readyz", cards.readiness),
-                Route(card_path, cards.default_card),
-                Route("/agents/{agent}" + card_path, cards.agent_card),
+                Route(_CARD_PATH, cards.default_card),
+                Route("/agents/{agent}" + _CARD_PATH, cards.agent_card),
                 Route("/", rpc, methods=["POST"]),
                 Route("/agents/{agent}", rpc, methods=["POST"]),
                 Route("/agents/{agent}/", rpc, methods=["POST"]),
             ],
             middleware=[Middleware(TraceMiddleware)],
+            exception_handlers={404: _no_route, 405: _other_method},
         )
         self.app.router.redirect_slashes = False
+
+
+async def _no_route(request: Request, _error: Exception) -> Response:
+    # Not from the URL: that has the Host header in it, which may be anything.
+    path = request.scope["path"][:_SHOWN_LENGTH]
+    text = f"nothing is served at {path}; agents are at /agents/NAME, their cards below it"
+    return plain_failure(WireError(_NO_ROUTE, f"{text} at {_CARD_PATH}"))
+
+
+async def _other_method(request: Request, error: Exception) -> Response:
+    headers = error.headers if isinstance(error, HTTPException) else None
+    allowed = (headers or {}).get("Allow", "POST")
+    text = f"{request.method[:_SHOWN_LENGTH]} is not served here; send {allowed}"
+    if allowed == "POST":
+        text += f" with a JSON-RPC request; the agent's card is at {_CARD_PATH} below this path"
+    return plain_failure(WireError(_OTHER_METHOD, text), headers=headers)

@@ -12,6 +12,7 @@ from trunkline.errors import TrunklineError
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge import protojson
 from trunkline_bridge.errors import INVALID_REQUEST, WireError, wire_error
+from trunkline_bridge.inbound.http import plain_failure
 from trunkline_bridge.settings import BridgeSettings
 
 PROTOCOL_VERSION = "1.0"
@@ -60,16 +61,7 @@ class Cards:
             card = self._directory.agent(agent).card
             url = self._base_url(request) + path
         except (TrunklineError, WireError) as error:
-            said = wire_error(error)
-            body = {
-                "error": {
-                    "code": said.row.http_status,
-                    "message": said.text,
-                    "details": said.details(),
-                }
-            }
-            no_store = {"cache-control": "no-store"}
-            return JSONResponse(body, status_code=said.row.http_status, headers=no_store)
+            return plain_failure(wire_error(error))
         body = protojson.agent_card(public_card(card, url=url))
         etag = _etag(body)
         headers = {

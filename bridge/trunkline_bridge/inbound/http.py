@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
 from starlette.types import Receive, Send
 
 from trunkline_bridge.errors import OVERLOADED, TIMEOUT, UNAVAILABLE, Row, WireError
@@ -15,6 +16,16 @@ NOT_JSON = Row(-32600, "INVALID_REQUEST", 415)
 
 # Errors of HTTP itself or of the server as a whole: they have their status in every binding.
 HTTP_LEVEL = frozenset({TOO_LARGE, NOT_JSON, OVERLOADED, UNAVAILABLE, TIMEOUT})
+
+# Names of google.rpc.Code, as A2A's errors over plain HTTP have them.
+_STATUS = {
+    400: "INVALID_ARGUMENT",
+    404: "NOT_FOUND",
+    405: "UNIMPLEMENTED",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
 
 # How much is read of a body that is refused anyway, and for how long.
 _DRAIN_BYTES = 64 * 1024 * 1024
@@ -81,6 +92,19 @@ class Body:
     def _too_large(self) -> WireError:
         text = f"the body is larger than {self._limit_bytes} bytes; send large content by url"
         return WireError(TOO_LARGE, text)
+
+
+def plain_failure(error: WireError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Return an error as a google.rpc.Status: the answer to what is no call of a binding."""
+    code = error.row.http_status
+    status = {
+        "code": code,
+        "status": _STATUS.get(code, "INTERNAL"),
+        "message": error.text,
+        "details": error.details(),
+    }
+    all_headers = {"cache-control": "no-store", **(headers or {})}
+    return JSONResponse({"error": status}, status_code=code, headers=all_headers)
 
 
 async def send_json(

@@ -1,6 +1,7 @@
 """A2A's JSON-RPC binding: one POST for each call, streams as server-sent events."""
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -74,7 +75,6 @@ class JsonRpc:
         reply = _Reply(send)
         body = Body(request, limit_bytes=self._settings.body_limit_bytes)
         try:
-            check_content_type(request)
             content = await body.read()
         except WireError as error:
             await self._refuse(body, reply, error)
@@ -93,6 +93,7 @@ class JsonRpc:
 
     async def _serve(self, request: Request, body: bytes, reply: _Reply) -> None:
         try:
+            _check_content_type(request, body, reply)
             value = await _read(body)
             reply.request_id = readable_id(value)
             call = read_call(value)
@@ -177,6 +178,17 @@ async def _read(body: bytes) -> Any:  # noqa: ANN401  any JSON value
     if len(body) <= _READ_HERE_BYTES:
         return read_value(body)
     return await asyncio.to_thread(read_value, body)
+
+
+def _check_content_type(request: Request, body: bytes, reply: _Reply) -> None:
+    """Refuse what isn't declared as JSON, under its id if it is JSON all the same."""
+    try:
+        check_content_type(request)
+    except WireError:
+        if len(body) <= _READ_HERE_BYTES:
+            with contextlib.suppress(WireError):
+                reply.request_id = readable_id(read_value(body))
+        raise
 
 
 def _check_version(request: Request) -> None:

@@ -130,7 +130,7 @@ async def test_a_mesh_that_can_t_now_says_so_by_http_s_status(
     assert answer.status_code == status
     assert answer.headers.get("retry-after") == retry_after
     assert answer.json()["id"] == "r-1"
-    assert answer.json()["error"]["message"] == str(failure)
+    assert answer.json()["error"]["message"].startswith(str(failure))
 
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
@@ -172,4 +172,4 @@ async def test_a_task_that_goes_while_it_is_listed_is_left_out() -> None:
 async def test_a_list_that_can_t_be_read_whole_says_why() -> None:
     failure = PeerUnavailableError("host", "gone")
     answer = await post(ScriptedHost(failure), "ListTasks", {"includeArtifacts": True})
-    assert answer.json()["error"]["message"] == str(failure)
+    assert answer.json()["error"]["message"].startswith(str(failure))
