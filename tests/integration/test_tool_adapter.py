@@ -1,9 +1,11 @@
 import asyncio
+import gc
 import json
 import logging
 import os
 import signal
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -249,10 +251,7 @@ async def test_what_is_logged_of_a_server_belongs_to_no_trace(
     caplog.handler.addFilter(note)
     start_up = SpanContext(trace_id=1, span_id=2, is_remote=False)
     noisy = script(
-        "import sys\n"
-        "print('stray')\n"
-        "print('on stderr', file=sys.stderr)\n"
-        "sys.stdin.readline()\n"
+        "import sys\nprint('stray')\nprint('on stderr', file=sys.stderr)\nsys.stdin.readline()\n"
     )
     settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
     with trace.use_span(NonRecordingSpan(start_up)):
@@ -403,6 +402,24 @@ async def test_a_server_that_ignores_every_hint_is_killed() -> None:
         pid = server.pid
     assert pid is not None
     await vanishes(pid)
+
+
+def test_leaving_while_a_server_is_being_stopped_leaves_nothing_open() -> None:
+    stubborn = script(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
+    )
+    settings = AdapterSettings(connect_timeout_s=0.2, restart_delay_s=30.0, grace_s=30.0)
+
+    async def leave() -> None:
+        async with running(settings, stubborn=stubborn) as adapter:
+            server = adapter.servers()[0]
+            await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        asyncio.run(leave())
+        gc.collect()
+    assert [str(one.message) for one in caught if one.category is ResourceWarning] == []
 
 
 async def test_a_tool_that_appears_later_is_listed() -> None:

@@ -21,6 +21,7 @@ LINE_LIMIT_BYTES = 16 * 1024 * 1024
 _STDERR_LINE_CHARS = 500
 _INHERITED = ("HOME", "LANG", "TMPDIR", "TZ")
 _REAP_TIMEOUT_S = 2.0
+_PIPE_TIMEOUT_S = 0.5
 
 
 def child_environment(own: Mapping[str, str], telemetry: Mapping[str, str]) -> dict[str, str]:
@@ -104,19 +105,19 @@ class ServerProcess:
     async def stop(self, grace_s: float) -> None:
         """End it and all it has started: stdin closes, then SIGTERM, then SIGKILL."""
         self.has_ended.set()
-        try:
-            self._stdin.close()
-            async with asyncio.TaskGroup() as group:
-                # Else a full pipe would keep it from exiting, and us from seeing that it did.
-                drain = group.create_task(self._drop_output())
+        async with asyncio.TaskGroup() as group:
+            # Else a full pipe would keep it from exiting, and us from seeing that it did.
+            drain = group.create_task(self._drop_output())
+            try:
+                self._stdin.close()
                 if not await self._exits_within(grace_s):
                     self._signal_group(signal.SIGTERM)
                     await self._exits_within(grace_s)
+            finally:
+                # Also for one who was canceled and has no time for hints.
                 self._signal_group(signal.SIGKILL)
                 await self._exits_within(_REAP_TIMEOUT_S)
-                drain.cancel()
-        finally:
-            self._signal_group(signal.SIGKILL)
+                await _end_soon(drain)
 
     async def log_stderr(self) -> None:
         """Pass on what it says on stderr, in lines of bounded length, until it ends."""
@@ -188,4 +189,13 @@ async def open_process(
         try:
             await process.stop(grace_s)
         finally:
-            stderr.cancel()
+            await _end_soon(stderr)
+
+
+async def _end_soon(reader: asyncio.Task[None]) -> None:
+    """Let a reader come to the end of its pipe, which closes it; but don't insist.
+
+    A process that has left the group may hold the other end for as long as it likes.
+    """
+    await asyncio.wait({reader}, timeout=_PIPE_TIMEOUT_S)
+    reader.cancel()
