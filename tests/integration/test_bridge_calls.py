@@ -328,3 +328,6 @@ async def test_a_host_that_left_is_unavailable_and_not_forgotten(tmp_path: Path)
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
         assert answer.json()["error"]["data"][0]["reason"] == "UNAVAILABLE"
+        said = answer.json()["error"]["message"]
+        assert "again" in said.partition("; ")[2]
+        assert "errno" not in said.lower()
