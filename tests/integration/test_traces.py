@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -150,6 +151,40 @@ async def test_spans_that_a_mesh_is_given_go_on_to_its_collector_unless_they_wen
             assert not elsewhere.list_traces().traces
         else:
             assert elsewhere.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
+
+
+class Marked(otlp_grpc.TraceServiceServicer):
+    """Notes which exports say that a collector has them."""
+
+    def __init__(self) -> None:
+        self.exports: list[bool] = []
+
+    async def Export(  # noqa: N802
+        self,
+        request: otlp.ExportTraceServiceRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> otlp.ExportTraceServiceResponse:
+        keys = {key for key, _ in context.invocation_metadata() or ()}
+        self.exports.append(telemetry.COLLECTED_KEY in keys)
+        return otlp.ExportTraceServiceResponse()
+
+
+@pytest.mark.parametrize("has_collector", [False, True])
+async def test_an_agent_tells_the_mesh_whether_it_has_a_collector_itself(
+    monkeypatch: pytest.MonkeyPatch, has_collector: bool
+) -> None:
+    mesh, server = Marked(), grpc.aio.server()
+    otlp_grpc.add_TraceServiceServicer_to_server(mesh, server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    if has_collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    handle = configure("decider", mesh_address=f"127.0.0.1:{port}")
+    with telemetry.span("decide"):
+        pass
+    await asyncio.to_thread(handle.shutdown)
+    await server.stop(None)
+    assert mesh.exports == [has_collector]
 
 
 async def test_a_mesh_that_is_its_own_collector_passes_a_span_on_once(
