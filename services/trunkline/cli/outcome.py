@@ -4,12 +4,14 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any
 
 import typer
 
-from trunkline.errors import PeerError, TrunklineError
+from trunkline.errors import ConfigurationError, PeerError, TrunklineError
+from trunkline.settings import load_settings
 
 logger = logging.getLogger(__name__)
 
@@ -57,10 +59,23 @@ def complain(error: Exception) -> Exit:
     if isinstance(reason, TrunklineError):
         text = " ".join(str(reason).split())
     else:
-        text = f"unexpected {type(reason).__name__}; TRUNKLINE_LOG_LEVEL=debug shows where"
-        logger.debug("command.failed", exc_info=error)
+        # Only what the system says: other texts may hold content.
+        said = f" ({reason.strerror})" if isinstance(reason, OSError) and reason.strerror else ""
+        text = f"unexpected {type(reason).__name__}{said}; TRUNKLINE_LOG_LEVEL=debug shows where"
+        _log(error)
     print(f"error: {text}", file=sys.stderr, flush=True)
     return Exit.UNREACHABLE if isinstance(reason, PeerError) else Exit.FAILED
+
+
+def _log(error: Exception) -> None:
+    if not logging.root.handlers:
+        from trunkline.logs import configure_logging
+
+        # Wrong settings are the business of the command that needs them.
+        with suppress(ConfigurationError):
+            settings = load_settings()
+            configure_logging(level=settings.log_level, form=settings.log_format)
+    logger.debug("command.failed", exc_info=error)
 
 
 def _reason(error: Exception) -> Exception:

@@ -126,6 +126,11 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
         (TaskNotFoundError("t"), "no task 't' here; `trunkline tasks` lists those that are", 1),
         (PeerUnavailableError("p", "two\nlines"), "p can't be reached: two lines", 4),
         (ExceptionGroup("g", [ValueError("x"), ConfigurationError("w", "p")]), "w: p", 1),
+        (
+            OSError(28, "No space left on device"),
+            "unexpected OSError (No space left on device); TRUNKLINE_LOG_LEVEL=debug shows where",
+            1,
+        ),
         (ValueError("secret"), "unexpected ValueError; TRUNKLINE_LOG_LEVEL=debug shows where", 1),
     ],
 )

@@ -1,7 +1,9 @@
 """Wrong usage is one line that says where help is; a question may begin with a dash."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from trunkline.errors import ConfigurationError
 
 PROBE = """
 import sys
+from pathlib import Path
 import trunkline.cli.app as commands
 import trunkline.cli.talk.ask as talk
 async def ask(question, **options):
@@ -85,3 +88,27 @@ def test_which_urls_lead_to_this_machine() -> None:
 def test_what_could_not_be_decoded_is_no_text() -> None:
     assert is_text("é€😀")
     assert not is_text(b"\xff\xfe".decode(errors="surrogateescape"))
+
+
+@pytest.mark.parametrize(("level", "shows"), [("warning", False), ("debug", True)])
+def test_output_that_can_not_be_written_is_one_line_and_the_log_says_where(
+    level: str, *, shows: bool
+) -> None:
+    code = (
+        "from trunkline.cli.outcome import finish\n"
+        "def work():\n    print('x' * 100000, flush=True)\n    return 0\n"
+        "try:\n    finish(work)\nexcept Exception as end:\n    raise SystemExit(end.exit_code)"
+    )
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "TRUNKLINE_LOG_LEVEL": level},
+        )
+    *log, line = done.stderr.splitlines()
+    assert line.startswith("error: unexpected OSError (No space left on device)")
+    assert ("in work" in "".join(log)) is shows
+    assert shows or log == []

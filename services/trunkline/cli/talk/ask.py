@@ -93,7 +93,7 @@ async def _take(client: A2AClient, answer: Answer, question: Question) -> None:
 async def _cancel(client: A2AClient, task_id: str) -> str:
     """Cancel a task that nobody waits for any more; return what came of it."""
     if not task_id:
-        return "left before a task was known; `trunkline tasks` shows whether there is one"
+        return "left before the mesh had named a task"
     try:
         async with asyncio.timeout(CANCEL_LIMIT_S):
             await client.cancel_task(task_id)

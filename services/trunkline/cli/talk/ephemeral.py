@@ -17,8 +17,8 @@ from trunkline.errors import PeerTimeoutError, PeerUnavailableError
 from trunkline.settings import PREFIX
 
 START_LIMIT_S = 60.0
-# More than the mesh gives the work under way when it is told to stop.
-STOP_LIMIT_S = 20.0
+# Far more than a mesh takes to stop that waits for no work.
+STOP_LIMIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
