@@ -191,6 +191,15 @@ async def test_a_server_that_does_not_answer_is_given_up(first_words: str) -> No
         assert server.error == "it did not answer within 0.5 s"
 
 
+async def test_an_entry_says_how_long_its_server_may_take_to_start() -> None:
+    entry = {"command": sys.executable, "args": ["-c", "import time; time.sleep(600)"]}
+    patient = ServerConfig.model_validate({**entry, "trunkline": {"connect_timeout_s": 0.3}})
+    async with running(AdapterSettings(grace_s=0.2), patient=patient) as adapter:
+        server = adapter.servers()[0]
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        assert server.error == "it did not answer within 0.3 s"
+
+
 def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         vars(record)["problem"]

@@ -108,6 +108,8 @@ class Overlay(_Strict):
 
     agent: AgentOverlay | Literal[False] = AgentOverlay()
     tools: dict[str, ToolOverlay] = {}
+    connect_timeout_s: Annotated[float, Field(gt=0)] | None = None
+    """How long it may take from its start to its list of tools; more for one that is downloaded."""
     call_timeout_s: Annotated[float, Field(gt=0)] | None = None
     idle_s: Annotated[float, Field(gt=0)] | None = None
     """Without calls for so long, the server's process ends; the next call starts it again, which

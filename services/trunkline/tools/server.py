@@ -69,6 +69,8 @@ class ToolServer:
         """Its process, while it has one."""
         self._config = config
         self._settings = settings
+        own_s = config.trunkline.connect_timeout_s
+        self._connect_timeout_s = own_s or settings.connect_timeout_s
         self._telemetry = telemetry
         self._on_change = on_change
         self._session: Session | None = None
@@ -200,12 +202,12 @@ class ToolServer:
         self._must_list.clear()
         async with AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(self._settings.connect_timeout_s):
+                async with asyncio.timeout(self._connect_timeout_s):
                     opening = sessions.open_session(process, on_tools_changed=self._must_list.set)
                     session: Session = await stack.enter_async_context(opening)
                     await self._list(session)
             except TimeoutError:
-                problem = f"it did not answer within {self._settings.connect_timeout_s:g} s"
+                problem = f"it did not answer within {self._connect_timeout_s:g} s"
                 # Whoever waits for it need not wait for its end too.
                 self._fall(problem)
                 return problem
@@ -256,7 +258,7 @@ class ToolServer:
             await self._must_list.wait()
             self._must_list.clear()
             try:
-                async with asyncio.timeout(self._settings.connect_timeout_s):
+                async with asyncio.timeout(self._connect_timeout_s):
                     await self._list(session)
             except TimeoutError:
                 process.give_up("it answers nothing any more")
