@@ -1,7 +1,7 @@
 """Makes an agent of a function: `@agent`."""
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2
 Result: TypeAlias = str | part_pb2.Part | message_pb2.Message | None
 AgentFunction: TypeAlias = (
     Callable[[TaskContext], Awaitable[Result]]
-    | Callable[[TaskContext], AsyncGenerator[str | part_pb2.Part, None]]
+    | Callable[[TaskContext], AsyncIterator[str | part_pb2.Part]]
 )
 
 
@@ -30,7 +30,7 @@ class FunctionAgent:
     async def run(self, task: TaskContext) -> None:
         """Call the function and emit what it returns or yields."""
         result = self.function(task)
-        if isinstance(result, AsyncGenerator):
+        if isinstance(result, AsyncIterator):
             await _emit_pieces(task, result)
         else:
             await _emit_result(task, await result)
@@ -92,9 +92,7 @@ def agent(
     return make
 
 
-async def _emit_pieces(
-    task: TaskContext, pieces: AsyncGenerator[str | part_pb2.Part, None]
-) -> None:
+async def _emit_pieces(task: TaskContext, pieces: AsyncIterator[str | part_pb2.Part]) -> None:
     artifact = task.artifact()
     is_empty = True
     async for piece in pieces:
