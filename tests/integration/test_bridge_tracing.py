@@ -44,14 +44,22 @@ def caller(bridged: BridgedMesh) -> Caller:
     return bridged.at("/agents/echo")
 
 
-def of_bridge(spans: InMemorySpanExporter) -> list[ReadableSpan]:
-    """The server spans that the bridge has finished."""
-    return [
-        span
-        for span in spans.get_finished_spans()
-        if span.kind is SpanKind.SERVER
-        and (span.attributes or {}).get(telemetry.SERVICE) == "bridge"
-    ]
+async def of_bridge(spans: InMemorySpanExporter, count: int) -> list[ReadableSpan]:
+    """The server spans that the bridge has finished, once there are so many.
+
+    A span ends just after its answer: the client may have that before.
+    """
+    async with asyncio.timeout(20):
+        while True:
+            found = [
+                span
+                for span in spans.get_finished_spans()
+                if span.kind is SpanKind.SERVER
+                and (span.attributes or {}).get(telemetry.SERVICE) == "bridge"
+            ]
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(0.005)
 
 
 async def test_a_request_joins_the_caller_s_trace_and_tells_it(
@@ -59,7 +67,7 @@ async def test_a_request_joins_the_caller_s_trace_and_tells_it(
 ) -> None:
     params = {"message": caller.message("echo hi")}
     answer = await caller.post("SendMessage", params, {"traceparent": PARENT})
-    (span,) = of_bridge(spans)
+    (span,) = await of_bridge(spans, 1)
     assert span.name == "SendMessage"
     assert span.parent is not None
     context = span.get_span_context()
@@ -92,10 +100,11 @@ async def test_the_span_of_a_stream_lives_as_long_as_the_stream(
     async with caller.streamed("wait 3600") as stream:
         task_id = (await anext(stream)).result["task"]["id"]
         assert "traceresponse" in stream.headers
-        assert of_bridge(spans) == []
+        assert await of_bridge(spans, 0) == []
         await caller.call("CancelTask", {"id": task_id})
         await stream.rest()
-    assert [span.name for span in of_bridge(spans)] == ["CancelTask", "SendStreamingMessage"]
+    names = [span.name for span in await of_bridge(spans, 2)]
+    assert names == ["CancelTask", "SendStreamingMessage"]
 
 
 async def test_a_subscription_is_linked_to_what_submitted_the_task(
@@ -108,7 +117,7 @@ async def test_a_subscription_is_linked_to_what_submitted_the_task(
     headers = {"Last-Event-ID": "1.0"}
     async with caller.stream("SubscribeToTask", {"id": task_id}, headers) as stream:
         await stream.rest()
-    (span,) = of_bridge(spans)
+    (span,) = await of_bridge(spans, 1)
     assert [trace.format_trace_id(link.context.trace_id) for link in span.links] == [TRACE]
 
 
@@ -119,7 +128,8 @@ async def test_a_failed_request_is_marked_by_its_reason(
     await caller.error("Nonsense " + "x" * 100, {})
     answer = await bridged.client.post(caller.url, content=b"{")
     assert "traceresponse" in answer.headers
-    told = [(span.name, (span.attributes or {})[telemetry.ERROR_TYPE]) for span in of_bridge(spans)]
+    found = await of_bridge(spans, 3)
+    told = [(span.name, (span.attributes or {})[telemetry.ERROR_TYPE]) for span in found]
     assert told == [
         ("GetTask", "TASK_NOT_FOUND"),
         ("POST agent", "METHOD_NOT_FOUND"),
@@ -141,4 +151,4 @@ async def test_cards_are_traced_and_health_is_not(
     await bridged.client.get(bridged.url + "/healthz")
     await bridged.client.get(bridged.url + "/readyz")
     await bridged.client.get(bridged.url + "/anything/else")
-    assert [span.name for span in of_bridge(spans)] == ["GET agent-card", "GET unknown"]
+    assert [span.name for span in await of_bridge(spans, 2)] == ["GET agent-card", "GET unknown"]
