@@ -88,6 +88,8 @@ async def test_all_work_of_a_request_is_in_its_trace(
     caller: Caller, spans: InMemorySpanExporter
 ) -> None:
     await caller.post("SendMessage", {"message": caller.message("hi")}, {"traceparent": PARENT})
+    # That of the bridge ends last.
+    await of_bridge(spans, 1)
     found = spans.get_finished_spans()
     assert len(found) > 2
     traces = {trace.format_trace_id(span.context.trace_id) for span in found if span.context}

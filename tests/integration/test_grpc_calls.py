@@ -49,11 +49,19 @@ class Spans(InMemorySpanExporter):
     async def only(self, kind: SpanKind) -> ReadableSpan:
         """The one span of a kind, once it has ended: the other side may be a moment behind."""
         while True:
-            self._news.clear()
-            found = [span for span in self.get_finished_spans() if span.kind is kind]
+            found = [span for span in await self.at_least(1) if span.kind is kind]
             if found:
                 (span,) = found
                 return span
+            await self._news.wait()
+
+    async def at_least(self, count: int) -> tuple[ReadableSpan, ...]:
+        """All that have ended, once there are so many."""
+        while True:
+            self._news.clear()
+            found = self.get_finished_spans()
+            if len(found) >= count:
+                return found
             await self._news.wait()
 
 
@@ -249,9 +257,9 @@ async def test_a_call_continues_the_trace_that_it_is_made_in(
         trace_id = telemetry.trace_id()
         await call_one(channel)
         await call_many(channel)
-    found = {trace.format_trace_id(s.context.trace_id) for s in exporter.get_finished_spans()}
-    assert found == {trace_id}
-    assert len(exporter.get_finished_spans()) == 5
+    spans = await exporter.at_least(5)
+    assert {trace.format_trace_id(span.context.trace_id) for span in spans} == {trace_id}
+    assert len(spans) == 5
 
 
 async def test_the_mesh_s_own_upkeep_makes_no_spans(exporter: Spans) -> None:
