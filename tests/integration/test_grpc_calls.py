@@ -429,7 +429,8 @@ async def test_a_deadline_is_seen_by_the_handler_and_ends_the_call(
     await service.ended.wait()
     client, server = await joined(exporter)
     assert codes(client, server) == {"DEADLINE_EXCEEDED"}
-    assert 0 < float(str((server.attributes or {})[RPC_DEADLINE_S])) <= 0.3
+    # gRPC rounds what is left, up too.
+    assert 0 < float(str((server.attributes or {})[RPC_DEADLINE_S])) < 0.4
 
 
 async def test_a_peer_that_is_not_there_is_named(exporter: Spans) -> None:

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 State = tool_service_pb2.ToolServerState
 
+# A server that may rest does so this soon after its start, if nobody has called it yet.
+_FIRST_REST_S = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class AdapterSettings:
@@ -234,10 +237,14 @@ class ToolServer:
         return await process.problem()
 
     async def _is_unused(self, process: ServerProcess) -> bool:
-        """Wait until nobody has called the server for `idle_s`, or it has ended: then say no."""
+        """Wait until nobody has called the server for `idle_s`, or it has ended: then say no.
+
+        One that was started for its list of tools alone has done that, and need not wait so long.
+        """
         loop = asyncio.get_running_loop()
-        self._last_use = loop.time()
         idle_s = self._config.trunkline.idle_s
+        if idle_s is not None and not self._last_use:
+            self._last_use = loop.time() - idle_s + min(idle_s, _FIRST_REST_S)
         while True:
             unused_until = loop.time() if self._calls else self._last_use
             limit = None if idle_s is None else unused_until + idle_s

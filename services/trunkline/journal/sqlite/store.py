@@ -53,15 +53,17 @@ class SqliteStore:
     the machine, and each commit waits for the disk: commit in a thread then.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, claimed: Claim) -> None:
+    def __init__(
+        self, path: Path, claimed: Claim, *, write: sqlite3.Connection, read: sqlite3.Connection
+    ) -> None:
         """Use `open`."""
         self._path = path
-        self._write = connection
+        self._write = write
+        self._read = read
         # What writes holds it: `renew` comes from the loop while a thread may be committing.
         self._write_lock = threading.Lock()
         self.id = claimed.journal_id
         self.epoch = claimed.epoch
-        self._read = _connect(path)
         self._directory = Directory()
         # Tasks that ended, not settled yet; how far the first of them has come.
         self._backlog: deque[str] = deque()
@@ -92,7 +94,9 @@ class SqliteStore:
             connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
             claimed = claim(connection, path)
             undo.callback(release, connection, claimed.epoch)
-            store = cls(path, connection, claimed)
+            reading = _connect(path)
+            undo.callback(reading.close)
+            store = cls(path, claimed, write=connection, read=reading)
             undo.pop_all()
             return store
 
