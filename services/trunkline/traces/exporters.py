@@ -4,6 +4,7 @@ What goes wrong here is logged once and costs spans, never work.
 """
 
 import logging
+import threading
 from collections.abc import Sequence
 
 import grpc
@@ -70,6 +71,8 @@ class ReportingExporter(SpanExporter):
     def __init__(self, exporter: SpanExporter, *, target: str) -> None:
         self._exporter = exporter
         self._target = target
+        # A flush exports beside the processor's own thread: each change is told by one of them.
+        self._lock = threading.Lock()
         self._fails = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -81,11 +84,12 @@ class ReportingExporter(SpanExporter):
             result = SpanExportResult.FAILURE
             logger.debug("traces.export_raised", exc_info=error, extra={"target": self._target})
         fails = result is not SpanExportResult.SUCCESS
-        if fails and not self._fails:
+        with self._lock:
+            failed, self._fails = self._fails, fails
+        if fails and not failed:
             logger.warning("traces.export_failed", extra={"target": self._target})
-        elif self._fails and not fails:
+        elif failed and not fails:
             logger.info("traces.export_recovered", extra={"target": self._target})
-        self._fails = fails
         return result
 
     def shutdown(self) -> None:
