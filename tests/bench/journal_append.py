@@ -110,7 +110,7 @@ async def measure_growth(journal: Journal) -> None:
             flights = [journal.append(task_id, journal.epoch, [tokens(1)]) for _ in range(1000)]
             await asyncio.wait(flights)
     began = time.perf_counter_ns()
-    journal.snapshot(task_id)
+    await journal.snapshot(task_id)
     elapsed_ms = (time.perf_counter_ns() - began) / 1e6
     print(f"fold of {journal.head(task_id)} events, one a commit: {elapsed_ms:.1f} ms")
 

@@ -75,7 +75,7 @@ class Mesh:
 
     async def until(self, task_id: str, is_so: Callable[[snapshot_pb2.TaskSnapshot], bool]) -> None:
         async with asyncio.timeout(TIMEOUT_S):
-            while not is_so(self.host.journal.snapshot(task_id)):
+            while not is_so(await self.host.journal.snapshot(task_id)):
                 await self.host.journal.wait(task_id, self.host.journal.head(task_id))
 
 

@@ -126,10 +126,14 @@ def test_a_child_that_is_read_again_from_anywhere_adds_each_text_once(
     known: dict[str, int] = {}
     cut = data.draw(st.integers(0, child.sequence), label="cut")
     again = data.draw(st.integers(0, cut), label="again")
-    first = [parse(one, until=cut) for one in batches if header_of(one).first_sequence <= cut]
-    rest = [parse(trim(one, again)) for one in batches if last_sequence(one) > again]
-    for batch in (*first, *rest):
-        for one in splice(batch, agent="child-agent", known=known):
+    first = [
+        parse(one, until=cut).SerializeToString()
+        for one in batches
+        if header_of(one).first_sequence <= cut
+    ]
+    rest = [trim(one, again) for one in batches if last_sequence(one) > again]
+    for child_batch in (*first, *rest):
+        for one in splice(child_batch, agent="child-agent", known=known):
             body = event_pb2.EventBatch.FromString(one.body)
             body.header.task_id = "parent"
             body.header.first_sequence = parent.sequence + 1

@@ -150,7 +150,7 @@ class JournalMachine(RuleBasedStateMachine):
     def snapshot(self, task_id: str, data: st.DataObject) -> None:
         events = self.models[task_id].events
         at = data.draw(st.integers(0, len(events)), label="at")
-        snapshot = self.journal.snapshot(task_id, at=at)
+        snapshot = self.loop.run_until_complete(self.journal.snapshot(task_id, at=at))
         text = "".join(text for one in events[:at] for text in one.delta.texts)
         assert snapshot.sequence == at
         assert "".join(p.text for a in snapshot.task.artifacts for p in a.parts) == text
@@ -174,7 +174,8 @@ class JournalMachine(RuleBasedStateMachine):
         for task_id in self.models:
             batches = self.journal._store.read(task_id, 0, limit_bytes=10**6)
             assert batches == self.journal.read(task_id, 0, limit_bytes=10**6)
-            assert fold_all(task_id, batches) == self.journal.snapshot(task_id)
+            snapshot = self.loop.run_until_complete(self.journal.snapshot(task_id))
+            assert fold_all(task_id, batches) == snapshot
 
 
 def test_a_journal_is_a_list_of_events_for_each_task() -> None:

@@ -149,6 +149,15 @@ def header_of(sealed: bytes) -> event_pb2.BatchHeader:
     Raises:
         DecodeError: these bytes are no sealed batch.
     """
+    return open_sealed(sealed)[0]
+
+
+def open_sealed(sealed: bytes) -> tuple[event_pb2.BatchHeader, int]:
+    """Parse the header of a sealed batch; return it, and where the events begin in the bytes.
+
+    Raises:
+        DecodeError: these bytes are no sealed batch.
+    """
     if not sealed.startswith(_HEADER_TAG):
         raise DecodeError("no sealed batch: it doesn't begin with a header")
     length = shift = 0
@@ -157,7 +166,9 @@ def header_of(sealed: bytes) -> event_pb2.BatchHeader:
         length |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return event_pb2.BatchHeader.FromString(sealed[position + 1 : position + 1 + length])
+            begin = position + 1
+            end = begin + length
+            return event_pb2.BatchHeader.FromString(sealed[begin:end]), end
     raise DecodeError("no sealed batch: its header is cut off")
 
 
@@ -202,25 +213,30 @@ def parse(sealed: bytes, *, until: int | None = None) -> event_pb2.EventBatch:
     return batch
 
 
-def splice(
-    batch: event_pb2.EventBatch, *, agent: str, known: MutableMapping[str, int]
-) -> list[Draft]:
-    """Return what a batch of a child adds to artifacts, as drafts for its parent's journal.
+def splice(sealed: bytes, *, agent: str, known: MutableMapping[str, int]) -> list[Draft]:
+    """Return what a sealed batch of a child adds to artifacts, as drafts for its parent's journal.
+
+    A batch that holds nothing else is not parsed: its events are copied as bytes.
 
     `agent` is the child's agent. `known` holds, by the task that wrote first, the last sequence
     that was forwarded: what is not behind it is left out, and it is moved on. So a child's stream
     may be read again from anywhere. Events between which others were left out get drafts of their
     own, since the sequences of a draft's origin have no gaps.
     """
-    origin = _origin_for_parent(batch.header, agent)
+    header, begin = open_sealed(sealed)
+    origin = _origin_for_parent(header, agent)
     writer = origin.task_id
     skipped = max(0, known.get(writer, 0) + 1 - origin.first_sequence)
-    if skipped >= batch.header.count:
+    if skipped >= header.count or not header.kinds & _FORWARDED:
         return []
+    if not skipped and not header.kinds & ~_FORWARDED:
+        known[writer] = origin.first_sequence + header.count - 1
+        return [Draft(sealed[begin:], header.count, header.kinds, origin)]
+    batch = event_pb2.EventBatch.FromString(sealed)
     events: Sequence[event_pb2.Event] = _behind(batch.events, skipped) if skipped else batch.events
     sequence = origin.first_sequence + skipped
     drafts: list[Draft] = []
-    for is_forwarded, run, count in _runs(batch.header.kinds, events):
+    for is_forwarded, run, count in _runs(events):
         if is_forwarded:
             drafts.append(draft(run, origin=_origin_at(origin, sequence)))
             known[writer] = sequence + count - 1
@@ -229,12 +245,9 @@ def splice(
 
 
 def _runs(
-    kinds: int, events: Sequence[event_pb2.Event]
+    events: Sequence[event_pb2.Event],
 ) -> Iterable[tuple[bool, Sequence[event_pb2.Event], int]]:
     """Yield adjacent events that a parent takes over, or not, and how many sequences they cover."""
-    if kinds and not kinds & ~_FORWARDED:
-        yield True, events, sum(map(event_count, events))
-        return
     run: list[event_pb2.Event] = []
     count = 0
     was_forwarded = False

@@ -6,7 +6,7 @@ import secrets
 import time
 from base64 import b32encode
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -69,6 +69,7 @@ class Journal:
         self._ended: OrderedDict[str, TaskRow] = OrderedDict()
         self._tails = Tails(task_limit_bytes=tail_bytes, limit_bytes=_TAILS_BYTES)
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}
+        self._listeners: dict[str, set[Callable[[], None]]] = {}
         self._folds: OrderedDict[str, Fold] = OrderedDict()
 
     @classmethod
@@ -185,7 +186,21 @@ class Journal:
                 if not waiters and self._waiters.get(task_id) is waiters:
                     del self._waiters[task_id]
 
-    def snapshot(self, task_id: str, *, at: int | None = None) -> snapshot_pb2.TaskSnapshot:
+    def listen(self, task_id: str, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever events of the task were published; it must be quick.
+
+        Also once when the journal is closed: reading says so then.
+        """
+        self._listeners.setdefault(task_id, set()).add(listener)
+
+    def unlisten(self, task_id: str, listener: Callable[[], None]) -> None:
+        """Call it no more. Repeating this is harmless."""
+        listeners = self._listeners.get(task_id, set())
+        listeners.discard(listener)
+        if not listeners:
+            self._listeners.pop(task_id, None)
+
+    async def snapshot(self, task_id: str, *, at: int | None = None) -> snapshot_pb2.TaskSnapshot:
         """Return the fold of a task's events, up to and including sequence `at`, or all.
 
         Raises:
@@ -197,9 +212,9 @@ class Journal:
         until = head if at is None else at
         if not 0 <= until <= head:
             raise InvalidArgumentError("at", f"the task has {head} events so far")
-        return self._fold(task_id, until).snapshot()
+        return (await self._fold(task_id, until)).snapshot()
 
-    def forwarded(self, task_id: str) -> dict[str, int]:
+    async def forwarded(self, task_id: str) -> dict[str, int]:
         """Return what a task has taken over: the last sequence of each task that wrote first.
 
         With it, `splice` leaves out what was forwarded in an earlier turn or an earlier life.
@@ -207,7 +222,7 @@ class Journal:
         Raises:
             TaskNotFoundError, JournalUnavailableError.
         """
-        return self._fold(task_id, self.head(task_id)).forwarded
+        return (await self._fold(task_id, self.head(task_id))).forwarded
 
     def list(self, query: task_service_pb2.ListTasksRequest) -> task_service_pb2.ListTasksResponse:
         """Return a page of an account's tasks by status time, newest first, then by id.
@@ -248,6 +263,9 @@ class Journal:
             for wakeup in waiters:
                 if not wakeup.done():
                     wakeup.set_exception(self._closed())
+        for listeners in tuple(self._listeners.values()):
+            for listener in tuple(listeners):
+                listener()
         self._store.close()
 
     def _put(self, pending: Pending) -> None:
@@ -303,10 +321,12 @@ class Journal:
             if row.is_ended:
                 del self._live[row.task_id], self._heads[row.task_id]
                 self._keep_ended(row)
-        for batch in group.batches:
-            for wakeup in self._waiters.pop(batch.task_id, ()):
+        for task_id in dict.fromkeys(batch.task_id for batch in group.batches):
+            for wakeup in self._waiters.pop(task_id, ()):
                 if not wakeup.done():
                     wakeup.set_result(None)
+            for listener in tuple(self._listeners.get(task_id, ())):
+                listener()
         grouping.resolve()
 
     def _keep_ended(self, row: TaskRow) -> None:
@@ -350,7 +370,7 @@ class Journal:
         if self._pending:
             self._flush()
 
-    def _fold(self, task_id: str, until: int) -> Fold:
+    async def _fold(self, task_id: str, until: int) -> Fold:
         fold = self._folds.pop(task_id, None)
         if fold is None or fold.sequence > until:
             fold = Fold(task_id)
@@ -359,6 +379,9 @@ class Journal:
                 fold.apply(parse(sealed, until=until))
                 if fold.sequence == until:
                     break
+            if fold.sequence < until:
+                # A long task takes a second: others are served meanwhile.
+                await asyncio.sleep(0)
         # The next one goes on from here.
         self._folds[task_id] = fold
         if len(self._folds) > _FOLDS:

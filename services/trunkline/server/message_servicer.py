@@ -27,7 +27,9 @@ class MessageServicer:
         if isinstance(accepted, message_pb2.Message):
             return message_service_pb2.SendMessageResponse(message=accepted)
         if request.return_immediately:
-            snapshot = self._host.snapshot(accepted.task_id, account=request.submission.account)
+            snapshot = await self._host.snapshot(
+                accepted.task_id, account=request.submission.account
+            )
         else:
             snapshot = await self._host.wait_turn(accepted.task_id)
         return message_service_pb2.SendMessageResponse(snapshot=snapshot)

@@ -23,7 +23,7 @@ class TaskServicer:
     async def GetTask(
         self, request: task_service_pb2.GetTaskRequest, _context: _Context
     ) -> task_service_pb2.GetTaskResponse:
-        snapshot = self._host.snapshot(request.task_id, account=request.account)
+        snapshot = await self._host.snapshot(request.task_id, account=request.account)
         return task_service_pb2.GetTaskResponse(snapshot=snapshot)
 
     async def ListTasks(

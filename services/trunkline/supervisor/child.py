@@ -149,7 +149,7 @@ class Child:
                 for event in batch.events:
                     if event.HasField("status"):
                         self._state = event.status.status.state
-            await self._task.forward(batch, agent=self._agent)
+            await self._task.forward(batch.SerializeToString(), agent=self._agent)
 
     def _has_missed(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
         """Whether a snapshot holds content that was not forwarded: an earlier try did arrive."""

@@ -211,12 +211,12 @@ class TaskContext:
         emitter.put(*events)
         await emitter.commit()
 
-    async def forward(self, batch: event_pb2.EventBatch, *, agent: str) -> None:
-        """Append what a batch of `agent`'s task adds to artifacts, under its origin.
+    async def forward(self, sealed: bytes, *, agent: str) -> None:
+        """Append what a sealed batch of `agent`'s task adds to artifacts, under its origin.
 
         What was forwarded before is left out, so a child's stream may be read again.
         """
-        drafts = splice(batch, agent=agent, known=self._forwarded)
+        drafts = splice(sealed, agent=agent, known=self._forwarded)
         if drafts:
             (await self._begin_work()).put_drafts(drafts)
             await self._emitter.make_room()

@@ -117,10 +117,10 @@ class TaskHost:
             return await self._next_turn(agent, message, submission)
         return await self._first_turn(agent, message, submission)
 
-    def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
+    async def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Return the fold of a task of the account. TaskNotFoundError."""
         self._own_row(task_id, account)
-        return self.journal.snapshot(task_id)
+        return await self.journal.snapshot(task_id)
 
     def list(
         self, request: task_service_pb2.ListTasksRequest
@@ -162,7 +162,7 @@ class TaskHost:
         """Wait until the task has ended or is interrupted, and return its fold."""
         while (row := self.journal.row(task_id)).state not in TERMINAL | INTERRUPTED:
             await self.journal.wait(task_id, row.head)
-        return self.journal.snapshot(task_id)
+        return await self.journal.snapshot(task_id)
 
     async def cancel(
         self, task_id: str, *, account: str, reason: str = ""
@@ -180,14 +180,14 @@ class TaskHost:
         state = row.state if run is None else run.context.state
         if state in TERMINAL:
             raise TaskNotCancelableError(task_id, state_name(state))
-        context = self._context_of(task_id) if run is None else run.context
+        context = await self._context_of(task_id) if run is None else run.context
         if run is not None:
             run.stop()
             await self._runs.wait_stopped(run)
         await self._cancel_children(context)
         if context.state not in TERMINAL:
             await context.end(State.TASK_STATE_CANCELED, reason)
-        return self.journal.snapshot(task_id)
+        return await self.journal.snapshot(task_id)
 
     async def drain(self, grace_s: float) -> None:
         """Take nothing new, give what runs `grace_s` to end, and then fail what is left."""
@@ -262,15 +262,16 @@ class TaskHost:
     ) -> Accepted:
         row = await self._waiting_row(agent, message, submission.account)
         self._runs.check_admission(agent)
-        context = self._context_of(row.task_id)
-        # Reserved before the first wait: of two messages at once, one opens the turn.
+        context = await self._context_of(row.task_id)
+        # Reserved without a wait in between: of two messages at once, one opens the turn.
+        self._check_waits(row.task_id)
         run = self._runs.reserve(context)
         try:
             await context.open_turn(message)
         except BaseException:
             self._runs.release(run)
             raise
-        run.context = self._context_of(row.task_id)
+        run.context = await self._context_of(row.task_id)
         self._runs.start(agent, run)
         opened = run.context.snapshot
         return Accepted(row.task_id, opened.turn, opened.sequence, is_new=False)
@@ -291,11 +292,15 @@ class TaskHost:
             raise InvalidArgumentError("message.contextId", "is not that of the task")
         if row.state in TERMINAL:
             raise TaskEndedError(task_id, state_name(row.state))
-        if row.state not in INTERRUPTED or self._runs.find(task_id) is not None:
+        self._check_waits(task_id)
+        return row
+
+    def _check_waits(self, task_id: str) -> None:
+        waits = self.journal.row(task_id).state in INTERRUPTED
+        if not waits or self._runs.find(task_id) is not None:
             raise UnsupportedOperationError(
                 "a message to a task that works", "wait until it asks, or start another task"
             )
-        return row
 
     async def _cancel_children(self, context: TaskContext) -> None:
         """Cancel the children that the agent's code has left running."""
@@ -303,7 +308,7 @@ class TaskHost:
             return
         context.begin_cancel()
         async with asyncio.TaskGroup() as group:
-            for child in self.journal.snapshot(context.id).children:
+            for child in (await self.journal.snapshot(context.id)).children:
                 if not (child.HasField("finished") and child.finished.state in TERMINAL):
                     group.create_task(self._cancel_one_child(context, child.started))
 
@@ -329,7 +334,7 @@ class TaskHost:
             if row.state in INTERRUPTED:
                 continue
             logger.warning("task.abandoned", extra={"task_id": row.task_id, "agent": row.agent})
-            await self._context_of(row.task_id).end(
+            await (await self._context_of(row.task_id)).end(
                 State.TASK_STATE_FAILED, "the host stopped while it worked on this; send it again"
             )
 
@@ -371,14 +376,14 @@ class TaskHost:
             pending_limit_bytes=self._settings.pending_limit_bytes,
         )
 
-    def _context_of(self, task_id: str) -> TaskContext:
+    async def _context_of(self, task_id: str) -> TaskContext:
         """A context to go on with a task that isn't running."""
-        snapshot = self.journal.snapshot(task_id)
+        snapshot = await self.journal.snapshot(task_id)
         return TaskContext(
             snapshot,
             snapshot.task.history[-1],
             self._emitter(task_id),
-            forwarded=self.journal.forwarded(task_id),
+            forwarded=await self.journal.forwarded(task_id),
         )
 
     def _first_context(

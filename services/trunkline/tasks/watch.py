@@ -39,7 +39,7 @@ async def watch(
     cursor = after
     batches = journal.read(task_id, cursor)
     if with_snapshot or batches:
-        snapshot = journal.snapshot(task_id, at=after) if with_snapshot else None
+        snapshot = await journal.snapshot(task_id, at=after) if with_snapshot else None
         yield Frame(snapshot, batches)
     while True:
         if batches:

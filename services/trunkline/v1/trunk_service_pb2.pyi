@@ -5,10 +5,9 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from trunkline.v1 import event_pb2 as _event_pb2
-from trunkline.v1 import snapshot_pb2 as _snapshot_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -22,91 +21,87 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ConnectRequest(_message.Message):
-    """What the reader wants."""
+    """What the caller wants."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    WATCHES_FIELD_NUMBER: _builtins.int
-    UNWATCHES_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    LEAVES_FIELD_NUMBER: _builtins.int
     CREDITS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def watches(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrunkWatch]:
-        """Begin these watches."""
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrunkCall]:
+        """Begin these calls."""
 
     @_builtins.property
-    def unwatches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """End these watches."""
+    def leaves(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Leave these calls: nothing more of them is wanted."""
 
     @_builtins.property
     def credits(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrunkCredit]:
-        """The reader can take this much more."""
+        """The caller can take this much more."""
 
     def __init__(
         self,
         *,
-        watches: _abc.Iterable[Global___TrunkWatch] | None = ...,
-        unwatches: _abc.Iterable[_builtins.int] | None = ...,
+        calls: _abc.Iterable[Global___TrunkCall] | None = ...,
+        leaves: _abc.Iterable[_builtins.int] | None = ...,
         credits: _abc.Iterable[Global___TrunkCredit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "unwatches", b"unwatches", "watches", b"watches"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "credits", b"credits", "leaves", b"leaves"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConnectRequest: _TypeAlias = ConnectRequest  # noqa: Y015
 
 @_typing.final
-class TrunkWatch(_message.Message):
-    """A watch."""
+class TrunkCall(_message.Message):
+    """A call of a unary method, or of one that answers with a stream of events."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    WATCH_ID_FIELD_NUMBER: _builtins.int
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    ACCOUNT_FIELD_NUMBER: _builtins.int
-    AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
-    WITH_SNAPSHOT_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TRACESTATE_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
-    EPOCH_FIELD_NUMBER: _builtins.int
-    watch_id: _builtins.int
-    """Chosen by the reader, unique on the trunk."""
-    task_id: _builtins.str
-    """The task."""
-    account: _builtins.str
-    """Only if it belongs to this account."""
-    after_sequence: _builtins.int
-    """The cursor. Unset: from the head on."""
-    with_snapshot: _builtins.bool
-    """Send the fold at the cursor first."""
+    call_id: _builtins.int
+    """Chosen by the caller, unique on the trunk."""
+    method: _builtins.str
+    """Full name without a slash in front, for example trunkline.v1.TaskService/WatchTask."""
+    request: _builtins.bytes
+    """The serialised request of the method."""
     traceparent: _builtins.str
-    """W3C trace context of the watch."""
+    """W3C trace context of the call."""
+    tracestate: _builtins.str
+    """W3C trace state of the call."""
     credit_bytes: _builtins.int
-    """Credit to begin with, in bytes."""
-    epoch: _builtins.int
-    """The epoch the cursor was read in; 0: unknown."""
+    """Of a stream: how much the caller can take to begin with, in bytes of batches."""
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long the caller waits for the end of the call; unset: without limit."""
+
     def __init__(
         self,
         *,
-        watch_id: _builtins.int = ...,
-        task_id: _builtins.str = ...,
-        account: _builtins.str = ...,
-        after_sequence: _builtins.int | None = ...,
-        with_snapshot: _builtins.bool = ...,
+        call_id: _builtins.int = ...,
+        method: _builtins.str = ...,
+        request: _builtins.bytes = ...,
+        timeout: _duration_pb2.Duration | None = ...,
         traceparent: _builtins.str = ...,
+        tracestate: _builtins.str = ...,
         credit_bytes: _builtins.int = ...,
-        epoch: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence", "after_sequence", b"after_sequence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence", "account", b"account", "after_sequence", b"after_sequence", "credit_bytes", b"credit_bytes", "epoch", b"epoch", "task_id", b"task_id", "traceparent", b"traceparent", "watch_id", b"watch_id", "with_snapshot", b"with_snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "credit_bytes", b"credit_bytes", "method", b"method", "request", b"request", "timeout", b"timeout", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__after_sequence: _TypeAlias = _typing.Literal["after_sequence"]  # noqa: Y015
-    _WhichOneofArgType__after_sequence: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__after_sequence) -> _WhichOneofReturnType__after_sequence | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TrunkWatch: _TypeAlias = TrunkWatch  # noqa: Y015
+Global___TrunkCall: _TypeAlias = TrunkCall  # noqa: Y015
 
 @_typing.final
 class TrunkCredit(_message.Message):
@@ -114,21 +109,21 @@ class TrunkCredit(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    WATCH_ID_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
-    watch_id: _builtins.int
-    """The watch."""
+    call_id: _builtins.int
+    """The call."""
     bytes: _builtins.int
     """Bytes more."""
     def __init__(
         self,
         *,
-        watch_id: _builtins.int = ...,
+        call_id: _builtins.int = ...,
         bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "watch_id", b"watch_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "call_id", b"call_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -143,7 +138,7 @@ class ConnectResponse(_message.Message):
     FRAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrunkFrame]:
-        """At most 256 KB in all."""
+        """At most 256 KB in all, but for a single response that is larger."""
 
     def __init__(
         self,
@@ -160,69 +155,99 @@ Global___ConnectResponse: _TypeAlias = ConnectResponse  # noqa: Y015
 
 @_typing.final
 class TrunkFrame(_message.Message):
-    """What is ready for one watch."""
+    """What is ready for one call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    WATCH_ID_FIELD_NUMBER: _builtins.int
-    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    RESPONSE_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
-    watch_id: _builtins.int
-    """The watch."""
+    call_id: _builtins.int
+    """The call."""
+    response: _builtins.bytes
+    """The serialised response of a unary call; of a stream its first response without batches, empty
+    when there is nothing to say but that the watch stands.
+    """
     @_builtins.property
-    def snapshot(self) -> _snapshot_pb2.TaskSnapshot:
-        """The fold at the cursor, first."""
-
-    @_builtins.property
-    def batches(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.EventBatch]:
-        """Events, in order."""
+    def batches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Events of a stream, in order: sealed batches, each a serialised EventBatch, as the journal has
+        them.
+        """
 
     @_builtins.property
     def end(self) -> Global___TrunkEnd:
-        """The watch is over; nothing more comes for it."""
+        """The call is over; nothing more comes for it."""
 
     def __init__(
         self,
         *,
-        watch_id: _builtins.int = ...,
-        snapshot: _snapshot_pb2.TaskSnapshot | None = ...,
-        batches: _abc.Iterable[_event_pb2.EventBatch] | None = ...,
+        call_id: _builtins.int = ...,
+        response: _builtins.bytes | None = ...,
+        batches: _abc.Iterable[_builtins.bytes] | None = ...,
         end: Global___TrunkEnd | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_response", b"_response", "end", b"end", "response", b"response"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "end", b"end", "snapshot", b"snapshot", "watch_id", b"watch_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_response", b"_response", "batches", b"batches", "call_id", b"call_id", "end", b"end", "response", b"response"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__response: _TypeAlias = _typing.Literal["response"]  # noqa: Y015
+    _WhichOneofArgType__response: _TypeAlias = _typing.Literal["_response", b"_response"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__response) -> _WhichOneofReturnType__response | None: ...
 
 Global___TrunkFrame: _TypeAlias = TrunkFrame  # noqa: Y015
 
 @_typing.final
 class TrunkEnd(_message.Message):
-    """Why a watch is over."""
+    """How a call ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
     code: _builtins.int
-    """google.rpc.Code; 0 when the task has ended."""
+    """google.rpc.Code; 0 when all is well."""
     message: _builtins.str
     """For people."""
     reason: _builtins.str
-    """Reason of the error."""
+    """Reason of the error, as in google.rpc.ErrorInfo."""
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Attributes of the error, as in google.rpc.ErrorInfo."""
+
     def __init__(
         self,
         *,
         code: _builtins.int = ...,
         message: _builtins.str = ...,
         reason: _builtins.str = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "metadata", b"metadata", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

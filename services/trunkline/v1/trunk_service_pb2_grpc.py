@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class TrunkServiceStub:
-    """One stream between two processes for all tasks that one of them watches on the other.
+    """One stream between two processes for all calls and watches that one of them has open on the
+    other: MessageService and TaskService ride on it, since a message of gRPC costs the same whatever
+    its size.
     """
 
     def __init__(self, channel):
@@ -43,12 +45,15 @@ class TrunkServiceStub:
 
 
 class TrunkServiceServicer:
-    """One stream between two processes for all tasks that one of them watches on the other.
+    """One stream between two processes for all calls and watches that one of them has open on the
+    other: MessageService and TaskService ride on it, since a message of gRPC costs the same whatever
+    its size.
     """
 
     def Connect(self, request_iterator, context):
-        """Up go watches and credit, down come frames with whatever is ready, in one message per turn of
-        the event loop. When it breaks, every watch is opened again from its cursor.
+        """Up go calls and credit, down come frames with whatever is ready, in one message per turn of the
+        event loop. An empty request is answered by an empty response: a stopped process is found by
+        its silence. When it breaks, every watch is opened again from its cursor.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -71,7 +76,9 @@ def add_TrunkServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TrunkService:
-    """One stream between two processes for all tasks that one of them watches on the other.
+    """One stream between two processes for all calls and watches that one of them has open on the
+    other: MessageService and TaskService ride on it, since a message of gRPC costs the same whatever
+    its size.
     """
 
     @staticmethod

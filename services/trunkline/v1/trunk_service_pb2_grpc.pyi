@@ -27,29 +27,40 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TrunkServiceStub:
-    """One stream between two processes for all tasks that one of them watches on the other."""
+    """One stream between two processes for all calls and watches that one of them has open on the
+    other: MessageService and TaskService ride on it, since a message of gRPC costs the same whatever
+    its size.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TrunkServiceAsyncStub: ...
     Connect: _grpc.StreamStreamMultiCallable[_trunk_service_pb2.ConnectRequest, _trunk_service_pb2.ConnectResponse]
-    """Up go watches and credit, down come frames with whatever is ready, in one message per turn of
-    the event loop. When it breaks, every watch is opened again from its cursor.
+    """Up go calls and credit, down come frames with whatever is ready, in one message per turn of the
+    event loop. An empty request is answered by an empty response: a stopped process is found by
+    its silence. When it breaks, every watch is opened again from its cursor.
     """
 
 @_typing.type_check_only
 class TrunkServiceAsyncStub(TrunkServiceStub):
-    """One stream between two processes for all tasks that one of them watches on the other."""
+    """One stream between two processes for all calls and watches that one of them has open on the
+    other: MessageService and TaskService ride on it, since a message of gRPC costs the same whatever
+    its size.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Connect: _aio.StreamStreamMultiCallable[_trunk_service_pb2.ConnectRequest, _trunk_service_pb2.ConnectResponse]  # type: ignore[assignment]
-    """Up go watches and credit, down come frames with whatever is ready, in one message per turn of
-    the event loop. When it breaks, every watch is opened again from its cursor.
+    """Up go calls and credit, down come frames with whatever is ready, in one message per turn of the
+    event loop. An empty request is answered by an empty response: a stopped process is found by
+    its silence. When it breaks, every watch is opened again from its cursor.
     """
 
 class TrunkServiceServicer(metaclass=_abc_1.ABCMeta):
-    """One stream between two processes for all tasks that one of them watches on the other."""
+    """One stream between two processes for all calls and watches that one of them has open on the
+    other: MessageService and TaskService ride on it, since a message of gRPC costs the same whatever
+    its size.
+    """
 
     @_abc_1.abstractmethod
     def Connect(
@@ -57,8 +68,9 @@ class TrunkServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_trunk_service_pb2.ConnectRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_trunk_service_pb2.ConnectResponse], _abc.AsyncIterator[_trunk_service_pb2.ConnectResponse]]:
-        """Up go watches and credit, down come frames with whatever is ready, in one message per turn of
-        the event loop. When it breaks, every watch is opened again from its cursor.
+        """Up go calls and credit, down come frames with whatever is ready, in one message per turn of the
+        event loop. An empty request is answered by an empty response: a stopped process is found by
+        its silence. When it breaks, every watch is opened again from its cursor.
         """
 
 def add_TrunkServiceServicer_to_server(servicer: TrunkServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

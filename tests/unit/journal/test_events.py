@@ -122,7 +122,7 @@ def test_a_parent_takes_over_deltas_and_rewinds_and_nothing_else() -> None:
         completed(),
         append("b", "z"),
     ]
-    drafts = splice(batch(events, 10, task_id="child"), agent="math", known={})
+    drafts = splice(sealed(events, 10, task_id="child"), agent="math", known={})
     assert [one.count for one in drafts] == [3, 1]
     assert [one.origin for one in drafts] == [
         event_pb2.Origin(agent="math", task_id="child", first_sequence=11, path=["math"]),
@@ -132,7 +132,7 @@ def test_a_parent_takes_over_deltas_and_rewinds_and_nothing_else() -> None:
 
 
 def test_what_was_forwarded_before_keeps_its_writer_and_gets_a_longer_path() -> None:
-    forwarded = batch([begin("a", "x")], 3, task_id="middle", origin=ORIGIN)
+    forwarded = sealed([begin("a", "x")], 3, task_id="middle", origin=ORIGIN)
     (one,) = splice(forwarded, agent="supervisor", known={})
     assert one.origin == event_pb2.Origin(
         agent="math", task_id="child", first_sequence=7, path=["supervisor", "math"]
@@ -141,11 +141,11 @@ def test_what_was_forwarded_before_keeps_its_writer_and_gets_a_longer_path() -> 
 
 def test_splicing_again_adds_only_what_is_new() -> None:
     known: dict[str, int] = {}
-    first = batch([begin("a", "x", "y")], 1, task_id="child")
+    first = sealed([begin("a", "x", "y")], 1, task_id="child")
     assert len(splice(first, agent="math", known=known)) == 1
     assert known == {"child": 2}
     assert splice(first, agent="math", known=known) == []
-    longer = batch([begin("a", "x", "y", "z")], 1, task_id="child")
+    longer = sealed([begin("a", "x", "y", "z")], 1, task_id="child")
     (rest,) = splice(longer, agent="math", known=known)
     assert rest.origin is not None
     assert rest.origin.first_sequence == 3

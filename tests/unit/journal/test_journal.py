@@ -38,8 +38,8 @@ def sequences(batches: list[bytes]) -> list[tuple[int, int]]:
     return [(header_of(one).first_sequence, last_sequence(one)) for one in batches]
 
 
-def text_of(journal: Journal, task_id: str) -> str:
-    (artifact,) = journal.snapshot(task_id).task.artifacts
+async def text_of(journal: Journal, task_id: str) -> str:
+    (artifact,) = (await journal.snapshot(task_id)).task.artifacts
     return artifact.parts[0].text
 
 
@@ -264,36 +264,36 @@ async def test_unfinished_tasks_are_those_that_have_not_ended(journal: Journal) 
 async def test_a_snapshot_is_the_fold_up_to_any_sequence(journal: Journal) -> None:
     task_id = await begun(journal, begin("a", "1", "2", "3"), append("a", "4"), completed())
     for at, text in ((3, "12"), (5, "1234"), (2, "1")):
-        snapshot = journal.snapshot(task_id, at=at)
+        snapshot = await journal.snapshot(task_id, at=at)
         assert snapshot.sequence == at
         assert snapshot.task.artifacts[0].parts[0].text == text
-    assert journal.snapshot(task_id, at=0).sequence == 0
-    assert journal.snapshot(task_id).task.status.state == COMPLETED
+    assert (await journal.snapshot(task_id, at=0)).sequence == 0
+    assert (await journal.snapshot(task_id)).task.status.state == COMPLETED
     for at in (-1, 7):
         with pytest.raises(InvalidArgumentError):
-            journal.snapshot(task_id, at=at)
+            await journal.snapshot(task_id, at=at)
 
 
 async def test_a_snapshot_grows_with_the_task(journal: Journal) -> None:
     task_id = await begun(journal, begin("a", "x"))
-    assert text_of(journal, task_id) == "x"
+    assert await text_of(journal, task_id) == "x"
     await write(journal, task_id, append("a", "y"))
-    assert text_of(journal, task_id) == "xy"
+    assert await text_of(journal, task_id) == "xy"
 
 
 async def test_many_folds_at_hand_do_not_mix(journal: Journal) -> None:
     tasks = {await begun(journal, begin("a", str(n))): str(n) for n in range(70)}
     for _ in range(2):
-        assert {one: text_of(journal, one) for one in tasks} == tasks
+        assert {one: await text_of(journal, one) for one in tasks} == tasks
 
 
 async def test_a_journal_knows_what_it_has_taken_over(journal: Journal) -> None:
     task_id = await begun(journal, working())
     origin = event_pb2.Origin(agent="math", task_id="child", first_sequence=4, path=["math"])
     forwarded = draft([begin("a", "x", "y")], origin=origin)
-    assert journal.forwarded(task_id) == {}
+    assert await journal.forwarded(task_id) == {}
     await journal.append(task_id, journal.epoch, [forwarded, draft([working()])])
-    assert journal.forwarded(task_id) == {"child": 5}
+    assert await journal.forwarded(task_id) == {"child": 5}
 
 
 async def test_a_list_shows_metadata_and_status(journal: Journal) -> None:
@@ -317,7 +317,7 @@ async def test_a_list_shows_metadata_and_status(journal: Journal) -> None:
     assert summary.metadata["team"] == "a"
     assert summary.create_time.seconds > 12
     (theirs,) = journal.list(task_service_pb2.ListTasksRequest(account="other")).tasks
-    assert theirs.metadata == journal.snapshot(other).task.metadata
+    assert theirs.metadata == (await journal.snapshot(other)).task.metadata
 
 
 async def test_pages_of_a_list_follow_each_other(journal: Journal) -> None:
@@ -369,13 +369,13 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     journal = Journal.open(path)
     live = await begun(journal, begin("a", "x"))
     ended = await begun(journal, begin("a", "y"), completed())
-    made = [journal.snapshot(one) for one in (live, ended)]
+    made = [await journal.snapshot(one) for one in (live, ended)]
     journal.close()
     again = Journal.open(path)
-    assert [again.snapshot(one) for one in (live, ended)] == made
+    assert [await again.snapshot(one) for one in (live, ended)] == made
     assert [one.task_id for one in again.unfinished()] == [live]
     assert await write(again, live, append("a", "z")) == 3
-    assert text_of(again, live) == "xz"
+    assert await text_of(again, live) == "xz"
     again.close()
 
 
@@ -404,9 +404,9 @@ async def test_what_is_written_while_others_settle_is_not_held_up_by_it(
         if n % 10 == 0:
             await store.step()
         assert len(journal.read(task_id, 0)) == 3
-    assert text_of(journal, live) == "".join(map(str, range(40)))
+    assert await text_of(journal, live) == "".join(map(str, range(40)))
     await store.settled()
-    assert text_of(journal, live) == "".join(map(str, range(40)))
+    assert await text_of(journal, live) == "".join(map(str, range(40)))
     journal.close()
 
 

@@ -132,14 +132,16 @@ async def test_a_journal_of_a_dead_process_is_taken_over_whole(path: Path) -> No
     assert journal.epoch == epoch + 1
     assert journal.head(task_id) == 3
     assert await journal.append(task_id, journal.epoch, [draft([append("a", "z")])]) == 4
-    snapshot = journal.snapshot(task_id)
+    snapshot = await journal.snapshot(task_id)
     assert snapshot.task.artifacts[0].parts[0].text == "xyz"
     assert snapshot.epoch == epoch + 1
     journal.close()
 
 
 @pytest.mark.parametrize("synchronous", ["normal", "full"])
-def test_what_was_told_to_be_committed_is_there_after_a_kill(path: Path, synchronous: str) -> None:
+async def test_what_was_told_to_be_committed_is_there_after_a_kill(
+    path: Path, synchronous: str
+) -> None:
     process = start(WRITER, path, synchronous)
     assert process.stdout is not None
     task_id = process.stdout.readline().strip()
@@ -148,7 +150,7 @@ def test_what_was_told_to_be_committed_is_there_after_a_kill(path: Path, synchro
     process.kill()
     told = [int(line) for line in process.communicate(timeout=60)[0].splitlines()]
     journal = Journal.open(path)
-    text = journal.snapshot(task_id).task.artifacts[0].parts[0].text
+    text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     numbers = [int(word) for word in text.split()]
     assert numbers == list(range(journal.head(task_id) - 1))
     assert numbers[-1] >= max(told, default=100)
@@ -268,7 +270,7 @@ async def test_a_full_disk_fails_the_appends_of_that_commit_alone(path: Path) ->
     assert journal.read(task_id, 2) == []
     limit_pages(journal, "SELECT 1000000")
     assert await journal.append(task_id, journal.epoch, [draft([append("a", "z")])]) == 3
-    assert journal.snapshot(task_id).task.artifacts[0].parts[0].text == "xz"
+    assert (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text == "xz"
     journal.close()
 
 

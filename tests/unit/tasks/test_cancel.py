@@ -53,7 +53,7 @@ async def test_a_late_completion_never_overwrites_canceled(open_host: Open) -> N
     task_id = await start(host)
     await started.wait()
     await host.cancel(task_id, account="")
-    assert host.snapshot(task_id, account="").task.status.state == State.TASK_STATE_CANCELED
+    assert (await host.snapshot(task_id, account="")).task.status.state == State.TASK_STATE_CANCELED
 
 
 async def test_code_that_ignores_the_cancel_is_canceled_without_it(open_host: Open) -> None:
@@ -119,7 +119,7 @@ async def test_another_account_cannot_cancel_or_even_see_a_task(open_host: Open)
     with pytest.raises(TaskNotFoundError):
         await host.cancel(asked.task.id, account="theirs")
     with pytest.raises(TaskNotFoundError):
-        host.snapshot(asked.task.id, account="")
+        await host.snapshot(asked.task.id, account="")
 
 
 async def test_cancel_reaches_the_children_that_have_not_ended(open_host: Open) -> None:

@@ -177,7 +177,7 @@ async def test_what_a_dead_host_left_running_fails_with_the_reason(journal_path:
 
     reopened = Journal.open(journal_path)
     async with TaskHost(reopened, [define(ask)]) as again:
-        snapshot = again.snapshot(running, account="")
+        snapshot = await again.snapshot(running, account="")
         assert snapshot.task.status.state == State.TASK_STATE_FAILED
         assert "the host stopped" in said(snapshot)
     reopened.close()
@@ -219,7 +219,7 @@ async def test_a_draining_host_takes_nothing_new_and_finishes_what_runs(
         with pytest.raises(PeerUnavailableError, match="shutting down"):
             await host.submit("tested", message(), NOTHING)
         release.set()
-    snapshot = host.snapshot(task_id, account="")
+    snapshot = await host.snapshot(task_id, account="")
     assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
 
 
@@ -234,6 +234,6 @@ async def test_what_outlasts_the_drain_fails_with_the_reason(open_host: Open) ->
     task_id = (await accept(host, message())).task_id
     await started.wait()
     await host.drain(0)
-    snapshot = host.snapshot(task_id, account="")
+    snapshot = await host.snapshot(task_id, account="")
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
     assert "shut down" in said(snapshot)

@@ -43,7 +43,7 @@ async def test_a_live_reader_gets_every_event_once_and_then_the_end(open_host: O
     accepted = await host.submit("tested", message(), NOTHING)
     assert isinstance(accepted, Accepted)
     frames = await read(host, accepted.task_id, 0)
-    head = host.snapshot(accepted.task_id, account="").sequence
+    head = (await host.snapshot(accepted.task_id, account="")).sequence
     assert covered(frames) == list(range(1, head + 1))
 
 
@@ -74,7 +74,7 @@ async def test_a_turn_s_reader_ends_at_the_question(open_host: Open) -> None:
     accepted = await host.submit("tested", message(), NOTHING)
     assert isinstance(accepted, Accepted)
     frames = await read(host, accepted.task_id, 0, until_turn_ends=True)
-    head = host.snapshot(accepted.task_id, account="")
+    head = await host.snapshot(accepted.task_id, account="")
     assert head.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     assert covered(frames) == list(range(1, head.sequence + 1))
 
@@ -116,7 +116,7 @@ async def test_forwarding_the_same_batch_twice_adds_nothing(open_host: Open) -> 
     async def parent(task: TaskContext) -> None:
         again = [batch(3, "a", "b"), batch(4, "b", "c")]
         for forwarded in again if task.turn == 2 else [batch(3, "a", "b"), *again[:1]]:
-            await task.forward(forwarded, agent="math")
+            await task.forward(forwarded.SerializeToString(), agent="math")
         if task.turn == 1:
             await task.require_input("and in the next turn?")
 
