@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.v1 import event_pb2, message_pb2, trunk_service_pb2
+from trunkline.v1 import event_pb2, message_pb2, task_service_pb2
 from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.inbound import shapes
 from trunkline_bridge.inbound.json_input import depth, has_more_values
@@ -160,9 +160,8 @@ def _check_fits(request: a2a_pb2.SendMessageRequest) -> None:
         # Putting messages into one another parses, too.
         created = event_pb2.TaskCreated(message=request.message, metadata=request.metadata)
         batch = event_pb2.EventBatch(events=[event_pb2.Event(created=created)])
-        frame = trunk_service_pb2.TrunkFrame(batches=[batch])
-        wrapped = trunk_service_pb2.ConnectResponse(frames=[frame])
-        trunk_service_pb2.ConnectResponse.FromString(wrapped.SerializeToString())
+        wrapped = task_service_pb2.WatchTaskResponse(batches=[batch])
+        task_service_pb2.WatchTaskResponse.FromString(wrapped.SerializeToString())
     except (DecodeError, ValueError):
         problem: WireError = invalid_params(("message", "is nested too deeply"))
         raise problem from None

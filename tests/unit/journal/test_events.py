@@ -5,7 +5,6 @@ from harness.journal_events import (
     TASK,
     TIME_NS,
     append,
-    batch,
     begin,
     completed,
     sealed,
