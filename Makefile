@@ -4,7 +4,7 @@ BIN := .venv/bin
 RELEASED := proto/released.binpb
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test check cover generate release-contract clean
+.PHONY: help setup demo run test prove check cover generate release-contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -20,6 +20,9 @@ run: setup  ## bring a mesh up and keep it up
 
 test: setup  ## run all tests (ARGS=... goes to pytest)
 	@$(BIN)/pytest $(ARGS)
+
+prove: setup  ## try to break every promise at full size; prints times and seeds (ARGS=... goes to pytest)
+	@$(BIN)/pytest tests/promises --prove -p no:randomly -q -s $(ARGS)
 
 check: setup  ## format, lint, types, imports, contract: all that needs no test run
 	@scripts/check

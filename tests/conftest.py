@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -17,3 +18,10 @@ hypothesis_settings.register_profile(
     "trunkline", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 hypothesis_settings.load_profile("trunkline")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the promise tests; `make prove` gives --prove."""
+    group = parser.getgroup("promises")
+    group.addoption("--prove", action="store_true", help="run promise tests at full size")
+    group.addoption("--seed", type=int, help="repeat a promise test with the seed it printed")
