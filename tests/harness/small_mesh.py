@@ -152,7 +152,7 @@ class SmallMesh:
             task_id, account="", after=0, with_snapshot=False, until_head=True
         ) as stream:
             async for some in stream:
-                batches += some
+                batches += map(event_pb2.EventBatch.FromString, some)
         return batches
 
     def client(self, agent: str) -> HostClient:

@@ -19,6 +19,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from trunkline.journal.events import header_of
 from trunkline.journal.fold import Fold
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
@@ -117,17 +118,16 @@ async def folded(stream: TaskStream) -> snapshot_pb2.TaskSnapshot:
     assert stream.snapshot is not None
     fold = Fold(stream.snapshot.task.id, stream.snapshot)
     async for batches in stream:
-        for batch in batches:
-            fold.apply(batch)
+        for sealed in batches:
+            fold.apply(event_pb2.EventBatch.FromString(sealed))
     return fold.snapshot()
 
 
 async def sequences(stream: TaskStream) -> list[int]:
     covered: list[int] = []
     async for batches in stream:
-        for batch in batches:
-            first = batch.header.first_sequence
-            covered += range(first, first + batch.header.count)
+        for header in map(header_of, batches):
+            covered += range(header.first_sequence, header.first_sequence + header.count)
     return covered
 
 
@@ -340,7 +340,7 @@ async def test_events_that_are_ready_together_arrive_together(client: HostClient
     async with client.watch_task(
         whole.task.id, account=ACCOUNT, after=0, with_snapshot=False
     ) as stream:
-        sizes = [sum(batch.header.count for batch in batches) async for batches in stream]
+        sizes = [sum(header_of(sealed).count for sealed in batches) async for batches in stream]
     assert sum(sizes) == whole.sequence
     assert len(sizes) < whole.sequence / 20
 
@@ -364,9 +364,9 @@ async def test_the_bytes_of_the_journal_are_the_bytes_of_the_wire(
     client: HostClient, host: TaskHost
 ) -> None:
     whole = await send(client, "count 5")
-    journaled = [event_pb2.EventBatch.FromString(b) for b in host.journal.read(whole.task.id, 0)]
+    journaled = host.journal.read(whole.task.id, 0)
     async with client.watch_task(
         whole.task.id, account=ACCOUNT, after=0, with_snapshot=False
     ) as stream:
-        received = [batch async for batches in stream for batch in batches]
+        received = [sealed async for batches in stream for sealed in batches]
     assert received == journaled

@@ -155,5 +155,8 @@ async def events_of(mesh: MeshProcess, task_id: str) -> list[event_pb2.Event]:
         watch = client.watch_task(task_id, account="anonymous", after=0, with_snapshot=False)
         async with watch as stream:
             return [
-                event async for batches in stream for batch in batches for event in batch.events
+                event
+                async for batches in stream
+                for sealed in batches
+                for event in event_pb2.EventBatch.FromString(sealed).events
             ]

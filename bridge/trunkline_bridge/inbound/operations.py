@@ -12,6 +12,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Directory, HostClient, TaskStream
 from trunkline.errors import TaskEndedError, TaskNotFoundError, TrunklineError
 from trunkline.v1 import (
+    event_pb2,
     message_pb2,
     message_service_pb2,
     snapshot_pb2,
@@ -220,7 +221,11 @@ async def _projected(stream: TaskStream) -> WireEvents:
     snapshot = stream.snapshot
     projection = Projection(snapshot if snapshot is not None and snapshot.sequence else None)
     async for batches in stream:
-        events = [event for batch in batches for event in projection.apply(batch)]
+        events = [
+            event
+            for sealed in batches
+            for event in projection.apply(event_pb2.EventBatch.FromString(sealed))
+        ]
         if events:
             yield events
 

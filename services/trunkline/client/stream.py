@@ -1,6 +1,6 @@
 """A task as it streams in: the snapshot, then batches of events."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Self, TypeAlias
 
@@ -9,7 +9,6 @@ import grpc
 from trunkline.client.status import mesh_errors
 from trunkline.errors import PeerProtocolError
 from trunkline.v1 import (
-    event_pb2,
     message_pb2,
     message_service_pb2,
     snapshot_pb2,
@@ -30,7 +29,7 @@ _Call: TypeAlias = (
 
 
 class TaskStream:
-    """An open stream of one task. Iterating gives what came together, in order.
+    """An open stream of one task. Iterating gives what came together: sealed batches, in order.
 
     `snapshot` is where the batches go on from; `message` is a direct reply, and then all there is.
     """
@@ -57,11 +56,11 @@ class TaskStream:
         """
         return cls(call, await _read(call, peer=peer), peer=peer)
 
-    async def __aiter__(self) -> AsyncIterator[Sequence[event_pb2.EventBatch]]:
+    async def __aiter__(self) -> AsyncIterator[list[bytes]]:
         response, self._first = self._first, None
         while response is not None:
             if response.batches:
-                yield response.batches
+                yield [batch.SerializeToString() for batch in response.batches]
             response = await _read(self._call, peer=self._peer)
 
 

@@ -139,17 +139,18 @@ class Child:
                     break
         return self._outcome() if self._is_over else None
 
-    async def _take(self, batches: Sequence[event_pb2.EventBatch]) -> None:
+    async def _take(self, batches: Sequence[bytes]) -> None:
         if self._fold is None:
             self._fold = Fold(self.id)
-        for batch in batches:
+        for sealed in batches:
+            batch = event_pb2.EventBatch.FromString(sealed)
             self._fold.apply(batch)
             self._cursor = batch.header.first_sequence + batch.header.count - 1
             if batch.header.kinds & _STATUS:
                 for event in batch.events:
                     if event.HasField("status"):
                         self._state = event.status.status.state
-            await self._task.forward(batch.SerializeToString(), agent=self._agent)
+            await self._task.forward(sealed, agent=self._agent)
 
     def _has_missed(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
         """Whether a snapshot holds content that was not forwarded: an earlier try did arrive."""

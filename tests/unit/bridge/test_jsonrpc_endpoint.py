@@ -31,9 +31,9 @@ class ScriptedStream:
     snapshot: snapshot_pb2.TaskSnapshot | None = None
     message: None = None
 
-    async def __aiter__(self) -> AsyncIterator[Sequence[event_pb2.EventBatch]]:
+    async def __aiter__(self) -> AsyncIterator[list[bytes]]:
         if self.batches:
-            yield self.batches
+            yield [batch.SerializeToString() for batch in self.batches]
         if self.failure is not None:
             raise self.failure
 
