@@ -23,8 +23,8 @@ class Scale:
     def report(self, **figures: object) -> None:
         """Print one line of figures, in a proof; CI asserts outcomes and times nothing."""
         if self.is_proof:
-            words = (f"{name}={value}" for name, value in figures.items())
-            print(f"\nPROVED {self._test} seed={self._seed}", *words, file=sys.stderr, flush=True)
+            words = " ".join(f"{name}={value}" for name, value in figures.items())
+            sys.stderr.write(f"\nPROVED {self._test} seed={self._seed} {words}\n")
 
 
 def spread(values: Sequence[float], *, unit: str = "ms", factor: float = 1000.0) -> str:

@@ -1,4 +1,4 @@
-"""An A2A client on a raw socket: cheap enough for thousands of streams, cut wherever a test likes."""
+"""An A2A client on a raw socket: cheap enough for thousands of streams, cut at any point."""
 
 import asyncio
 import contextlib

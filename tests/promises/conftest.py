@@ -2,6 +2,7 @@
 
 import random
 import secrets
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def seed(request: pytest.FixtureRequest) -> int:
     """What everything random in the test comes from; printed when the test fails."""
     given: int | None = request.config.getoption("--seed")
     seed = secrets.randbelow(2**32) if given is None else given
-    print(f"--seed {seed}")
+    sys.stdout.write(f"--seed {seed}\n")
     return seed
 
 

@@ -1,0 +1,117 @@
+"""Promise 9: submit is idempotent by key, also across a kill; plain A2A requests never are."""
+
+import asyncio
+import os
+import random
+import signal
+from pathlib import Path
+
+from harness.processes import running_mesh
+from harness.proving import Scale
+from harness.sse import call, user_message
+from trunkline.client import Channels, HostClient
+from trunkline.errors import PeerError
+from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2, task_service_pb2
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+
+RESUME = {"A2A-Extensions": RESUME_EXTENSION}
+# As many as a client has open at once.
+AT_ONCE = 100
+
+
+def a_message(message_id: str) -> message_pb2.Message:
+    return message_pb2.Message(
+        message_id=message_id,
+        role=message_pb2.ROLE_USER,
+        parts=[part_pb2.Part(text="wait 0.05")],
+    )
+
+
+async def submit(client: HostClient, message_id: str) -> str | None:
+    """Submit with a key; return the task's id, or None when nobody said whether it was taken."""
+    submission = message_service_pb2.Submission(account="acme", caller="clerk", idempotent=True)
+    try:
+        answer = await client.send_message(
+            agent="echo",
+            message=a_message(message_id),
+            submission=submission,
+            return_immediately=True,
+            timeout_s=10,
+        )
+    except PeerError:
+        return None
+    assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+    return answer.task.id
+
+
+async def submit_many(channels: Channels, address: str, message_id: str, count: int) -> set[str]:
+    """Submit over and over, many at once; return the ids of all tasks that were named."""
+    client = HostClient(channels.get(address))
+    found: set[str] = set()
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def one() -> None:
+        async with turns:
+            task_id = await submit(client, message_id)
+            if task_id is not None:
+                found.add(task_id)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(count):
+            group.create_task(one())
+    return found
+
+
+async def tasks_of(channels: Channels, address: str, account: str) -> list[str]:
+    request = task_service_pb2.ListTasksRequest(account=account, page_size=100)
+    page = await HostClient(channels.get(address)).list_tasks(request)
+    assert page.total_size == len(page.tasks)
+    return [row.task_id for row in page.tasks]
+
+
+async def test_submit_once(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+    """A thousand submits with one key, concurrently and across a kill -9, make one task."""
+    count = scale.pick(ci=120, prove=1000)
+    kills = scale.pick(ci=1, prove=3)
+    message_id = f"once-{rng.getrandbits(64):x}"
+    found: set[str] = set()
+    async with Channels() as channels, asyncio.TaskGroup() as group:
+        for _ in range(kills):
+            async with running_mesh(tmp_path) as mesh:
+                submitting = group.create_task(
+                    submit_many(channels, mesh.mesh_address, message_id, count // (kills + 1))
+                )
+                # Somewhere in the middle of them: after a number of turns of the loop, not a time.
+                for _ in range(rng.randrange(2000)):
+                    await asyncio.sleep(0)
+                os.killpg(mesh.process.pid, signal.SIGKILL)
+                await mesh.process.wait()
+                found |= await submitting
+        async with running_mesh(tmp_path) as mesh:
+            found |= await submit_many(
+                channels, mesh.mesh_address, message_id, count // (kills + 1)
+            )
+            assert await tasks_of(channels, mesh.mesh_address, "acme") == sorted(found)
+    assert len(found) == 1, found
+    scale.report(submits=count, kills=kills, tasks=len(found))
+
+
+async def test_plain_anonymous_requests_are_always_new(tmp_path: Path, scale: Scale) -> None:
+    """One messageId many times makes as many tasks; with the resume extension it makes one."""
+    count = scale.pick(ci=20, prove=200)
+    message = user_message("echo hello")
+    async with running_mesh(tmp_path) as mesh:
+
+        async def ask(headers: dict[str, str]) -> str:
+            params = {"message": message, "configuration": {"returnImmediately": True}}
+            answer = await call(mesh.http_url, "/agents/echo", "SendMessage", params, headers)
+            task_id: str = answer["result"]["task"]["id"]
+            return task_id
+
+        async with asyncio.TaskGroup() as group:
+            plain = [group.create_task(ask({})) for _ in range(count)]
+        assert len({task.result() for task in plain}) == count
+        async with asyncio.TaskGroup() as group:
+            keyed = [group.create_task(ask(RESUME)) for _ in range(count)]
+        assert len({task.result() for task in keyed}) == 1
+    scale.report(requests=count)
