@@ -1,0 +1,116 @@
+"""Promise 2: after a cut connection, however often, a reader holds what an uncut one does."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.processes import running_mesh
+from harness.proving import Scale
+from harness.sse import Json, WireEvent, sse, user_message
+from trunkline.client import Channels, HostClient
+from trunkline.v1 import event_pb2, snapshot_pb2
+
+EVENTS = 1000
+
+
+def told(events: Sequence[WireEvent]) -> list[tuple[str, Json]]:
+    """Ids and content, for comparison."""
+    return [(event.id, event.result) for event in events]
+
+
+async def read_uncut(url: str, question: str) -> list[WireEvent]:
+    """Ask, and read the whole stream on one connection."""
+    params = {"message": user_message(question)}
+    async with sse(url, "/agents/echo", "SendStreamingMessage", params) as answer:
+        return [event async for event in answer.events()]
+
+
+async def read_cut(
+    url: str, task_id: str, last_event_id: str, *, rng: random.Random, cuts: int
+) -> tuple[list[WireEvent], int]:
+    """Read what follows an event on many connections, cut anywhere; return also how many."""
+    seen: list[WireEvent] = []
+    has_ended = False
+    done = 0
+    while not has_ended:
+        headers = {"Last-Event-ID": last_event_id}
+        params = {"id": task_id}
+        async with sse(url, "/agents/echo", "SubscribeToTask", params, headers) as answer:
+            # Of a few events, none at all, or half of one that is on its way.
+            left = rng.randrange(3) if done < cuts else EVENTS * 2
+            if left:
+                async for event in answer.events():
+                    seen.append(event)
+                    last_event_id = event.id
+                    left -= 1
+                    if not left:
+                        break
+                else:
+                    has_ended = True
+            if not has_ended:
+                answer.cut()
+                done += 1
+    return seen, done
+
+
+async def test_resume_anywhere(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+    """A 1,000-event task, cut at many random points, while it runs and after it has ended."""
+    cuts = scale.pick(ci=40, prove=1000)
+    async with running_mesh(tmp_path) as mesh:
+        url = mesh.http_url
+        params = {"message": user_message(f"count {EVENTS} 2")}
+        async with sse(url, "/agents/echo", "SendStreamingMessage", params) as answer:
+            events = answer.events()
+            first = await anext(events)
+            task_id = first.result["task"]["id"]
+            # Most of it while the task is running; the uncut reader reads along, in the background
+            # of its socket.
+            live, live_cuts = await read_cut(url, task_id, first.id, rng=rng, cuts=cuts)
+            uncut = [first, *[event async for event in events]]
+        assert told([first, *live]) == told(uncut)
+        assert len(uncut) > EVENTS
+        late, late_cuts = await read_cut(url, task_id, first.id, rng=rng, cuts=cuts)
+        assert told([first, *late]) == told(uncut)
+        await grpc_reader_resumes(mesh.mesh_address, task_id, rng=rng, cuts=cuts)
+    scale.report(events=len(uncut), cuts_live=live_cuts, cuts_after_the_end=late_cuts, grpc=cuts)
+
+
+async def grpc_reader_resumes(address: str, task_id: str, *, rng: random.Random, cuts: int) -> None:
+    """The same by WatchTask: every batch is a cursor."""
+    async with Channels() as channels:
+        client = HostClient(channels.get(address))
+        whole = await client.get_task(task_id, account="anonymous")
+        cursor = 0
+        texts: list[str] = []
+        while cursor < whole.sequence:
+            after = rng.randrange(cursor + 1) if cuts % 7 == 0 else cursor
+            async with client.watch_task(
+                task_id, account="anonymous", after=after, with_snapshot=False
+            ) as stream:
+                async for batches in stream:
+                    for sealed in batches:
+                        batch = event_pb2.EventBatch.FromString(sealed)
+                        cursor = take(batch, cursor, texts)
+                    cuts -= 1
+                    if cuts > 0:
+                        break
+        assert "".join(texts) == text_of(whole)
+
+
+def take(batch: event_pb2.EventBatch, cursor: int, texts: list[str]) -> int:
+    """Add the texts of what is behind a cursor; return the cursor behind the batch."""
+    sequence = batch.header.first_sequence
+    assert sequence <= cursor + 1
+    for event in batch.events:
+        run = list(event.delta.texts) or [""]
+        for text in run:
+            if sequence > cursor:
+                texts.append(text)
+                cursor = sequence
+            sequence += 1
+    return cursor
+
+
+def text_of(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+    """The joined text of a task's artifacts."""
+    return "".join(part.text for one in snapshot.task.artifacts for part in one.parts)
