@@ -2,6 +2,7 @@
 
 from trunkline.client.background import running
 from trunkline.client.backoff import Backoff
+from trunkline.client.breaker import Breaker, Breakers, BreakerSettings
 from trunkline.client.channels import Channels, MeshChannel
 from trunkline.client.directory import Directory
 from trunkline.client.hosts import HostClient
@@ -12,6 +13,9 @@ from trunkline.client.traces import TraceClient
 
 __all__ = [
     "Backoff",
+    "Breaker",
+    "BreakerSettings",
+    "Breakers",
     "Channels",
     "Directory",
     "HostClient",

@@ -1,0 +1,166 @@
+import asyncio
+import logging
+
+import pytest
+
+from trunkline.client import Breaker, Breakers, BreakerSettings
+from trunkline.errors import (
+    PeerProtocolError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+    TrunklineError,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def breaker(clock: Clock) -> Breaker:
+    return Breaker("10.0.0.7:50051", clock=clock)
+
+
+def state_of(breaker: Breaker) -> str:
+    return breaker.state
+
+
+def fail(breaker: Breaker, error: TrunklineError) -> None:
+    with pytest.raises(type(error)), breaker.guard():
+        raise error
+
+
+def open_it(breaker: Breaker) -> None:
+    for _ in range(5):
+        fail(breaker, PeerUnavailableError(breaker.name, "connection refused"))
+    assert state_of(breaker) == "open"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PeerUnavailableError("10.0.0.7:50051", "connection refused"),
+        PeerTimeoutError("10.0.0.7:50051", "no answer to a ping"),
+        PeerProtocolError("10.0.0.7:50051", "nonsense"),
+    ],
+    ids=lambda error: error.reason,
+)
+def test_five_failures_in_a_row_open_it(breaker: Breaker, error: TrunklineError) -> None:
+    for _ in range(4):
+        fail(breaker, error)
+    assert state_of(breaker) == "closed"
+    fail(breaker, error)
+    assert state_of(breaker) == "open"
+
+
+def test_a_success_between_failures_keeps_it_closed(breaker: Breaker) -> None:
+    for _ in range(20):
+        fail(breaker, PeerUnavailableError(breaker.name, "connection refused"))
+        with breaker.guard():
+            pass
+    assert state_of(breaker) == "closed"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TaskNotFoundError("j-1"), PeerUnavailableError("another", "connection refused")],
+    ids=["a refused request", "an error that the peer passed on"],
+)
+def test_an_answer_of_the_peer_is_no_failure_of_it(breaker: Breaker, error: TrunklineError) -> None:
+    for _ in range(20):
+        fail(breaker, error)
+    assert state_of(breaker) == "closed"
+
+
+def test_open_it_says_what_is_wrong_and_when_the_peer_is_tried_again(
+    breaker: Breaker, clock: Clock
+) -> None:
+    open_it(breaker)
+    clock.now += 17.5
+    with pytest.raises(PeerUnavailableError) as refused:
+        breaker.check()
+    assert str(refused.value) == (
+        "10.0.0.7:50051 can't be reached: "
+        "it kept failing, at last: connection refused; it is tried again in 43 s"
+    )
+
+
+def test_half_open_it_lets_one_call_through_at_a_time(breaker: Breaker, clock: Clock) -> None:
+    open_it(breaker)
+    clock.now += 60
+    assert state_of(breaker) == "half-open"
+    with breaker.guard(), pytest.raises(PeerUnavailableError, match="one call at a time"):
+        breaker.check()
+    with breaker.guard():
+        pass
+    assert state_of(breaker) == "closed"
+
+
+def test_a_failed_probe_opens_it_for_as_long_again(breaker: Breaker, clock: Clock) -> None:
+    open_it(breaker)
+    clock.now += 60
+    with breaker.guard():
+        pass
+    fail(breaker, PeerTimeoutError(breaker.name, "no answer"))
+    assert state_of(breaker) == "open"
+    assert breaker.retry_in_s == 60
+
+
+def test_a_cancelled_probe_makes_room_for_the_next(breaker: Breaker, clock: Clock) -> None:
+    open_it(breaker)
+    clock.now += 60
+    with pytest.raises(asyncio.CancelledError), breaker.guard():
+        raise asyncio.CancelledError
+    with breaker.guard():
+        pass
+    assert state_of(breaker) == "half-open"
+
+
+def test_a_peer_that_was_seen_to_live_is_tried_at_once(breaker: Breaker) -> None:
+    open_it(breaker)
+    breaker.retry_now()
+    with breaker.guard():
+        pass
+    assert state_of(breaker) == "half-open"
+
+
+def test_each_change_of_state_is_one_log_line(
+    breaker: Breaker, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="trunkline.client.breaker")
+    open_it(breaker)
+    for _ in range(3):
+        with pytest.raises(PeerUnavailableError):
+            breaker.check()
+    clock.now += 60
+    for _ in range(2):
+        with breaker.guard():
+            pass
+    said = [(record.message, record.__dict__["peer"]) for record in caplog.records]
+    name = breaker.name
+    assert said == [
+        ("breaker.opened", name),
+        ("breaker.half_open", name),
+        ("breaker.closed", name),
+    ]
+
+
+def test_breakers_are_told_apart_by_name_and_show_their_states() -> None:
+    breakers = Breakers(BreakerSettings(failures=1))
+    breakers.get("b").on_failure("it hangs")
+    breakers.get("a").check()
+    assert breakers.get("b") is breakers.get("b")
+    assert breakers.states() == {"a": "closed", "b": "open"}
+    breakers.forget("b")
+    breakers.forget("b")
+    assert breakers.states() == {"a": "closed"}
