@@ -1,0 +1,23 @@
+"""An agent that ends its turn a given number of turns of the loop later, in a given way."""
+
+import asyncio
+
+from trunkline import TaskContext, agent
+
+
+@agent(name="racer", description="Ends in a while.", tags=["racer"])
+async def racer(task: TaskContext) -> None:
+    """Run `WAY TURNS`: complete, fail, or ask and complete with the answer."""
+    way, turns = task.text.split()
+    artifact = task.artifact("text")
+    for number in range(int(turns)):
+        await asyncio.sleep(0)
+        if number % 4 == 0:
+            await artifact.append(f"{number} ")
+    match way:
+        case "complete":
+            await task.complete()
+        case "fail":
+            await task.fail("as told")
+        case "ask":
+            await task.require_input("go on?")
