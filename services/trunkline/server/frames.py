@@ -1,14 +1,31 @@
 """Encodes what streams of events send, around batches that are serialised already."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from trunkline.tasks.watch import Frame
+from trunkline.tasks.watch import Frame, TaskWatch
 from trunkline.v1 import message_pb2, message_service_pb2, task_service_pb2
 
 # A reader far behind gets many messages of this size, none so large that it holds up the others.
 MESSAGE_BYTES = 64 * 1024
 
 _LENGTH_DELIMITED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStream:
+    """A stream of events that has begun: its first response without batches, and what follows.
+
+    A direct reply is followed by nothing.
+    """
+
+    first: bytes
+    watch: TaskWatch | None
+
+
+# Begins a stream from its serialised request; errors that are the request's show here.
+StreamOpener: TypeAlias = Callable[[bytes], Awaitable[OpenStream]]
 
 
 def watch_responses(frame: Frame) -> Iterator[bytes]:

@@ -5,8 +5,14 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from trunkline.server.frames import reply_response, stream_responses
+from trunkline.server.frames import (
+    OpenStream,
+    StreamOpener,
+    reply_response,
+    stream_responses,
+)
 from trunkline.tasks.host import TaskHost
+from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import message_pb2, message_service_pb2
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -37,20 +43,39 @@ class MessageServicer:
     async def StreamMessage(
         self, request: message_service_pb2.StreamMessageRequest, _context: _Context
     ) -> AsyncIterator[bytes]:
+        begun = await self._begin(request)
+        if isinstance(begun, message_pb2.Message):
+            yield reply_response(begun)
+            return
+        async for frame in begun:
+            for response in stream_responses(frame):
+                yield response
+
+    async def open_turn(self, request: bytes) -> OpenStream:
+        """Begin what StreamMessage does, for a reader that pulls."""
+        begun = await self._begin(message_service_pb2.StreamMessageRequest.FromString(request))
+        if isinstance(begun, message_pb2.Message):
+            return OpenStream(reply_response(begun), None)
+        response = message_service_pb2.StreamMessageResponse(snapshot=await begun.snapshot())
+        return OpenStream(response.SerializeToString(), begun)
+
+    async def _begin(
+        self, request: message_service_pb2.StreamMessageRequest
+    ) -> TaskWatch | message_pb2.Message:
         accepted = await self._host.submit(request.agent, request.message, request.submission)
         if isinstance(accepted, message_pb2.Message):
-            yield reply_response(accepted)
-            return
-        frames = self._host.watch(
+            return accepted
+        return self._host.watch(
             accepted.task_id,
             account=request.submission.account,
             after=accepted.after,
             with_snapshot=True,
             until_turn_ends=True,
         )
-        async for frame in frames:
-            for response in stream_responses(frame):
-                yield response
+
+    def streams(self) -> dict[str, StreamOpener]:
+        """Return what begins the streams of the trunk, by method."""
+        return {"StreamMessage": self.open_turn}
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
         """Return the methods by name; the stream's responses are bytes already."""

@@ -5,8 +5,9 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from trunkline.server.frames import watch_responses
+from trunkline.server.frames import OpenStream, StreamOpener, watch_responses
 from trunkline.tasks.host import TaskHost
+from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import task_service_pb2
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -42,20 +43,34 @@ class TaskServicer:
     async def WatchTask(
         self, request: task_service_pb2.WatchTaskRequest, _context: _Context
     ) -> AsyncIterator[bytes]:
-        after = request.after_sequence if request.HasField("after_sequence") else None
-        frames = self._host.watch(
-            request.task_id,
-            account=request.account,
-            after=after,
-            with_snapshot=request.with_snapshot,
-            until_head=request.until_head,
-        )
-        if not request.with_snapshot and self._is_at_head(request.task_id, after):
+        watch = self._watch(request)
+        if not request.with_snapshot and watch.is_at_head:
             # Nothing may come for long: an empty response tells the reader that its watch stands.
             yield b""
-        async for frame in frames:
+        async for frame in watch:
             for response in watch_responses(frame):
                 yield response
+
+    async def open_watch(self, request: bytes) -> OpenStream:
+        """Begin what WatchTask does, for a reader that pulls."""
+        watch = self._watch(task_service_pb2.WatchTaskRequest.FromString(request))
+        response = task_service_pb2.WatchTaskResponse(snapshot=await watch.snapshot())
+        return OpenStream(response.SerializeToString(), watch)
+
+    def _watch(self, request: task_service_pb2.WatchTaskRequest) -> TaskWatch:
+        return self._host.watch(
+            request.task_id,
+            account=request.account,
+            after=request.after_sequence if request.HasField("after_sequence") else None,
+            epoch=request.epoch,
+            with_snapshot=request.with_snapshot,
+            until_head=request.until_head,
+            until_turn_ends=request.until_turn_ends,
+        )
+
+    def streams(self) -> dict[str, StreamOpener]:
+        """Return what begins the streams of the trunk, by method."""
+        return {"WatchTask": self.open_watch}
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
         """Return the methods by name; the stream's responses are bytes already."""
@@ -80,6 +95,3 @@ class TaskServicer:
                 self.WatchTask, request_deserializer=contract.WatchTaskRequest.FromString
             ),
         }
-
-    def _is_at_head(self, task_id: str, after: int | None) -> bool:
-        return after is None or after >= self._host.journal.row(task_id).head

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
@@ -36,7 +36,7 @@ from trunkline.tasks.submission import (
     task_created,
 )
 from trunkline.tasks.validation import check_message
-from trunkline.tasks.watch import Frame, watch
+from trunkline.tasks.watch import TaskWatch, check_cursor
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
@@ -131,25 +131,28 @@ class TaskHost:
         query.account = request.account or ANONYMOUS
         return self.journal.list(query)
 
-    def watch(
+    def watch(  # noqa: PLR0913  what a reader may choose, each by name
         self,
         task_id: str,
         *,
         account: str,
         after: int | None = None,
+        epoch: int = 0,
         with_snapshot: bool = False,
         until_head: bool = False,
         until_turn_ends: bool = False,
-    ) -> AsyncIterator[Frame]:
+    ) -> TaskWatch:
         """Read a task's events behind a cursor, or from the head on; see `trunkline.tasks.watch`.
 
+        `epoch` is the one in which the cursor was read, 0 if that is unknown.
+
         Raises:
-            TaskNotFoundError, InvalidArgumentError: here; CursorExpiredError: while reading.
+            TaskNotFoundError, InvalidArgumentError, CursorExpiredError.
         """
         row = self._own_row(task_id, account)
-        if after is not None and after > row.head:
-            raise InvalidArgumentError("after_sequence", f"the task has {row.head} events so far")
-        return watch(
+        if after is not None:
+            check_cursor(self.journal, task_id, after, epoch)
+        return TaskWatch(
             self.journal,
             task_id,
             after=row.head if after is None else after,

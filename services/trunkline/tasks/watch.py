@@ -1,14 +1,17 @@
 """Reads a task's journal as a cursor does: what is there, then what comes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Final
 
-from trunkline.journal.events import last_sequence
+from trunkline.errors import CursorExpiredError, InvalidArgumentError
+from trunkline.journal.events import header_of, last_sequence
 from trunkline.journal.journal import Journal
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import snapshot_pb2
 
 _TURN_ENDS = TERMINAL | {State.TASK_STATE_INPUT_REQUIRED}
+_READ_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,38 +22,116 @@ class Frame:
     batches: list[bytes]
 
 
-async def watch(
-    journal: Journal,
-    task_id: str,
-    *,
-    after: int,
-    with_snapshot: bool,
-    until_head: bool = False,
-    until_turn_ends: bool = False,
-) -> AsyncIterator[Frame]:
-    """Yield every event behind `after` once, in order, and end behind the terminal one.
-
-    `until_head` ends it where the journal ends now; `until_turn_ends` also where the task asks for
-    input. A reader that stops reading costs nothing: it holds a cursor and no queue.
+def check_cursor(journal: Journal, task_id: str, after: int, epoch: int) -> None:
+    """Refuse a cursor that this task never gave, or gave in a life of the journal that was lost.
 
     Raises:
-        CursorExpiredError: events behind `after` are gone.
+        InvalidArgumentError: the task has not come that far.
+        CursorExpiredError: what the reader saw was lost, or what follows it is gone.
     """
-    cursor = after
-    batches = journal.read(task_id, cursor)
-    if with_snapshot or batches:
-        snapshot = await journal.snapshot(task_id, at=after) if with_snapshot else None
-        yield Frame(snapshot, batches)
-    while True:
+    head = journal.head(task_id)
+    if after > head and not epoch:
+        raise InvalidArgumentError("after_sequence", f"the task has {head} events so far")
+    if epoch and after:
+        covering = journal.read(task_id, after - 1, limit_bytes=1) if after <= head else []
+        if not covering or header_of(covering[0]).epoch != epoch:
+            raise CursorExpiredError(task_id, str(after), str(head))
+
+
+class TaskWatch:
+    """A reader of one task: every event behind a cursor once, in order, up to the terminal one.
+
+    It holds a position and no queue: one that nobody reads costs nothing but itself. Pull with
+    `take` whenever `on_ready` calls, or iterate.
+    """
+
+    __slots__ = (
+        "_cursor",
+        "_journal",
+        "_listener",
+        "_until_head",
+        "_until_turn_ends",
+        "_with_snapshot",
+        "is_over",
+        "task_id",
+    )
+
+    def __init__(
+        self,
+        journal: Journal,
+        task_id: str,
+        *,
+        after: int,
+        with_snapshot: bool = False,
+        until_head: bool = False,
+        until_turn_ends: bool = False,
+    ) -> None:
+        """`until_head` ends it where the journal ends now, `until_turn_ends` also at a question."""
+        self.task_id = task_id
+        self.is_over = False
+        """Nothing will ever come behind what was taken."""
+        self._journal = journal
+        self._cursor = after
+        self._with_snapshot = with_snapshot
+        self._until_head = until_head
+        self._until_turn_ends = until_turn_ends
+        self._listener: Callable[[], None] | None = None
+
+    async def snapshot(self) -> snapshot_pb2.TaskSnapshot | None:
+        """Return the fold at the cursor if the reader wants one: before anything is taken.
+
+        Raises:
+            CursorExpiredError: events up to there are gone.
+            JournalUnavailableError.
+        """
+        if not self._with_snapshot:
+            return None
+        return await self._journal.snapshot(self.task_id, at=self._cursor)
+
+    def take(self, limit_bytes: int) -> list[bytes]:
+        """Return what is ready, at least one batch if any is, and move the cursor behind it.
+
+        Raises:
+            CursorExpiredError: events behind the cursor are gone.
+            JournalUnavailableError: it can't be read, or was closed.
+        """
+        batches = self._journal.read(self.task_id, self._cursor, limit_bytes=limit_bytes)
         if batches:
-            cursor = last_sequence(batches[-1])
-        row = journal.row(task_id)
-        if cursor >= row.head:
-            if until_head or row.state in TERMINAL:
-                return
-            if until_turn_ends and row.state in _TURN_ENDS:
-                return
-            await journal.wait(task_id, cursor)
-        batches = journal.read(task_id, cursor)
-        if batches:
-            yield Frame(None, batches)
+            self._cursor = last_sequence(batches[-1])
+        row = self._journal.row(self.task_id)
+        if self._cursor >= row.head:
+            self.is_over = (
+                self._until_head
+                or row.state in TERMINAL
+                or (self._until_turn_ends and row.state in _TURN_ENDS)
+            )
+        return batches
+
+    @property
+    def is_at_head(self) -> bool:
+        """Whether everything there is was taken."""
+        return self._cursor >= self._journal.head(self.task_id)
+
+    def on_ready(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever there may be more to take, and when there never will be."""
+        self.close()
+        self._listener = listener
+        self._journal.listen(self.task_id, listener)
+
+    def close(self) -> None:
+        """Call nobody any more. Repeating this is harmless."""
+        if self._listener is not None:
+            self._journal.unlisten(self.task_id, self._listener)
+            self._listener = None
+
+    async def __aiter__(self) -> AsyncIterator[Frame]:
+        """Yield what is ready, again and again, until the watch is over; raises as `take` does."""
+        snapshot = await self.snapshot()
+        batches = self.take(_READ_BYTES)
+        if snapshot is not None or batches:
+            yield Frame(snapshot, batches)
+        while not self.is_over:
+            await self._journal.wait(self.task_id, self._cursor)
+            batches = self.take(_READ_BYTES)
+            if batches:
+                yield Frame(None, batches)

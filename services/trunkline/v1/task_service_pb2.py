@@ -30,7 +30,7 @@ from trunkline.v1 import snapshot_pb2 as trunkline_dot_v1_dot_snapshot__pb2
 from trunkline.v1 import task_pb2 as trunkline_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftrunkline/v1/task_service.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18trunkline/v1/event.proto\x1a$trunkline/v1/push_notification.proto\x1a\x1btrunkline/v1/snapshot.proto\x1a\x17trunkline/v1/task.proto\"2\n\x0eGetTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\"?\n\x0fGetTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\"\xc7\x01\n\x10ListTasksRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x12\n\ncontext_id\x18\x03 \x01(\t\x12&\n\x05state\x18\x04 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12\x30\n\x0cstatus_after\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\"j\n\x11ListTasksResponse\x12(\n\x05tasks\x18\x01 \x03(\x0b\x32\x19.trunkline.v1.TaskSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ntotal_size\x18\x03 \x01(\x05\"E\n\x11\x43\x61ncelTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"B\n\x12\x43\x61ncelTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\"\x9e\x01\n\x10WatchTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x1b\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rwith_snapshot\x18\x04 \x01(\x08\x12\x12\n\nuntil_head\x18\x05 \x01(\x08\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x42\x11\n\x0f_after_sequence\"l\n\x11WatchTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\x12)\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x18.trunkline.v1.EventBatch\"\xbc\x01\n\x15\x41nswerApprovalRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x13\n\x0b\x61pproval_id\x18\x03 \x01(\t\x12\x30\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0e\x32\x1e.trunkline.v1.ApprovalDecision\x12*\n\targuments\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0e\n\x06reason\x18\x06 \x01(\t\"F\n\x16\x41nswerApprovalResponse\x12,\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.ApprovalInfo\"m\n SetPushNotificationConfigRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x38\n\x06\x63onfig\x18\x02 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\"]\n!SetPushNotificationConfigResponse\x12\x38\n\x06\x63onfig\x18\x01 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\"W\n GetPushNotificationConfigRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x11\n\tconfig_id\x18\x03 \x01(\t\"]\n!GetPushNotificationConfigResponse\x12\x38\n\x06\x63onfig\x18\x01 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\"m\n\"ListPushNotificationConfigsRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"y\n#ListPushNotificationConfigsResponse\x12\x39\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"Z\n#DeletePushNotificationConfigRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x11\n\tconfig_id\x18\x03 \x01(\t\"&\n$DeletePushNotificationConfigResponse\"F\n\x13SetTaskAliasRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61lias\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\t\"\x16\n\x14SetTaskAliasResponse\"9\n\x17ResolveTaskAliasRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61lias\x18\x02 \x01(\t\"+\n\x18ResolveTaskAliasResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t2\xe4\x08\n\x0bTaskService\x12\x46\n\x07GetTask\x12\x1c.trunkline.v1.GetTaskRequest\x1a\x1d.trunkline.v1.GetTaskResponse\x12L\n\tListTasks\x12\x1e.trunkline.v1.ListTasksRequest\x1a\x1f.trunkline.v1.ListTasksResponse\x12O\n\nCancelTask\x12\x1f.trunkline.v1.CancelTaskRequest\x1a .trunkline.v1.CancelTaskResponse\x12N\n\tWatchTask\x12\x1e.trunkline.v1.WatchTaskRequest\x1a\x1f.trunkline.v1.WatchTaskResponse0\x01\x12[\n\x0e\x41nswerApproval\x12#.trunkline.v1.AnswerApprovalRequest\x1a$.trunkline.v1.AnswerApprovalResponse\x12|\n\x19SetPushNotificationConfig\x12..trunkline.v1.SetPushNotificationConfigRequest\x1a/.trunkline.v1.SetPushNotificationConfigResponse\x12|\n\x19GetPushNotificationConfig\x12..trunkline.v1.GetPushNotificationConfigRequest\x1a/.trunkline.v1.GetPushNotificationConfigResponse\x12\x82\x01\n\x1bListPushNotificationConfigs\x12\x30.trunkline.v1.ListPushNotificationConfigsRequest\x1a\x31.trunkline.v1.ListPushNotificationConfigsResponse\x12\x85\x01\n\x1c\x44\x65letePushNotificationConfig\x12\x31.trunkline.v1.DeletePushNotificationConfigRequest\x1a\x32.trunkline.v1.DeletePushNotificationConfigResponse\x12U\n\x0cSetTaskAlias\x12!.trunkline.v1.SetTaskAliasRequest\x1a\".trunkline.v1.SetTaskAliasResponse\x12\x61\n\x10ResolveTaskAlias\x12%.trunkline.v1.ResolveTaskAliasRequest\x1a&.trunkline.v1.ResolveTaskAliasResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftrunkline/v1/task_service.proto\x12\x0ctrunkline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18trunkline/v1/event.proto\x1a$trunkline/v1/push_notification.proto\x1a\x1btrunkline/v1/snapshot.proto\x1a\x17trunkline/v1/task.proto\"2\n\x0eGetTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\"?\n\x0fGetTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\"\xc7\x01\n\x10ListTasksRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x12\n\ncontext_id\x18\x03 \x01(\t\x12&\n\x05state\x18\x04 \x01(\x0e\x32\x17.trunkline.v1.TaskState\x12\x30\n\x0cstatus_after\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\"j\n\x11ListTasksResponse\x12(\n\x05tasks\x18\x01 \x03(\x0b\x32\x19.trunkline.v1.TaskSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ntotal_size\x18\x03 \x01(\x05\"E\n\x11\x43\x61ncelTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"B\n\x12\x43\x61ncelTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\"\xb7\x01\n\x10WatchTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x1b\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rwith_snapshot\x18\x04 \x01(\x08\x12\x12\n\nuntil_head\x18\x05 \x01(\x08\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\x17\n\x0funtil_turn_ends\x18\x07 \x01(\x08\x42\x11\n\x0f_after_sequence\"l\n\x11WatchTaskResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.TaskSnapshot\x12)\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x18.trunkline.v1.EventBatch\"\xbc\x01\n\x15\x41nswerApprovalRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x02 \x01(\t\x12\x13\n\x0b\x61pproval_id\x18\x03 \x01(\t\x12\x30\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0e\x32\x1e.trunkline.v1.ApprovalDecision\x12*\n\targuments\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0e\n\x06reason\x18\x06 \x01(\t\"F\n\x16\x41nswerApprovalResponse\x12,\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x1a.trunkline.v1.ApprovalInfo\"m\n SetPushNotificationConfigRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x38\n\x06\x63onfig\x18\x02 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\"]\n!SetPushNotificationConfigResponse\x12\x38\n\x06\x63onfig\x18\x01 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\"W\n GetPushNotificationConfigRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x11\n\tconfig_id\x18\x03 \x01(\t\"]\n!GetPushNotificationConfigResponse\x12\x38\n\x06\x63onfig\x18\x01 \x01(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\"m\n\"ListPushNotificationConfigsRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"y\n#ListPushNotificationConfigsResponse\x12\x39\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32(.trunkline.v1.TaskPushNotificationConfig\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"Z\n#DeletePushNotificationConfigRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x11\n\tconfig_id\x18\x03 \x01(\t\"&\n$DeletePushNotificationConfigResponse\"F\n\x13SetTaskAliasRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61lias\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\t\"\x16\n\x14SetTaskAliasResponse\"9\n\x17ResolveTaskAliasRequest\x12\x0f\n\x07\x61\x63\x63ount\x18\x01 \x01(\t\x12\r\n\x05\x61lias\x18\x02 \x01(\t\"+\n\x18ResolveTaskAliasResponse\x12\x0f\n\x07task_id\x18\x01 \x01(\t2\xe4\x08\n\x0bTaskService\x12\x46\n\x07GetTask\x12\x1c.trunkline.v1.GetTaskRequest\x1a\x1d.trunkline.v1.GetTaskResponse\x12L\n\tListTasks\x12\x1e.trunkline.v1.ListTasksRequest\x1a\x1f.trunkline.v1.ListTasksResponse\x12O\n\nCancelTask\x12\x1f.trunkline.v1.CancelTaskRequest\x1a .trunkline.v1.CancelTaskResponse\x12N\n\tWatchTask\x12\x1e.trunkline.v1.WatchTaskRequest\x1a\x1f.trunkline.v1.WatchTaskResponse0\x01\x12[\n\x0e\x41nswerApproval\x12#.trunkline.v1.AnswerApprovalRequest\x1a$.trunkline.v1.AnswerApprovalResponse\x12|\n\x19SetPushNotificationConfig\x12..trunkline.v1.SetPushNotificationConfigRequest\x1a/.trunkline.v1.SetPushNotificationConfigResponse\x12|\n\x19GetPushNotificationConfig\x12..trunkline.v1.GetPushNotificationConfigRequest\x1a/.trunkline.v1.GetPushNotificationConfigResponse\x12\x82\x01\n\x1bListPushNotificationConfigs\x12\x30.trunkline.v1.ListPushNotificationConfigsRequest\x1a\x31.trunkline.v1.ListPushNotificationConfigsResponse\x12\x85\x01\n\x1c\x44\x65letePushNotificationConfig\x12\x31.trunkline.v1.DeletePushNotificationConfigRequest\x1a\x32.trunkline.v1.DeletePushNotificationConfigResponse\x12U\n\x0cSetTaskAlias\x12!.trunkline.v1.SetTaskAliasRequest\x1a\".trunkline.v1.SetTaskAliasResponse\x12\x61\n\x10ResolveTaskAlias\x12%.trunkline.v1.ResolveTaskAliasRequest\x1a&.trunkline.v1.ResolveTaskAliasResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,37 +50,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CANCELTASKRESPONSE']._serialized_start=728
   _globals['_CANCELTASKRESPONSE']._serialized_end=794
   _globals['_WATCHTASKREQUEST']._serialized_start=797
-  _globals['_WATCHTASKREQUEST']._serialized_end=955
-  _globals['_WATCHTASKRESPONSE']._serialized_start=957
-  _globals['_WATCHTASKRESPONSE']._serialized_end=1065
-  _globals['_ANSWERAPPROVALREQUEST']._serialized_start=1068
-  _globals['_ANSWERAPPROVALREQUEST']._serialized_end=1256
-  _globals['_ANSWERAPPROVALRESPONSE']._serialized_start=1258
-  _globals['_ANSWERAPPROVALRESPONSE']._serialized_end=1328
-  _globals['_SETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1330
-  _globals['_SETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1439
-  _globals['_SETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=1441
-  _globals['_SETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=1534
-  _globals['_GETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1536
-  _globals['_GETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1623
-  _globals['_GETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=1625
-  _globals['_GETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=1718
-  _globals['_LISTPUSHNOTIFICATIONCONFIGSREQUEST']._serialized_start=1720
-  _globals['_LISTPUSHNOTIFICATIONCONFIGSREQUEST']._serialized_end=1829
-  _globals['_LISTPUSHNOTIFICATIONCONFIGSRESPONSE']._serialized_start=1831
-  _globals['_LISTPUSHNOTIFICATIONCONFIGSRESPONSE']._serialized_end=1952
-  _globals['_DELETEPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1954
-  _globals['_DELETEPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=2044
-  _globals['_DELETEPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=2046
-  _globals['_DELETEPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=2084
-  _globals['_SETTASKALIASREQUEST']._serialized_start=2086
-  _globals['_SETTASKALIASREQUEST']._serialized_end=2156
-  _globals['_SETTASKALIASRESPONSE']._serialized_start=2158
-  _globals['_SETTASKALIASRESPONSE']._serialized_end=2180
-  _globals['_RESOLVETASKALIASREQUEST']._serialized_start=2182
-  _globals['_RESOLVETASKALIASREQUEST']._serialized_end=2239
-  _globals['_RESOLVETASKALIASRESPONSE']._serialized_start=2241
-  _globals['_RESOLVETASKALIASRESPONSE']._serialized_end=2284
-  _globals['_TASKSERVICE']._serialized_start=2287
-  _globals['_TASKSERVICE']._serialized_end=3411
+  _globals['_WATCHTASKREQUEST']._serialized_end=980
+  _globals['_WATCHTASKRESPONSE']._serialized_start=982
+  _globals['_WATCHTASKRESPONSE']._serialized_end=1090
+  _globals['_ANSWERAPPROVALREQUEST']._serialized_start=1093
+  _globals['_ANSWERAPPROVALREQUEST']._serialized_end=1281
+  _globals['_ANSWERAPPROVALRESPONSE']._serialized_start=1283
+  _globals['_ANSWERAPPROVALRESPONSE']._serialized_end=1353
+  _globals['_SETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1355
+  _globals['_SETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1464
+  _globals['_SETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=1466
+  _globals['_SETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=1559
+  _globals['_GETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1561
+  _globals['_GETPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=1648
+  _globals['_GETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=1650
+  _globals['_GETPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=1743
+  _globals['_LISTPUSHNOTIFICATIONCONFIGSREQUEST']._serialized_start=1745
+  _globals['_LISTPUSHNOTIFICATIONCONFIGSREQUEST']._serialized_end=1854
+  _globals['_LISTPUSHNOTIFICATIONCONFIGSRESPONSE']._serialized_start=1856
+  _globals['_LISTPUSHNOTIFICATIONCONFIGSRESPONSE']._serialized_end=1977
+  _globals['_DELETEPUSHNOTIFICATIONCONFIGREQUEST']._serialized_start=1979
+  _globals['_DELETEPUSHNOTIFICATIONCONFIGREQUEST']._serialized_end=2069
+  _globals['_DELETEPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_start=2071
+  _globals['_DELETEPUSHNOTIFICATIONCONFIGRESPONSE']._serialized_end=2109
+  _globals['_SETTASKALIASREQUEST']._serialized_start=2111
+  _globals['_SETTASKALIASREQUEST']._serialized_end=2181
+  _globals['_SETTASKALIASRESPONSE']._serialized_start=2183
+  _globals['_SETTASKALIASRESPONSE']._serialized_end=2205
+  _globals['_RESOLVETASKALIASREQUEST']._serialized_start=2207
+  _globals['_RESOLVETASKALIASREQUEST']._serialized_end=2264
+  _globals['_RESOLVETASKALIASRESPONSE']._serialized_start=2266
+  _globals['_RESOLVETASKALIASRESPONSE']._serialized_end=2309
+  _globals['_TASKSERVICE']._serialized_start=2312
+  _globals['_TASKSERVICE']._serialized_end=3436
 # @@protoc_insertion_point(module_scope)

@@ -220,6 +220,7 @@ class WatchTaskRequest(_message.Message):
     WITH_SNAPSHOT_FIELD_NUMBER: _builtins.int
     UNTIL_HEAD_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    UNTIL_TURN_ENDS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The task."""
     account: _builtins.str
@@ -232,6 +233,8 @@ class WatchTaskRequest(_message.Message):
     """End at the head instead of waiting for more."""
     epoch: _builtins.int
     """The epoch the cursor was read in; 0: unknown."""
+    until_turn_ends: _builtins.bool
+    """End also where the task asks for input."""
     def __init__(
         self,
         *,
@@ -241,10 +244,11 @@ class WatchTaskRequest(_message.Message):
         with_snapshot: _builtins.bool = ...,
         until_head: _builtins.bool = ...,
         epoch: _builtins.int = ...,
+        until_turn_ends: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence", "after_sequence", b"after_sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence", "account", b"account", "after_sequence", b"after_sequence", "epoch", b"epoch", "task_id", b"task_id", "until_head", b"until_head", "with_snapshot", b"with_snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence", "account", b"account", "after_sequence", b"after_sequence", "epoch", b"epoch", "task_id", b"task_id", "until_head", b"until_head", "until_turn_ends", b"until_turn_ends", "with_snapshot", b"with_snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after_sequence: _TypeAlias = _typing.Literal["after_sequence"]  # noqa: Y015
     _WhichOneofArgType__after_sequence: _TypeAlias = _typing.Literal["_after_sequence", b"_after_sequence"]  # noqa: Y015
