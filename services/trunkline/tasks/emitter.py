@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
+from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import Draft, draft
 from trunkline.journal.journal import Journal
+from trunkline.tasks.flushing import Flushing
 from trunkline.v1 import event_pb2, part_pb2
 
 
@@ -12,8 +14,9 @@ class Emitter:
     """The one writer of a task during a turn.
 
     At most one flush is in flight. Whatever is urgent goes with the next flush at once; text
-    deltas wait until `flush_interval_s` after the last one, and those of one artifact that
-    gathered meanwhile become one run. A failed write is raised by everything that follows.
+    deltas wait for the host's next tick, and those of one artifact that gathered meanwhile become
+    one run. What can't be written for want of a disk is kept and tried again; any other failure of
+    a write is raised by everything that follows.
     """
 
     def __init__(
@@ -22,25 +25,31 @@ class Emitter:
         task_id: str,
         fence: int,
         *,
-        flush_interval_s: float,
+        flushing: Flushing,
         pending_limit_bytes: int,
     ) -> None:
         self._journal = journal
         self._task_id = task_id
         self._fence = fence
-        self._flush_interval_s = flush_interval_s
+        self._flushing = flushing
         self._pending_limit_bytes = pending_limit_bytes
-        self._loop = asyncio.get_running_loop()
         self._drafts: list[Draft] = []
         self._events: list[event_pb2.Event] = []
         # The run that texts are appended to: the last event, while it may still grow.
         self._run: event_pb2.ArtifactDelta | event_pb2.PlanChanged | None = None
         self._pending_bytes = 0
         self._flight: asyncio.Future[int] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._last_flush = float("-inf")
+        self._sent: list[Draft] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        self._is_waiting = False
+        self._is_stalled = False
         self._is_urgent = False
         self._error: BaseException | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why nothing more can be written, if that is so."""
+        return self._error
 
     def put(self, *events: event_pb2.Event, hold: bool = False) -> None:
         """Add events that go out at once, or with `hold` together with the next ones."""
@@ -121,12 +130,29 @@ class Emitter:
             JournalUnavailableError: the journal can't be written.
         """
         while self._flight is not None or self._drafts or self._events:
-            self._flush()
-            if self._flight is not None:
-                # Not awaited itself: a canceled waiter must not cancel the write.
-                await asyncio.wait([self._flight])
             self._raise_error()
+            self._flush()
+            # A future of its own: a canceled waiter must not cancel the write.
+            landed = asyncio.get_running_loop().create_future()
+            self._waiters.append(landed)
+            await landed
         self._raise_error()
+
+    def on_tick(self) -> None:
+        """Flush: the host's tick has come."""
+        self._is_waiting = False
+        self._flush()
+
+    def on_retry(self) -> None:
+        """Write again what the journal could not take."""
+        self._is_stalled = False
+        self._flush()
+
+    def on_closed(self, error: JournalUnavailableError) -> None:
+        """Fail: the journal will take nothing more."""
+        self._is_stalled = False
+        self._error = error
+        self._wake()
 
     def _add_delta(
         self, delta: event_pb2.ArtifactDelta, content: str | part_pb2.Part | None
@@ -149,28 +175,20 @@ class Emitter:
         self._flush()
 
     def _schedule(self) -> None:
-        """Flush now if the interval has passed, else when it has."""
-        if self._flight is not None or self._timer is not None:
-            return
-        wait_s = self._last_flush + self._flush_interval_s - self._loop.time()
-        if wait_s <= 0:
-            self._flush()
-        else:
-            self._timer = self._loop.call_later(wait_s, self._flush)
+        """Flush at the host's next tick; what is in flight schedules the next when it lands."""
+        if self._flight is None and not self._is_waiting and not self._is_stalled:
+            self._is_waiting = True
+            self._flushing.join(self)
 
     def _flush(self) -> None:
-        if self._flight is not None:
+        if self._flight is not None or self._is_stalled or self._error is not None:
             return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self._seal_events()
-        if not self._drafts or self._error is not None:
+        if not self._drafts:
             return
-        drafts, self._drafts, self._pending_bytes = self._drafts, [], 0
+        self._sent, self._drafts, self._pending_bytes = self._drafts, [], 0
         self._is_urgent = False
-        self._last_flush = self._loop.time()
-        self._flight = self._journal.append(self._task_id, self._fence, drafts)
+        self._flight = self._journal.append(self._task_id, self._fence, self._sent)
         self._flight.add_done_callback(self._landed)
 
     def _seal_events(self) -> None:
@@ -181,14 +199,29 @@ class Emitter:
 
     def _landed(self, flight: asyncio.Future[int]) -> None:
         self._flight = None
-        if flight.cancelled():
-            self._error = asyncio.CancelledError()
-        elif flight.exception() is not None:
-            self._error = flight.exception()
-        elif self._is_urgent:
-            self._flush()
-        elif self._events:
-            self._schedule()
+        sent, self._sent = self._sent, []
+        error = asyncio.CancelledError() if flight.cancelled() else flight.exception()
+        if error is None:
+            if self._flushing.trouble is not None:
+                self._flushing.recovered()
+            if self._is_urgent:
+                self._flush()
+            elif self._events:
+                self._schedule()
+        elif isinstance(error, JournalUnavailableError) and self._flushing.stall(self, error):
+            self._is_stalled = True
+            self._drafts = sent + self._drafts
+            self._pending_bytes += sum(len(one.body) for one in sent)
+        else:
+            self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have whoever waits for a write look again."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _raise_error(self) -> None:
         if self._error is not None:

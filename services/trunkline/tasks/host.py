@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +24,7 @@ from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.emitter import Emitter
+from trunkline.tasks.flushing import Flushing
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
 from trunkline.tasks.runs import Runs
 from trunkline.tasks.settings import TaskSettings
@@ -73,6 +73,7 @@ class TaskHost:
         self._is_draining = False
         self._group = asyncio.TaskGroup()
         self._runs = Runs(self._group, agents, self._settings)
+        self._flushing = Flushing(self._settings.flush_interval_s, journal_id=journal.id)
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -345,7 +346,7 @@ class TaskHost:
         """Renew the host's lease; losing it stops everything that runs."""
         while True:
             try:
-                self.journal.renew(datetime.now(UTC).timestamp() + self._settings.lease_s)
+                self.journal.renew(self._settings.lease_s)
             except FencedError:
                 logger.error("host.lease_lost", extra={"journal": self.journal.id})
                 self._is_draining = True
@@ -375,7 +376,7 @@ class TaskHost:
             self.journal,
             task_id,
             self.journal.epoch,
-            flush_interval_s=self._settings.flush_interval_s,
+            flushing=self._flushing,
             pending_limit_bytes=self._settings.pending_limit_bytes,
         )
 
