@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import sys
 import time
@@ -161,7 +162,9 @@ async def test_a_race_with_cancel_has_one_outcome(
     outcomes: Counter[str] = Counter()
     turns = asyncio.Semaphore(RACES_AT_ONCE)
     flags = ("--agent", "harness.race_agent:racer")
-    environment = {"PYTHONPATH": str(HARNESS.parent)}
+    environment = {
+        "PYTHONPATH": os.pathsep.join((str(HARNESS.parent), os.environ.get("PYTHONPATH", "")))
+    }
     async with (
         running_mesh(tmp_path, *flags, environment=environment) as mesh,
         Channels() as channels,

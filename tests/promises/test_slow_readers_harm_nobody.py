@@ -1,0 +1,119 @@
+"""Promise 7: one stalled reader changes nothing for the others, and catches up whole."""
+
+import asyncio
+import random
+import socket
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from harness.processes import MeshProcess, running_mesh
+from harness.proving import Scale
+from harness.sse import PATIENCE_S, WireFold, sse, subscription, user_message
+
+MIB = 1024 * 1024
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident memory of a process now."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+@asynccontextmanager
+async def stalled(mesh: MeshProcess, task_id: str, last_event_id: str) -> AsyncIterator[None]:
+    """A reader whose connection is open, and who reads nothing."""
+    at = urlsplit(mesh.http_url)
+    with socket.socket() as connection:
+        # Little room at our end: what isn't read stays with the server.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(connection, (at.hostname, at.port))
+        request = subscription(mesh.http_url, "/agents/echo", task_id, last_event_id)
+        await loop.sock_sendall(connection, request)
+        yield
+
+
+async def count_all(mesh: MeshProcess, task_id: str, last_event_id: str) -> int:
+    """Follow a task to its end as cheaply as possible; return how many events came."""
+    at = urlsplit(mesh.http_url)
+    reader, writer = await asyncio.open_connection(at.hostname, at.port, limit=MIB)
+    writer.write(subscription(mesh.http_url, "/agents/echo", task_id, last_event_id))
+    count, tail = 0, b""
+    try:
+        while piece := await asyncio.wait_for(reader.read(256 * 1024), PATIENCE_S):
+            piece = tail + piece
+            count += piece.count(b"\ndata: ")
+            tail = piece[-6:] if not piece.endswith(b"\ndata: ") else b""
+    finally:
+        writer.transport.abort()
+    return count
+
+
+async def run(
+    mesh: MeshProcess, *, readers: int, events: int, is_one_stalled: bool
+) -> tuple[float, int]:
+    """Let readers follow a task; return the seconds it took and how much memory the mesh gained."""
+    params = {"message": user_message(f"count {events}")}
+    before_bytes = rss_bytes(mesh.process.pid)
+    started = time.perf_counter()
+    async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params) as answer:
+        first = await anext(answer.events())
+        task_id = first.result["task"]["id"]
+        async with asyncio.TaskGroup() as group:
+            live = [group.create_task(count_all(mesh, task_id, first.id)) for _ in range(readers)]
+            if is_one_stalled:
+                async with stalled(mesh, task_id, first.id):
+                    await asyncio.wait(live)
+                    gained = rss_bytes(mesh.process.pid) - before_bytes
+            else:
+                await asyncio.wait(live)
+                gained = rss_bytes(mesh.process.pid) - before_bytes
+    took_s = time.perf_counter() - started
+    # Working, each number, the end; all of them behind the first event.
+    assert {task.result() for task in live} == {events + 2}
+    fold = WireFold()
+    fold.apply(first)
+    async with sse(
+        mesh.http_url, "/agents/echo", "SubscribeToTask", {"id": task_id},
+        {"Last-Event-ID": first.id},
+    ) as answer:  # fmt: skip
+        async for event in answer.events():
+            fold.apply(event)
+    assert fold.state == "TASK_STATE_COMPLETED"
+    assert list(fold.texts.values()) == ["".join(f"{n} " for n in range(1, events + 1))]
+    return took_s, gained
+
+
+async def test_slow_readers_harm_nobody(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+    """Readers of a long task with a stalled one among them, and without, in turns."""
+    readers = scale.pick(ci=9, prove=99)
+    events = scale.pick(ci=3000, prove=50_000)
+    repetitions = scale.pick(ci=1, prove=5)
+    took: dict[bool, list[float]] = {True: [], False: []}
+    gained: dict[bool, list[int]] = {True: [], False: []}
+    async with running_mesh(tmp_path) as mesh:
+        # The first run makes room that later ones use again.
+        await run(mesh, readers=readers, events=events, is_one_stalled=False)
+        for _ in range(repetitions):
+            for is_one_stalled in rng.sample([True, False], 2):
+                took_s, more = await run(
+                    mesh, readers=readers, events=events, is_one_stalled=is_one_stalled
+                )
+                took[is_one_stalled].append(took_s)
+                gained[is_one_stalled].append(more)
+    if scale.is_proof:
+        with_it, without = statistics.median(took[True]), statistics.median(took[False])
+        assert min(took[False]) * 0.95 <= with_it <= max(took[False]) * 1.05
+        assert max(gained[True]) <= 16 * MIB + max(0, max(gained[False]))
+        scale.report(
+            readers=readers,
+            events=events,
+            with_stalled_s=f"{with_it:.2f} ({min(took[True]):.2f} to {max(took[True]):.2f})",
+            without_s=f"{without:.2f} ({min(took[False]):.2f} to {max(took[False]):.2f})",
+            gained_mib=[round(one / MIB, 1) for one in gained[True]],
+        )
