@@ -92,6 +92,26 @@ class Journal:
         store = SqliteStore.open(path, synchronous=synchronous)
         return cls(store, is_threaded=synchronous == "full", tail_bytes=tail_bytes)
 
+    @classmethod
+    def take_over(
+        cls,
+        path: Path,
+        *,
+        synchronous: Literal["normal", "full"] = "normal",
+        tail_bytes: int = _TAIL_BYTES,
+    ) -> Self:
+        """Open the journal of another process that let its lease run out.
+
+        If that process is still there, frozen perhaps, it is killed first; this blocks until it is
+        gone, so call it in a thread. The epoch goes up.
+
+        Raises:
+            JournalUnavailableError: the owner's lease holds, somebody else was quicker, it can't
+                be read or written.
+        """
+        store = SqliteStore.take_over(path, synchronous=synchronous)
+        return cls(store, is_threaded=synchronous == "full", tail_bytes=tail_bytes)
+
     def new_task_id(self) -> str:
         """Return an id that no task has, and that nobody can guess."""
         return f"{self.id}-{b32encode(secrets.token_bytes(10)).decode().lower()}"
@@ -241,14 +261,14 @@ class Journal:
         """Return the rows of all tasks that have not ended."""
         return [self.row(task_id) for task_id in self._live]
 
-    def renew(self, lease_until_s: float) -> None:
-        """Note until when this owner's lease holds, in seconds since 1970.
+    def renew(self, lease_s: float) -> None:
+        """Let this owner's lease hold for so long from now, whatever the clock on the wall does.
 
         Raises:
             FencedError: somebody has taken over.
             JournalUnavailableError.
         """
-        self._store.renew(lease_until_s)
+        self._store.renew(lease_s)
 
     def close(self) -> None:
         """Write what is pending and give the journal back. Whoever still waits gets an error."""

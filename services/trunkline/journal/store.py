@@ -140,8 +140,8 @@ class JournalStore(Protocol):
         """Move about as much as the budget of what has ended to where it takes less room."""
         ...
 
-    def renew(self, lease_until_s: float) -> None:
-        """Note until when the owner's lease holds. FencedError after a takeover."""
+    def renew(self, lease_s: float) -> None:
+        """Let the owner's lease hold for so long from now. FencedError after a takeover."""
         ...
 
     def close(self) -> None:

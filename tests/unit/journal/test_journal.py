@@ -1,4 +1,5 @@
 import asyncio
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -424,7 +425,9 @@ async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -
     journal.close()
 
 
-async def test_renewing_the_lease_is_for_the_owner(journal: Journal) -> None:
+async def test_a_lease_holds_from_when_it_was_renewed(journal: Journal) -> None:
+    before_s = time.monotonic()
     journal.renew(123.0)
-    written = journal._store._write.execute("SELECT lease_until_s FROM meta").fetchone()  # type: ignore[attr-defined]
-    assert written == (123.0,)
+    connection = journal._store._write  # type: ignore[attr-defined]
+    (until_s,) = connection.execute("SELECT lease_until_s FROM meta").fetchone()
+    assert before_s + 123.0 <= until_s <= time.monotonic() + 123.0

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.journal_events import append, begin, completed, created, group, row, stored, working
+from harness.journal_processes import WRITER, end, start, start_owner
 from harness.settling import watched_journal
 from trunkline.errors import CursorExpiredError, FencedError, JournalUnavailableError
 from trunkline.journal.events import draft
@@ -18,74 +19,10 @@ from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.sqlite.owner import Owner, _start_by_ps, start_of
 
-# Opens a journal, makes a task of three events, says so, and then waits for its end.
-OWNER = """
-import asyncio, os, sys
-from pathlib import Path
-from harness.journal_events import begin, created
-from trunkline.journal.events import draft
-from trunkline.journal.journal import Journal
-
-async def main():
-    journal = Journal.open(Path(sys.argv[1]))
-    task_id = journal.new_task_id()
-    await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y")])])
-    print(task_id, journal.epoch, flush=True)
-
-asyncio.run(main())
-sys.stdin.read()
-os._exit(9)
-"""
-
-# Writes numbers into one task for ever, and tells each once it is committed.
-WRITER = """
-import asyncio, itertools, sys
-from pathlib import Path
-from harness.journal_events import append, begin, created
-from trunkline.journal.events import draft
-from trunkline.journal.journal import Journal
-
-async def main():
-    journal = Journal.open(Path(sys.argv[1]), synchronous=sys.argv[2])
-    task_id = journal.new_task_id()
-    await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "0 ")])])
-    print(task_id, flush=True)
-    for number in itertools.count(1):
-        await journal.append(task_id, journal.epoch, [draft([append("a", f"{number} ")])])
-        print(number, flush=True)
-
-asyncio.run(main())
-"""
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
-
-
-def start(program: str, *arguments: str | Path) -> "subprocess.Popen[str]":
-    """Run a program that may use the harness."""
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-
-
-def start_owner(path: Path) -> tuple["subprocess.Popen[str]", str, int]:
-    """Let another process own a journal; its task and its epoch."""
-    process = start(OWNER, path)
-    assert process.stdout is not None
-    task_id, epoch = process.stdout.readline().split()
-    return process, task_id, int(epoch)
-
-
-def end(process: "subprocess.Popen[str]") -> None:
-    process.communicate(timeout=60)
 
 
 def raw(path: Path, statement: str) -> None:

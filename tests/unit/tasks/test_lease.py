@@ -24,11 +24,11 @@ class Reluctant(Journal):
         super().__init__(*arguments, **options)
         self.tries = asyncio.Semaphore(0)
 
-    def renew(self, lease_until_s: float) -> None:
+    def renew(self, lease_s: float) -> None:
         self.tries.release()
         if self.problem is not None:
             raise self.problem
-        super().renew(lease_until_s)
+        super().renew(lease_s)
 
 
 async def test_a_journal_that_cannot_be_written_for_a_moment_ends_nothing(tmp_path: Path) -> None:

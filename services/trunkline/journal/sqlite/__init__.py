@@ -1,5 +1,6 @@
 """The journal's store in one SQLite file, for one process."""
 
+from trunkline.journal.sqlite.orphans import Orphan, orphans
 from trunkline.journal.sqlite.store import SqliteStore
 
-__all__ = ["SqliteStore"]
+__all__ = ["Orphan", "SqliteStore", "orphans"]

@@ -1,11 +1,16 @@
 """Tells processes apart: a pid and when its process started, since pids are used again."""
 
+import contextlib
 import os
+import signal
 import subprocess
+import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
+_POLL_S: Final = 0.002
 _PROC = Path("/proc")
 # In /proc/<pid>/stat, counted behind the name, which may itself hold spaces and parentheses.
 _STATE_FIELD = 0
@@ -30,6 +35,31 @@ class Owner:
         """The very process is still there; a stopped one is."""
         return self.started != "" and start_of(self.pid) == self.started
 
+    @property
+    def is_this_process(self) -> bool:
+        """It is the one that runs this."""
+        return self.pid == os.getpid() and self.is_alive
+
+    @property
+    def is_of_this_boot(self) -> bool:
+        """It was started since the machine was, as far as its words tell: those of `ps` don't."""
+        return not boot() or self.started.startswith(f"{boot()}/")
+
+    def end(self, *, within_s: float) -> bool:
+        """Kill the very process, if it is there; tell whether it is gone in time.
+
+        A stopped process ends as well. One that only waits for its parent is gone.
+        """
+        deadline_s = time.monotonic() + within_s
+        if self.is_alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, signal.SIGKILL)
+        while self.is_alive:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
 
 def start_of(pid: int) -> str:
     """Return when a process started, in words that differ after a reboot; empty: there is none."""
@@ -46,8 +76,16 @@ def _start_by_proc(pid: int) -> str:
     # A zombie runs no code any more; it only waits for its parent.
     if fields[_STATE_FIELD] in "ZX":
         return ""
-    boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot}/{fields[_START_FIELD]}"
+    return f"{boot()}/{fields[_START_FIELD]}"
+
+
+@cache
+def boot() -> str:
+    """Return what tells this run of the machine from others; empty without /proc."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _start_by_ps(pid: int) -> str:

@@ -1,12 +1,16 @@
 """The tables of a journal's file, and who owns it: one process, until it is gone.
 
 What a journal writes in one transaction is one row of `commits`; what belongs to a task that has
-ended is moved to rows of its own, in `settled`.
+ended is moved to rows of its own, in `settled`, and some time later replaced by its fold.
+
+A lease is measured by the machine's monotonic clock, which runs since boot and is the same in all
+processes: a clock that is set changes nothing.
 """
 
 import secrets
 import sqlite3
 import string
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,11 +18,14 @@ from typing import Final
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite.owner import Owner
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 # Marks the file as ours in SQLite's header: "TRNK".
 _APPLICATION_ID: Final = 0x54524E4B
 _ID_ALPHABET: Final = string.ascii_lowercase + string.digits
 _ID_LENGTH: Final = 8
+# How long a lease holds until it is renewed for the first time, and at most.
+_FIRST_LEASE_S: Final = 10.0
+_LONGEST_LEASE_S: Final = 3600.0
 
 _TABLES: Final = (
     """CREATE TABLE meta (
@@ -28,7 +35,12 @@ _TABLES: Final = (
         epoch INTEGER NOT NULL,
         owner_pid INTEGER NOT NULL,
         owner_started TEXT NOT NULL,
-        lease_until_s REAL NOT NULL
+        lease_until_s REAL NOT NULL,
+        time_ns INTEGER NOT NULL,
+        age_ns INTEGER NOT NULL,
+        noted_ns INTEGER NOT NULL,
+        noted_boot TEXT NOT NULL,
+        noted_since_boot_ns INTEGER NOT NULL
     )""",
     """CREATE TABLE commits (id INTEGER PRIMARY KEY, payload BLOB NOT NULL)""",
     """CREATE TABLE settled (
@@ -50,12 +62,20 @@ _TABLES: Final = (
         head INTEGER NOT NULL,
         metadata BLOB NOT NULL,
         first_available INTEGER NOT NULL,
-        is_settled INTEGER NOT NULL DEFAULT 0
+        ended_ns INTEGER NOT NULL,
+        stage INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID""",
+    """CREATE TABLE folds (
+        task_id TEXT PRIMARY KEY,
+        epoch INTEGER NOT NULL,
+        snapshot BLOB NOT NULL,
+        forwarded TEXT NOT NULL
+    )""",
     "CREATE INDEX tasks_by_account ON tasks (account, status_time_ns DESC, task_id)",
     "CREATE INDEX tasks_by_context ON tasks (account, context_id, status_time_ns DESC, task_id)",
     "CREATE INDEX tasks_by_agent ON tasks (account, agent, status_time_ns DESC, task_id)",
-    "CREATE INDEX tasks_unsettled ON tasks (create_time_ns) WHERE is_settled = 0",
+    "CREATE INDEX tasks_unsettled ON tasks (create_time_ns) WHERE stage = 0",
+    "CREATE INDEX tasks_by_end ON tasks (stage, ended_ns) WHERE stage > 0",
     """CREATE TABLE keys (
         key TEXT PRIMARY KEY,
         content_hash TEXT NOT NULL,
@@ -67,11 +87,56 @@ _TABLES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Tenure:
+    """Who has a journal, and until when."""
+
+    journal_id: str
+    epoch: int
+    owner: Owner
+    lease_until_s: float
+
+    @property
+    def is_free(self) -> bool:
+        """Its last owner gave it back, or it never had one."""
+        return self.owner.pid == 0
+
+    @property
+    def lost_for_s(self) -> float:
+        """How long the lease has been over; below zero it holds for so long."""
+        now_s = time.monotonic()
+        if not self.owner.is_of_this_boot or self.lease_until_s > now_s + _LONGEST_LEASE_S:
+            # It is of an earlier run of the machine, whose clock says nothing now.
+            return now_s
+        return now_s - self.lease_until_s
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A journal that this process owns now."""
 
     journal_id: str
     epoch: int
+
+
+def tenure_of(connection: sqlite3.Connection, path: Path) -> Tenure:
+    """Return who has a journal.
+
+    Raises:
+        JournalUnavailableError: the file is something else, or of another version.
+    """
+    if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
+        raise _not_ours(path)
+    (version,) = connection.execute("SELECT schema_version FROM meta").fetchone()
+    if version != SCHEMA_VERSION:
+        raise JournalUnavailableError(
+            str(path),
+            f"its schema is {version} and this program's {SCHEMA_VERSION}; "
+            "use the program that wrote it, or another data directory",
+        )
+    journal_id, epoch, pid, started, lease_until_s = connection.execute(
+        "SELECT journal_id, epoch, owner_pid, owner_started, lease_until_s FROM meta"
+    ).fetchone()
+    return Tenure(journal_id, epoch, Owner(pid, started), lease_until_s)
 
 
 def claim(connection: sqlite3.Connection, path: Path) -> Claim:
@@ -85,29 +150,20 @@ def claim(connection: sqlite3.Connection, path: Path) -> Claim:
     """
     connection.execute("BEGIN IMMEDIATE")
     _make_tables(connection, path)
-    journal_id, version, epoch, pid, started = connection.execute(
-        "SELECT journal_id, schema_version, epoch, owner_pid, owner_started FROM meta"
-    ).fetchone()
-    if version != SCHEMA_VERSION:
+    tenure = tenure_of(connection, path)
+    if tenure.owner.is_alive:
         raise JournalUnavailableError(
             str(path),
-            f"its schema is {version} and this program's {SCHEMA_VERSION}; "
-            "use the program that wrote it, or another data directory",
+            f"process {tenure.owner.pid} has it open; stop it, or use another data directory",
         )
-    owner = Owner(pid, started)
-    if owner.is_alive:
-        raise JournalUnavailableError(
-            str(path), f"process {pid} has it open; stop it, or use another data directory"
-        )
-    if pid:
-        epoch += 1
+    epoch = tenure.epoch if tenure.is_free else tenure.epoch + 1
     here = Owner.this_process()
     connection.execute(
-        "UPDATE meta SET epoch = ?, owner_pid = ?, owner_started = ?, lease_until_s = 0",
-        (epoch, here.pid, here.started),
+        "UPDATE meta SET epoch = ?, owner_pid = ?, owner_started = ?, lease_until_s = ?",
+        (epoch, here.pid, here.started, time.monotonic() + _FIRST_LEASE_S),
     )
     connection.execute("COMMIT")
-    return Claim(journal_id, epoch)
+    return Claim(tenure.journal_id, epoch)
 
 
 def release(connection: sqlite3.Connection, epoch: int) -> None:
@@ -122,13 +178,18 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     if application_id == _APPLICATION_ID:
         return
     if application_id or connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-        raise JournalUnavailableError(
-            str(path), "it is another program's database; use another data directory"
-        )
+        raise _not_ours(path)
     for statement in _TABLES:
         connection.execute(statement)
     journal_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
     connection.execute(
-        "INSERT INTO meta VALUES (1, ?, ?, 1, 0, '', 0)", (journal_id, SCHEMA_VERSION)
+        "INSERT INTO meta VALUES (1, ?, ?, 1, 0, '', 0, 0, 0, 0, '', 0)",
+        (journal_id, SCHEMA_VERSION),
     )
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+
+
+def _not_ours(path: Path) -> JournalUnavailableError:
+    return JournalUnavailableError(
+        str(path), "it is another program's database; use another data directory"
+    )

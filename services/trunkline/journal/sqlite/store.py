@@ -13,12 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from google.protobuf.message import DecodeError
-
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import header_of
+from trunkline.journal.sqlite.connection import connect, looking, translated
 from trunkline.journal.sqlite.directory import Directory, Place
-from trunkline.journal.sqlite.schema import Claim, claim, release
+from trunkline.journal.sqlite.schema import Claim, claim, release, tenure_of
 from trunkline.journal.store import CommitGroup, KeyRecord, TaskFilter, TaskPage, TaskRow
 
 _FRAME: Final = struct.Struct(">I")
@@ -36,14 +35,8 @@ _COLUMNS: Final = (
     "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
     "parent_task_id, head, metadata, first_available"
 )
-_PROBLEMS: Final = {
-    sqlite3.SQLITE_NOTADB: "it is no SQLite database; move it away or use another data directory",
-    sqlite3.SQLITE_CORRUPT: "it is damaged; restore a copy or use another data directory",
-    sqlite3.SQLITE_FULL: "the disk is full; free some space",
-    sqlite3.SQLITE_READONLY: "it can't be written; change its permissions or use another one",
-    sqlite3.SQLITE_CANTOPEN: "it can't be opened; check that the folder can be written",
-    sqlite3.SQLITE_BUSY: "another process is writing to it; stop it or use another data directory",
-}
+# How long a killed process may take to be gone.
+_KILL_S: Final = 10.0
 
 
 class SqliteStore:
@@ -80,25 +73,46 @@ class SqliteStore:
         Raises:
             JournalUnavailableError: it can't be, and why.
         """
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # It holds what people wrote: nobody else may read it. SQLite's other files follow suit.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        except OSError as error:
-            problem = f"{error.strerror or error}; use another data directory"
-            raise JournalUnavailableError(str(path), problem) from error
-        with _translated(path), contextlib.ExitStack() as undo:
-            connection = _connect(path)
+        _make_file(path)
+        with translated(path), contextlib.ExitStack() as undo:
+            connection = connect(path)
             undo.callback(connection.close)
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
+            # Who owns it since which epoch must outlive the machine, too: else two lives of the
+            # journal could write different events under the same epoch.
+            connection.execute("PRAGMA synchronous = FULL")
             claimed = claim(connection, path)
             undo.callback(release, connection, claimed.epoch)
-            reading = _connect(path)
+            connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
+            reading = connect(path)
             undo.callback(reading.close)
             store = cls(path, claimed, write=connection, read=reading)
             undo.pop_all()
             return store
+
+    @classmethod
+    def take_over(cls, path: Path, *, synchronous: Literal["normal", "full"] = "normal") -> Self:
+        """Open the journal of a process that let its lease run out, and kill that process first.
+
+        It blocks until that process is gone. Of several who try at once, one succeeds.
+
+        Raises:
+            JournalUnavailableError: the lease holds, the process doesn't end, another one was
+                quicker, or the file can't be opened.
+        """
+        with looking(path) as connection:
+            tenure = tenure_of(connection, path)
+        owner = tenure.owner
+        if not tenure.is_free:
+            if tenure.lost_for_s < 0:
+                problem = f"process {owner.pid} has it; its lease holds {-tenure.lost_for_s:.1f} s"
+                raise JournalUnavailableError(str(path), problem)
+            if owner.is_this_process:
+                raise JournalUnavailableError(str(path), "this process has it open already")
+            if not owner.end(within_s=_KILL_S):
+                problem = f"process {owner.pid} has it and can't be killed; kill it, then try again"
+                raise JournalUnavailableError(str(path), problem)
+        return cls.open(path, synchronous=synchronous)
 
     def commit(self, group: CommitGroup) -> None:
         """Write the group in one transaction; see `JournalStore`."""
@@ -113,7 +127,7 @@ class SqliteStore:
                 commit_id = self._insert_commit(payload)
                 self._write_rows(group)
         else:
-            with self._write_lock, _translated(self._path):
+            with self._write_lock, translated(self._path):
                 commit_id = self._insert_commit(payload)
         for batch, (offset, size_bytes) in zip(group.batches, places, strict=True):
             place = Place(commit_id, offset, size_bytes)
@@ -122,7 +136,7 @@ class SqliteStore:
 
     def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
         """Return batches that end behind `after`; see `JournalStore`."""
-        with _translated(self._path):
+        with translated(self._path):
             places = self._directory.find(task_id, after, limit_bytes=limit_bytes)
             if places is not None:
                 return [_slice(self._read, place) for place in places]
@@ -130,7 +144,7 @@ class SqliteStore:
 
     def find_row(self, task_id: str) -> TaskRow | None:
         """Return the row of a task."""
-        with _translated(self._path):
+        with translated(self._path):
             found = self._read.execute(
                 " ".join(("SELECT", _COLUMNS, "FROM tasks WHERE task_id = ?")), (task_id,)
             ).fetchone()
@@ -138,7 +152,7 @@ class SqliteStore:
 
     def find_key(self, key: str, *, now_ns: int) -> KeyRecord | None:
         """Return what a key stands for, unless it has expired."""
-        with _translated(self._path):
+        with translated(self._path):
             found = self._read.execute(
                 "SELECT key, content_hash, task_id, expires_ns FROM keys "
                 "WHERE key = ? AND expires_ns > ?",
@@ -151,7 +165,7 @@ class SqliteStore:
     ) -> TaskPage:
         """Return a page of rows; see `JournalStore`."""
         where, values = _conditions(wanted)
-        with _translated(self._path):
+        with translated(self._path):
             (total,) = self._read.execute(
                 " ".join(("SELECT count(*) FROM tasks WHERE", where)), values
             ).fetchone()
@@ -190,7 +204,7 @@ class SqliteStore:
                 position = 0
             self._write.executemany("INSERT INTO settled VALUES (?, ?, ?, ?)", chunks)
             self._write.executemany(
-                "UPDATE tasks SET is_settled = 1 WHERE task_id = ?", [(one,) for one in ended]
+                "UPDATE tasks SET stage = 1 WHERE task_id = ?", [(one,) for one in ended]
             )
             self._write.executemany("DELETE FROM commits WHERE id = ?", [(i,) for i in deleted])
         self._settled_to = position
@@ -201,10 +215,11 @@ class SqliteStore:
         self._directory.drop(ended)
         self._free.extend(self._directory.release(_RELEASED_BATCHES))
 
-    def renew(self, lease_until_s: float) -> None:
-        """Note until when the lease holds, and drop some of the keys that expired."""
+    def renew(self, lease_s: float) -> None:
+        """Let the lease hold from now on, and drop some of the keys that expired."""
         with self._transaction():
-            self._write.execute("UPDATE meta SET lease_until_s = ?", (lease_until_s,))
+            until_s = time.monotonic() + lease_s
+            self._write.execute("UPDATE meta SET lease_until_s = ?", (until_s,))
             self._write.execute(
                 "DELETE FROM keys WHERE rowid IN "
                 "(SELECT rowid FROM keys WHERE expires_ns <= ? LIMIT 1000)",
@@ -213,7 +228,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Give the journal back: the next owner needs no takeover."""
-        with self._write_lock, _translated(self._path):
+        with self._write_lock, translated(self._path):
             try:
                 release(self._write, self.epoch)
             finally:
@@ -223,7 +238,7 @@ class SqliteStore:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
         """All or nothing, and nothing once somebody has taken over."""
-        with self._write_lock, _translated(self._path):
+        with self._write_lock, translated(self._path):
             self._write.execute("BEGIN IMMEDIATE")
             try:
                 if self._write.execute("SELECT epoch FROM meta").fetchone()[0] != self.epoch:
@@ -245,7 +260,7 @@ class SqliteStore:
     def _write_rows(self, group: CommitGroup) -> None:
         if group.created:
             self._write.executemany(
-                "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+                "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)",
                 [_values(row) for row in group.created.values()],
             )
         if group.changed:
@@ -269,7 +284,7 @@ class SqliteStore:
         What was settled of them is dropped: settling begins anew, perhaps with rows of other sizes.
         """
         self._write.execute(
-            "DELETE FROM settled WHERE task_id IN (SELECT task_id FROM tasks WHERE is_settled = 0)"
+            "DELETE FROM settled WHERE task_id IN (SELECT task_id FROM tasks WHERE stage = 0)"
         )
         unsettled = {row.task_id for row in self._unsettled()}
         for commit_id, payload in self._read.execute("SELECT id, payload FROM commits ORDER BY id"):
@@ -283,11 +298,9 @@ class SqliteStore:
         self._backlog.extend(row.task_id for row in self._unsettled() if row.is_ended)
 
     def _unsettled(self) -> list[TaskRow]:
-        with _translated(self._path):
+        with translated(self._path):
             found = self._read.execute(
-                " ".join(
-                    ("SELECT", _COLUMNS, "FROM tasks WHERE is_settled = 0 ORDER BY create_time_ns")
-                )
+                " ".join(("SELECT", _COLUMNS, "FROM tasks WHERE stage = 0 ORDER BY create_time_ns"))
             ).fetchall()
         return [self._row(row) for row in found]
 
@@ -328,24 +341,16 @@ class SqliteStore:
         return batches
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    # Autocommit: every transaction is begun in so many words. SQLite is built thread-safe, and the
-    # lock and the order of calls keep one connection from doing two things at once.
-    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
-
-
-@contextlib.contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into the one error that says what to do."""
+def _make_file(path: Path) -> None:
+    """Make the file if there is none."""
     try:
-        yield
-    except sqlite3.Error as error:
-        # The low byte; the rest tells apart what needs the same answer.
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        problem = _PROBLEMS.get(code, f"SQLite says: {error}")
-        raise JournalUnavailableError(str(path), problem) from error
-    except (DecodeError, struct.error) as error:
-        problem = _PROBLEMS[sqlite3.SQLITE_CORRUPT]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # It holds what people wrote: nobody else may read it. SQLite's other files follow suit.
+        # One that is there is not touched: closing it would drop the locks that this process has.
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError as error:
+        problem = f"{error.strerror or error}; use another data directory"
         raise JournalUnavailableError(str(path), problem) from error
 
 

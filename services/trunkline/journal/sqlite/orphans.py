@@ -1,0 +1,49 @@
+"""Finds journals whose owner is gone, or has let its lease run out."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from trunkline.errors import JournalUnavailableError
+from trunkline.journal.sqlite.connection import looking
+from trunkline.journal.sqlite.schema import tenure_of
+from trunkline.journal.states import TERMINAL
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A journal that was not given back, and whose lease is over."""
+
+    path: Path
+    journal_id: str
+    lost_for_s: float
+    """How long the lease has been over."""
+    agents: frozenset[str]
+    """The agents of its unfinished tasks."""
+
+
+def orphans(folder: Path) -> list[Orphan]:
+    """Return the journals in a folder that wait for a takeover, the longest lost first.
+
+    It only reads. Files that can't be read are left out: `trunkline data check` names them.
+    """
+    found: list[Orphan] = []
+    for path in sorted(folder.glob("*.db")):
+        try:
+            if (orphan := _orphan(path)) is not None:
+                found.append(orphan)
+        except JournalUnavailableError as error:
+            logger.debug("journal.not_read", extra={"path": str(path), "problem": error.problem})
+    return sorted(found, key=lambda one: one.lost_for_s, reverse=True)
+
+
+def _orphan(path: Path) -> Orphan | None:
+    with looking(path) as connection:
+        tenure = tenure_of(connection, path)
+        if tenure.is_free or tenure.lost_for_s < 0 or tenure.owner.is_this_process:
+            return None
+        rows = connection.execute("SELECT DISTINCT agent, state FROM tasks WHERE stage = 0")
+        agents = frozenset(agent for agent, state in rows if state not in TERMINAL)
+    return Orphan(path, tenure.journal_id, tenure.lost_for_s, agents)

@@ -1,0 +1,252 @@
+"""Taking over the journal of a process that is gone, or frozen past its lease."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness.journal_events import append, completed, created
+from harness.journal_processes import WRITER, end, end_lease, freeze, start, start_owner
+from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.journal.events import draft
+from trunkline.journal.journal import Journal
+from trunkline.journal.sqlite import SqliteStore, orphans
+from trunkline.journal.sqlite.owner import Owner, start_of
+
+# Takes a journal over as soon as it is told to, and says what came of it.
+TAKER = """
+import sys
+from pathlib import Path
+from trunkline.errors import JournalUnavailableError
+from trunkline.journal.journal import Journal
+
+print("here", flush=True)
+sys.stdin.readline()
+try:
+    journal = Journal.take_over(Path(sys.argv[1]))
+    print("epoch", journal.epoch, flush=True)
+except JournalUnavailableError as error:
+    print("refused", error.problem, flush=True)
+sys.stdin.read()
+"""
+
+# Makes tasks of three agents, ends the last one, and says so.
+FINISHER = """
+import asyncio, sys
+from pathlib import Path
+from harness.journal_events import completed, created
+from trunkline.journal.events import draft
+from trunkline.journal.journal import Journal
+
+async def main():
+    journal = Journal.open(Path(sys.argv[1]))
+    for agent in ("math", "math", "echo", "currency"):
+        task_id = journal.new_task_id()
+        await journal.create(task_id, created(agent=agent))
+    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    print("written", flush=True)
+
+asyncio.run(main())
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def frozen(path: Path) -> Iterator[tuple["subprocess.Popen[str]", str, int]]:
+    """A process that has a journal with a task of three events, stopped past its lease."""
+    process, task_id, epoch = start_owner(path)
+    freeze(process)
+    end_lease(path)
+    yield process, task_id, epoch
+    process.kill()
+    end(process)
+
+
+def test_a_journal_whose_lease_holds_is_not_taken_over(path: Path) -> None:
+    process, _, _ = start_owner(path)
+    with pytest.raises(JournalUnavailableError, match="its lease holds"):
+        Journal.take_over(path)
+    assert process.poll() is None
+    assert orphans(path.parent) == []
+    end(process)
+    # Not before its lease is over, although its process is gone.
+    with pytest.raises(JournalUnavailableError, match="its lease holds"):
+        Journal.take_over(path)
+
+
+async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_whole(
+    path: Path, frozen: tuple["subprocess.Popen[str]", str, int]
+) -> None:
+    process, task_id, epoch = frozen
+    (orphan,) = orphans(path.parent)
+    assert (orphan.path, orphan.agents) == (path, frozenset({"echo"}))
+    assert 1 <= orphan.lost_for_s < 60
+    journal = Journal.take_over(path)
+    assert process.wait(timeout=30) == -signal.SIGKILL
+    assert (journal.id, journal.epoch) == (orphan.journal_id, epoch + 1)
+    assert journal.head(task_id) == 3
+    assert await journal.append(task_id, journal.epoch, [draft([append("a", "z")])]) == 4
+    assert orphans(path.parent) == []
+    journal.close()
+
+
+async def test_a_writer_frozen_anywhere_is_taken_over_without_losing_what_it_told(
+    path: Path,
+) -> None:
+    process = start(WRITER, path, "normal")
+    assert process.stdout is not None
+    task_id = process.stdout.readline().strip()
+    for _ in range(50):
+        process.stdout.readline()
+    freeze(process)
+    end_lease_of_a_frozen_one(path)
+    journal = Journal.take_over(path)
+    told = [int(line) for line in process.communicate(timeout=60)[0].splitlines()]
+    text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
+    numbers = [int(word) for word in text.split()]
+    assert numbers == list(range(journal.head(task_id) - 1))
+    assert numbers[-1] >= max(told, default=50)
+    journal.close()
+
+
+def end_lease_of_a_frozen_one(path: Path) -> None:
+    """It may have been stopped in the middle of a write: then it goes on for a moment."""
+    deadline_s = time.monotonic() + 30
+    with sqlite3.connect(path) as connection:
+        (pid,) = connection.execute("SELECT owner_pid FROM meta").fetchone()
+    while True:
+        try:
+            end_lease(path)
+        except sqlite3.OperationalError:
+            assert time.monotonic() < deadline_s
+            os.kill(pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGSTOP)
+        else:
+            return
+
+
+def test_of_two_who_take_over_at_once_one_succeeds(
+    path: Path, frozen: tuple["subprocess.Popen[str]", str, int]
+) -> None:
+    _, _, epoch = frozen
+    takers = [start(TAKER, path) for _ in range(3)]
+    for one in takers:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "here\n"
+    for one in takers:
+        assert one.stdin is not None
+        one.stdin.write("\n")
+        one.stdin.flush()
+    answers = [one.stdout.readline() for one in takers if one.stdout is not None]
+    for one in takers:
+        one.kill()
+        end(one)
+    assert sorted(answers)[0] == f"epoch {epoch + 1}\n"
+    assert all(one.startswith("refused") for one in sorted(answers)[1:])
+
+
+async def test_an_owner_that_was_fenced_writes_nothing(path: Path) -> None:
+    journal = Journal.open(path)
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE meta SET epoch = epoch + 1")
+    connection.close()
+    with pytest.raises(FencedError):
+        journal.renew(1.0)
+    with pytest.raises(FencedError):
+        journal._store.settle(budget_bytes=1000)
+    with pytest.raises(FencedError):
+        await journal.create(journal.new_task_id(), created())
+    journal.close()
+
+
+def test_no_process_kills_itself_for_a_journal(path: Path) -> None:
+    store = SqliteStore.open(path)
+    end_lease(path)
+    assert orphans(path.parent) == []
+    with pytest.raises(JournalUnavailableError, match="this process has it open"):
+        SqliteStore.take_over(path)
+    store.close()
+
+
+def test_a_journal_that_was_given_back_is_taken_over_without_a_new_epoch(path: Path) -> None:
+    store = SqliteStore.open(path)
+    store.close()
+    assert orphans(path.parent) == []
+    again = SqliteStore.take_over(path)
+    assert again.epoch == store.epoch
+    again.close()
+
+
+def test_what_is_not_there_is_not_taken_over(path: Path) -> None:
+    with pytest.raises(JournalUnavailableError, match="can't be opened"):
+        Journal.take_over(path)
+    assert not path.exists()
+
+
+def test_a_lease_of_an_earlier_run_of_the_machine_is_over(path: Path) -> None:
+    process, _, _ = start_owner(path)
+    end(process)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(
+        "UPDATE meta SET owner_started = 'earlier/1', lease_until_s = ?",
+        (time.monotonic() + 1e6,),
+    )
+    connection.close()
+    (orphan,) = orphans(path.parent)
+    assert orphan.lost_for_s > 0
+    Journal.take_over(path).close()
+
+
+def test_orphans_are_looked_for_among_files_that_are_no_journals(path: Path) -> None:
+    (path.parent / "text.db").write_text("no database " * 1000)
+    (path.parent / "empty.db").write_text("")
+    process, _, _ = start_owner(path)
+    end(process)
+    end_lease(path)
+    assert [one.path for one in orphans(path.parent)] == [path]
+    assert orphans(path.parent / "nowhere") == []
+
+
+def test_agents_of_an_orphan_are_those_of_tasks_that_have_not_ended(path: Path) -> None:
+    process = start(FINISHER, path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "written\n"
+    process.kill()
+    end(process)
+    end_lease(path)
+    (orphan,) = orphans(path.parent)
+    assert orphan.agents == {"math", "echo"}
+
+
+def test_a_process_that_is_another_by_now_is_not_killed() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
+    assert Owner(process.pid, "another boot/1").end(within_s=0)
+    assert process.poll() is None
+    assert Owner(process.pid, start_of(process.pid)).end(within_s=30)
+    end(process)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_process_that_its_parent_does_not_look_after_is_gone() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
+    owner = Owner(process.pid, start_of(process.pid))
+    with ThreadPoolExecutor() as pool:
+        # Twice at once, and nobody waits for the process: it stays a zombie.
+        assert all(pool.map(lambda _: owner.end(within_s=30), range(2)))
+    assert not owner.is_alive
+    end(process)
