@@ -135,17 +135,23 @@ async def sse(
         yield answer
 
 
-async def call(
+async def send(
     url: str, path: str, method: str, params: Json, headers: Mapping[str, str] | None = None
-) -> Json:
-    """Return the JSON-RPC response to a request that is answered at once."""
+) -> tuple[int, Mapping[str, str], Json]:
+    """Return status, headers and body of the answer to a request that is answered at once."""
     async with _sent(url, path, method, params, headers) as answer:
         try:
             await answer.begin()
         except RefusedError as refused:
-            found: Json = json.loads(refused.body)
-            return found
+            return refused.status, refused.headers, json.loads(refused.body)
     raise AssertionError(f"{method} was answered by a stream")
+
+
+async def call(
+    url: str, path: str, method: str, params: Json, headers: Mapping[str, str] | None = None
+) -> Json:
+    """Return the JSON-RPC response to a request that is answered at once."""
+    return (await send(url, path, method, params, headers))[2]
 
 
 @asynccontextmanager

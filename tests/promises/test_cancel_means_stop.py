@@ -1,14 +1,13 @@
 """Promise 5: cancel at the root stops every descendant and the tool; a race has one outcome."""
 
 import asyncio
-import json
 import os
 import random
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
+from harness.blocked_tool import blocked_tool, mcp_flags
 from harness.processes import MeshProcess, running_mesh
 from harness.proving import Scale, spread
 from harness.sse import PATIENCE_S, Json, WireFold, call, sse, user_message
@@ -16,27 +15,8 @@ from trunkline.client import Channels, HostClient
 from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 
 HARNESS = Path(__file__).parents[1] / "harness"
-HOLD = {
-    "command": sys.executable,
-    "args": [str(HARNESS / "hold_server.py")],
-    "trunkline": {"agent": {"description": "Holds on.", "tags": ["hold"]}},
-}
 # As many races as run at the same time.
 RACES_AT_ONCE = 16
-
-
-class Line:
-    """Where blocked tools connect to: each call has one connection for as long as it runs."""
-
-    def __init__(self) -> None:
-        self.began: asyncio.Queue[asyncio.Event] = asyncio.Queue()
-
-    async def held(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        ended = asyncio.Event()
-        self.began.put_nowait(ended)
-        await reader.read()
-        ended.set()
-        writer.close()
 
 
 async def states(channels: Channels, mesh: MeshProcess) -> Counter[str]:
@@ -55,22 +35,19 @@ async def states(channels: Channels, mesh: MeshProcess) -> Counter[str]:
 async def test_cancel_means_stop(tmp_path: Path, scale: Scale) -> None:
     """Three hops and a blocked MCP tool: all of it stops, and the tool is told."""
     runs = scale.pick(ci=20, prove=1000)
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"hold": HOLD}}))
-    line = Line()
     answered: list[float] = []
     told: list[float] = []
     async with (
-        running_mesh(tmp_path, "--mcp", str(tmp_path / "mcp.json")) as mesh,
-        await asyncio.start_server(line.held, "127.0.0.1", 0) as server,
+        running_mesh(tmp_path, *mcp_flags(tmp_path)) as mesh,
+        blocked_tool() as tool,
         Channels() as channels,
     ):
-        port = server.sockets[0].getsockname()[1]
         for _ in range(runs):
-            params: Json = {"message": user_message(f"hold {port}")}
+            params: Json = {"message": user_message(tool.question)}
             params["configuration"] = {"returnImmediately": True}
             asked = await call(mesh.http_url, "/", "SendMessage", params)
             async with asyncio.timeout(PATIENCE_S):
-                ended = await line.began.get()
+                ended = await tool.begins()
                 started = time.perf_counter()
                 task_id = asked["result"]["task"]["id"]
                 canceled = await call(mesh.http_url, "/", "CancelTask", {"id": task_id})

@@ -1,0 +1,56 @@
+"""A tool that runs until it is canceled, and what a test sees of its calls."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+_SERVER = {
+    "command": sys.executable,
+    "args": [str(Path(__file__).with_name("hold_server.py"))],
+    "trunkline": {"agent": {"description": "Holds on.", "tags": ["hold"]}},
+}
+
+
+class BlockedTool:
+    """Where the calls of the tool connect to: each has one connection for as long as it runs."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._calls: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+
+    @property
+    def question(self) -> str:
+        """What makes the `hold` agent, or a supervisor, call the tool."""
+        return f"hold {self.port}"
+
+    async def begins(self) -> asyncio.Event:
+        """Wait for the next call; what is returned is set once the tool was told to stop."""
+        async with asyncio.timeout(45):
+            return await self._calls.get()
+
+    async def held(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one call."""
+        ended = asyncio.Event()
+        self._calls.put_nowait(ended)
+        await reader.read()
+        ended.set()
+        writer.close()
+
+
+def mcp_flags(folder: Path) -> tuple[str, ...]:
+    """Flags of a mesh that has the tool, and an agent `hold` for it."""
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"hold": _SERVER}}))
+    return "--mcp", str(file)
+
+
+@asynccontextmanager
+async def blocked_tool() -> AsyncIterator[BlockedTool]:
+    """Listen for calls of the tool."""
+    tool = BlockedTool()
+    async with await asyncio.start_server(tool.held, "127.0.0.1", 0) as server:
+        tool.port = server.sockets[0].getsockname()[1]
+        yield tool

@@ -1,0 +1,187 @@
+"""Promise 6: a deadline is absolute, the same on every hop, and the whole tree ends with it."""
+
+import asyncio
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.blocked_tool import BlockedTool, blocked_tool, mcp_flags
+from harness.processes import MeshProcess, running_mesh
+from harness.proving import Scale, spread
+from harness.sse import PATIENCE_S, WireFold, call, sse, user_message
+from trunkline.client import Channels, HostClient
+from trunkline.errors import PeerTimeoutError
+from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2, task_pb2
+
+FAILED = task_pb2.TASK_STATE_FAILED
+CANCELED = task_pb2.TASK_STATE_CANCELED
+HARNESS = Path(__file__).parents[1]
+
+
+async def the_tree(client: HostClient, root_id: str) -> list[snapshot_pb2.TaskSnapshot]:
+    """A task and all its descendants."""
+    root = await client.get_task(root_id, account="anonymous")
+    found = [root]
+    for child in root.children:
+        found += await the_tree(client, child.started.task_id)
+    return found
+
+
+async def warm_up(mesh: MeshProcess, tool: BlockedTool) -> None:
+    """Have the mesh load what the first question loads, which takes longer than the deadlines."""
+    params = {"message": user_message(tool.question)}
+    async with sse(mesh.http_url, "/", "SendStreamingMessage", params) as answer:
+        first = await anext(answer.events())
+        ended = await tool.begins()
+        await call(mesh.http_url, "/", "CancelTask", {"id": first.result["task"]["id"]})
+        async with asyncio.timeout(PATIENCE_S):
+            await ended.wait()
+
+
+async def test_deadlines_travel(tmp_path: Path, scale: Scale) -> None:
+    """Bridge, supervisor, agent and a blocked tool: all of it ends with the caller's time."""
+    runs = scale.pick(ci=4, prove=200)
+    late: list[float] = []
+    told: list[float] = []
+    async with (
+        running_mesh(tmp_path, *mcp_flags(tmp_path)) as mesh,
+        blocked_tool() as tool,
+        Channels() as channels,
+    ):
+        client = HostClient(channels.get(mesh.mesh_address))
+        await warm_up(mesh, tool)
+        for _ in range(runs):
+            params = {"message": user_message(tool.question)}
+            headers = {"Trunkline-Timeout": "0.5"}
+            fold = WireFold()
+            async with sse(mesh.http_url, "/", "SendStreamingMessage", params, headers) as answer:
+                async for event in answer.events():
+                    fold.apply(event)
+            ended_at = datetime.now(UTC)
+            ended = await tool.begins()
+            async with asyncio.timeout(10):
+                await ended.wait()
+            told_at = datetime.now(UTC)
+            assert fold.state == "TASK_STATE_FAILED"
+            tree = await the_tree(client, fold.task_id)
+            assert [one.agent for one in tree] == ["supervisor", "hold"]
+            # The child meets the deadline itself, or its parent is first and cancels it.
+            assert tree[0].task.status.state == FAILED
+            assert {one.task.status.state for one in tree} <= {FAILED, CANCELED}
+            (deadline,) = {one.deadline.ToDatetime(tzinfo=UTC) for one in tree}
+            ends = [one.task.status.timestamp.ToDatetime(tzinfo=UTC) for one in tree]
+            assert deadline <= max(ends)
+            late.append((ended_at - deadline).total_seconds())
+            told.append((told_at - deadline).total_seconds())
+    if scale.is_proof:
+        assert max(late) <= 0.25, late
+    scale.report(runs=runs, stream_ended_late=spread(late), tool_told_late=spread(told))
+
+
+async def test_a_stream_s_own_timeout_ends_only_the_stream(tmp_path: Path) -> None:
+    """A call that is given up, over gRPC and over SSE, leaves its task alone."""
+    async with running_mesh(tmp_path) as mesh, Channels() as channels:
+        client = HostClient(channels.get(mesh.mesh_address))
+        message = message_pb2.Message(
+            message_id="m", role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text="count 40 25")]
+        )
+        try:
+            await client.send_message(
+                agent="echo",
+                message=message,
+                submission=message_service_pb2.Submission(account="anonymous"),
+                timeout_s=0.2,
+            )
+        except PeerTimeoutError:
+            timed_out = True
+        assert timed_out
+        params = {"message": user_message("count 40 25")}
+        async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params) as answer:
+            event = await anext(answer.events())
+            answer.cut()
+        task_id: str = event.result["task"]["id"]
+        async with client.watch_task(task_id, account="anonymous") as stream:
+            async for _ in stream:
+                pass
+        task = await client.get_task(task_id, account="anonymous")
+        assert task.task.status.state == task_pb2.TASK_STATE_COMPLETED
+
+
+async def test_an_agent_has_a_default_deadline_that_a_caller_may_shorten(tmp_path: Path) -> None:
+    """`timeout_s` of the agent, for tasks that come without a deadline or with a later one."""
+    flags = ("--agent", "harness.slow_agent:slow")
+    environment = {"PYTHONPATH": os.pathsep.join((str(HARNESS), os.environ.get("PYTHONPATH", "")))}
+    async with running_mesh(tmp_path, *flags, environment=environment) as mesh:
+        for header in ({}, {"Trunkline-Timeout": "0.3"}, {"Trunkline-Timeout": "600"}):
+            fold = WireFold()
+            params = {"message": user_message("anything")}
+            started = datetime.now(UTC)
+            async with sse(
+                mesh.http_url, "/agents/slow", "SendStreamingMessage", params, header
+            ) as answer:
+                async for event in answer.events():
+                    fold.apply(event)
+            assert fold.state == "TASK_STATE_FAILED"
+            deadline = await deadline_of(mesh, fold.task_id)
+            given = float(header.get("Trunkline-Timeout", "1.0"))
+            # It was counted from some moment after the request was sent.
+            assert (deadline - started).total_seconds() >= min(given, 1.0)
+
+
+async def deadline_of(mesh: MeshProcess, task_id: str) -> datetime:
+    """A task's absolute deadline."""
+    async with Channels() as channels:
+        client = HostClient(channels.get(mesh.mesh_address))
+        task = await client.get_task(task_id, account="anonymous")
+    assert task.HasField("deadline")
+    return task.deadline.ToDatetime(tzinfo=UTC)
+
+
+async def test_ask_gives_its_timeout_along(tmp_path: Path) -> None:
+    """`trunkline ask --timeout` ends the task, and says so."""
+    async with running_mesh(tmp_path) as mesh:
+        asking = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "trunkline.cli", "ask", "wait 600",
+            "--url", mesh.http_url, "--timeout", "0.5",
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, said = await asking.communicate()
+    assert asking.returncode == 1
+    assert b"deadline" in said
+
+
+async def test_no_hidden_limit_ends_what_takes_over_a_minute(tmp_path: Path, scale: Scale) -> None:
+    """A silent task goes on as long as it takes, asked by a stream and by one call."""
+    seconds = scale.pick(ci=3, prove=70)
+    async with running_mesh(tmp_path) as mesh, Channels() as channels:
+        client = HostClient(channels.get(mesh.mesh_address))
+        message = message_pb2.Message(
+            message_id="m",
+            role=message_pb2.ROLE_USER,
+            parts=[part_pb2.Part(text=f"wait {seconds}")],
+        )
+
+        async def stream() -> str:
+            fold = WireFold()
+            params = {"message": user_message(f"wait {seconds}")}
+            async with sse(mesh.http_url, "/", "SendStreamingMessage", params) as answer:
+                async for event in answer.events():
+                    fold.apply(event)
+            return fold.state
+
+        async with asyncio.TaskGroup() as group:
+            streaming = group.create_task(stream())
+            sending = group.create_task(
+                client.send_message(
+                    agent="supervisor",
+                    message=message,
+                    submission=message_service_pb2.Submission(),
+                    timeout_s=600,
+                )
+            )
+        assert streaming.result() == "TASK_STATE_COMPLETED"
+        answer = sending.result()
+        assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+        assert answer.task.status.state == task_pb2.TASK_STATE_COMPLETED
+    scale.report(silent_for_s=seconds)

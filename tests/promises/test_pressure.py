@@ -1,0 +1,180 @@
+"""Limits per agent, priorities that overtake, and far more work than can be done."""
+
+import asyncio
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+from harness.processes import MeshProcess, running_mesh
+from harness.proving import Scale
+from harness.sse import Json, RefusedError, WireFold, send, sse, user_message
+from harness.worker_agent import CONCURRENCY, WORK_S
+from trunkline.client import Channels, HostClient
+from trunkline.errors import OverloadedError
+from trunkline.v1 import (
+    message_pb2,
+    message_service_pb2,
+    part_pb2,
+    snapshot_pb2,
+    task_pb2,
+    task_service_pb2,
+)
+
+QUEUE_LIMIT = 40
+FLAGS = ("--agent", "harness.worker_agent:worker")
+MIB = 1024 * 1024
+
+
+def environment() -> dict[str, str]:
+    """A mesh with a short queue, and the agent of this test."""
+    path = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
+    return {"PYTHONPATH": path, "TRUNKLINE_QUEUE_LIMIT": str(QUEUE_LIMIT)}
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident memory of a process now."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+async def submit(client: HostClient, text: str, *, priority: int = 0) -> str:
+    """Submit to the worker; return the task's id. OverloadedError."""
+    answer = await client.send_message(
+        agent="worker",
+        message=message_pb2.Message(
+            message_id=text, role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text=text)]
+        ),
+        submission=message_service_pb2.Submission(account="anonymous", priority=priority),
+        return_immediately=True,
+    )
+    assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+    return answer.task.id
+
+
+async def states(client: HostClient) -> Counter[str]:
+    """How many of the worker's tasks are in which state."""
+    found: Counter[str] = Counter()
+    for state in (
+        task_pb2.TASK_STATE_SUBMITTED, task_pb2.TASK_STATE_WORKING,
+        task_pb2.TASK_STATE_COMPLETED, task_pb2.TASK_STATE_FAILED, task_pb2.TASK_STATE_CANCELED,
+    ):  # fmt: skip
+        request = task_service_pb2.ListTasksRequest(
+            account="anonymous", agent="worker", state=state, page_size=1
+        )
+        found[task_pb2.TaskState.Name(state)] = (await client.list_tasks(request)).total_size
+    return +found
+
+
+async def test_priorities_overtake_and_a_full_queue_says_so_at_once(tmp_path: Path) -> None:
+    """All places taken, the queue filled: the next one is refused, the urgent one goes first."""
+    async with (
+        running_mesh(tmp_path, *FLAGS, environment=environment()) as mesh,
+        Channels() as channels,
+    ):
+        client = HostClient(channels.get(mesh.mesh_address))
+        blocking = [await submit(client, "block") for _ in range(CONCURRENCY)]
+        waiting = [await submit(client, f"low-{n}", priority=-n) for n in range(QUEUE_LIMIT)]
+        try:
+            await submit(client, "one too many")
+        except OverloadedError as error:
+            assert float(error.retry_after_s) >= 1
+            refused = True
+        assert refused
+        params: Json = {"message": user_message("one too many")}
+        status, headers, body = await send(mesh.http_url, "/agents/worker", "SendMessage", params)
+        assert (status, body["error"]["code"]) == (429, -32603), body
+        assert int(headers["retry-after"]) >= 1
+        try:
+            async with sse(mesh.http_url, "/agents/worker", "SendStreamingMessage", params):
+                pass
+        except RefusedError as error:
+            assert error.status == 429
+        # One place becomes free for an urgent task, and only then the others get theirs.
+        await client.cancel_task(waiting.pop(), account="anonymous")
+        urgent = await submit(client, "urgent", priority=10)
+        for task_id in blocking:
+            await client.cancel_task(task_id, account="anonymous")
+        ends = []
+        for task_id in (urgent, *waiting):
+            ends.append(await ended_at(client, task_id))
+        # As many as run side by side end together; beyond that the order is that of priority.
+        assert ends[0] <= sorted(ends)[CONCURRENCY - 1]
+        for n in range(len(ends) - 2 * CONCURRENCY):
+            assert ends[n] <= ends[n + 2 * CONCURRENCY]
+
+
+async def ended_at(client: HostClient, task_id: str) -> int:
+    """Wait for a task's completion; return when that was, in ns."""
+    async with client.watch_task(task_id, account="anonymous", after=0) as stream:
+        async for _ in stream:
+            pass
+    task = (await client.get_task(task_id, account="anonymous")).task
+    assert task.status.state == task_pb2.TASK_STATE_COMPLETED
+    return task.status.timestamp.ToNanoseconds()
+
+
+async def test_ten_times_the_capacity(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+    """What is accepted ends, what isn't is told at once, and nothing grows."""
+    seconds = scale.pick(ci=2, prove=60)
+    rate = 10 * CONCURRENCY / WORK_S
+    outcomes: Counter[str] = Counter()
+    async with (
+        running_mesh(tmp_path, *FLAGS, environment=environment()) as mesh,
+        Channels() as channels,
+    ):
+        pid = mesh.process.pid
+        rss: list[int] = []
+        client = HostClient(channels.get(mesh.mesh_address))
+        async with asyncio.TaskGroup() as group:
+            for second in range(seconds):
+                behind = time.monotonic() + 1
+                for _ in range(int(rate)):
+                    group.create_task(offer(mesh, outcomes, rng.random()))
+                rss.append(rss_bytes(pid))
+                # The next second begins when this one is over, however fast the answers are.
+                await asyncio.sleep(max(0.0, behind - time.monotonic()))
+                assert second < seconds
+        offered = int(rate) * seconds
+        assert outcomes.total() == offered
+        assert outcomes["refused"] > 0
+        assert outcomes["accepted"] >= QUEUE_LIMIT
+        async with asyncio.timeout(60):
+            while (found := await states(client)).keys() != {"TASK_STATE_COMPLETED"}:
+                await asyncio.sleep(0.1)
+        assert found.total() == outcomes["accepted"]
+        # It is as ready as before.
+        assert await ended_at(client, await submit(client, "once more"))
+        rss.append(rss_bytes(pid))
+    if scale.is_proof:
+        # From a third of the time on, all there is to fill is full.
+        assert max(rss[seconds // 3 :]) - min(rss[seconds // 3 :]) <= 32 * MIB, rss
+    scale.report(
+        offered=offered, rss_mib=[one // MIB for one in (rss[0], max(rss), rss[-1])], **outcomes
+    )
+
+
+async def offer(mesh: MeshProcess, outcomes: Counter[str], delay_s: float) -> None:
+    """Send one message at some moment of the second; note whether it was taken."""
+    await asyncio.sleep(delay_s)
+    params: Json = {"message": user_message("work")}
+    if delay_s < 0.9:
+        params["configuration"] = {"returnImmediately": True}
+        status, headers, body = await send(mesh.http_url, "/agents/worker", "SendMessage", params)
+        if status == 429:
+            assert int(headers["retry-after"]) >= 1
+            outcomes["refused"] += 1
+        else:
+            assert "result" in body, body
+            outcomes["accepted"] += 1
+        return
+    try:
+        async with sse(mesh.http_url, "/agents/worker", "SendStreamingMessage", params) as answer:
+            fold = WireFold()
+            async for event in answer.events():
+                fold.apply(event)
+            assert fold.state == "TASK_STATE_COMPLETED"
+            outcomes["accepted"] += 1
+    except RefusedError as error:
+        assert error.status == 429, error
+        outcomes["refused"] += 1
