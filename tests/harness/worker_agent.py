@@ -1,11 +1,11 @@
-"""An agent that takes four turns at a time and a twentieth of a second for each."""
+"""An agent that takes four turns at a time and a tenth of a second for each."""
 
 import asyncio
 
 from trunkline import TaskContext, agent
 
 CONCURRENCY = 4
-WORK_S = 0.05
+WORK_S = 0.1
 
 
 @agent(name="worker", description="Works.", tags=["work"], concurrency=CONCURRENCY)
