@@ -27,12 +27,13 @@ class EventRenderer:
     def render(self, event: WireEvent) -> str:
         """Return an event, with its id and the empty line that ends it."""
         if isinstance(event, TextPiece):
-            sequence, n, artifact, text, is_last = event
+            sequence, n, artifact, text, is_last, epoch = event
             opening = self._openings.get(artifact) or self._prepare(artifact)
             quoted = _escape(text)
             if not quoted.isascii():
                 quoted = protojson.on_one_line(quoted)
-            return f"id: {sequence}.{n}\ndata: {opening}{quoted}{_LAST if is_last else _MORE}"
+            life = "" if epoch == 1 else f"-{epoch}"
+            return f"id: {sequence}.{n}{life}\ndata: {opening}{quoted}{_LAST if is_last else _MORE}"
         result = protojson.dumps(protojson.stream_response(event.response))
         # What is in no journal (a direct reply) has no place to resume from.
         line = f"id: {event.id}\n" if event.sequence else ""

@@ -60,6 +60,7 @@ steps = st.one_of(
     st.tuples(st.just("status"), texts),
     st.tuples(st.just("turn")),
     st.tuples(st.just("silent")),
+    st.tuples(st.just("again"), st.booleans()),
 )
 
 
@@ -69,6 +70,10 @@ class Writer:
 
     entries: list[tuple[str | None, event_pb2.Event]] = field(default_factory=list)
     open: dict[tuple[int, str | None], bool] = field(default_factory=dict)
+    emptied: set[tuple[int, str | None]] = field(default_factory=set)
+    kinds: dict[tuple[int, str | None], event_pb2.ArtifactKind.ValueType] = field(
+        default_factory=dict
+    )
     revisions: dict[int, int] = field(default_factory=dict)
     finished_plans: set[int] = field(default_factory=set)
     calls: int = 0
@@ -93,6 +98,11 @@ class Writer:
                     self.delta((index, writer), KINDS[0], event_pb2.ArtifactDelta(last=True))
             case ("rewind", index, writer, keep):
                 self.rewind(index, writer, keep=keep)
+            case ("again", keep):
+                # The turn runs again: everything it wrote is cut back first.
+                for index, writer in list(self.open):
+                    self.rewind(index, writer, keep=keep)
+                self.status(task_pb2.TASK_STATE_WORKING, "it runs again")
             case _:
                 self.write_fact(step)
 
@@ -133,10 +143,12 @@ class Writer:
         if self.open.get(key) is False:
             return
         delta.artifact_id = f"artifact-{index}"
-        if key not in self.open:
+        if key not in self.open or key in self.emptied:
             delta.start.name = f"name {index}"
-            delta.start.kind = kind
-            delta.start.metadata["index"] = index
+            delta.start.kind = self.kinds.setdefault(key, kind)
+            if len(self.entries) % 2:
+                delta.start.metadata["index"] = index
+        self.emptied.discard(key)
         self.open[key] = not delta.last
         self.put(event_pb2.Event(delta=delta), writer)
 
@@ -145,8 +157,13 @@ class Writer:
         if key not in self.open:
             return
         remains = artifact_pb2.Artifact(artifact_id=f"artifact-{index}", name=f"name {index} again")
+        remains.metadata["index"] = index
         if keep:
             remains.parts.add(text="kept")
+            self.emptied.discard(key)
+        else:
+            # What was cut back to nothing is created again.
+            self.emptied.add(key)
         self.open[key] = True
         self.put(event_pb2.Event(rewound=event_pb2.ArtifactRewound(remains=remains)), writer)
 

@@ -1,14 +1,17 @@
 """The one projection from a task's journal to A2A's wire: pure, event in, wire events out."""
 
 from trunkline_bridge.projection.events import ArtifactView, TextPiece, WholeEvent, WireEvent
-from trunkline_bridge.projection.snapshot import project_task
+from trunkline_bridge.projection.ids import EventId
+from trunkline_bridge.projection.snapshot import count_last_events, project_task
 from trunkline_bridge.projection.stream import Projection
 
 __all__ = [
     "ArtifactView",
+    "EventId",
     "Projection",
     "TextPiece",
     "WholeEvent",
     "WireEvent",
+    "count_last_events",
     "project_task",
 ]

@@ -4,6 +4,7 @@ from typing import NamedTuple, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, event_pb2
+from trunkline_bridge.projection.ids import EventId
 
 
 class ArtifactView:
@@ -13,7 +14,7 @@ class ArtifactView:
     what all its pieces share.
     """
 
-    __slots__ = ("context_id", "head", "kind", "task_id")
+    __slots__ = ("context_id", "head", "is_shown", "kind", "task_id")
 
     def __init__(
         self,
@@ -21,11 +22,14 @@ class ArtifactView:
         context_id: str,
         head: artifact_pb2.Artifact,
         kind: event_pb2.ArtifactKind.ValueType = event_pb2.ARTIFACT_KIND_UNSPECIFIED,
+        *,
+        is_shown: bool = True,
     ) -> None:
         self.task_id = task_id
         self.context_id = context_id
         self.head = head
         self.kind = kind
+        self.is_shown = is_shown
 
     def update(
         self, *, append: bool, last_chunk: bool, text: str | None = None
@@ -58,11 +62,12 @@ class TextPiece(NamedTuple):
     artifact: ArtifactView
     text: str
     is_last: bool
+    epoch: int = 1
 
     @property
     def id(self) -> str:
-        """`<sequence>.<n>`: the n-th wire event of that journal event."""
-        return f"{self.sequence}.{self.n}"
+        """What a client goes on behind."""
+        return str(EventId(self.sequence, self.n, self.epoch))
 
     @property
     def response(self) -> a2a_pb2.StreamResponse:
@@ -76,11 +81,12 @@ class WholeEvent(NamedTuple):
     sequence: int
     n: int
     response: a2a_pb2.StreamResponse
+    epoch: int = 1
 
     @property
     def id(self) -> str:
-        """`<sequence>.<n>`: the n-th wire event of that journal event."""
-        return f"{self.sequence}.{self.n}"
+        """What a client goes on behind."""
+        return str(EventId(self.sequence, self.n, self.epoch))
 
 
 WireEvent: TypeAlias = TextPiece | WholeEvent

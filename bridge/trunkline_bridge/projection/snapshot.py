@@ -37,6 +37,12 @@ def has_answer(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
     )
 
 
+def count_last_events(snapshot: snapshot_pb2.TaskSnapshot) -> int:
+    """How many wire events the end of a task that has ended is."""
+    is_completed = snapshot.task.status.state == task_pb2.TASK_STATE_COMPLETED
+    return 2 if is_completed and has_answer(snapshot) else 1
+
+
 def _artifacts(snapshot: snapshot_pb2.TaskSnapshot) -> list[artifact_pb2.Artifact]:
     """All artifacts of the wire, in the order in which they began."""
     dated = [
@@ -57,6 +63,8 @@ def _written(
     steps = views.steps_of(snapshot)
     for said, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
         origin = info.origin if info.HasField("origin") else None
+        if not views.is_shown(info.kind, origin):
+            continue
         artifact = views.artifact_head(said, info.kind, origin, steps)
         artifact.parts.extend(said.parts)
         if not artifact.parts:

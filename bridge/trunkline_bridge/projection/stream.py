@@ -29,6 +29,7 @@ class Projection:
     def __init__(self, snapshot: snapshot_pb2.TaskSnapshot | None = None) -> None:
         self._task_id = ""
         self._context_id = ""
+        self._epoch = 1
         self._artifacts: dict[tuple[str, str], ArtifactView] = {}
         self._plans: dict[str, _Plan] = {}
         self._steps: dict[str, str] = {}
@@ -40,6 +41,7 @@ class Projection:
         """Return what a batch is on the wire, in order."""
         header = batch.header
         sequence = header.first_sequence
+        self._epoch = header.epoch or 1
         self._task_id = header.task_id
         made: list[WireEvent] = []
         for event in batch.events:
@@ -52,7 +54,9 @@ class Projection:
                 sequence += max(1, len(event.plan.texts))
             else:
                 responses = self._others.get(kind or "", _nothing)(self, header, event)
-                made += [WholeEvent(sequence, n, one) for n, one in enumerate(responses)]
+                made += [
+                    WholeEvent(sequence, n, one, self._epoch) for n, one in enumerate(responses)
+                ]
                 sequence += 1
         return made
 
@@ -84,19 +88,22 @@ class Projection:
         is_first = view is None or delta.HasField("start")
         if view is None or is_first:
             view = self._artifacts[key] = self._begin(header, delta)
+        if not view.is_shown:
+            return
+        epoch = self._epoch
         if delta.HasField("part"):
             update = view.update(append=not is_first, last_chunk=delta.last)
             update.artifact_update.artifact.parts.append(delta.part)
-            made.append(WholeEvent(sequence, 0, update))
+            made.append(WholeEvent(sequence, 0, update, epoch))
             return
         texts = delta.texts or ("",)
         ends_at = len(texts) - 1 if delta.last else -1
         for index, text in enumerate(texts):
             if is_first and index == 0:
                 update = view.update(append=False, last_chunk=index == ends_at, text=text)
-                made.append(WholeEvent(sequence, 0, update))
+                made.append(WholeEvent(sequence, 0, update, epoch))
             else:
-                made.append(TextPiece(sequence + index, 0, view, text, index == ends_at))
+                made.append(TextPiece(sequence + index, 0, view, text, index == ends_at, epoch))
 
     def _begin(self, header: event_pb2.BatchHeader, delta: event_pb2.ArtifactDelta) -> ArtifactView:
         start = delta.start
@@ -121,11 +128,12 @@ class Projection:
             plan = self._plans[change.plan_id] = _Plan(view, change.revision, is_streaming=False)
         for index, text in enumerate(change.texts):
             if plan.is_streaming:
-                made.append(TextPiece(sequence + index, 0, plan.view, text, is_last=False))
+                piece = TextPiece(sequence + index, 0, plan.view, text, False, self._epoch)
+                made.append(piece)
                 continue
             plan.is_streaming = True
             update = plan.view.update(append=False, last_chunk=False, text=views.PLAN_OPEN + text)
-            made.append(WholeEvent(sequence + index, 0, update))
+            made.append(WholeEvent(sequence + index, 0, update, self._epoch))
         if change.steps:
             self._finish_plan(sequence, plan, change, made)
 
@@ -138,12 +146,13 @@ class Projection:
     ) -> None:
         n = 0
         if plan.is_streaming:
-            made.append(TextPiece(sequence, n, plan.view, views.PLAN_CLOSE, is_last=False))
+            closing = TextPiece(sequence, n, plan.view, views.PLAN_CLOSE, False, self._epoch)
+            made.append(closing)
             plan.is_streaming = False
             n += 1
         whole = self._plan_view(change.plan_id, views.PLAN_UPDATE)
-        text = views.plan_text(change.steps)
-        made.append(WholeEvent(sequence, n, whole.update(append=False, last_chunk=True, text=text)))
+        update = whole.update(append=False, last_chunk=True, text=views.plan_text(change.steps))
+        made.append(WholeEvent(sequence, n, update, self._epoch))
 
     def _created(
         self, header: event_pb2.BatchHeader, event: event_pb2.Event
@@ -181,6 +190,8 @@ class Projection:
         known = self._artifacts.get(key)
         kind = known.kind if known is not None else event_pb2.ARTIFACT_KIND_UNSPECIFIED
         view = self._artifacts[key] = self._artifact_view(remains, kind, _origin_of(header))
+        if not view.is_shown:
+            return
         response = view.update(append=False, last_chunk=False)
         parts = response.artifact_update.artifact.parts
         parts.extend(remains.parts)
@@ -216,7 +227,8 @@ class Projection:
         origin: event_pb2.Origin | None,
     ) -> ArtifactView:
         head = views.artifact_head(said, kind, origin, self._steps)
-        return ArtifactView(self._task_id, self._context_id, head, kind)
+        is_shown = views.is_shown(kind, origin)
+        return ArtifactView(self._task_id, self._context_id, head, kind, is_shown=is_shown)
 
     def _view(self, head: artifact_pb2.Artifact) -> ArtifactView:
         return ArtifactView(self._task_id, self._context_id, head)

@@ -49,6 +49,15 @@ def artifact_head(
     return head
 
 
+def is_shown(kind: event_pb2.ArtifactKind.ValueType, origin: event_pb2.Origin | None) -> bool:
+    """Whether the wire has this artifact.
+
+    What another supervisor put together is told by what its children wrote: shown beside that, the
+    text would be there twice.
+    """
+    return origin is None or kind != event_pb2.ARTIFACT_KIND_SYNTHESIS
+
+
 def steps_of(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
     """Return the steps of a task's plan by the child task that works on them."""
     return {child.started.task_id: child.started.step_id for child in snapshot.children}

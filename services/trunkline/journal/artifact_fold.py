@@ -45,6 +45,7 @@ class ArtifactFold:
         artifact.description = start.description
         del artifact.extensions[:]
         artifact.extensions.extend(start.extensions)
+        artifact.ClearField("metadata")
         if start.HasField("metadata"):
             artifact.metadata.CopyFrom(start.metadata)
         self.info.kind = start.kind

@@ -1,7 +1,9 @@
 """What the projection does beyond its vectors: lengths, late joiners, and what it never saw."""
 
+import pytest
+
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
-from trunkline_bridge.projection import Projection, TextPiece, project_task
+from trunkline_bridge.projection import EventId, Projection, TextPiece, project_task
 
 
 def snapshot_with(*artifacts: artifact_pb2.Artifact) -> snapshot_pb2.TaskSnapshot:
@@ -115,3 +117,57 @@ def test_decisions_children_and_turns_show_only_by_what_follows() -> None:
     projection = Projection(snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1")))
     (event,) = projection.apply(batch(10, *silent, delta("loud")))
     assert event.sequence == 10 + len(silent)
+
+
+def forwarded(kind: event_pb2.ArtifactKind.ValueType, *texts: str) -> event_pb2.EventBatch:
+    """What another supervisor's task wrote, as its parent journals it."""
+    event = delta(*texts)
+    event.delta.start.kind = kind
+    made = batch(10, event)
+    made.header.origin.agent = "research"
+    made.header.origin.task_id = "jrnl0002-child"
+    return made
+
+
+def test_what_another_supervisor_put_together_is_not_shown_beside_what_its_children_wrote() -> None:
+    projection = Projection(snapshot_with())
+    assert projection.apply(forwarded(event_pb2.ARTIFACT_KIND_SYNTHESIS, "all", " of it")) == []
+    more = forwarded(event_pb2.ARTIFACT_KIND_SYNTHESIS, "again")
+    more.events[0].delta.ClearField("start")
+    assert projection.apply(more) == []
+    remains = artifact_pb2.Artifact(artifact_id="artifact-1")
+    more.events[0].rewound.CopyFrom(event_pb2.ArtifactRewound(remains=remains))
+    assert projection.apply(more) == []
+    own = event_pb2.ARTIFACT_KIND_ANSWER
+    assert [event.sequence for event in projection.apply(forwarded(own, "a", "b"))] == [10, 11]
+
+
+def test_a_snapshot_leaves_out_what_another_supervisor_put_together() -> None:
+    snapshot = snapshot_with(
+        artifact_pb2.Artifact(artifact_id="artifact-1"),
+        artifact_pb2.Artifact(artifact_id="artifact-2"),
+    )
+    for info in snapshot.artifacts:
+        info.kind = event_pb2.ARTIFACT_KIND_SYNTHESIS
+    snapshot.artifacts[1].origin.task_id = "jrnl0002-child"
+    assert [one.artifact_id for one in project_task(snapshot).artifacts] == ["artifact-1"]
+    later = forwarded(event_pb2.ARTIFACT_KIND_SYNTHESIS, "more")
+    later.events[0].delta.ClearField("start")
+    later.events[0].delta.artifact_id = "artifact-2"
+    assert Projection(snapshot).apply(later) == []
+
+
+def test_ids_tell_a_journal_s_lives_apart() -> None:
+    projection = Projection(snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1")))
+    first, second = batch(10, delta("a")), batch(11, delta("b"), event_pb2.Event(tool_started={}))
+    first.header.epoch, second.header.epoch = 1, 3
+    events = [*projection.apply(first), *projection.apply(second)]
+    assert [event.id for event in events] == ["10.0", "11.0-3", "12.0-3"]
+    assert [EventId.parse(event.id) for event in events] == [(10, 0, 1), (11, 0, 3), (12, 0, 3)]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "0.0", "1.0-0", "1.0-", "1.0-01", "-1.0", "1.0-1-1", "٣.0"]
+)
+def test_what_is_no_id_of_an_event_is_none(text: str) -> None:
+    assert EventId.parse(text) is None

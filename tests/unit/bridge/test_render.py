@@ -25,14 +25,14 @@ def data_of(rendered: str) -> Any:
     return json.loads(data)
 
 
-@given(st.text(), st.booleans(), st.one_of(st.none(), st.integers(), st.text()))
+@given(st.text(), st.booleans(), st.one_of(st.none(), st.integers(), st.text()), st.integers(1, 3))
 def test_the_short_way_gives_what_the_long_one_does(
-    text: str, is_last: bool, request_id: str | int | None
+    text: str, is_last: bool, request_id: str | int | None, epoch: int
 ) -> None:
-    piece = TextPiece(12, 0, view(name="näme"), text, is_last)
+    piece = TextPiece(12, 0, view(name="näme"), text, is_last, epoch)
     renderer = EventRenderer(request_id)
     short = renderer.render(piece)
-    assert short == renderer.render(WholeEvent(12, 0, piece.response))
+    assert short == renderer.render(WholeEvent(12, 0, piece.response, epoch))
     assert data_of(short)["result"]["artifactUpdate"]["artifact"]["parts"] == [{"text": text}]
 
 
