@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
@@ -51,6 +52,32 @@ async def hang(marks: str) -> str:
 @server.tool()
 async def die(code: int) -> str:
     os._exit(code)
+
+
+async def _fall_once(marks: str) -> str:
+    """Ends the server when it is called for the first time, and notes each call."""
+    mark = Path(marks) / "calls"
+    with mark.open("a") as calls:
+        calls.write("x")
+    if mark.stat().st_size == 1:
+        os._exit(9)
+    return "second time lucky"
+
+
+server.add_tool(_fall_once, name="fall")
+server.add_tool(_fall_once, name="fall_reading", annotations=ToolAnnotations(read_only_hint=True))
+server.add_tool(
+    _fall_once, name="fall_repeatable", annotations=ToolAnnotations(idempotent_hint=True)
+)
+
+
+@server.tool()
+async def insist(marks: str) -> str:
+    """Takes no notice of being canceled."""
+    (Path(marks) / "began").touch()
+    with anyio.CancelScope(shield=True):
+        await asyncio.Event().wait()
+    return "never"
 
 
 @server.tool()

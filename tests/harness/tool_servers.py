@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
-from trunkline.tools.server import AdapterSettings
+from trunkline.tools.settings import AdapterSettings
 from trunkline.v1 import tool_service_pb2
 
 AWKWARD = str(Path(__file__).with_name("awkward_server.py"))

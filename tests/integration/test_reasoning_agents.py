@@ -24,7 +24,7 @@ from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import Accepted
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import agents_from_config, load_config
-from trunkline.tools.server import AdapterSettings
+from trunkline.tools.settings import AdapterSettings
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.v1 import (
     event_pb2,

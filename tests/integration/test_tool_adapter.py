@@ -27,6 +27,7 @@ from harness.tool_servers import (
     vanishes,
 )
 from trunkline import telemetry
+from trunkline.client import BreakerSettings
 from trunkline.errors import (
     PeerProtocolError,
     PeerTimeoutError,
@@ -35,7 +36,8 @@ from trunkline.errors import (
 )
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
-from trunkline.tools.server import AdapterSettings, State
+from trunkline.tools.server import State
+from trunkline.tools.settings import AdapterSettings
 
 
 async def test_tools_are_listed_as_declared_with_what_the_configuration_adds() -> None:
@@ -221,7 +223,12 @@ async def test_a_server_that_stays_broken_is_logged_once_for_each_problem(
 ) -> None:
     code = tmp_path / "code"
     code.write_text("7")
-    settings = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.05, grace_s=0.2)
+    settings = AdapterSettings(
+        restart_delay_s=0.05,
+        restart_delay_max_s=0.05,
+        grace_s=0.2,
+        breaker=BreakerSettings(failures=1000),
+    )
     broken = script(f"raise SystemExit(int(open({str(code)!r}).read()))")
     async with running(settings, broken=broken) as adapter:
         await comes_back_down(adapter, times=4)

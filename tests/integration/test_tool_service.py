@@ -22,7 +22,7 @@ from trunkline.errors import PeerTimeoutError, ToolNotFoundError, ToolServerUnav
 from trunkline.server import MeshServer
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
-from trunkline.tools.server import AdapterSettings
+from trunkline.tools.settings import AdapterSettings
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 

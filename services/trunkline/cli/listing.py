@@ -43,7 +43,7 @@ async def tools(mesh: str | None, *, as_json: bool) -> Exit:
     rows += [
         (server.name, _server_state(server), server.error)
         for server in found.servers
-        if server.state != tool_service_pb2.TOOL_SERVER_STATE_READY
+        if _server_state(server) != "ready"
     ]
     print_table(("TOOL", "STATE", "DESCRIPTION"), rows)
     return Exit.OK
@@ -58,6 +58,8 @@ async def tasks(
     code = Exit.OK
     async with open_view(mesh) as view:
         for host in view.hosts:
+            if not host.journal_ids:
+                continue
             try:
                 found += await _tasks_of(view, host, wanted, limit=limit)
             except PeerError as error:
@@ -120,5 +122,8 @@ def _task(task: snapshot_pb2.TaskSummary) -> dict[str, str]:
 
 
 def _server_state(server: tool_service_pb2.ToolServer) -> str:
+    """Return the state of its breaker while it isn't closed: that decides about calls."""
+    if server.breaker not in ("", "closed"):
+        return server.breaker
     name = tool_service_pb2.ToolServerState.Name(server.state)
     return name.removeprefix("TOOL_SERVER_STATE_").lower()

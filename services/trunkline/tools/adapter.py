@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trunkline.errors import PeerTimeoutError, ToolNotFoundError, ToolServerUnavailableError
 from trunkline.tools.config import McpConfig
-from trunkline.tools.server import AdapterSettings, State, ToolServer
+from trunkline.tools.server import State, ToolServer
+from trunkline.tools.settings import AdapterSettings
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ import importlib
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as otel_context
+from opentelemetry import trace
 
+from trunkline import telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import (
     PeerTimeoutError,
@@ -18,6 +19,8 @@ from trunkline.errors import (
 )
 from trunkline.tools.config import ServerConfig
 from trunkline.tools.server_process import ServerProcess, child_environment, open_process
+from trunkline.tools.settings import AdapterSettings
+from trunkline.tools.trust import ServerTrust
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
@@ -31,24 +34,7 @@ State = tool_service_pb2.ToolServerState
 
 # A server that may rest does so this soon after its start, if nobody has called it yet.
 _FIRST_REST_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterSettings:
-    """How servers are run. Times are in seconds."""
-
-    connect_timeout_s: float = 10.0
-    """How long a server may take from its start to its list of tools; callers wait for it."""
-    call_timeout_s: float = 60.0
-    """How long a call may take; an entry of the file may say otherwise for its server."""
-    restart_delay_s: float = 0.5
-    """Pause before the first restart; it doubles with every failure in a row."""
-    restart_delay_max_s: float = 30.0
-    """Longest pause; a server that was ready for so long starts over with the shortest."""
-    grace_s: float = 2.0
-    """How long a server may take to exit before it is told, and then made to."""
-    result_limit_bytes: int = 1024 * 1024
-    """A larger result becomes a failure that says so."""
+_ATTEMPTS = 2
 
 
 class ToolServer:
@@ -67,6 +53,7 @@ class ToolServer:
         self.state: State.ValueType = State.TOOL_SERVER_STATE_STARTING
         self.error = ""
         """What is wrong, or was before this start, in a line, while the state is not READY."""
+        self.trust = ServerTrust(name, settings.breaker, on_change=on_change)
         self.tools: dict[str, tool_service_pb2.Tool] = {}
         self.pid: int | None = None
         """Its process, while it has one."""
@@ -105,6 +92,8 @@ class ToolServer:
                 await self._wanted.wait()
                 continue
             self._fall(problem)
+            if not self._was_ready:
+                self.trust.on_failure(problem)
             if self._was_ready or problem != reported:
                 extra = {"server": self.name, "problem": problem}
                 logger.warning("tool_server.failed", extra=extra)
@@ -112,7 +101,7 @@ class ToolServer:
             if self._failures == 0:
                 backoff.reset()
             self._failures += 1
-            await backoff.pause()
+            await asyncio.sleep(max(backoff.next_s(), self.trust.retry_in_s))
             self._become(State.TOOL_SERVER_STATE_STARTING, problem)
 
     async def call(
@@ -125,9 +114,12 @@ class ToolServer:
     ) -> tool_service_pb2.ToolResult:
         """Call a tool; while the server is starting, wait for it. Canceling cancels the tool.
 
+        The earlier of `timeout_s` and the server's own limit holds. When the server ends during a
+        call of a tool that changes nothing, or nothing more when repeated, it is called once more.
+
         Raises:
             ToolNotFoundError: it has no such tool.
-            ToolServerUnavailableError: it is down, or ended during the call.
+            ToolServerUnavailableError: it is down, ended during the call, or kept failing.
             PeerTimeoutError: it took longer than it may.
             PeerProtocolError: it answered nonsense.
         """
@@ -136,24 +128,45 @@ class ToolServer:
         self._calls += 1
         try:
             async with asyncio.timeout(limit_s):
-                session = await self._ready()
-                if tool not in self.tools:
-                    raise ToolNotFoundError(self.name, tool)
-                return await session.call_tool(
-                    tool,
-                    arguments,
-                    on_progress=on_progress,
-                    limit_bytes=self._settings.result_limit_bytes,
-                )
+                return await self._call(tool, arguments, on_progress)
         except TimeoutError as error:
             if limit_s == own_s:
-                # Slow, or gone for good? A list of tools takes no time: see _follow.
-                self._must_list.set()
+                self._doubt(f"{tool} took more than {own_s:g} s")
             peer = f"tool {self.name}/{tool}"
             raise PeerTimeoutError(peer, f"it may take {limit_s:g} s") from error
         finally:
             self._calls -= 1
             self._last_use = asyncio.get_running_loop().time()
+
+    async def _call(
+        self, tool: str, arguments: Mapping[str, Any], on_progress: "ProgressFnT"
+    ) -> tool_service_pb2.ToolResult:
+        attempt = 1
+        while True:
+            session = await self._ready()
+            if tool not in self.tools:
+                raise ToolNotFoundError(self.name, tool)
+            is_harmless = self.tools[tool].read_only or self.tools[tool].idempotent
+            try:
+                with self.trust.call(session):
+                    return await session.call_tool(
+                        tool,
+                        arguments,
+                        on_progress=on_progress,
+                        limit_bytes=self._settings.result_limit_bytes,
+                    )
+            except ToolServerUnavailableError:
+                if attempt == _ATTEMPTS or not is_harmless:
+                    raise
+            attempt += 1
+            trace.get_current_span().set_attribute(telemetry.TOOL_ATTEMPT, attempt)
+
+    def _doubt(self, problem: str) -> None:
+        """Take note of a call that the server did not end in its own time."""
+        if self._session is not None:
+            self.trust.on_failure(problem)
+        # Slow, or gone for good? A list of tools takes no time: see _follow.
+        self._must_list.set()
 
     async def settle(self) -> None:
         """Wait while it is starting."""
@@ -161,6 +174,11 @@ class ToolServer:
             await self._moved.wait()
 
     async def _ready(self) -> "Session":
+        """Return the session; wait for it, unless the server is one that keeps failing."""
+        # One that only rested may be started by a call, as a probe.
+        is_at_hand = self._session is not None or (self._is_resting and not self.trust.retry_in_s)
+        if not (is_at_hand or self.trust.is_whole):
+            raise self.trust.refusal()
         if self._is_resting:
             self._is_resting = False
             self._become(State.TOOL_SERVER_STATE_STARTING)
@@ -225,6 +243,8 @@ class ToolServer:
             try:
                 self._session, self._was_ready = session, True
                 self._become(State.TOOL_SERVER_STATE_READY)
+                if not self._calls:
+                    self.trust.on_started()
                 if await self._is_unused(process):
                     self._is_resting = True
                     return ""

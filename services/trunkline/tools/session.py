@@ -225,7 +225,16 @@ class _Writer(_End):
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         try:
             self._process.write_line(line.encode())
-            await self._process.drain()
+            if not _is_farewell(item):
+                await self._process.drain()
         except OSError:
             self._process.has_ended.set()
             raise anyio.ClosedResourceError from None
+
+
+def _is_farewell(item: SessionMessage) -> bool:
+    """Whether it takes back a request: its caller has left, and waits for no slow reader."""
+    message = item.message
+    if isinstance(message, mcp_types.JSONRPCNotification):
+        return message.method == "notifications/cancelled"
+    return False

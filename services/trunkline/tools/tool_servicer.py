@@ -76,8 +76,9 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             tool_service_pb2.ToolServer(
                 name=server.name,
                 state=server.state,
-                error=server.error,
+                error=server.trust.problem or server.error,
                 agents=self._agents.get(server.name, ()),
+                breaker=server.trust.state,
             )
             for server in servers
         ]

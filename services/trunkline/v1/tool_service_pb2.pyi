@@ -124,12 +124,17 @@ class ToolServer(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     AGENTS_FIELD_NUMBER: _builtins.int
+    BREAKER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name in the configuration."""
     state: Global___ToolServerState.ValueType
     """Its state."""
     error: _builtins.str
     """What is wrong, in a line."""
+    breaker: _builtins.str
+    """Its circuit breaker: "closed" as long as it works; "open": it kept failing, and calls are
+    refused at once; "half-open": calls go through one at a time, to see whether it is well again.
+    """
     @_builtins.property
     def agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Agents that may use its tools."""
@@ -141,10 +146,11 @@ class ToolServer(_message.Message):
         state: Global___ToolServerState.ValueType = ...,
         error: _builtins.str = ...,
         agents: _abc.Iterable[_builtins.str] | None = ...,
+        breaker: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "error", b"error", "name", b"name", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "breaker", b"breaker", "error", b"error", "name", b"name", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

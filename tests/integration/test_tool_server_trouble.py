@@ -1,0 +1,234 @@
+"""MCP servers that crash, hang, answer nonsense or are deaf: who waits for them, and how long."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable
+from pathlib import Path
+
+import pytest
+
+from harness.tool_servers import (
+    AWKWARD,
+    READY_TIMEOUT_S,
+    appears,
+    awkward,
+    becomes,
+    call,
+    running,
+    script,
+    until,
+)
+from trunkline.client import BreakerSettings
+from trunkline.errors import (
+    PeerProtocolError,
+    PeerTimeoutError,
+    ToolServerUnavailableError,
+)
+from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.config import ServerConfig
+from trunkline.tools.server import State, ToolServer
+from trunkline.tools.settings import AdapterSettings
+
+PLAIN = ServerConfig(
+    command=sys.executable, args=[str(Path(__file__).with_name("plain_server.py"))]
+)
+
+
+def trusting(*, failures: int = 3, open_s: float = 600.0) -> AdapterSettings:
+    """Settings under which a server may fail so often, and is then left alone for so long."""
+    return AdapterSettings(
+        restart_delay_s=0.01,
+        restart_delay_max_s=0.01,
+        grace_s=0.5,
+        breaker=BreakerSettings(failures=failures, open_s=open_s),
+    )
+
+
+def broken_while(sign: Path) -> ServerConfig:
+    """The awkward server, which can't be started while a file exists."""
+    return script(
+        f"import os, sys\nif os.path.exists({str(sign)!r}): sys.exit(7)\n"
+        f"os.execv(sys.executable, [sys.executable, {AWKWARD!r}])"
+    )
+
+
+def only_server(adapter: ToolAdapter) -> ToolServer:
+    (server,) = adapter.servers()
+    return server
+
+
+async def test_a_server_that_cannot_be_started_is_left_alone_and_calls_are_told_why(
+    tmp_path: Path,
+) -> None:
+    sign = tmp_path / "broken"
+    sign.touch()
+    async with running(trusting(), broken=broken_while(sign), fine=awkward()) as adapter:
+        (server,) = adapter.servers(["broken"])
+        await until(adapter, lambda: server.trust.state == "open")
+        assert server.state == State.TOOL_SERVER_STATE_FAILED
+        for _ in range(3):
+            with pytest.raises(ToolServerUnavailableError) as refused:
+                await call(adapter, "repeat", server="broken", text="hello")
+        assert refused.value.problem.startswith(
+            "it kept failing, at last: it exited with code 7 before it was ready; "
+            "it is tried again in "
+        )
+        assert (await call(adapter, "repeat", server="fine", text="hi")).content[0].text == "hi"
+
+
+async def test_a_server_that_is_mended_is_probed_by_its_start_and_trusted_after_a_call(
+    tmp_path: Path,
+) -> None:
+    sign = tmp_path / "broken"
+    sign.touch()
+    async with running(trusting(open_s=0.2), broken=broken_while(sign)) as adapter:
+        server = only_server(adapter)
+        await until(adapter, lambda: server.trust.state == "open")
+        sign.unlink()
+        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        assert server.trust.state == "half-open"
+        result = await call(adapter, "repeat", server="broken", text="back")
+        assert result.content[0].text == "back"
+        assert server.trust.state == "closed"
+
+
+async def test_a_server_whose_tools_hang_is_left_alone(tmp_path: Path) -> None:
+    slow = awkward(trunkline={"call_timeout_s": 1})
+    async with running(trusting(), slow=slow) as adapter:
+        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+        for _ in range(3):
+            with pytest.raises(PeerTimeoutError):
+                await call(adapter, "hang", server="slow", marks=str(tmp_path))
+        with pytest.raises(ToolServerUnavailableError, match="hang took more than 1 s"):
+            await call(adapter, "repeat", server="slow", text="hello")
+
+
+async def test_a_caller_whose_own_deadline_passes_says_nothing_against_the_server(
+    tmp_path: Path,
+) -> None:
+    async with running(trusting(failures=1), awkward=awkward()) as adapter:
+        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+        server = only_server(adapter)
+        for _ in range(2):
+            with pytest.raises(PeerTimeoutError):
+                async with asyncio.timeout(READY_TIMEOUT_S):
+                    await server.call(
+                        "hang", {"marks": str(tmp_path)}, timeout_s=0.2, on_progress=_ignore
+                    )
+        assert server.trust.state == "closed"
+
+
+async def test_a_server_that_answers_nonsense_is_left_alone() -> None:
+    async with running(trusting(), plain=PLAIN) as adapter:
+        for _ in range(3):
+            with pytest.raises(PeerProtocolError):
+                await call(adapter, "nonsense", server="plain")
+        with pytest.raises(ToolServerUnavailableError, match="it kept failing, at last: the res"):
+            await call(adapter, "fine", server="plain")
+
+
+async def test_tools_that_fail_or_are_not_there_say_nothing_against_the_server() -> None:
+    async with running(trusting(failures=1), awkward=awkward()) as adapter:
+        assert (await call(adapter, "refuse")).is_error
+        with pytest.raises(Exception, match="no tool awkward/nothing"):
+            await call(adapter, "nothing")
+        assert only_server(adapter).trust.state == "closed"
+
+
+async def test_a_probe_that_fails_leaves_the_server_alone_again(tmp_path: Path) -> None:
+    slow = awkward(trunkline={"call_timeout_s": 1})
+    async with running(trusting(failures=1, open_s=0.2), slow=slow) as adapter:
+        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+        server = only_server(adapter)
+        for _ in range(2):
+            with pytest.raises(PeerTimeoutError):
+                await call(adapter, "hang", server="slow", marks=str(tmp_path))
+            await becomes(lambda: server.trust.state == "half-open")
+        for _ in range(2):
+            await call(adapter, "repeat", server="slow", text="well again")
+        assert server.trust.state == "closed"
+
+
+async def test_the_end_of_a_server_is_one_failure_however_many_calls_it_meets(
+    tmp_path: Path,
+) -> None:
+    async with running(trusting(failures=2), awkward=awkward()) as adapter:
+        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+        async with asyncio.TaskGroup() as group:
+            calls = [
+                group.create_task(_failing(call(adapter, "hang", marks=str(tmp_path))))
+                for _ in range(8)
+            ]
+            await appears(tmp_path / "began")
+            calls.append(group.create_task(_failing(call(adapter, "die", code=3))))
+        assert only_server(adapter).trust.state == "closed"
+        assert (await call(adapter, "repeat", text="back")).content[0].text == "back"
+
+
+@pytest.mark.parametrize("tool", ["fall_reading", "fall_repeatable"])
+async def test_a_harmless_call_is_made_once_more_when_the_server_ends(
+    tool: str, tmp_path: Path
+) -> None:
+    async with running(awkward=awkward()) as adapter:
+        result = await call(adapter, tool, marks=str(tmp_path))
+        assert result.content[0].text == "second time lucky"
+    assert (tmp_path / "calls").read_text() == "xx"
+
+
+async def test_a_call_that_may_change_something_is_never_repeated(tmp_path: Path) -> None:
+    async with running(awkward=awkward()) as adapter:
+        with pytest.raises(ToolServerUnavailableError, match="exited with code 9 during the call"):
+            await call(adapter, "fall", marks=str(tmp_path))
+        assert (await call(adapter, "repeat", text="back")).content[0].text == "back"
+    assert (tmp_path / "calls").read_text() == "x"
+
+
+async def test_a_call_that_is_canceled_is_over_although_the_tool_goes_on(tmp_path: Path) -> None:
+    async with running(awkward=awkward()) as adapter:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(call(adapter, "insist", marks=str(tmp_path)))
+            await appears(tmp_path / "began")
+            task.cancel()
+        assert task.cancelled()
+        assert (await call(adapter, "repeat", text="still here")).content[0].text == "still here"
+
+
+async def test_a_call_that_is_canceled_does_not_wait_for_a_server_that_reads_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, logger="mcp")
+    async with running(awkward=awkward()) as adapter:
+        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+        pid = only_server(adapter).pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            async with asyncio.TaskGroup() as group:
+                # More than a pipe and its buffer hold.
+                task = group.create_task(call(adapter, "repeat", text="x" * 500_000))
+                await asyncio.sleep(0)
+                await becomes(lambda: _is_full(adapter))
+                task.cancel()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert (await call(adapter, "repeat", text="awake")).content[0].text == "awake"
+    # The SDK says so when it had to wait.
+    assert [record.message for record in caplog.records if "gave up" in record.message] == []
+
+
+def _is_full(adapter: ToolAdapter) -> bool:
+    session = only_server(adapter)._session
+    assert session is not None
+    return session._process._stdin.transport.get_write_buffer_size() > 0
+
+
+async def _failing(calling: Awaitable[object]) -> None:
+    with pytest.raises(ToolServerUnavailableError):
+        await calling
+
+
+async def _ignore(progress: float, total: float | None, message: str | None) -> None:
+    pass
