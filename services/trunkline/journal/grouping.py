@@ -15,6 +15,7 @@ from trunkline.errors import (
 )
 from trunkline.journal.events import Draft, draft, seal
 from trunkline.journal.metadata import merge
+from trunkline.journal.states import TERMINAL
 from trunkline.journal.store import CommitGroup, KeyRecord, SealedBatch, TaskRow
 from trunkline.v1 import event_pb2, task_pb2
 
@@ -58,6 +59,7 @@ class Grouping:
         *,
         epoch: int,
         time_ns: int,
+        age_ns: int,
         find_row: Callable[[str], TaskRow | None],
         heads: Mapping[str, int],
         find_key: Callable[[str], KeyRecord | None],
@@ -65,6 +67,7 @@ class Grouping:
         self.group = CommitGroup()
         self._epoch = epoch
         self._time_ns = time_ns
+        self._age_ns = age_ns
         self._find_row = find_row
         self._heads_before = heads
         self._find_key = find_key
@@ -123,7 +126,8 @@ class Grouping:
         key, task_id = pending.key, pending.task_id
         known = (self._keys.get(key) or self._find_key(key)) if key else None
         created = pending.created.created
-        if known is not None:
+        # The task of a key may be past retention: then the key stands for nothing.
+        if known is not None and self._row(known.task_id) is not None:
             if known.content_hash != pending.content_hash:
                 raise MessageKeyReusedError(created.message.message_id)
             return Created(known.task_id, is_new=False)
@@ -145,7 +149,7 @@ class Grouping:
         self._rows[task_id] = self.group.created[task_id] = row
         self._heads[task_id] = 1
         if key:
-            record = KeyRecord(key, pending.content_hash, task_id, self._time_ns + KEY_LIFE_NS)
+            record = KeyRecord(key, pending.content_hash, task_id, self._age_ns + KEY_LIFE_NS)
             self._keys[key] = record
             self.group.keys.append(record)
         return Created(task_id, is_new=True)
@@ -183,6 +187,7 @@ class Grouping:
             state=state,
             status_time_ns=status_time_ns,
             metadata=metadata.SerializeToString(),
+            ended_ns=self._age_ns if state in TERMINAL else 0,
         )
 
 

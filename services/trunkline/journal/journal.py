@@ -3,13 +3,12 @@
 import asyncio
 import logging
 import secrets
-import time
 from base64 import b32encode
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypeAlias
 
 from trunkline.errors import (
     CursorExpiredError,
@@ -41,6 +40,8 @@ _READ_BYTES: Final = 64 * 1024
 # What ended is settled a little later, in small bites.
 _SETTLE_INTERVAL_S: Final = 0.01
 _SETTLE_BYTES: Final = 16 * 1024
+# The class has a `list` of its own.
+Batches: TypeAlias = list[bytes]
 
 
 class Journal:
@@ -176,15 +177,34 @@ class Journal:
         """
         row = self.row(task_id)
         if after + 1 < row.first_available:
-            raise CursorExpiredError(task_id, str(after), str(row.first_available - 1))
+            raise _expired(row, after)
         if after >= row.head:
             return []
-        batches = self._tails.find(task_id, after, limit_bytes=limit_bytes)
-        if batches is None:
-            batches = self._store.read(task_id, after, limit_bytes=limit_bytes)
-        if header_of(batches[0]).first_sequence <= after:
+        batches = self._batches(task_id, after, limit_bytes)
+        first_sequence = header_of(batches[0]).first_sequence if batches else row.head
+        if first_sequence > after + 1 or not batches:
+            # Compacted, or gone, since its row was looked up.
+            self._forget(task_id)
+            raise _expired(self.row(task_id), after)
+        if first_sequence <= after:
             batches[0] = trim(batches[0], after)
         return batches
+
+    def check_cursor(self, task_id: str, after: int, epoch: int) -> None:
+        """See that a reader who holds all events up to `after` may go on from there.
+
+        `epoch` is that of the batch it read last; 0: it doesn't know.
+
+        Raises:
+            TaskNotFoundError, JournalUnavailableError.
+            CursorExpiredError: what follows is past retention, or the machine lost its power and
+                with it what the reader had seen: what stands there now is something else.
+        """
+        row = self.row(task_id)
+        if not row.first_available - 1 <= after <= row.head:
+            raise _expired(row, after)
+        if epoch and after and self._epoch_at(row, after) != epoch:
+            raise _expired(row, after)
 
     async def wait(self, task_id: str, after: int) -> None:
         """Return as soon as there is something behind `after`, or nothing ever will be.
@@ -303,13 +323,14 @@ class Journal:
         if not self._pending or self._lane.is_busy:
             return
         pending, self._pending = self._pending, []
-        now_ns = time.time_ns()
+        age_ns = self._store.clock.age_ns()
         grouping = Grouping(
             epoch=self.epoch,
-            time_ns=now_ns,
+            time_ns=self._store.clock.time_ns(),
+            age_ns=age_ns,
             find_row=self._find_row,
             heads=self._heads,
-            find_key=lambda key: self._store.find_key(key, now_ns=now_ns),
+            find_key=lambda key: self._store.find_key(key, now_ns=age_ns),
         )
         for one in pending:
             grouping.add(one)
@@ -369,6 +390,23 @@ class Journal:
         self._keep_ended(row)
         return row
 
+    def _forget(self, task_id: str) -> None:
+        """Look an ended task up in the store again when it is asked for."""
+        self._ended.pop(task_id, None)
+        self._folds.pop(task_id, None)
+        self._tails.drop(task_id)
+
+    def _batches(self, task_id: str, after: int, limit_bytes: int) -> Batches:
+        batches = self._tails.find(task_id, after, limit_bytes=limit_bytes)
+        if batches is None:
+            batches = self._store.read(task_id, after, limit_bytes=limit_bytes)
+        return batches
+
+    def _epoch_at(self, row: TaskRow, sequence: int) -> int:
+        """The epoch of the batch that covers a sequence."""
+        batches = self._batches(row.task_id, sequence - 1, 0)
+        return header_of(batches[0]).epoch if batches else 0
+
     def _schedule_settling(self) -> None:
         if self._settle_timer is None and not self._is_closed and self._store.has_backlog():
             loop = asyncio.get_running_loop()
@@ -410,3 +448,10 @@ class Journal:
 
     def _closed(self) -> JournalUnavailableError:
         return JournalUnavailableError(self.id, "it is closed; open it again")
+
+
+def _expired(row: TaskRow, after: int) -> CursorExpiredError:
+    kept = row.first_available - 1
+    # What was before that is in the snapshot at least; a reader ahead of the task begins with all.
+    sequence = kept if after < kept else row.head
+    return CursorExpiredError(row.task_id, str(after), str(sequence))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from trunkline.journal.clock import Clock
 from trunkline.journal.states import TERMINAL, State
 
 
@@ -25,6 +26,8 @@ class TaskRow:
     """Its metadata, a serialised Struct."""
     first_available: int = 1
     """The first sequence that can still be read; what was before is past retention."""
+    ended_ns: int = 0
+    """When it ended, by the journal's age; 0 until then."""
 
     @property
     def is_ended(self) -> bool:
@@ -40,6 +43,7 @@ class KeyRecord:
     content_hash: str
     task_id: str
     expires_ns: int
+    """By the journal's age."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,11 @@ class JournalStore(Protocol):
     @property
     def epoch(self) -> int:
         """Raised by every takeover; the fencing token of whoever opened it."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The journal's own time; it is noted in the store, so that it goes on after a restart."""
         ...
 
     def commit(self, group: CommitGroup) -> None:

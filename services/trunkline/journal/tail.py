@@ -79,3 +79,9 @@ class Tails:
         """Return what `Tail.find` of the task's tail does; None as well if it has none."""
         tail = self._tails.get(task_id)
         return None if tail is None else tail.find(after, limit_bytes=limit_bytes)
+
+    def drop(self, task_id: str) -> None:
+        """Keep nothing of a task."""
+        tail = self._tails.pop(task_id, None)
+        if tail is not None:
+            self.size_bytes -= tail.size_bytes

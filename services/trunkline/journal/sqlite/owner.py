@@ -6,9 +6,10 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Final, Self
+
+from trunkline.journal.clock import boot_id
 
 _POLL_S: Final = 0.002
 _PROC = Path("/proc")
@@ -43,7 +44,7 @@ class Owner:
     @property
     def is_of_this_boot(self) -> bool:
         """It was started since the machine was, as far as its words tell: those of `ps` don't."""
-        return not boot() or self.started.startswith(f"{boot()}/")
+        return not boot_id() or self.started.startswith(f"{boot_id()}/")
 
     def end(self, *, within_s: float) -> bool:
         """Kill the very process, if it is there; tell whether it is gone in time.
@@ -76,16 +77,7 @@ def _start_by_proc(pid: int) -> str:
     # A zombie runs no code any more; it only waits for its parent.
     if fields[_STATE_FIELD] in "ZX":
         return ""
-    return f"{boot()}/{fields[_START_FIELD]}"
-
-
-@cache
-def boot() -> str:
-    """Return what tells this run of the machine from others; empty without /proc."""
-    try:
-        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return f"{boot_id()}/{fields[_START_FIELD]}"
 
 
 def _start_by_ps(pid: int) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from trunkline.errors import JournalUnavailableError
+from trunkline.journal.clock import Clock, Noted
 from trunkline.journal.sqlite.owner import Owner
 
 SCHEMA_VERSION: Final = 2
@@ -170,6 +171,25 @@ def release(connection: sqlite3.Connection, epoch: int) -> None:
     """Stop being the owner, so that the next one needs no takeover."""
     connection.execute(
         "UPDATE meta SET owner_pid = 0, owner_started = '' WHERE epoch = ?", (epoch,)
+    )
+
+
+def noted(connection: sqlite3.Connection) -> Noted:
+    """Return what the journal's clock showed last."""
+    return Noted(
+        *connection.execute(
+            "SELECT time_ns, age_ns, noted_ns, noted_boot, noted_since_boot_ns FROM meta"
+        ).fetchone()
+    )
+
+
+def note(connection: sqlite3.Connection, clock: Clock, epoch: int) -> None:
+    """Write down what the journal's clock shows."""
+    now = clock.noted()
+    connection.execute(
+        "UPDATE meta SET time_ns = ?, age_ns = ?, noted_ns = ?, noted_boot = ?, "
+        "noted_since_boot_ns = ? WHERE epoch = ?",
+        (now.time_ns, now.age_ns, now.wall_ns, now.boot, now.since_boot_ns, epoch),
     )
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.journal.clock import Clock
 from trunkline.journal.events import header_of
 from trunkline.journal.sqlite.connection import connect, looking, translated
 from trunkline.journal.sqlite.directory import Directory, Place
-from trunkline.journal.sqlite.schema import Claim, claim, release, tenure_of
+from trunkline.journal.sqlite.schema import Claim, claim, note, noted, release, tenure_of
 from trunkline.journal.store import CommitGroup, KeyRecord, TaskFilter, TaskPage, TaskRow
 
 _FRAME: Final = struct.Struct(">I")
@@ -33,7 +34,7 @@ _INSERT_COMMIT: Final = (
 )
 _COLUMNS: Final = (
     "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
-    "parent_task_id, head, metadata, first_available"
+    "parent_task_id, head, metadata, first_available, ended_ns"
 )
 # How long a killed process may take to be gone.
 _KILL_S: Final = 10.0
@@ -57,6 +58,7 @@ class SqliteStore:
         self._write_lock = threading.Lock()
         self.id = claimed.journal_id
         self.epoch = claimed.epoch
+        self.clock = Clock(noted(read))
         self._directory = Directory()
         # Tasks that ended, not settled yet; how far the first of them has come.
         self._backlog: deque[str] = deque()
@@ -206,6 +208,9 @@ class SqliteStore:
             self._write.executemany(
                 "UPDATE tasks SET stage = 1 WHERE task_id = ?", [(one,) for one in ended]
             )
+            if deleted:
+                # The time of the latest event may have stood there alone.
+                note(self._write, self.clock, self.epoch)
             self._write.executemany("DELETE FROM commits WHERE id = ?", [(i,) for i in deleted])
         self._settled_to = position
         for _ in ended:
@@ -220,16 +225,18 @@ class SqliteStore:
         with self._transaction():
             until_s = time.monotonic() + lease_s
             self._write.execute("UPDATE meta SET lease_until_s = ?", (until_s,))
+            note(self._write, self.clock, self.epoch)
             self._write.execute(
                 "DELETE FROM keys WHERE rowid IN "
                 "(SELECT rowid FROM keys WHERE expires_ns <= ? LIMIT 1000)",
-                (time.time_ns(),),
+                (self.clock.age_ns(),),
             )
 
     def close(self) -> None:
         """Give the journal back: the next owner needs no takeover."""
         with self._write_lock, translated(self._path):
             try:
+                note(self._write, self.clock, self.epoch)
                 release(self._write, self.epoch)
             finally:
                 self._read.close()
@@ -260,16 +267,23 @@ class SqliteStore:
     def _write_rows(self, group: CommitGroup) -> None:
         if group.created:
             self._write.executemany(
-                "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)",
+                "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
                 [_values(row) for row in group.created.values()],
             )
         if group.changed:
             self._write.executemany(
-                "UPDATE tasks SET state = ?, status_time_ns = ?, head = ?, metadata = ? "
-                "WHERE task_id = ?",
+                "UPDATE tasks SET state = ?, status_time_ns = ?, head = ?, metadata = ?, "
+                "ended_ns = ? WHERE task_id = ?",
                 [
-                    (row.state, row.status_time_ns, row.head, row.metadata, row.task_id)
-                    for row in group.changed.values()
+                    (
+                        one.state,
+                        one.status_time_ns,
+                        one.head,
+                        one.metadata,
+                        one.ended_ns,
+                        one.task_id,
+                    )
+                    for one in group.changed.values()
                 ],
             )
         if group.keys:
@@ -287,6 +301,7 @@ class SqliteStore:
             "DELETE FROM settled WHERE task_id IN (SELECT task_id FROM tasks WHERE stage = 0)"
         )
         unsettled = {row.task_id for row in self._unsettled()}
+        header = None
         for commit_id, payload in self._read.execute("SELECT id, payload FROM commits ORDER BY id"):
             for offset, size_bytes in _frames(payload):
                 header = header_of(payload[offset : offset + size_bytes])
@@ -295,6 +310,8 @@ class SqliteStore:
                     self._directory.add(header.task_id, header.first_sequence, header.count, place)
             if not self._directory.has_commit(commit_id):
                 self._free.append(commit_id)
+        if header is not None:
+            self.clock.saw(header.time.ToNanoseconds())
         self._backlog.extend(row.task_id for row in self._unsettled() if row.is_ended)
 
     def _unsettled(self) -> list[TaskRow]:
@@ -388,6 +405,7 @@ def _values(row: TaskRow) -> tuple[object, ...]:
         row.head,
         row.metadata,
         row.first_available,
+        row.ended_ns,
     )
 
 

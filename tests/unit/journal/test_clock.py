@@ -1,0 +1,125 @@
+"""Clocks on the wall are set, forth and back; a journal's own time goes on evenly."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.journal_events import completed, created, working
+from trunkline.journal.clock import Clock, Noted, boot_id, since_boot_ns
+from trunkline.journal.events import draft, header_of
+from trunkline.journal.grouping import KEY_LIFE_NS
+from trunkline.journal.journal import Journal
+
+HOUR_NS = 3600 * 10**9
+DAY_NS = 24 * HOUR_NS
+
+SetWall = Callable[[int], None]
+
+
+@pytest.fixture
+def set_wall(monkeypatch: pytest.MonkeyPatch) -> SetWall:
+    """Set the clock on the wall, by nanoseconds forth or back from the true time."""
+    true_ns = time.time_ns
+
+    def shift(by_ns: int) -> None:
+        monkeypatch.setattr(time, "time_ns", lambda: true_ns() + by_ns)
+
+    return shift
+
+
+async def times(journal: Journal, count: int, set_wall: SetWall, *shifts_ns: int) -> list[int]:
+    """Write events while the clock is set this way and that; return their times in order."""
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    for shift_ns in shifts_ns:
+        set_wall(shift_ns)
+        for _ in range(count):
+            await journal.append(task_id, journal.epoch, [draft([working()])])
+    batches = journal.read(task_id, 0, limit_bytes=10**6)
+    return [header_of(one).time.ToNanoseconds() for one in batches]
+
+
+async def test_times_of_events_never_go_back(journal: Journal, set_wall: SetWall) -> None:
+    found = await times(journal, 5, set_wall, 0, -HOUR_NS, 10**9, -DAY_NS, 0)
+    assert len(found) == 26
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+async def test_times_of_events_do_not_go_back_after_a_restart(
+    tmp_path: Path, set_wall: SetWall, is_settled: bool
+) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.open(path)
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    last_ns = header_of(journal.read(task_id, 1)[0]).time.ToNanoseconds()
+    while is_settled and journal._store.has_backlog():
+        journal._store.settle(budget_bytes=10**6)
+    journal.close()
+    set_wall(-DAY_NS)
+    journal = Journal.open(path)
+    assert min(await times(journal, 1, set_wall, -DAY_NS)) >= last_ns
+    journal.close()
+
+
+@pytest.mark.parametrize("shift_ns", [-10 * DAY_NS, 10 * DAY_NS])
+async def test_a_key_lives_its_time_whatever_the_clock_is_set_to(
+    tmp_path: Path, set_wall: SetWall, shift_ns: int
+) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.open(path)
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created(), key="key", content_hash="hash")
+    set_wall(shift_ns)
+    journal.renew(10.0)
+    again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="hash")
+    assert (again.task_id, again.is_new) == (task_id, False)
+    journal.close()
+    journal = Journal.open(path)
+    journal.renew(10.0)
+    again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="hash")
+    assert (again.task_id, again.is_new) == (task_id, False)
+    journal.close()
+
+
+async def test_a_key_expires_by_the_journals_age_also_behind_a_clock_that_was_set_back(
+    tmp_path: Path, set_wall: SetWall
+) -> None:
+    journal = Journal.open(tmp_path / "journal.db")
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created(), key="key", content_hash="hash")
+    set_wall(-10 * DAY_NS)
+    clock = journal._store.clock
+    assert isinstance(clock, Clock)
+    clock._began_ns -= KEY_LIFE_NS
+    again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="hash")
+    assert again.is_new
+    journal.close()
+
+
+def test_age_goes_on_over_a_restart_by_the_clock_of_the_machine(set_wall: SetWall) -> None:
+    noted = replace(Clock(Noted(age_ns=DAY_NS)).noted(), since_boot_ns=since_boot_ns() - HOUR_NS)
+    for shift_ns in (0, -10 * DAY_NS, 10 * DAY_NS):
+        set_wall(shift_ns)
+        passed = Clock(noted).age_ns() - DAY_NS
+        assert passed == pytest.approx(HOUR_NS, rel=0.1)
+
+
+def test_age_goes_on_over_a_reboot_by_the_clock_on_the_wall_but_never_back(
+    set_wall: SetWall,
+) -> None:
+    noted = replace(Clock(Noted(age_ns=DAY_NS)).noted(), boot="earlier")
+    for shift_ns, expected in ((2 * HOUR_NS, 2 * HOUR_NS), (-10 * DAY_NS, 0)):
+        set_wall(shift_ns)
+        passed = Clock(noted).age_ns() - DAY_NS
+        assert expected <= passed < expected + HOUR_NS
+
+
+def test_a_new_journal_has_no_age_and_knows_the_machines_run() -> None:
+    assert Clock(Noted()).age_ns() < HOUR_NS
+    assert Clock(Noted()).noted().boot == boot_id()

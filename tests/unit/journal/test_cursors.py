@@ -1,0 +1,110 @@
+"""Which cursors may go on: not those of a future that a power failure took away."""
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from harness.journal_events import append, begin, created, working
+from harness.journal_processes import WRITER, end, start
+from trunkline.errors import CursorExpiredError, TaskNotFoundError
+from trunkline.journal.events import draft, header_of
+from trunkline.journal.journal import Journal
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy the file and its log as they are, as a disk would keep them behind a power failure."""
+    Path(f"{target}-shm").unlink(missing_ok=True)
+    for suffix in ("", "-wal"):
+        shutil.copyfile(f"{source}{suffix}", f"{target}{suffix}")
+
+
+async def test_a_cursor_of_a_future_that_was_lost_with_the_power_is_refused(
+    tmp_path: Path,
+) -> None:
+    path, kept = tmp_path / "journal.db", tmp_path / "kept.db"
+    process = start(WRITER, path, "normal")
+    assert process.stdout is not None
+    task_id = process.stdout.readline().strip()
+    for _ in range(20):
+        process.stdout.readline()
+    copy(path, kept)
+    for _ in range(50):
+        process.stdout.readline()
+    process.kill()
+    end(process)
+    journal = Journal.open(path)
+    seen = journal.head(task_id)
+    epoch = header_of(journal.read(task_id, seen - 1)[0]).epoch
+    journal.check_cursor(task_id, seen, epoch)
+    journal.close()
+
+    copy(kept, path)
+    journal = Journal.open(path)
+    head = journal.head(task_id)
+    assert 20 < head < seen
+    assert journal.epoch == epoch + 1
+    with pytest.raises(CursorExpiredError) as ahead:
+        journal.check_cursor(task_id, seen, epoch)
+    assert ahead.value.snapshot_sequence == str(head)
+    while journal.head(task_id) <= seen:
+        await journal.append(task_id, journal.epoch, [draft([append("a", "other")])])
+    for lost in (head + 1, seen):
+        with pytest.raises(CursorExpiredError):
+            journal.check_cursor(task_id, lost, epoch)
+        journal.check_cursor(task_id, lost, journal.epoch)
+    for past in (0, 1, 20, head):
+        journal.check_cursor(task_id, past, epoch)
+    with pytest.raises(CursorExpiredError):
+        journal.check_cursor(task_id, head, journal.epoch)
+    journal.close()
+
+
+def test_who_owns_a_journal_is_on_the_disk_before_anything_is_written(tmp_path: Path) -> None:
+    # Else a power failure could bring back a journal that looks as if nobody had had it.
+    path, kept = tmp_path / "journal.db", tmp_path / "kept.db"
+    Journal.open(path).close()
+    process = start(WRITER, path, "normal")
+    assert process.stdout is not None
+    process.stdout.readline()
+    copy(path, kept)
+    process.kill()
+    end(process)
+    journal = Journal.open(kept)
+    assert journal.epoch == 2
+    journal.close()
+
+
+async def test_a_cursor_without_an_epoch_is_checked_against_what_is_there(
+    journal: Journal,
+) -> None:
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y"), working()])])
+    for after in range(5):
+        journal.check_cursor(task_id, after, 0)
+        journal.check_cursor(task_id, after, journal.epoch)
+    with pytest.raises(CursorExpiredError):
+        journal.check_cursor(task_id, 5, 0)
+    with pytest.raises(CursorExpiredError):
+        journal.check_cursor(task_id, 3, journal.epoch + 1)
+    with pytest.raises(TaskNotFoundError):
+        journal.check_cursor("nobody", 0, 0)
+
+
+async def test_a_cursor_past_retention_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.open(path)
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y")])])
+    journal.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE tasks SET first_available = 3")
+    journal = Journal.open(path)
+    with pytest.raises(CursorExpiredError) as caught:
+        journal.check_cursor(task_id, 1, journal.epoch)
+    assert caught.value.snapshot_sequence == "2"
+    journal.check_cursor(task_id, 2, journal.epoch)
+    journal.close()
