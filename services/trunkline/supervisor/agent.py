@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from trunkline.client import Directory
 from trunkline.supervisor.card import supervisor_card
+from trunkline.supervisor.child import ChildLimits
 from trunkline.supervisor.routing import Router
 from trunkline.supervisor.running import Turn
 from trunkline.tasks.context import TaskContext
@@ -23,12 +24,18 @@ class Supervisor:
     concurrency = 0
 
     def __init__(
-        self, directory: Directory, *, name: str = "supervisor", default_agent: str = ""
+        self,
+        directory: Directory,
+        *,
+        name: str = "supervisor",
+        default_agent: str = "",
+        limits: ChildLimits | None = None,
     ) -> None:
         """`default_agent` gets what fits no agent clearly; empty: the user is asked."""
         self.card = supervisor_card(name)
         self._directory = directory
         self._default_agent = default_agent
+        self._limits = limits or ChildLimits()
         self._graph: SupervisorGraph | None = None
         # The router of a revision of the directory: made anew when agents come or go.
         self._router = (-1, Router([]))
@@ -41,7 +48,7 @@ class Supervisor:
         """Run one turn."""
         graph = await self._compiled()
         router = self._current_router().without(task.path)
-        turn = Turn(task, self._directory, router, task.plan())
+        turn = Turn(task, self._directory, router, task.plan().id, self._limits)
         await graph.ainvoke({"text": task.text}, context=turn)
 
     async def _compiled(self) -> "SupervisorGraph":

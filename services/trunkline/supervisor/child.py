@@ -4,30 +4,41 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 
-from trunkline.client import Backoff, Directory, TaskStream
+from trunkline.client import Backoff, Directory, HostClient, TaskStream
 from trunkline.errors import (
     PeerProtocolError,
     PeerTimeoutError,
     PeerUnavailableError,
+    TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.journal.fold import Fold
-from trunkline.supervisor.steps import Outcome, StateValue
+from trunkline.supervisor.steps import Outcome, shortened
+from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
 from trunkline.tasks.content import text_of
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
-from trunkline.v1 import event_pb2, message_pb2, registry_service_pb2, snapshot_pb2
+from trunkline.tasks.lifecycle import State
+from trunkline.v1 import message_pb2, registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
 # Within the grace that a canceled turn has.
 _CANCEL_S = 1.5
-# With the back-off two to three seconds in all, time for a server to be started again.
-_TRIES = 6
-_STATUS = 1 << event_pb2.Event.STATUS_FIELD_NUMBER
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLimits:
+    """What a supervisor puts up with from a child. Times are in seconds."""
+
+    idle_s: float = 300.0
+    """A child that sends nothing for so long, not even a status, is canceled."""
+    patience_s: float = 3.0
+    """How long a child's host may be away: it may be started again, or somebody takes over."""
+    content_bytes: int = 16 * _MIB
+    """What a child may send in a turn; the journal of its parent has to hold it, too."""
 
 
 def new_child_id(host: registry_service_pb2.Host) -> str:
@@ -45,135 +56,141 @@ class Child:
     """A child task during one turn of its parent."""
 
     def __init__(
-        self, task: TaskContext, directory: Directory, *, agent: str, task_id: str
+        self,
+        task: TaskContext,
+        directory: Directory,
+        *,
+        agent: str,
+        task_id: str,
+        limits: ChildLimits,
     ) -> None:
         self.id = task_id
         self._task = task
         self._directory = directory
         self._agent = agent
-        self._fold: Fold | None = None
-        self._cursor = 0
-        # Artifacts that begin behind this sequence are of this turn.
-        self._begin = 0
-        self._has_arrived = False
-        self._state: StateValue = State.TASK_STATE_UNSPECIFIED
+        self._limits = limits
+        self._heard: Transcript | None = None
+        self._bytes = 0
 
-    async def run(self, message: message_pb2.Message) -> Outcome:
+    async def run(self, message: message_pb2.Message, *, is_known: bool = False) -> Outcome:
         """Give the child its message and forward what it adds to artifacts until its turn is over.
 
-        A message with the child's id opens the next turn of a child that waits. Cancelling this
-        cancels the child.
+        A message with the child's id opens the next turn of a child that waits. `is_known` says
+        that an earlier life of the parent may have called the child: what it gave and forwarded
+        is not given or forwarded again. Cancelling this cancels the child.
 
         Raises:
-            TrunklineError: the child could not be reached, or what it sent made no sense; it has
-                been told to stop, as far as it can be told anything.
+            TrunklineError: the child could not be reached, sent nothing, too much or nonsense; it
+                has been told to stop, as far as it can be told anything.
         """
+        idle = asyncio.timeout(self._limits.idle_s)
         try:
-            return await self._follow(message)
+            async with idle:
+                return await self._follow(message, idle, is_known=is_known)
+        except TimeoutError:
+            await self._cancel()
+            problem = f"nothing came for {self._limits.idle_s:g} s, so it was canceled"
+            raise PeerTimeoutError(f"agent {self._agent!r}", problem) from None
         except (asyncio.CancelledError, TrunklineError):
             await self._cancel()
             raise
 
-    async def _follow(self, message: message_pb2.Message) -> Outcome:
+    async def _follow(
+        self, message: message_pb2.Message, idle: asyncio.Timeout, *, is_known: bool
+    ) -> Outcome:
         """Read the child's stream; open it again behind the cursor when it breaks."""
+        loop = asyncio.get_running_loop()
         backoff = Backoff()
-        left = _TRIES
+        since = loop.time()
         while True:
-            # Raises when the host has left the mesh: then nothing is worth waiting for.
-            self._directory.host_of_task(self.id)
             cursor = self._cursor
             try:
-                outcome = await self._read(message)
+                async with await self._open(message, is_known=is_known) as stream:
+                    if stream.message is not None:
+                        return await self._direct(stream.message)
+                    outcome = await self._listen(stream, message, idle)
+                    if outcome is not None:
+                        return outcome
+                problem: TrunklineError = PeerProtocolError(
+                    self._agent, "its stream ended before its task"
+                )
             except (PeerUnavailableError, PeerTimeoutError) as error:
-                problem: TrunklineError = error
-            else:
-                if outcome is not None:
-                    return outcome
-                problem = PeerProtocolError(self._agent, "its stream ended before its task")
+                problem = error
+            # Whatever broke, the message may have arrived.
+            is_known = True
             if self._cursor > cursor:
                 backoff.reset()
-                left = _TRIES
-            left -= 1
-            if not left:
+                since = loop.time()
+            elif loop.time() - since > self._limits.patience_s:
                 raise problem
             logger.info("child.reopened", extra={"task_id": self.id, "reason": problem.reason})
             await backoff.pause()
 
-    async def _open(self, message: message_pb2.Message) -> AbstractAsyncContextManager[TaskStream]:
-        """Go on behind the cursor, or give the message if it has not arrived.
+    async def _open(
+        self, message: message_pb2.Message, *, is_known: bool
+    ) -> AbstractAsyncContextManager[TaskStream]:
+        """Go on behind the cursor; from the beginning, if the child has its message and we nothing.
 
         That of a new task may be given twice: it attaches to the task that it made. An answer to a
         question may not: it could answer the next question, too.
         """
         client = self._directory.for_task(self.id)
         account = self._task.account
-        if message.task_id and not self._has_arrived:
-            snapshot = await client.get_task(self.id, account=account)
-            if self._fold is None:
-                self._start(snapshot)
-                self._begin = self._cursor
-            self._has_arrived = snapshot.sequence > self._begin
-        if self._has_arrived:
+        may_have_arrived = self._heard is None and (is_known or bool(message.task_id))
+        if may_have_arrived and await self._has_arrived(client, message):
+            self._heard = Transcript(self.id, self._agent, message_id=message.message_id)
+        if self._heard is not None:
             return client.watch_task(
                 self.id, account=account, after=self._cursor, with_snapshot=False
             )
         submission = self._task.child_submission("" if message.task_id else self.id)
         return client.stream_message(agent=self._agent, message=message, submission=submission)
 
-    async def _read(self, message: message_pb2.Message) -> Outcome | None:
-        """Read one stream; None when it ended before the turn did."""
-        async with await self._open(message) as stream:
-            if stream.message is not None:
-                return await self._direct(stream.message)
-            self._has_arrived = True
-            if stream.snapshot is not None:
-                if self._has_missed(stream.snapshot):
-                    return None
-                self._start(stream.snapshot)
-                if not message.task_id:
-                    # Of a task that an earlier try made, this may be all there is.
-                    self._state = stream.snapshot.task.status.state
-            async for batches in stream:
-                await self._take(batches)
-                if self._is_over:
-                    break
-        return self._outcome() if self._is_over else None
+    async def _has_arrived(self, client: HostClient, message: message_pb2.Message) -> bool:
+        try:
+            snapshot = await client.get_task(self.id, account=self._task.account)
+        except TaskNotFoundError:
+            if message.task_id:
+                raise
+            return False
+        history = snapshot.task.history
+        return any(known.message_id == message.message_id for known in history)
 
-    async def _take(self, batches: Sequence[bytes]) -> None:
-        if self._fold is None:
-            self._fold = Fold(self.id)
-        for sealed in batches:
-            batch = event_pb2.EventBatch.FromString(sealed)
-            self._fold.apply(batch)
-            self._cursor = batch.header.first_sequence + batch.header.count - 1
-            if batch.header.kinds & _STATUS:
-                for event in batch.events:
-                    if event.HasField("status"):
-                        self._state = event.status.status.state
-            await self._task.forward(sealed, agent=self._agent)
+    async def _listen(
+        self, stream: TaskStream, message: message_pb2.Message, idle: asyncio.Timeout
+    ) -> Outcome | None:
+        """Forward what a stream brings; None when it ended before the turn did."""
+        loop = asyncio.get_running_loop()
+        heard = self._heard
+        if heard is None:
+            snapshot = stream.snapshot
+            if snapshot is None or (snapshot.artifacts and not message.task_id):
+                return None  # An earlier call made it, and it has written already.
+            heard = self._heard = Transcript(self.id, self._agent, snapshot)
+        if heard.is_over:
+            return heard.outcome()
+        async for batches in stream:
+            # Our own journal may take its time: that is no silence of the child's.
+            idle.reschedule(None)
+            for sealed in batches:
+                heard.take(sealed)
+                await self._forward(sealed)
+                if heard.is_over:
+                    return heard.outcome()
+            idle.reschedule(loop.time() + self._limits.idle_s)
+        return None
 
-    def _has_missed(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
-        """Whether a snapshot holds content that was not forwarded: an earlier try did arrive."""
-        return any(info.first_sequence > self._cursor for info in snapshot.artifacts)
-
-    def _start(self, snapshot: snapshot_pb2.TaskSnapshot) -> None:
-        self._fold = Fold(self.id, snapshot)
-        self._cursor = snapshot.sequence
+    async def _forward(self, sealed: bytes) -> None:
+        self._bytes += len(sealed)
+        limit = self._limits.content_bytes
+        if self._bytes > limit:
+            problem = f"it sent more than {limit / _MIB:.3g} MiB in one turn; ask it for less"
+            raise PeerProtocolError(f"agent {self._agent!r}", problem)
+        await self._task.forward(sealed, agent=self._agent)
 
     @property
-    def _is_over(self) -> bool:
-        return self._state in TERMINAL or self._state in INTERRUPTED
-
-    def _outcome(self) -> Outcome:
-        snapshot = self._fold.snapshot() if self._fold else snapshot_pb2.TaskSnapshot()
-        said = text_of(snapshot.task.status.message)
-        if self._state != State.TASK_STATE_COMPLETED:
-            text = said or f"it is {state_name(self._state)}"
-            return Outcome(self._agent, self._state, text, child_id=self.id)
-        text, has_files = _content(snapshot, self._begin)
-        if not has_files:
-            text = text or said
-        return Outcome(self._agent, self._state, text, has_files, self.id)
+    def _cursor(self) -> int:
+        return self._heard.cursor if self._heard is not None else 0
 
     async def _direct(self, message: message_pb2.Message) -> Outcome:
         """Take a direct reply for the answer; what is not text becomes an artifact of ours."""
@@ -182,35 +199,22 @@ class Child:
             artifact = self._task.artifact(self._agent)
             for part in files:
                 await artifact.append(part, last=part is files[-1])
+        said = text_of(message)
+        text = shortened(said, len(said), KEPT_CHARS, self._agent)
         return Outcome(
-            self._agent, State.TASK_STATE_COMPLETED, text_of(message), bool(files), self.id
+            self._agent,
+            State.TASK_STATE_COMPLETED,
+            text,
+            has_files=bool(files),
+            child_id=self.id,
+            is_said=True,
         )
 
     async def _cancel(self) -> None:
-        if self._is_over:
+        if self._heard is not None and self._heard.is_over:
             return
         with contextlib.suppress(TrunklineError, TimeoutError):
             async with asyncio.timeout(_CANCEL_S):
                 await self._directory.for_task(self.id).cancel_task(
                     self.id, account=self._task.account, reason="the task that asked for it ended"
                 )
-
-
-def _content(snapshot: snapshot_pb2.TaskSnapshot, begin: int) -> tuple[str, bool]:
-    """Text of the artifacts that began behind a sequence, and whether there is anything else.
-
-    Where the child put its answer together itself, that is its text.
-    """
-    texts: list[str] = []
-    syntheses: list[str] = []
-    has_files = False
-    for artifact, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
-        if info.first_sequence <= begin:
-            continue
-        text = "".join(part.text for part in artifact.parts if part.HasField("text"))
-        is_own = not info.HasField("origin")
-        if is_own and info.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS:
-            syntheses.append(text)
-        texts.append(text)
-        has_files |= any(not part.HasField("text") for part in artifact.parts)
-    return "\n".join(text for text in syntheses or texts if text), has_files

@@ -41,7 +41,7 @@ def compile_graph() -> SupervisorGraph:
         nodes.deliver,
     ):
         graph.add_node(work.__name__, _node(work))
-    graph.add_edge(START, "analyse")
+    graph.add_conditional_edges(START, nodes.entry)
     graph.add_conditional_edges("analyse", nodes.after_analysis)
     graph.add_edge("ask_back", END)
     graph.add_edge("plan", "run")

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, TypedDict
 
+from trunkline.journal.events import plan_run
 from trunkline.supervisor.answer import (
     Answer,
     nobody_fits,
@@ -36,19 +38,20 @@ class SupervisorState(TypedDict, total=False):
     """Failed steps that another agent is to try."""
     is_revised: bool
     """The plan has been made anew once; it isn't a second time."""
+    revision: int
+    """Of the plan that was written last."""
+
+
+async def entry(state: SupervisorState) -> Literal["analyse", "run"]:
+    """Begin with the request, or with the steps of a plan that the journal has already."""
+    return "run" if state.get("steps") else "analyse"
 
 
 async def analyse(state: SupervisorState, turn: Turn) -> SupervisorState:
     """Find out what is asked of whom: an answer to a child that waits, or something new."""
-    waiting = _waiting_steps(turn.task.snapshot) if turn.task.turn > 1 else ()
-    if waiting:
-        first, *others = waiting
-        step = Step(first.id, state["text"], first.route, child_id=first.child_id)
-        kept = {
-            other.id: Outcome(other.agent, State.TASK_STATE_INPUT_REQUIRED, other.text)
-            for other in others
-        }
-        return {"steps": (step, *others), "outcomes": kept, "is_revised": True}
+    answered = to_answer(turn.task.snapshot, state["text"])
+    if answered:
+        return answered
     steps = plan_steps(state["text"], turn.router)
     question = ""
     if len(steps) > MAX_STEPS:
@@ -75,13 +78,22 @@ async def ask_back(state: SupervisorState, turn: Turn) -> SupervisorState:
 
 
 async def plan(state: SupervisorState, turn: Turn) -> SupervisorState:
-    """Write the plan, token by token and then as steps, and record who was chosen and why."""
+    """Write the plan, token by token and then as steps, and record who was chosen and why.
+
+    All of it is one commit: a takeover finds the whole plan, or none.
+    """
     steps = state["steps"]
-    for token in _TOKEN.findall(plan_text(steps)):
-        await turn.plan.append(token)
-    await turn.plan.finish(plan_steps_of(steps))
-    await turn.task.record(*_decisions(state.get("retries") or steps))
-    return {"retries": ()}
+    revision = state.get("revision", 0) + 1
+    tokens = _TOKEN.findall(plan_text(steps))
+    whole = event_pb2.PlanChanged(
+        plan_id=turn.plan_id, revision=revision, steps=plan_steps_of(steps)
+    )
+    await turn.task.record(
+        plan_run(turn.plan_id, revision, tokens),
+        event_pb2.Event(plan=whole),
+        *_decisions(state.get("retries") or steps),
+    )
+    return {"retries": (), "revision": revision}
 
 
 async def run(state: SupervisorState, turn: Turn) -> SupervisorState:
@@ -141,6 +153,20 @@ async def deliver(state: SupervisorState, turn: Turn) -> SupervisorState:
 
 def _decisions(steps: tuple[Step, ...]) -> list[event_pb2.Event]:
     return [event_pb2.Event(route_decided=step.route) for step in steps]
+
+
+def to_answer(snapshot: snapshot_pb2.TaskSnapshot, text: str) -> SupervisorState | None:
+    """Return the state that gives a text to the first child that waits; None when none does."""
+    waiting = _waiting_steps(snapshot)
+    if not waiting:
+        return None
+    first, *others = waiting
+    step = replace(first, text=text)
+    kept = {
+        other.id: Outcome(other.agent, State.TASK_STATE_INPUT_REQUIRED, other.text)
+        for other in others
+    }
+    return {"steps": (step, *others), "outcomes": kept, "is_revised": True}
 
 
 def _waiting_steps(snapshot: snapshot_pb2.TaskSnapshot) -> tuple[Step, ...]:

@@ -10,13 +10,12 @@ from opentelemetry.trace import SpanKind
 from trunkline import telemetry
 from trunkline.client import Directory
 from trunkline.errors import TrunklineError
-from trunkline.supervisor.child import Child, new_child_id
+from trunkline.supervisor.child import Child, ChildLimits, new_child_id
 from trunkline.supervisor.references import resolved
 from trunkline.supervisor.routing import Router
 from trunkline.supervisor.steps import Outcome, StateValue, Step, clipped, failed
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State, state_name
-from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import event_pb2, message_pb2
 
 if TYPE_CHECKING:
@@ -30,7 +29,8 @@ class Turn:
     task: TaskContext
     directory: Directory
     router: Router
-    plan: PlanWriter
+    plan_id: str
+    limits: ChildLimits
 
 
 async def run_steps(
@@ -71,7 +71,8 @@ async def _run_step(turn: Turn, step: Step, outcomes: Mapping[str, Outcome]) -> 
             return failed(step.agent, "the result that it needs is missing")
         text = resolved(text, earlier.text)
     try:
-        child_id = step.child_id or new_child_id(turn.directory.host_of_agent(step.agent))
+        child_id = step.child_id or step.called
+        child_id = child_id or new_child_id(turn.directory.host_of_agent(step.agent))
     except TrunklineError as error:
         return failed(step.agent, str(error))
     return await _call(turn, step, text, child_id)
@@ -80,7 +81,7 @@ async def _run_step(turn: Turn, step: Step, outcomes: Mapping[str, Outcome]) -> 
 async def _call(turn: Turn, step: Step, text: str, child_id: str) -> Outcome:
     """Call the child between two events that the journal has of it."""
     task = turn.task
-    if not step.child_id:
+    if not (step.child_id or step.called):
         started = event_pb2.ChildStarted(task_id=child_id, agent=step.agent, step_id=step.id)
         await task.record(event_pb2.Event(child_started=started))
     attributes: dict[str, AttributeValue] = {
@@ -95,9 +96,12 @@ async def _call(turn: Turn, step: Step, text: str, child_id: str) -> Outcome:
     name = f"{telemetry.INVOKE_AGENT} {step.agent}"
     with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
         async with task.tool(step.agent, {"message": clipped(text)}) as call:
-            child = Child(task, turn.directory, agent=step.agent, task_id=child_id)
+            child = Child(
+                task, turn.directory, agent=step.agent, task_id=child_id, limits=turn.limits
+            )
             try:
-                outcome = await child.run(_message(turn, step, text, child_id))
+                message = _message(turn, step, text, child_id)
+                outcome = await child.run(message, is_known=bool(step.called))
             except asyncio.CancelledError:
                 call.summary = f"{step.agent}: canceled"
                 await task.record(_finished(step, child_id, State.TASK_STATE_CANCELED))
@@ -110,7 +114,8 @@ async def _call(turn: Turn, step: Step, text: str, child_id: str) -> Outcome:
                     telemetry.mark_error(span, state_name(outcome.state))
             call.is_error = outcome.is_failure
             call.summary = f"{step.agent}: {state_name(outcome.state)}"
-    said = "" if outcome.is_answer else outcome.text
+    # The text of an answer is in its artifacts, unless it was said otherwise.
+    said = outcome.text if outcome.is_said or not outcome.is_answer else ""
     await task.record(_finished(step, child_id, outcome.state, said))
     return outcome
 

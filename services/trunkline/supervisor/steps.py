@@ -18,6 +18,13 @@ def clipped(text: str, limit: int = _RECORDED_CHARS) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
+def shortened(text: str, chars: int, limit: int, agent: str) -> str:
+    """Return what is kept of an agent's text of `chars` characters; what is left out is said."""
+    if chars <= limit:
+        return text
+    return f"{text[:limit]}\n[Shortened: {chars:,} characters in all; agent {agent} has the rest.]"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One piece of a request, for one agent."""
@@ -31,6 +38,8 @@ class Step:
     """Its text speaks of the result of the step before."""
     child_id: str = ""
     """The waiting child that this step goes on with."""
+    called: str = ""
+    """The child that was called for it before the task's host was lost."""
 
     @property
     def agent(self) -> str:
@@ -59,6 +68,8 @@ class Outcome:
     has_files: bool = False
     """It left content that is not text."""
     child_id: str = ""
+    is_said: bool = False
+    """Its text is in no artifact: it was the last status, or a direct reply."""
 
     @property
     def is_answer(self) -> bool:
