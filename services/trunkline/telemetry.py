@@ -178,6 +178,30 @@ def mark_error(span: Span, error: BaseException | str) -> None:
     span.set_status(Status(StatusCode.ERROR))
 
 
+def begin_span(
+    name: str,
+    *,
+    kind: SpanKind = SpanKind.INTERNAL,
+    attributes: Mapping[str, AttributeValue] | None = None,
+    context: Context | None = None,
+    links: Sequence[Link] = (),
+    service: str = "",
+) -> tuple[Span, Context]:
+    """Start a span as `span` does; return it, and the context in which it is current.
+
+    For work that is no block of code: whoever asks for it ends it.
+    """
+    service = service or service_of(context)
+    parent = context if context is not None else otel_context.get_current()
+    if service:
+        parent = otel_context.set_value(_SERVICE_KEY, service, parent)
+        attributes = {**(attributes or {}), SERVICE: service}
+    made = tracer().start_span(
+        name, context=parent, kind=kind, attributes=attributes, links=list(links)
+    )
+    return made, trace.set_span_in_context(made, parent)
+
+
 @contextmanager
 def span(
     name: str,
@@ -194,15 +218,10 @@ def span(
     Don't keep it open over a `yield` of an asynchronous generator, which may be closed in another
     context.
     """
-    service = service or service_of(context)
-    parent = context if context is not None else otel_context.get_current()
-    if service:
-        parent = otel_context.set_value(_SERVICE_KEY, service, parent)
-        attributes = {**(attributes or {}), SERVICE: service}
-    made = tracer().start_span(
-        name, context=parent, kind=kind, attributes=attributes, links=list(links)
+    made, below = begin_span(
+        name, kind=kind, attributes=attributes, context=context, links=links, service=service
     )
-    token = otel_context.attach(trace.set_span_in_context(made, parent))
+    token = otel_context.attach(below)
     try:
         yield made
     except GeneratorExit:

@@ -365,7 +365,7 @@ async def test_a_method_that_a_servicer_leaves_out_is_refused_with_our_error() -
 async def test_each_call_is_one_line_in_the_log_without_what_was_said(
     channel: MeshChannel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, logger="trunkline.server.interceptor"):
+    with caplog.at_level(logging.INFO, logger="trunkline.server.calls"):
         await one(channel)(b"the secret")
         with pytest.raises(grpc.aio.AioRpcError):
             await one(channel)(b"fail")

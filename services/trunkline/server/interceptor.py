@@ -1,44 +1,28 @@
 """What every call to a server gets: a span below the caller's, our errors, a line in the log."""
 
 import asyncio
-import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import (
     AbstractAsyncContextManager,
     aclosing,
     asynccontextmanager,
-    contextmanager,
     nullcontext,
 )
 from typing import Any, TypeAlias
 
 import grpc
 from google.rpc import code_pb2
-from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind
 
-from trunkline import telemetry
 from trunkline.errors import (
-    InternalError,
     PeerUnavailableError,
     TrunklineError,
     UnsupportedOperationError,
 )
+from trunkline.server.calls import QUIET_METHODS, ServedCall
 from trunkline.server.status import abort
 
-logger = logging.getLogger(__name__)
-
-# The mesh's own upkeep: nobody asks for its spans, and they would bury those of real work; spans of
-# the export of spans would never end. The same list is in trunkline.client.tracing.
-QUIET_METHODS = (
-    "trunkline.v1.RegistryService/",
-    "trunkline.v1.TraceService/",
-    "trunkline.v1.ToolService/WatchTools",
-    "grpc.health.",
-    "grpc.reflection.",
-    "opentelemetry.",
-)
+# Watches that never end by themselves.
+_UPKEEP = tuple(method for method in QUIET_METHODS if method != "trunkline.v1.TrunkService/")
 
 _TRACE_KEYS = ("traceparent", "tracestate")
 
@@ -80,7 +64,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         )
         make = _MAKE_HANDLER[handler.request_streaming, handler.response_streaming]
         if handler.response_streaming:
-            bounds = self._until_stop if method.startswith(QUIET_METHODS) else nullcontext
+            bounds = self._until_stop if method.startswith(_UPKEEP) else nullcontext
             answer = _answering_many(method, behaviour, bounds)
         else:
             answer = _answering_one(method, behaviour)
@@ -152,83 +136,38 @@ def _refuse(method: str) -> Callable[..., Any]:
 @asynccontextmanager
 async def _answered(method: str, context: _Context, *, is_stream: bool) -> AsyncIterator[None]:
     """Trace a call, and end it with our error if it ends with any."""
-    started = time.monotonic()
-    code = "OK"
-    left: BaseException | None = None
-    try:
-        with _span(method, context) as span:
-            try:
-                yield
-            except BaseException as raised:
-                error = _known(raised, method, context)
-                code = _code_of(error, context)
-                if is_stream and code == "CANCELLED":
-                    # A reader that leaves a stream has got what it wanted: nothing failed.
-                    left = error
-                elif error is raised:
-                    raise
-                else:
-                    raise error from raised
-            finally:
-                span.set_attribute(telemetry.RPC_STATUS_CODE, code)
-        if left is not None:
-            raise left
-    except TrunklineError as error:
-        await abort(context, error)
-    finally:
-        if logger.isEnabledFor(logging.INFO):
-            took_ms = (time.monotonic() - started) * 1000
-            logger.info("rpc.answered", extra={"method": method, "code": code, "took_ms": took_ms})
-
-
-@contextmanager
-def _span(method: str, context: _Context) -> Iterator[Span]:
-    if method.startswith(QUIET_METHODS):
-        yield trace.INVALID_SPAN
-        return
     carrier = {
         key: value
         for key, value in context.invocation_metadata() or ()
         if key in _TRACE_KEYS and isinstance(value, str)
     }
-    attributes: dict[str, str | float] = {
-        telemetry.RPC_SYSTEM_NAME: "grpc",
-        telemetry.RPC_METHOD: method,
-    }
-    remaining_s = _remaining_s(context)
-    if remaining_s is not None:
-        attributes[telemetry.RPC_DEADLINE_S] = round(remaining_s, 3)
-    with telemetry.span(
-        method, kind=SpanKind.SERVER, attributes=attributes, context=telemetry.extract(carrier)
-    ) as span:
-        yield span
+    call = ServedCall(method, carrier, remaining_s=_remaining_s(context), is_stream=is_stream)
+    try:
+        with call.current():
+            yield
+    except BaseException as raised:
+        error = call.fail(_unsupported(raised, method, context), code=_code_of(raised, context))
+        if isinstance(error, TrunklineError):
+            await abort(context, error)
+        if error is raised:
+            raise
+        raise error from raised
+    call.succeed()
 
 
-def _code_of(error: BaseException, context: _Context) -> str:
-    if isinstance(error, TrunklineError):
-        return error.code.value
-    if isinstance(error, grpc.aio.AbortError):
+def _unsupported(raised: BaseException, method: str, context: _Context) -> BaseException:
+    """Name how generated code answers for methods that a servicer leaves out."""
+    if isinstance(raised, NotImplementedError) and _code_name(context.code()) == "UNIMPLEMENTED":
+        return UnsupportedOperationError(method, "this host doesn't serve it")
+    return raised
+
+
+def _code_of(raised: BaseException, context: _Context) -> str:
+    """The code of what is no error of ours."""
+    if isinstance(raised, grpc.aio.AbortError):
         # Other people's handlers end calls by themselves.
         return _code_name(context.code())
     return "DEADLINE_EXCEEDED" if _remaining_s(context) == 0 else "CANCELLED"
-
-
-def _known(error: BaseException, method: str, context: _Context) -> BaseException:
-    """Return ours for any error; a defect goes to the log and is not shown.
-
-    A cancel, and an error that grpc has been told already, are returned as they are.
-    """
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        # A task group puts even a single error into a group.
-        error = error.exceptions[0]
-    if isinstance(error, TrunklineError | grpc.aio.AbortError) or not isinstance(error, Exception):
-        return error
-    if isinstance(error, NotImplementedError) and _code_name(context.code()) == "UNIMPLEMENTED":
-        # How generated code answers for methods that a servicer leaves out.
-        return UnsupportedOperationError(method, "this host doesn't serve it")
-    trace_id = telemetry.trace_id()
-    logger.error("rpc.failed", exc_info=error, extra={"method": method, "trace_id": trace_id})
-    return InternalError(trace_id)
 
 
 def _remaining_s(context: _Context) -> float | None:

@@ -13,7 +13,8 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_health.v1.health import aio as health
 
 from trunkline.errors import ConfigurationError
-from trunkline.server import message_servicer, reflection, task_servicer
+from trunkline.server import message_servicer, reflection, task_servicer, trunk_servicer
+from trunkline.server.frames import StreamOpener
 from trunkline.server.interceptor import CallInterceptor
 from trunkline.tasks.host import TaskHost
 from trunkline.v1 import registry_service_pb2_grpc
@@ -50,6 +51,7 @@ class MeshServer:
         self._interceptor = CallInterceptor()
         self._server = grpc.aio.server(interceptors=(self._interceptor,), options=_OPTIONS)
         self._health = health.HealthServicer()
+        self._trunks = trunk_servicer.TrunkServicer()
         self._services: list[str] = []
 
     @property
@@ -59,13 +61,13 @@ class MeshServer:
 
     def add_message_service(self, host: TaskHost) -> None:
         """Serve MessageService for the agents of a host."""
-        handlers = message_servicer.MessageServicer(host).handlers()
-        self._add_handlers(message_servicer.SERVICE, handlers)
+        servicer = message_servicer.MessageServicer(host)
+        self._add_to_trunk(message_servicer.SERVICE, servicer.handlers(), servicer.streams())
 
     def add_task_service(self, host: TaskHost) -> None:
         """Serve TaskService for the tasks of a host."""
-        handlers = task_servicer.TaskServicer(host).handlers()
-        self._add_handlers(task_servicer.SERVICE, handlers)
+        servicer = task_servicer.TaskServicer(host)
+        self._add_to_trunk(task_servicer.SERVICE, servicer.handlers(), servicer.streams())
 
     def add_registry(self, servicer: registry_service_pb2_grpc.RegistryServiceServicer) -> None:
         """Serve RegistryService."""
@@ -110,11 +112,24 @@ class MeshServer:
     async def stop(self, grace_s: float) -> None:
         """Take no more calls, give those under way `grace_s`, then cancel them.
 
-        Watches of the mesh itself (agents, tools, traces, health) end at once.
+        Watches of the mesh itself (agents, tools, traces, health) end at once, trunks behind their
+        last call.
         """
         await self._health.enter_graceful_shutdown()
         self._interceptor.end_upkeep()
+        self._trunks.drain()
         await self._server.stop(grace_s)
+
+    def _add_to_trunk(
+        self,
+        service: str,
+        handlers: "dict[str, grpc.RpcMethodHandler[Any, Any]]",
+        streams: dict[str, StreamOpener],
+    ) -> None:
+        self._add_handlers(service, handlers)
+        self._trunks.add(service, handlers, streams)
+        if trunk_servicer.SERVICE not in self._services:
+            self._add_handlers(trunk_servicer.SERVICE, self._trunks.handlers())
 
     def _add_handlers(
         self, service: str, handlers: "dict[str, grpc.RpcMethodHandler[Any, Any]]"

@@ -4,6 +4,7 @@ import grpc
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from trunkline.errors import TrunklineError
+from trunkline.v1 import trunk_service_pb2
 
 ERROR_DOMAIN = "trunkline.dev"
 STATUS_DETAILS_KEY = "grpc-status-details-bin"
@@ -19,11 +20,22 @@ def to_status(error: TrunklineError) -> status_pb2.Status:
     status = status_pb2.Status(
         code=code_pb2.Code.Value(error.code), message=_cut(str(error), _TEXT_BYTES)
     )
-    metadata = {key: _cut(value, _FIELD_BYTES) for key, value in error.metadata().items()}
     status.details.add().Pack(
-        error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=metadata)
+        error_details_pb2.ErrorInfo(
+            reason=error.reason, domain=ERROR_DOMAIN, metadata=_metadata(error)
+        )
     )
     return status
+
+
+def to_end(error: TrunklineError) -> trunk_service_pb2.TrunkEnd:
+    """Return how a call on the trunk ends with the error."""
+    return trunk_service_pb2.TrunkEnd(
+        code=code_pb2.Code.Value(error.code),
+        message=_cut(str(error), _TEXT_BYTES),
+        reason=error.reason,
+        metadata=_metadata(error),
+    )
 
 
 async def abort(context: grpc.aio.ServicerContext[object, object], error: TrunklineError) -> None:
@@ -34,6 +46,10 @@ async def abort(context: grpc.aio.ServicerContext[object, object], error: Trunkl
         status.message,
         ((STATUS_DETAILS_KEY, status.SerializeToString()),),
     )
+
+
+def _metadata(error: TrunklineError) -> dict[str, str]:
+    return {key: _cut(value, _FIELD_BYTES) for key, value in error.metadata().items()}
 
 
 def _cut(text: str, size_bytes: int) -> str:

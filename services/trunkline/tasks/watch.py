@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from trunkline.errors import CursorExpiredError, InvalidArgumentError
-from trunkline.journal.events import header_of, last_sequence
+from trunkline.errors import InvalidArgumentError
+from trunkline.journal.events import last_sequence
 from trunkline.journal.journal import Journal
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import snapshot_pb2
@@ -32,10 +32,7 @@ def check_cursor(journal: Journal, task_id: str, after: int, epoch: int) -> None
     head = journal.head(task_id)
     if after > head and not epoch:
         raise InvalidArgumentError("after_sequence", f"the task has {head} events so far")
-    if epoch and after:
-        covering = journal.read(task_id, after - 1, limit_bytes=1) if after <= head else []
-        if not covering or header_of(covering[0]).epoch != epoch:
-            raise CursorExpiredError(task_id, str(after), str(head))
+    journal.check_cursor(task_id, after, epoch)
 
 
 class TaskWatch:

@@ -1,0 +1,88 @@
+"""Serves trunkline.v1.TrunkService: all calls that a peer makes, on one stream."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from trunkline.errors import InvalidArgumentError, PeerUnavailableError
+from trunkline.server.frames import StreamOpener
+from trunkline.server.trunk_connection import TrunkConnection, TrunkMethods
+from trunkline.v1 import trunk_service_pb2
+
+SERVICE = trunk_service_pb2.DESCRIPTOR.services_by_name["TrunkService"].full_name
+
+_Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+class TrunkServicer:
+    """The trunks of a server: what is added here can be called over them."""
+
+    def __init__(self) -> None:
+        self._methods = TrunkMethods({}, {})
+        self._connections: set[TrunkConnection] = set()
+        self._is_draining = False
+
+    def add(
+        self,
+        service: str,
+        handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]",
+        streams: Mapping[str, StreamOpener],
+    ) -> None:
+        """Serve a service's unary handlers, and its streams by what begins them."""
+        for name, handler in handlers.items():
+            if name not in streams:
+                self._methods.unary[f"{service}/{name}"] = _unary(handler)
+        for name, opener in streams.items():
+            self._methods.streams[f"{service}/{name}"] = opener
+
+    async def Connect(self, _requests: object, context: _Context) -> None:
+        """Serve one peer until it leaves."""
+        async with asyncio.TaskGroup() as group:
+            connection = TrunkConnection(self._methods, context, group)
+            if self._is_draining:
+                connection.drain()
+            self._connections.add(connection)
+            try:
+                await connection.serve()
+            finally:
+                self._connections.discard(connection)
+                connection.close()
+        raise PeerUnavailableError("this host", "it is shutting down; try again elsewhere")
+
+    def drain(self) -> None:
+        """Take no more calls; each trunk ends behind its last one."""
+        self._is_draining = True
+        for connection in self._connections:
+            connection.drain()
+
+    def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
+        """Return the method by name."""
+        return {
+            "Connect": grpc.stream_stream_rpc_method_handler(
+                self.Connect,
+                request_deserializer=trunk_service_pb2.ConnectRequest.FromString,
+                response_serializer=trunk_service_pb2.ConnectResponse.SerializeToString,
+            )
+        }
+
+
+def _unary(
+    handler: "grpc.RpcMethodHandler[Any, Any]",
+) -> Callable[[bytes], Awaitable[bytes]]:
+    # As set by whoever made the handler; its context is nothing that our handlers use.
+    behaviour: Any = handler.unary_unary
+    read: Any = handler.request_deserializer
+    written: Any = handler.response_serializer
+
+    async def answer(serialized: bytes) -> bytes:
+        try:
+            request = read(serialized)
+        except DecodeError:
+            raise InvalidArgumentError("request", "can't be read as the method's") from None
+        response: bytes = written(await behaviour(request, None))
+        return response
+
+    return answer
