@@ -146,13 +146,13 @@ class Breaker:
             self._half_open()
 
     @contextmanager
-    def guard(self) -> Iterator[None]:
+    def guard(self, *, has_deadline: bool = False) -> Iterator[None]:
         """Make the block one call, whose end is told by what it raises.
 
         PeerUnavailable, PeerTimeout and PeerProtocol errors that name this peer are failures. An
         error that names another peer was passed on by this one, which is well; so is one that
-        refuses a request. Cancellation and foreign exceptions tell nothing. A deadline of the
-        caller's own tells nothing either: don't let its error out of the block.
+        refuses a request. Cancellation and foreign exceptions tell nothing, and neither do
+        timeouts of a call that `has_deadline`, its caller's own.
 
         Raises:
             PeerUnavailableError: as `check`.
@@ -161,7 +161,9 @@ class Breaker:
         try:
             yield
         except TrunklineError as error:
-            if is_failure(error, of=self.name):
+            if has_deadline and isinstance(error, PeerTimeoutError):
+                self.on_leave()
+            elif is_failure(error, of=self.name):
                 self.on_failure(error.metadata()["problem"])
             else:
                 self.on_success()

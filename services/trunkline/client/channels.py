@@ -8,6 +8,7 @@ from typing import Any, Self, TypeAlias, TypeVar, cast
 
 import grpc
 
+from trunkline.client.breaker import DEFAULTS, Breaker, Breakers, BreakerSettings
 from trunkline.client.tracing import TracedMethod
 
 _Request = TypeVar("_Request")
@@ -75,8 +76,10 @@ def is_local(target: str) -> bool:
 class MeshChannel(grpc.aio.Channel):
     """A channel that knows whom it reaches, and makes every call a CLIENT span."""
 
-    def __init__(self, address: str, *, target: str) -> None:
+    def __init__(self, address: str, *, target: str, breaker: Breaker | None = None) -> None:
         self.address = address
+        self.breaker = breaker or Breaker(address)
+        """Of the hop to this peer: whoever calls it asks, and tells how the call went."""
         # A proxy from the environment must never see traffic that stays on this machine.
         proxy = (("grpc.enable_http_proxy", 0),) if is_local(target) else ()
         self._inner = grpc.aio.insecure_channel(target, options=(*_OPTIONS, *proxy))
@@ -178,10 +181,13 @@ class Channels:
     """One channel per address, shared by everyone in the process; closing it closes them all.
 
     `aliases` says where an address is reached more cheaply, for example the Unix socket of this
-    very process.
+    very process. `breakers` are those of the peers, by address.
     """
 
-    def __init__(self, *, aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *, aliases: Mapping[str, str] | None = None, breakers: BreakerSettings = DEFAULTS
+    ) -> None:
+        self.breakers = Breakers(breakers)
         self._aliases = dict(aliases or {})
         self._channels: dict[str, MeshChannel] = {}
 
@@ -206,7 +212,8 @@ class Channels:
         """Return the channel to `address`. Nothing is connected before the first call."""
         channel = self._channels.get(address)
         if channel is None:
-            channel = MeshChannel(address, target=self._aliases.get(address, address))
+            target = self._aliases.get(address, address)
+            channel = MeshChannel(address, target=target, breaker=self.breakers.get(address))
             self._channels[address] = channel
         return channel
 
@@ -214,3 +221,8 @@ class Channels:
 def peer_of(channel: grpc.aio.Channel) -> str:
     """Return the address a channel reaches, for error texts."""
     return channel.address if isinstance(channel, MeshChannel) else "the peer"
+
+
+def breaker_of(channel: grpc.aio.Channel) -> Breaker:
+    """Return the breaker of the hop that a channel makes."""
+    return channel.breaker if isinstance(channel, MeshChannel) else Breaker(peer_of(channel))

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf import json_format
 
+from trunkline.client.tools import time_left_s
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 
@@ -47,7 +47,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
                 request.server,
                 request.tool,
                 _plain(json_format.MessageToDict(request.arguments)),
-                timeout_s=_time_left_s(request),
+                timeout_s=time_left_s(request),
                 on_progress=news.write,
             )
         finally:
@@ -115,13 +115,6 @@ class _News:
         """Write what waits, then nothing more."""
         async with self._lock:
             self._is_over = True
-
-
-def _time_left_s(request: tool_service_pb2.CallToolRequest) -> float | None:
-    if not request.HasField("deadline"):
-        return None
-    left = request.deadline.ToDatetime(tzinfo=UTC) - datetime.now(UTC)
-    return max(left.total_seconds(), 0.0)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401

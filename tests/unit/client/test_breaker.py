@@ -82,6 +82,13 @@ def test_an_answer_of_the_peer_is_no_failure_of_it(breaker: Breaker, error: Trun
     assert state_of(breaker) == "closed"
 
 
+def test_the_callers_own_deadline_is_no_failure_of_the_peer(breaker: Breaker) -> None:
+    for _ in range(20):
+        with pytest.raises(PeerTimeoutError), breaker.guard(has_deadline=True):
+            raise PeerTimeoutError(breaker.name, "Deadline Exceeded")
+    assert breaker.state == "closed"
+
+
 def test_open_it_says_what_is_wrong_and_when_the_peer_is_tried_again(
     breaker: Breaker, clock: Clock
 ) -> None:
