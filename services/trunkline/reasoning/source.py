@@ -12,7 +12,7 @@ from trunkline.errors import PeerProtocolError
 from trunkline.v1 import tool_service_pb2
 
 SERVICE = "trunkline.v1.ToolService"
-SETTLE_TIMEOUT_S = 30.0
+SETTLE_TIMEOUT_S = 60.0
 """How long a turn waits for servers that are just being started."""
 
 OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None]]
