@@ -196,6 +196,7 @@ class WireFold:
     task_id: str = ""
     state: str = ""
     texts: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     last_event_id: str = ""
 
     def apply(self, event: WireEvent) -> None:
@@ -203,9 +204,7 @@ class WireFold:
         result = event.result
         self.last_event_id = event.id or self.last_event_id
         if "task" in result:
-            task = result["task"]
-            self.task_id, self.state = task["id"], task["status"]["state"]
-            self.texts = {one["artifactId"]: _text(one) for one in task.get("artifacts", ())}
+            self.take_task(result["task"])
         elif "statusUpdate" in result:
             self.state = result["statusUpdate"]["status"]["state"]
         elif "artifactUpdate" in result:
@@ -214,7 +213,23 @@ class WireFold:
             name = artifact["artifactId"]
             before = self.texts.get(name, "") if update.get("append") else ""
             assert not update.get("append") or name in self.texts, f"{name}: append before create"
-            self.texts[name] = before + _text(artifact)
+            self._put(artifact, before)
+
+    def take_task(self, task: Json) -> None:
+        """Begin with a task as it stands."""
+        self.task_id, self.state = task["id"], task["status"]["state"]
+        self.texts, self.names = {}, {}
+        for artifact in task.get("artifacts", ()):
+            self._put(artifact, "")
+
+    def texts_by_name(self) -> dict[str, str]:
+        """The texts by the artifacts' names; no two may have the same."""
+        assert len(set(self.names.values())) == len(self.names), self.names
+        return {self.names[one]: text for one, text in self.texts.items()}
+
+    def _put(self, artifact: Json, before: str) -> None:
+        self.texts[artifact["artifactId"]] = before + _text(artifact)
+        self.names[artifact["artifactId"]] = artifact.get("name", "")
 
     @property
     def has_ended(self) -> bool:

@@ -1,0 +1,190 @@
+"""A full disk, a damaged file, a clock that jumps: one clear error, and nothing is lost."""
+
+import asyncio
+import json
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.processes import MeshProcess, running_mesh
+from harness.proving import Scale
+from harness.sse import Json, WireFold, call, send, sse, user_message
+
+HARNESS = Path(__file__).parents[1] / "harness"
+UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+
+
+def journal_of(folder: Path) -> Path:
+    """The journal's file of a mesh in one process."""
+    (file,) = (folder / "data" / "journals").glob("*.db")
+    return file
+
+
+def fill_disk(mesh: MeshProcess, folder: Path) -> None:
+    """Let no file of the mesh grow any more."""
+    journal = journal_of(folder)
+    largest = max(one.stat().st_size for one in journal.parent.iterdir())
+    # To SQLite that is a write that fails half way, as on a disk that runs full. Nothing is
+    # rewritten in place, so whatever is below the limit goes on to work.
+    resource.prlimit(mesh.process.pid, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+
+
+def free_disk(mesh: MeshProcess) -> None:
+    """Let them grow again."""
+    resource.prlimit(mesh.process.pid, resource.RLIMIT_FSIZE, UNLIMITED)
+
+
+async def submit(mesh: MeshProcess, text: str) -> tuple[int, Json]:
+    """Submit to echo; return the HTTP status and the answer."""
+    params: Json = {"message": user_message(text), "configuration": {"returnImmediately": True}}
+    status, _, body = await send(mesh.http_url, "/agents/echo", "SendMessage", params)
+    return status, body
+
+
+async def until_refused(mesh: MeshProcess) -> tuple[int, Json]:
+    """Submit until there is no room left for another task; return how that was answered."""
+    for _ in range(2000):
+        status, body = await submit(mesh, "x" * 2000)
+        if "error" in body:
+            return status, body["error"]
+    raise AssertionError("it took everything")
+
+
+async def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(
+    tmp_path: Path, scale: Scale
+) -> None:
+    """A task that streams into a full disk waits, and goes on; new ones are refused with why."""
+    times = scale.pick(ci=2, prove=20)
+    numbers = 400
+    async with running_mesh(tmp_path) as mesh:
+        for _ in range(times):
+            fold = WireFold()
+            params = {"message": user_message(f"count {numbers} 2 200")}
+            async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params) as answer:
+                events = answer.events()
+                for _ in range(20):
+                    fold.apply(await anext(events))
+                fill_disk(mesh, tmp_path)
+                status, error = await until_refused(mesh)
+                assert status == 503, error
+                assert "journal" in error["message"], error
+                assert "disk" in error["message"] or "space" in error["message"], error
+                free_disk(mesh)
+                async for event in events:
+                    fold.apply(event)
+            assert fold.state == "TASK_STATE_COMPLETED"
+            whole = "".join(f"{n} ".ljust(200, "x") for n in range(1, numbers + 1))
+            assert list(fold.texts.values()) == [whole]
+            task = (await call(mesh.http_url, "/agents/echo", "GetTask", {"id": fold.task_id}))[
+                "result"
+            ]
+            again = WireFold()
+            again.take_task(task)
+            assert again.texts == fold.texts
+            _, body = await submit(mesh, "as ready as before")
+            assert "result" in body, body
+    # What was acknowledged is there after a restart, too.
+    async with running_mesh(tmp_path) as mesh:
+        found = await call(mesh.http_url, "/agents/echo", "GetTask", {"id": fold.task_id})
+        again.take_task(found["result"])
+        assert again.texts == fold.texts
+    scale.report(times=times)
+
+
+async def data(*arguments: str) -> tuple[int, Json]:
+    """Run `trunkline data …`; return its exit code and what it told."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "trunkline.cli", "data", *arguments, "--json",
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    told, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, json.loads(told) if told else {}
+
+
+async def ask_all(mesh: MeshProcess, questions: Sequence[str]) -> dict[str, WireFold]:
+    """Ask echo each question; return the folds by task id."""
+    folds: dict[str, WireFold] = {}
+    for question in questions:
+        fold = WireFold()
+        params = {"message": user_message(question)}
+        async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params) as answer:
+            async for event in answer.events():
+                fold.apply(event)
+        folds[fold.task_id] = fold
+    return folds
+
+
+async def same_tasks(mesh: MeshProcess, folds: dict[str, WireFold]) -> None:
+    """Every task is there as it was."""
+    for task_id, fold in folds.items():
+        answer = await call(mesh.http_url, "/agents/echo", "GetTask", {"id": task_id})
+        again = WireFold()
+        again.take_task(answer["result"])
+        assert (again.state, again.texts) == (fold.state, fold.texts)
+
+
+async def test_a_damaged_file_is_told_and_a_backup_brings_it_back(tmp_path: Path) -> None:
+    """`trunkline data check` finds it, the mesh says so in one line, `restore` mends it."""
+    folder, backup = tmp_path / "data", tmp_path / "backup"
+    async with running_mesh(tmp_path) as mesh:
+        folds = await ask_all(mesh, ["one", "count 300", "fail as told"])
+        # While it runs.
+        code, _ = await data("backup", str(backup), "--data", str(folder))
+        assert code == 0
+        assert (await data("check", "--data", str(folder)))[0] == 0
+    journal = journal_of(tmp_path)
+    content = bytearray(journal.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 8192] = os.urandom(8192)
+    content[:100] = os.urandom(100)
+    journal.write_bytes(content)
+    code, _ = await data("check", "--data", str(folder))
+    assert code == 1
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "trunkline.cli", "up", "--http", "127.0.0.1:0",
+        "--mesh", "127.0.0.1:0", "--data", str(folder),
+        stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, said = await process.communicate()
+    assert process.returncode == 1
+    assert len(said.decode().splitlines()) == 1, said
+    assert str(journal) in said.decode()
+    folder.rename(tmp_path / "damaged")
+    code, _ = await data("restore", str(backup), "--data", str(folder))
+    assert code == 0
+    async with running_mesh(tmp_path) as mesh:
+        await same_tasks(mesh, folds)
+
+
+async def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
+    """An hour back, two days forth, while a task streams: no gap, no end, no lease lost."""
+    offset = tmp_path / "offset"
+    offset.write_text("0")
+    environment = {
+        "PYTHONPATH": os.pathsep.join((str(HARNESS / "clock"), os.environ.get("PYTHONPATH", ""))),
+        "CLOCK_OFFSET_FILE": str(offset),
+        "TRUNKLINE_LEASE_S": "1",
+    }
+    async with running_mesh(tmp_path, environment=environment) as mesh:
+        folds = await ask_all(mesh, ["before"])
+        for jump_s in (-3600, 2 * 24 * 3600, -7 * 24 * 3600):
+            fold = WireFold()
+            # Longer than a lease.
+            params = {"message": user_message("count 60 25")}
+            async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params) as answer:
+                events = answer.events()
+                for _ in range(10):
+                    fold.apply(await anext(events))
+                offset.write_text(str(jump_s))
+                async for event in events:
+                    fold.apply(event)
+            assert fold.state == "TASK_STATE_COMPLETED"
+            assert list(fold.texts.values()) == ["".join(f"{n} " for n in range(1, 61))]
+            folds[fold.task_id] = fold
+        await same_tasks(mesh, folds)
+        # The newest first, whatever the clock said.
+        listed = await call(mesh.http_url, "/agents/echo", "ListTasks", {})
+        assert [task["id"] for task in listed["result"]["tasks"]] == list(reversed(folds))
