@@ -1,0 +1,1 @@
+"""What Trunkline is compared with."""

@@ -1,0 +1,117 @@
+"""Starts what is compared: Trunkline in two shapes, a pair of the a2a-sdk, and the floor."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from bench.processes import System
+from harness.processes import read_line, running_process
+
+TESTS = Path(__file__).resolve().parents[1]
+SERVICES = "trunkline"
+TOGETHER = "trunkline up"
+PEER = "a2a-sdk"
+FLOOR = "floor"
+# Where each shape is asked, in every system.
+ONE_HOP = "/agents/workload"
+TWO_HOPS = "/"
+ECHO = "/agents/echo"
+
+Environment: TypeAlias = Mapping[str, str]
+Opener: TypeAlias = Callable[[Path, Environment], AbstractAsyncContextManager[System]]
+
+_CLI = (sys.executable, "-m", "trunkline.cli")
+_AGENT = "bench.workload_agent:workload"
+
+
+class _Starter:
+    """Starts processes one after the other; all of them end with the block."""
+
+    def __init__(self, stack: AsyncExitStack, folder: Path, environment: Environment) -> None:
+        self.pids: dict[str, int] = {}
+        self._stack = stack
+        self._folder = folder
+        self._environment = {"PYTHONPATH": str(TESTS), **environment}
+
+    async def start(self, role: str, command: Sequence[str]) -> dict[str, str]:
+        """Start a process, and return what it says of itself once it is ready."""
+        environment = {**self._environment, "BENCH_ROLE": role}
+        process = await self._stack.enter_async_context(
+            running_process(*command, cwd=self._folder, environment=environment)
+        )
+        self.pids[role] = process.pid
+        return await read_line(process, "ready ")
+
+
+@asynccontextmanager
+async def _starter(folder: Path, environment: Environment) -> AsyncIterator[_Starter]:
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        yield _Starter(stack, folder, environment)
+
+
+@asynccontextmanager
+async def trunkline_services(folder: Path, environment: Environment) -> AsyncIterator[System]:
+    """Registry, bridge, supervisor, and the agents, each in a process of its own."""
+    data = ("--data", str(folder / "data"))
+    async with _starter(folder, environment) as starter:
+        registry = await starter.start(
+            "registry", (*_CLI, "serve", "registry", "--mesh", "127.0.0.1:0", *data)
+        )
+        joins = ("--mesh", registry["mesh"], *data)
+        for name in ("supervisor", "echo"):
+            await starter.start(name, (*_CLI, "serve", "agents", name, *joins))
+        await starter.start("agent", (*_CLI, "serve", "agents", "--agent", _AGENT, *joins))
+        bridge = await starter.start(
+            "bridge", (*_CLI, "serve", "bridge", "--http", "127.0.0.1:0", *joins)
+        )
+        yield System(SERVICES, bridge["http"], starter.pids)
+
+
+@asynccontextmanager
+async def trunkline_up(folder: Path, environment: Environment) -> AsyncIterator[System]:
+    """All of it in one process."""
+    command = (
+        *_CLI, "up", "--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0",
+        "--data", str(folder / "data"), "--agent", _AGENT,
+    )  # fmt: skip
+    async with _starter(folder, environment) as starter:
+        ready = await starter.start("all", command)
+        yield System(TOGETHER, ready["http"], starter.pids)
+
+
+@asynccontextmanager
+async def peer(folder: Path, environment: Environment) -> AsyncIterator[System]:
+    """A front and an agent, and between them for two hops a middle, all of the a2a-sdk."""
+    async with _chain(folder, environment, "bench.peers.server") as chain:
+        yield System(PEER, *chain)
+
+
+@asynccontextmanager
+async def floor(folder: Path, environment: Environment) -> AsyncIterator[System]:
+    """The same chain of bare programs."""
+    async with _chain(folder, environment, "bench.floor.server") as chain:
+        yield System(FLOOR, *chain)
+
+
+@asynccontextmanager
+async def _chain(
+    folder: Path, environment: Environment, module: str
+) -> AsyncIterator[tuple[str, Mapping[str, int]]]:
+    command = (sys.executable, "-m", module)
+    async with _starter(folder, environment) as starter:
+        agent = (await starter.start("agent", (*command, "agent")))["url"]
+        middle = (await starter.start("middle", (*command, "middle", agent)))["url"]
+        front = (await starter.start("front", (*command, "front", agent, middle)))["url"]
+        yield front, starter.pids
+
+
+OPENERS: Mapping[str, Opener] = {
+    SERVICES: trunkline_services,
+    TOGETHER: trunkline_up,
+    PEER: peer,
+    FLOOR: floor,
+}

@@ -1,0 +1,41 @@
+"""The workload as an agent of Trunkline: `--agent bench.workload_agent:workload`, or run alone."""
+
+from bench.workload import PLAN, Ask, tokens
+from trunkline import agent, run
+from trunkline.tasks.context import TaskContext
+from trunkline.v1 import event_pb2
+
+
+@agent(
+    name="workload",
+    description="Streams as many tokens as it is asked for.",
+    tags=["stream"],
+    examples=["stream 500"],
+)
+async def workload(task: TaskContext) -> None:
+    """Answer; asked directly, with the plan, the notice and the whole text of a supervisor."""
+    ask = Ask.parse(task.text)
+    if len(task.path) > 1:
+        await _answer(task, ask)
+        return
+    plan = task.plan()
+    for token in PLAN:
+        await plan.append(token)
+    await plan.finish([event_pb2.PlanStep(step_id="step-1", text="stream", agent="workload")])
+    async with task.tool("workload"):
+        text = await _answer(task, ask)
+    await task.artifact("whole").append(text, last=True)
+
+
+async def _answer(task: TaskContext, ask: Ask) -> str:
+    said: list[str] = []
+    artifact = task.artifact("answer")
+    async for token in tokens(ask):
+        said.append(token)
+        await artifact.append(token)
+    await artifact.close()
+    return "".join(said)
+
+
+if __name__ == "__main__":
+    run(workload)
