@@ -4,7 +4,7 @@ import ipaddress
 import os
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Self, get_args, get_origin
 from urllib.parse import urlsplit
@@ -60,7 +60,9 @@ class Settings:
     http: HostPort = HostPort("127.0.0.1", 8000)
     """Where the bridge serves A2A over HTTP."""
     mesh: HostPort = HostPort("127.0.0.1", 50051)
-    """Where the mesh serves gRPC: registry, tasks, tools, traces, OTLP."""
+    """Where the mesh serves gRPC: registry, traces, OTLP; in one process also tasks and tools."""
+    listen: HostPort = HostPort("127.0.0.1", 0)
+    """Where agents or tools in a process of their own serve gRPC. Port 0 picks one."""
     data_dir: Path = Path(".trunkline")
     """Folder of journals and traces. In the file, a relative path starts at the file's folder."""
     mcp_file: Path | None = None
@@ -76,6 +78,8 @@ class Settings:
     lease_s: float = 10.0
     """Hosts and tasks are taken for dead after this. Shorter finds the dead sooner and, on a busy
     machine, takes the slow for dead."""
+    ping_s: float = 0.0
+    """A peer that doesn't answer for so long is taken for gone; 0: a third of the lease."""
     flush_interval_ms: float = 2.0
     """Least time between two batches of text of one task. 0 sends every piece alone: costly."""
     body_limit_bytes: int = 4 * 1024 * 1024
@@ -91,6 +95,23 @@ class Settings:
     an unused mesh about 55 MB larger."""
     drain_grace_s: float = 10.0
     """How long work under way may go on when the mesh is told to stop."""
+    agent_timeouts: Mapping[str, float] = field(default_factory=dict)
+    """Seconds after which a task of an agent fails if its caller gave no deadline, or a later one.
+    In the file `timeout_s` of `[agent.NAME]`; in a variable `NAME=SECONDS,…`."""
+    task_limit: int = 10_000
+    """Tasks of one host that run or wait for their turn; more are refused."""
+    queue_limit: int = 1000
+    """Turns that wait for an agent which is at its concurrency limit; more are refused."""
+    compact_after_s: float = 3600.0
+    """How long after its end a task keeps its single deltas; then it is its outcome alone."""
+    retain_s: float = 30 * 24 * 3600.0
+    """How long after its end a task is kept at all."""
+    breaker_failures: int = 5
+    """So many failures in a row, and a peer isn't called for a while."""
+    breaker_open_s: float = 60.0
+    """How long it isn't called then; after that, one call tries it."""
+    breaker_successes: int = 2
+    """So many successes in a row, and it is called as before."""
     trace_limit: int = 10_000
     """How many traces are kept; the oldest go first."""
     trace_age_s: float = 7 * 24 * 3600.0
@@ -100,10 +121,21 @@ class Settings:
     log_format: Literal["plain", "json"] = "plain"
     """Lines for people, or one JSON object a line."""
 
+    @property
+    def ping_limit_s(self) -> float:
+        """How long a peer may stay silent: `ping_s`, or what stands for it."""
+        return self.ping_s or self.lease_s / 3
+
 
 # Least and most that make sense; what isn't here may be any number from 0 on.
 _BOUNDS: dict[str, tuple[float, float]] = {
     "lease_s": (0.1, 3600),
+    "ping_s": (0, 600),
+    "agent_timeouts": (0.001, 365 * 24 * 3600),
+    "task_limit": (1, 1_000_000),
+    "queue_limit": (0, 1_000_000),
+    "breaker_failures": (1, 1000),
+    "breaker_successes": (1, 1000),
     "flush_interval_ms": (0, 5),
     "body_limit_bytes": (1024, 1 << 30),
     "heartbeat_s": (0.1, 3600),
@@ -135,19 +167,25 @@ def load_settings(
     return Settings(**found)
 
 
-def check_exposure(settings: Settings) -> None:
+def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
     """Refuse to be reachable from other machines by accident: callers aren't authenticated.
 
     Raises:
-        ConfigurationError: an address is not loopback, and `insecure` is not set.
+        ConfigurationError: the address, that of setting `name`, is not loopback, and may not be.
     """
-    for name, address in (("http", settings.http), ("mesh", settings.mesh)):
-        if not (address.is_loopback or settings.insecure):
-            problem = (
-                f"{address} can be reached from other machines, and callers are not authenticated; "
-                "use 127.0.0.1, or give --insecure if that is what you want"
-            )
-            raise ConfigurationError(where=f"--{name}", problem=problem)
+    if not (address.is_loopback or is_allowed):
+        problem = (
+            f"{address} can be reached from other machines, and callers are not authenticated; "
+            "use 127.0.0.1, or give --insecure if that is what you want"
+        )
+        raise ConfigurationError(where=f"--{name}", problem=problem)
+
+
+def reachable(address: str) -> str:
+    """Return where this machine reaches an address that may stand for all its interfaces."""
+    bound = HostPort.parse(address)
+    is_any = bound.host in ("0.0.0.0", "::")  # noqa: S104 - looked for, not listened on
+    return str(HostPort("127.0.0.1", bound.port)) if is_any else address
 
 
 def _from_file(environment: Mapping[str, str], folder: Path) -> dict[str, Any]:
@@ -162,6 +200,8 @@ def _from_file(environment: Mapping[str, str], folder: Path) -> dict[str, Any]:
         raise ConfigurationError(where=str(path), problem=problem) from error
     except ValueError as error:
         raise ConfigurationError(where=str(path), problem=f"is not TOML: {error}") from error
+    if "agent" in table:
+        table["agent_timeouts"] = _timeouts_of(table.pop("agent"), where=f"{path}: agent")
     found = {name: _read(name, value, where=f"{path}: {name}") for name, value in table.items()}
     for name, value in found.items():
         if isinstance(value, Path):
@@ -169,13 +209,26 @@ def _from_file(environment: Mapping[str, str], folder: Path) -> dict[str, Any]:
     return found
 
 
+def _timeouts_of(agents: object, *, where: str) -> dict[str, object]:
+    """The timeouts in the `[agent.NAME]` tables of a file."""
+    timeouts: dict[str, object] = {}
+    if not isinstance(agents, dict):
+        raise ConfigurationError(where=where, problem="write [agent.NAME] and under it timeout_s")
+    for name, table in agents.items():
+        if not isinstance(table, dict) or set(table) != {"timeout_s"}:
+            problem = "of an agent only timeout_s can be set"
+            raise ConfigurationError(where=f"{where}.{name}", problem=problem)
+        timeouts[name] = table["timeout_s"]
+    return timeouts
+
+
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     # Other names are left alone: clusters put variables like TRUNKLINE_SERVICE_HOST there.
     found: dict[str, Any] = {}
-    for field in fields(Settings):
-        variable = PREFIX + field.name.upper()
+    for name in _KINDS:
+        variable = PREFIX + name.upper()
         if text := environment.get(variable):
-            found[field.name] = _read(field.name, text, where=variable)
+            found[name] = _read(name, text, where=variable)
     return found
 
 
@@ -199,10 +252,12 @@ def _check(name: str, value: object) -> None:
     if get_origin(kind) is Literal and value not in get_args(kind):
         choices = ", ".join(get_args(kind))
         raise ValueError(f"{value!r} is none of: {choices}")
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        least, most = _BOUNDS.get(name, (0, float("inf")))
-        if not least <= value <= most:
-            raise ValueError(f"{value} is not between {least} and {most}")
+    least, most = _BOUNDS.get(name, (0, float("inf")))
+    numbers: list[Any] = list(value.values()) if isinstance(value, dict) else [value]
+    for number in numbers:
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if is_number and not least <= number <= most:
+            raise ValueError(f"{number} is not between {least} and {most}")
     if name == "public_url" and value:
         parts = urlsplit(str(value))
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -231,6 +286,15 @@ def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected a list of texts, got {value!r}")
     return tuple(_text(item) for item in value)
+
+
+def _numbers_by_name(value: object) -> dict[str, float]:
+    if isinstance(value, str):
+        pairs = [piece.partition("=") for piece in _texts(value)]
+        value = {name.strip(): number.strip() for name, _, number in pairs}
+    if not isinstance(value, dict):
+        raise ValueError(f"expected NAME=NUMBER, got {value!r}")
+    return {_text(name): _number(number) for name, number in value.items()}
 
 
 def _truth(value: object) -> bool:
@@ -268,7 +332,7 @@ _FLAGS = {
     "agents": "--agent",
     "default_agent": "--default",
 }
-_KINDS: dict[str, Any] = {field.name: field.type for field in fields(Settings)}
+_KINDS: dict[str, Any] = {one.name: one.type for one in fields(Settings)}
 _READERS: dict[Any, Callable[[object], object]] = {
     HostPort: _address,
     Path: _path,
@@ -278,6 +342,7 @@ _READERS: dict[Any, Callable[[object], object]] = {
     Literal["debug", "info", "warning", "error"]: _text,
     Literal["plain", "json"]: _text,
     tuple[str, ...]: _texts,
+    Mapping[str, float]: _numbers_by_name,
     bool: _truth,
     int: _whole,
     float: _number,

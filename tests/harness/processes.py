@@ -3,11 +3,13 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 START_TIMEOUT_S = 45.0
 STOP_TIMEOUT_S = 30.0
@@ -51,6 +53,8 @@ async def running_process(
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
+            # A test may have stopped it.
+            process.send_signal(signal.SIGCONT)
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await process.wait()
@@ -72,3 +76,144 @@ async def running_mesh(
     async with running_process(*command, cwd=folder, environment=environment) as process:
         ready = await read_line(process, "ready ")
         yield MeshProcess(process, ready["http"], ready["mesh"])
+
+
+BUNDLED: Final = ("supervisor", "echo", "math", "currency")
+
+
+class Services:
+    """A mesh whose services are processes of their own: `registry`, `bridge`, `tools`, and agents.
+
+    Each agent has a process of its own, named as the agent.
+    """
+
+    def __init__(self, stack: AsyncExitStack, folder: Path, environment: Mapping[str, str]) -> None:
+        self.mesh_address = ""
+        self.http_url = ""
+        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self._stack = stack
+        self._folder = folder
+        self._environment = dict(environment)
+        # How each was started, and where it serves since: it comes back there.
+        self._words: dict[str, tuple[str, ...]] = {}
+        self._addresses: dict[str, str] = {}
+
+    async def start(self, name: str, *words: str, environment: Mapping[str, str] = {}) -> None:
+        """Start a service by the words behind `trunkline serve`; return when it is ready."""
+        await self.launch(name, *words, environment=environment)
+        await self.ready(name)
+
+    async def launch(self, name: str, *words: str, environment: Mapping[str, str] = {}) -> None:
+        """Start a service and don't wait for it."""
+        self._words[name] = words
+        command = (sys.executable, "-m", "trunkline.cli", "serve", *words, *self._place(name))
+        self.processes[name] = await self._stack.enter_async_context(
+            running_process(
+                *command, cwd=self._folder, environment=self._environment | dict(environment)
+            )
+        )
+
+    async def ready(self, name: str) -> None:
+        """Wait until a service that was launched is ready."""
+        told = await read_line(self.processes[name], "ready ")
+        match told:
+            case {"mesh": address}:
+                self._addresses[name] = self.mesh_address = address
+            case {"http": url}:
+                self.http_url = url
+                self._addresses[name] = url.removeprefix("http://")
+            case {"grpc": address}:
+                self._addresses[name] = address
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL; return when the process is gone."""
+        self.processes[name].kill()
+        await self.processes[name].wait()
+
+    async def terminate(self, name: str) -> int:
+        """SIGTERM; return the exit code."""
+        self.processes[name].terminate()
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            return await self.processes[name].wait()
+
+    def stop(self, name: str) -> None:
+        """SIGSTOP: it keeps its sockets and does nothing."""
+        self.processes[name].send_signal(signal.SIGSTOP)
+
+    def cont(self, name: str) -> None:
+        """SIGCONT."""
+        self.processes[name].send_signal(signal.SIGCONT)
+
+    async def restart(self, name: str) -> None:
+        """Start a service again that has ended, where it was before; return when it is ready."""
+        assert self.processes[name].returncode is not None
+        await self.start(name, *self._words[name])
+
+    def _place(self, name: str) -> tuple[str, ...]:
+        """The options that say where it serves and whom it joins."""
+        own = {"registry": "--mesh", "bridge": "--http"}.get(name, "--listen")
+        place = (own, self._addresses.get(name, "127.0.0.1:0"))
+        if name == "registry":
+            return (*place, "--data", str(self._folder / "data"))
+        join = ("--mesh", self.mesh_address)
+        data = ("--data", str(self._folder / "data"))
+        return (*place, *join, *(() if name in ("bridge", "tools") else data))
+
+
+@asynccontextmanager
+async def open_services(
+    folder: Path, *, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Services]:
+    """Yield a mesh of no service, with its data below `folder`, to start them one by one."""
+    async with AsyncExitStack() as stack:
+        services = Services(stack, folder, environment or {})
+        yield services
+        # All at once: one after the other takes long. The registry gets the others' last spans.
+        for name, process in services.processes.items():
+            if name != "registry" and process.returncode is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+
+
+@asynccontextmanager
+async def running_services(
+    folder: Path,
+    *flags: str,
+    agents: Sequence[str] = BUNDLED,
+    others: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[Services]:
+    """Run registry, bridge, tool adapter and each agent in a process of its own, ready to answer.
+
+    `others` are agents from modules, MODULE:NAME by their names. `flags` are those of `up`.
+    """
+    options = _Options(flags)
+    async with open_services(folder, environment=environment) as services:
+        await services.start("registry", "registry")
+        await services.launch("bridge", "bridge", *options.of("--default"))
+        await services.launch("tools", "tools", *options.of("--mcp"))
+        for name in agents:
+            await services.launch(name, "agents", name, *options.of("--mcp"))
+        for name, spec in (others or {}).items():
+            await services.launch(name, "agents", "--agent", spec)
+        for name in services.processes:
+            if name != "registry":
+                await services.ready(name)
+        yield services
+
+
+class _Options:
+    """Options of `up`, given to the services that have them."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._values = dict(zip(words[::2], words[1::2], strict=True))
+
+    def of(self, name: str) -> tuple[str, ...]:
+        return (name, self._values[name]) if name in self._values else ()
+
+
+def free_address() -> str:
+    """Return an address that nobody serves at, to be told before anybody does."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"

@@ -413,7 +413,7 @@ async def test_a_mesh_that_is_stopped_while_it_starts_exits_with_0_and_silently(
 ) -> None:
     places = ("--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", "--data", str(tmp_path))
     for number in (signal.SIGTERM, signal.SIGINT):
-        for step in ("trunkline.cli.app", "trunkline.mesh", "trunkline.cli.up"):
+        for step in ("trunkline.cli.app", "trunkline.mesh.whole", "trunkline.cli.up"):
             # The interpreter tells on stderr what it has loaded.
             starting = await start("up", *places, PYTHONVERBOSE="1")
             assert starting.stderr is not None
@@ -436,8 +436,8 @@ async def test_a_second_signal_ends_the_mesh_at_once(tmp_path: Path) -> None:
         async with asyncio.timeout(LIMIT_S):
             await asking.stdout.readuntil(b"1 2 ")
             mesh.process.send_signal(signal.SIGTERM)
-            # The first thing a mesh does when it stops is to take its agents off the registry.
-            while "echo" in (await run("agents", "--mesh", mesh.mesh_address)).out:
+            # The first thing a mesh does when it stops is to take nothing new.
+            while "shutting down" not in (await ask(mesh, "--agent", "echo", "hello")).err:
                 pass
             mesh.process.send_signal(signal.SIGTERM)
             assert await mesh.process.wait() == 1

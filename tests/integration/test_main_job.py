@@ -6,18 +6,20 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import pytest_asyncio
 
-from harness.processes import MeshProcess, running_mesh
-from trunkline.client import Channels, HostClient
+from harness.processes import BUNDLED, MeshProcess, Services, running_mesh, running_services
+from trunkline.client import Channels, HostClient, RegistryClient
 from trunkline.v1 import event_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LIMIT_S = 45.0
+
+Mesh: TypeAlias = MeshProcess | Services
 
 # As in the README: a server that anybody wrote, and what the rules model needs to call it.
 TOOLS = {
@@ -53,15 +55,24 @@ class Asked:
     told: dict[str, Any]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=["one process", "one service per process"]
+)
+async def mesh(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Mesh]:
     folder = tmp_path_factory.mktemp("mesh")
     (folder / "tools.json").write_text(json.dumps(TOOLS))
-    async with running_mesh(folder, "--mcp", str(folder / "tools.json")) as running:
-        yield running
+    flags = ("--mcp", str(folder / "tools.json"))
+    if request.param == "one process":
+        async with running_mesh(folder, *flags) as process:
+            yield process
+    else:
+        async with running_services(folder, *flags, agents=(*BUNDLED, "time")) as services:
+            yield services
 
 
-async def ask(mesh: MeshProcess, question: str) -> Asked:
+async def ask(mesh: Mesh, question: str) -> Asked:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "trunkline.cli", "ask", "--json", "--url", mesh.http_url),
         question,
@@ -92,7 +103,7 @@ async def ask(mesh: MeshProcess, question: str) -> Asked:
     ],
 )
 async def test_a_question_is_answered_by_the_agent_whose_tools_declare_it(
-    mesh: MeshProcess, question: str, agent: str, answer: str
+    mesh: Mesh, question: str, agent: str, answer: str
 ) -> None:
     asked = await ask(mesh, question)
     assert asked.exit == 0
@@ -106,7 +117,7 @@ async def test_a_question_is_answered_by_the_agent_whose_tools_declare_it(
     assert len(asked.told["trace_id"]) == 32
 
 
-async def test_without_a_date_the_latest_rate_is_taken(mesh: MeshProcess) -> None:
+async def test_without_a_date_the_latest_rate_is_taken(mesh: Mesh) -> None:
     asked = await ask(mesh, "100 USD in EUR")
     assert asked.exit == 0
     start, _, day = asked.told["answer"].partition("(ECB rate of ")
@@ -114,7 +125,7 @@ async def test_without_a_date_the_latest_rate_is_taken(mesh: MeshProcess) -> Non
     assert day > "2020-03-02"
 
 
-async def test_a_tool_added_by_configuration_alone_is_called(mesh: MeshProcess) -> None:
+async def test_a_tool_added_by_configuration_alone_is_called(mesh: Mesh) -> None:
     asked = await ask(mesh, "what time is it in Tokyo")
     assert asked.exit == 0
     assert asked.told["agent"] == "time"
@@ -123,7 +134,7 @@ async def test_a_tool_added_by_configuration_alone_is_called(mesh: MeshProcess) 
 
 
 async def test_a_question_nobody_can_answer_is_said_so_with_what_would_work(
-    mesh: MeshProcess,
+    mesh: Mesh,
 ) -> None:
     asked = await ask(mesh, "who will win the next election")
     assert asked.exit != 0
@@ -133,7 +144,7 @@ async def test_a_question_nobody_can_answer_is_said_so_with_what_would_work(
 
 
 async def test_two_agents_work_in_parallel_and_their_answers_come_in_the_order_asked(
-    mesh: MeshProcess,
+    mesh: Mesh,
 ) -> None:
     asked = await ask(mesh, "what is 15% of 240, and convert 36 USD to EUR")
     assert asked.exit == 0
@@ -148,10 +159,13 @@ async def test_two_agents_work_in_parallel_and_their_answers_come_in_the_order_a
     assert max(started) < kinds.index("child_finished")
 
 
-async def events_of(mesh: MeshProcess, task_id: str) -> list[event_pb2.Event]:
+async def events_of(mesh: Mesh, task_id: str) -> list[event_pb2.Event]:
     """Return what the task's journal holds."""
     async with Channels() as channels, asyncio.timeout(LIMIT_S):
-        client = HostClient(channels.get(mesh.mesh_address))
+        hosts = await RegistryClient(channels.get(mesh.mesh_address)).list_agents()
+        journal_id = task_id.partition("-")[0]
+        (address,) = [host.address for host in hosts if journal_id in host.journal_ids]
+        client = HostClient(channels.get(address))
         watch = client.watch_task(task_id, account="anonymous", after=0, with_snapshot=False)
         async with watch as stream:
             return [

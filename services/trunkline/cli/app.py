@@ -1,12 +1,25 @@
 """The commands and their options; what each does is in a module that is loaded when it runs."""
 
 import sys
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Coroutine
+from typing import Annotated, Any
 
 import typer
 
-from trunkline.cli.options import Agent, Json, Mesh, TaskId, Url
+from trunkline.cli.options import (
+    Agent,
+    AgentSpecs,
+    Data,
+    Default,
+    Http,
+    Insecure,
+    Json,
+    Listen,
+    McpFile,
+    Mesh,
+    TaskId,
+    Url,
+)
 from trunkline.cli.outcome import Exit, finish, run
 from trunkline.cli.terminal import accept_any_text
 from trunkline.cli.usage import QuestionCommand, parse_and_run
@@ -20,6 +33,12 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+serve_app = typer.Typer(
+    help="Serve one part of a mesh; they may start in any order.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(serve_app, name="serve")
 
 
 def run_command() -> int:
@@ -47,31 +66,16 @@ def _before_any_command(
 @app.command()
 def up(
     *,
-    http: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve A2A here. [default: 127.0.0.1:8000]"),
-    ] = None,
+    http: Http = None,
     mesh: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve gRPC here. [default: 127.0.0.1:50051]"),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep journals here. [default: .trunkline]"),
-    ] = None,
-    mcp: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="MCP servers, in the mcpServers form.")
-    ] = None,
-    agent: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODULE:NAME", help="Run this agent, too; may be repeated."),
-    ] = None,
-    default: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who answers at /. [default: supervisor]")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve other machines, without authentication.")
-    ] = False,
+    data: Data = None,
+    mcp: McpFile = None,
+    agent: AgentSpecs = None,
+    default: Default = None,
+    insecure: Insecure = False,
     attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
     json: Json = False,
 ) -> None:
@@ -87,7 +91,95 @@ def up(
         "default_agent": default,
         "insecure": insecure or None,
     }
-    run(command.up(flags, is_attached=attached, as_json=json))
+    _run_service(command.up(flags, is_attached=attached, as_json=json))
+
+
+@serve_app.command("registry")
+def serve_registry(
+    mesh: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve here. [default: 127.0.0.1:50051]"),
+    ] = None,
+    *,
+    data: Data = None,
+    insecure: Insecure = False,
+    json: Json = False,
+) -> None:
+    """Serve the mesh's address: who is on it, and everybody's traces."""
+    from trunkline.cli import serve as command
+
+    flags = {"mesh": mesh, "data_dir": data, "insecure": insecure or None}
+    _run_service(command.serve_registry(flags, as_json=json))
+
+
+@serve_app.command("bridge")
+def serve_bridge(
+    mesh: Mesh = None,
+    *,
+    http: Http = None,
+    default: Default = None,
+    insecure: Insecure = False,
+    json: Json = False,
+) -> None:
+    """Serve A2A over HTTP."""
+    from trunkline.cli import serve as command
+
+    flags = {
+        "mesh": mesh,
+        "http": http,
+        "default_agent": default,
+        "insecure": insecure or None,
+    }
+    _run_service(command.serve_bridge(flags, as_json=json))
+
+
+@serve_app.command("tools")
+def serve_tools(
+    mesh: Mesh = None,
+    *,
+    listen: Listen = None,
+    mcp: McpFile = None,
+    insecure: Insecure = False,
+    json: Json = False,
+) -> None:
+    """Serve the tools of MCP servers."""
+    from trunkline.cli import serve as command
+
+    flags = {"mesh": mesh, "listen": listen, "mcp_file": mcp, "insecure": insecure or None}
+    _run_service(command.serve_tools(flags, as_json=json))
+
+
+@serve_app.command("agents")
+def serve_agents(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="supervisor, echo, math, currency, or one of the MCP file's.",
+            show_default=False,
+        ),
+    ] = None,
+    mesh: Mesh = None,
+    *,
+    listen: Listen = None,
+    data: Data = None,
+    mcp: McpFile = None,
+    agent: AgentSpecs = None,
+    insecure: Insecure = False,
+    json: Json = False,
+) -> None:
+    """Serve agents, with a journal of their own."""
+    from trunkline.cli import serve as command
+
+    flags = {
+        "mesh": mesh,
+        "listen": listen,
+        "data_dir": data,
+        "mcp_file": mcp,
+        "agents": agent or None,
+        "insecure": insecure or None,
+    }
+    _run_service(command.serve_agents(names or [], flags, as_json=json))
 
 
 @app.command(cls=QuestionCommand)
@@ -199,3 +291,9 @@ def trace(
         run(command.trace(trace_or_task_id, mesh, as_json=json))
     else:
         run(command.traces(mesh, as_json=json))
+
+
+def _run_service(work: Coroutine[Any, Any, int]) -> None:
+    from trunkline.runtime import run
+
+    finish(lambda: run(work))

@@ -10,9 +10,9 @@ _CANCELED = 130
 def main() -> None:
     """Run the command line and leave with its exit code.
 
-    A mesh that is stopped before it is up ends at once, silently and with 0: nothing is lost yet.
+    What is stopped before it serves ends at once, silently and with 0: nothing is lost yet.
     """
-    if sys.argv[1:2] == ["up"]:
+    if sys.argv[1:2] in (["up"], ["serve"]):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: os._exit(0))
     # Before gRPC is loaded: it would tell people about every connection that is closed.

@@ -1,6 +1,7 @@
 """The options that several commands share, and where they get their defaults."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -27,6 +28,32 @@ Agent = Annotated[
 Mesh = Annotated[
     str | None,
     typer.Option("--mesh", help="The mesh's gRPC address. [TRUNKLINE_MESH]", metavar="HOST:PORT"),
+]
+
+# Of those that serve.
+Http = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Serve A2A here. [default: 127.0.0.1:8000]"),
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Serve gRPC here. [default: any port of 127.0.0.1]"),
+]
+Data = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Keep journals here. [default: .trunkline]")
+]
+McpFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="MCP servers, in the mcpServers form.")
+]
+AgentSpecs = Annotated[
+    list[str] | None,
+    typer.Option(metavar="MODULE:NAME", help="Run this agent, too; may be repeated."),
+]
+Default = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who answers at /. [default: supervisor]")
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Serve other machines, without authentication.")
 ]
 
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task.", show_default=False)]

@@ -119,7 +119,8 @@ class Directory:
             PeerUnavailableError: no living host serves it.
         """
         self._check_known()
-        for host in self.hosts:
+        # The last that came: one that was killed is still listed until its lease is over.
+        for host in reversed(self.hosts):
             if full_name in host.services:
                 return self._channels.get(host.address)
         raise PeerUnavailableError(full_name, "no host on the mesh serves it")

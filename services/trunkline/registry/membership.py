@@ -41,7 +41,7 @@ class Membership:
         try:
             await self._register()
         except PeerError as error:
-            logger.warning("registry.away", extra={"reason": error.reason})
+            logger.info("registry.away", extra={"reason": error.reason})
         await self._open.enter_async_context(running(self._stay()))
         return self
 

@@ -5,14 +5,13 @@ import logging
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import cast
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.config import ServerConfig
+from trunkline.tools.spawn import Child
 
 logger = logging.getLogger(__name__)
 
@@ -43,15 +42,14 @@ def child_environment(own: Mapping[str, str], telemetry: Mapping[str, str]) -> d
 class ServerProcess:
     """A running MCP server. It leads a process group of its own, which dies with it."""
 
-    def __init__(self, name: str, process: Process) -> None:
+    def __init__(self, name: str, process: Child) -> None:
         self.name = name
         self.has_ended = asyncio.Event()
         """Set as soon as nothing more will come from it."""
         self._process = process
-        # All three are pipes: see open_process.
-        self._stdin = cast("asyncio.StreamWriter", process.stdin)
-        self._stdout = cast("asyncio.StreamReader", process.stdout)
-        self._stderr = cast("asyncio.StreamReader", process.stderr)
+        self._stdin = process.stdin
+        self._stdout = process.stdout
+        self._stderr = process.stderr
         self._problem = ""
 
     @property
@@ -164,16 +162,11 @@ async def open_process(
     if config.cwd is not None and not config.cwd.is_dir():
         raise ToolServerUnavailableError(name, f"its folder {str(config.cwd)!r} is missing")
     try:
-        child = await asyncio.create_subprocess_exec(
-            config.command,
-            *config.args,
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            env=dict(environment),
-            cwd=config.cwd,
-            start_new_session=True,
-            limit=LINE_LIMIT_BYTES,
+        child = await Child.start(
+            (config.command, *config.args),
+            environment=environment,
+            folder=config.cwd,
+            limit_bytes=LINE_LIMIT_BYTES,
         )
     except FileNotFoundError as error:
         problem = f"its command {config.command!r} is not on PATH; install it or mend the file"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trunkline.errors import ConfigurationError
-from trunkline.settings import HostPort, Settings, check_exposure, load_settings
+from trunkline.settings import HostPort, Settings, check_exposure, load_settings, reachable
 
 
 def load(
@@ -123,23 +123,56 @@ def test_loopback_addresses_need_no_permission(host: str) -> None:
     address = HostPort(host, 80)
     assert address.is_loopback
     assert HostPort.parse(str(address)) == address
-    check_exposure(Settings(http=address, mesh=address))
+    check_exposure("http", address, is_allowed=False)
 
 
 @pytest.mark.parametrize("host", ["172.17.0.1", "192.168.1.1", "example.com", "::"])
 def test_other_addresses_are_refused_unless_insecure_is_said(host: str) -> None:
     address = HostPort(host, 80)
     with pytest.raises(ConfigurationError, match="--insecure"):
-        check_exposure(Settings(mesh=address))
+        check_exposure("mesh", address, is_allowed=False)
     with pytest.raises(ConfigurationError, match=r"^--http: "):
-        check_exposure(Settings(http=address))
-    check_exposure(Settings(http=address, mesh=address, insecure=True))
+        check_exposure("http", address, is_allowed=False)
+    check_exposure("http", address, is_allowed=True)
+
+
+def test_where_this_machine_reaches_an_address_for_all_interfaces() -> None:
+    assert reachable("0.0.0.0:70") == "127.0.0.1:70"
+    assert reachable("[::]:70") == "127.0.0.1:70"
+    assert reachable("10.0.0.1:70") == "10.0.0.1:70"
+
+
+def test_an_agent_s_timeout_stands_in_its_table_or_in_a_variable(tmp_path: Path) -> None:
+    (tmp_path / "trunkline.toml").write_text("[agent.math]\ntimeout_s = 30\n")
+    assert load(tmp_path).agent_timeouts == {"math": 30}
+    said = {"TRUNKLINE_AGENT_TIMEOUTS": "echo=2.5, math=7"}
+    assert load(tmp_path, env=said).agent_timeouts == {"echo": 2.5, "math": 7}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[agent.math]\ntimeout = 30\n", "only timeout_s"),
+        ("[agent.math]\ntimeout_s = 0\n", "is not between"),
+        ("[agent.math]\ntimeout_s = true\n", "expected a number"),
+        ("agent = 3\n", r"write \[agent\.NAME\]"),
+    ],
+)
+def test_a_wrong_timeout_of_an_agent_is_said_so(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "trunkline.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match=problem):
+        load(tmp_path)
+
+
+def test_a_peer_may_be_silent_for_a_third_of_the_lease_unless_said_otherwise() -> None:
+    assert Settings(lease_s=3).ping_limit_s == 1
+    assert Settings(lease_s=3, ping_s=0.5).ping_limit_s == 0.5
 
 
 def test_every_setting_can_be_read(tmp_path: Path) -> None:
     for field in fields(Settings):
         default = getattr(Settings(), field.name)
-        if default not in (None, "", ()):
+        if default not in (None, "", (), {}):
             text = str(default).lower() if isinstance(default, bool) else str(default)
             settings = load(tmp_path, env={f"TRUNKLINE_{field.name.upper()}": text})
             assert getattr(settings, field.name) == default

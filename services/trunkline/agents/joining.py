@@ -1,0 +1,59 @@
+"""Agents as a process of their own that joins a mesh, whenever that is there."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from trunkline.agents.hosting import describe_host, open_host, serve_host
+from trunkline.client import Channels, Directory, RegistryClient
+from trunkline.registry import Membership
+from trunkline.runtime import Serving
+from trunkline.server import MeshServer
+from trunkline.settings import Settings, check_exposure, reachable
+from trunkline.tasks.agent import Agent
+from trunkline.traces import configure
+
+_STOP_GRACE_S = 1.0
+
+
+@asynccontextmanager
+async def join_mesh(
+    make: Callable[[Directory], Sequence[Agent]], settings: Settings
+) -> AsyncIterator[Serving]:
+    """Serve agents at `settings.listen` and put them on the mesh at `settings.mesh`.
+
+    On leaving, nothing new is taken, and what runs has `drain_grace_s` to end.
+
+    Raises:
+        ConfigurationError: the address can't be listened on.
+        JournalUnavailableError: the data directory can't be used.
+        AgentNameTakenError: another living host has one of them.
+    """
+    check_exposure("listen", settings.listen, is_allowed=settings.insecure)
+    mesh = str(settings.mesh)
+    channels = Channels()
+    directory = Directory(channels, mesh)
+    agents = make(directory)
+    name = agents[0].card.name
+    async with AsyncExitStack() as stack:
+        stack.callback(configure(name, mesh_address=mesh).shutdown)
+        await stack.enter_async_context(channels)
+        await stack.enter_async_context(directory)
+        host = await stack.enter_async_context(
+            open_host(
+                agents,
+                journal_path=settings.data_dir / "journals" / f"{name}.db",
+                directory=directory,
+                settings=settings,
+            )
+        )
+        server = MeshServer()
+        serve_host(server, host)
+        (address,) = await server.start(str(settings.listen))
+        stack.push_async_callback(server.stop, _STOP_GRACE_S)
+        member = describe_host(host, address=reachable(address))
+        membership = Membership(RegistryClient(channels.get(mesh)), member)
+        await stack.enter_async_context(membership)
+        # Before it leaves: readers follow their tasks to the end.
+        stack.push_async_callback(host.drain, settings.drain_grace_s)
+        ready = [{"agent": agent.card.name, "grpc": address} for agent in agents]
+        yield Serving(ready, joined=membership.registered)

@@ -1,0 +1,1 @@
+"""Composition: a whole mesh in one process, or one service of it."""

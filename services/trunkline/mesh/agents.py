@@ -1,0 +1,98 @@
+"""The agents: those that ship, those of configured tools, and the user's."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from trunkline.agents.currency import agent as currency_agent
+from trunkline.agents.echo import echo
+from trunkline.agents.joining import join_mesh
+from trunkline.agents.loading import load_agent
+from trunkline.agents.math import agent as math_agent
+from trunkline.client import Directory, running
+from trunkline.errors import ConfigurationError
+from trunkline.mesh.tools import load_tools
+from trunkline.reasoning import MeshTools, ReasoningAgent
+from trunkline.reasoning import prewarm as prewarm_reasoning
+from trunkline.runtime import Serving
+from trunkline.settings import Settings
+from trunkline.supervisor import Supervisor
+from trunkline.tasks.agent import Agent
+from trunkline.tools.config import McpConfig, agents_from_config
+
+
+@asynccontextmanager
+async def serve_agents(settings: Settings, names: Sequence[str]) -> AsyncIterator[Serving]:
+    """Serve agents as a process of their own: of these names, and those that settings name.
+
+    Raises:
+        ConfigurationError: there is no such agent, or the address can't be listened on.
+        JournalUnavailableError: the data directory can't be used.
+        AgentNameTakenError: another living host has one of them.
+    """
+    made: list[Agent] = []
+
+    def make(directory: Directory) -> Sequence[Agent]:
+        made.extend(make_agents(settings, load_tools(settings), directory, names=names))
+        return made
+
+    async with AsyncExitStack() as stack:
+        serving = await stack.enter_async_context(join_mesh(make, settings))
+        if settings.prewarm:
+            await stack.enter_async_context(running(prewarm(made)))
+        yield serving
+
+
+def make_agents(
+    settings: Settings,
+    config: McpConfig,
+    directory: Directory,
+    *,
+    names: Sequence[str] | None = None,
+) -> list[Agent]:
+    """Return the agents of these names, all if None, and then those that settings name.
+
+    Raises:
+        ConfigurationError: nobody has such a name, or two have one.
+    """
+    known = _known_agents(config, directory)
+    agents = []
+    for name in known if names is None else dict.fromkeys(names):
+        if name not in known:
+            problem = f"no such agent; there are: {', '.join(known)}; --agent loads others"
+            raise ConfigurationError(f"agent {name!r}", problem)
+        agents.append(known[name]())
+    agents += [load_agent(spec) for spec in settings.agents]
+    found = [agent.card.name for agent in agents]
+    for name in found:
+        if found.count(name) > 1:
+            raise ConfigurationError(f"agent {name!r}", "there are two of this name; rename one")
+    if not agents:
+        raise ConfigurationError("agents", f"name some of: {', '.join(known)}; or give --agent")
+    return agents
+
+
+async def prewarm(agents: Sequence[Agent]) -> None:
+    """Load what the first question would load."""
+    if any(isinstance(agent, ReasoningAgent) for agent in agents):
+        await prewarm_reasoning()
+    for agent in agents:
+        if isinstance(agent, Supervisor):
+            await agent.prewarm()
+
+
+def _known_agents(config: McpConfig, directory: Directory) -> dict[str, Callable[[], Agent]]:
+    """How each agent that has a name here is made."""
+    tools = MeshTools(directory)
+    known: dict[str, Callable[[], Agent]] = {
+        "supervisor": lambda: Supervisor(directory),
+        "echo": lambda: echo,
+        "math": lambda: math_agent(tools),
+        "currency": lambda: currency_agent(tools),
+    }
+    for spec in agents_from_config(config):
+        if spec.name in known:
+            problem = "there are two of this name; rename one"
+            raise ConfigurationError(f"agent {spec.name!r}", problem)
+        known[spec.name] = partial(ReasoningAgent, spec.card(), servers=spec.servers, tools=tools)
+    return known

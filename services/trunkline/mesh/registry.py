@@ -1,0 +1,69 @@
+"""The mesh's address: who is on it, and the store of everybody's spans."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp
+
+from trunkline.errors import ConfigurationError
+from trunkline.registry import RegistryServicer
+from trunkline.runtime import Serving
+from trunkline.server import MeshServer
+from trunkline.settings import Settings, check_exposure
+from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure
+from trunkline.v1 import trace_service_pb2_grpc
+
+STOP_GRACE_S = 1.0
+
+
+@asynccontextmanager
+async def serve_registry(settings: Settings) -> AsyncIterator[Serving]:
+    """Serve the registry and the span store at the mesh's address, as a process of their own.
+
+    Raises:
+        ConfigurationError: the address or the data directory can't be used.
+    """
+    check_exposure("mesh", settings.mesh, is_allowed=settings.insecure)
+    server = MeshServer()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(add_registry(server, settings, name="registry"))
+        (address,) = await server.start(str(settings.mesh))
+        stack.push_async_callback(server.stop, STOP_GRACE_S)
+        serving = Serving([{"mesh": address}])
+        serving.joined.set()
+        yield serving
+
+
+@asynccontextmanager
+async def add_registry(server: MeshServer, settings: Settings, *, name: str) -> AsyncIterator[None]:
+    """Add the registry and the span store to a server, and keep them open.
+
+    The process's own spans, those of service `name`, go straight to the store.
+    """
+    _prepare(settings)
+    async with AsyncExitStack() as stack:
+        store = SpanStore(
+            settings.data_dir / "traces.db", limit=settings.trace_limit, age_s=settings.trace_age_s
+        )
+        stack.callback(store.close)
+        stack.callback(configure(name, store=store).shutdown)
+        server.add_registry(await stack.enter_async_context(RegistryServicer(settings.lease_s)))
+        server.add_generic(
+            "trunkline.v1.TraceService",
+            trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
+            TraceServicer(store),
+        )
+        server.add_generic(
+            "opentelemetry.proto.collector.trace.v1.TraceService",
+            otlp.add_TraceServiceServicer_to_server,
+            OtlpServicer(store),
+        )
+        yield
+
+
+def _prepare(settings: Settings) -> None:
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"can't be used: {error.strerror}; choose another with --data"
+        raise ConfigurationError(f"data directory {settings.data_dir}", problem) from error

@@ -1,0 +1,80 @@
+"""The tool adapter: the configured MCP servers as gRPC tools."""
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from trunkline.client import Channels, RegistryClient
+from trunkline.errors import ConfigurationError
+from trunkline.mesh.registry import STOP_GRACE_S
+from trunkline.registry import Membership
+from trunkline.runtime import Serving
+from trunkline.server import MeshServer
+from trunkline.settings import Settings, check_exposure
+from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.config import McpConfig, agents_from_config, load_config
+from trunkline.tools.tool_servicer import SERVICE, ToolServicer
+from trunkline.traces import configure
+from trunkline.v1 import registry_service_pb2, tool_service_pb2_grpc
+
+logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def serve_tools(settings: Settings) -> AsyncIterator[Serving]:
+    """Serve the tool adapter as a process of its own.
+
+    Raises:
+        ConfigurationError: the address can't be listened on.
+    """
+    check_exposure("listen", settings.listen, is_allowed=settings.insecure)
+    mesh = str(settings.mesh)
+    async with AsyncExitStack() as stack:
+        stack.callback(configure("tools", mesh_address=mesh).shutdown)
+        channels = await stack.enter_async_context(Channels())
+        server = MeshServer()
+        adapter = add_tools(server, load_tools(settings), mesh_address=mesh)
+        (address,) = await server.start(str(settings.listen))
+        stack.push_async_callback(server.stop, STOP_GRACE_S)
+        await stack.enter_async_context(adapter)
+        member = registry_service_pb2.Host(
+            # It has no journal to be known by: whoever comes to its address comes in its place.
+            host_id=f"tools@{address}",
+            address=address,
+            services=server.services,
+        )
+        membership = Membership(RegistryClient(channels.get(mesh)), member)
+        await stack.enter_async_context(membership)
+        yield Serving([{"service": "tools", "grpc": address}], joined=membership.registered)
+
+
+def load_tools(settings: Settings) -> McpConfig:
+    """Return the configured MCP servers; a file that is wrong is said so and left out."""
+    try:
+        return load_config(settings.mcp_file)
+    except ConfigurationError as error:
+        logger.error("mcp.file_ignored", extra={"file": error.where, "problem": error.problem})
+        return load_config()
+
+
+def add_tools(server: MeshServer, config: McpConfig, *, mesh_address: str) -> ToolAdapter:
+    """Add the tool adapter to a server; enter what is returned while the server runs.
+
+    MCP servers send their spans to the mesh's address.
+    """
+    adapter = ToolAdapter(config, otlp_endpoint=f"http://{mesh_address}")
+    server.add_generic(
+        SERVICE,
+        tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
+        ToolServicer(adapter, agents=_users(config)),
+    )
+    return adapter
+
+
+def _users(config: McpConfig) -> Mapping[str, Sequence[str]]:
+    """Names of the agents that use the tools of an MCP server, by the server's name."""
+    users = {name: [name] for name in config.bundled}
+    for spec in agents_from_config(config):
+        for server in spec.servers:
+            users.setdefault(server, []).append(spec.name)
+    return users

@@ -1,0 +1,79 @@
+"""A whole mesh in one process: `trunkline up`."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from trunkline.agents.hosting import describe_host, open_host, serve_host
+from trunkline.client import Channels, Directory, RegistryClient, running
+from trunkline.errors import ConfigurationError
+from trunkline.mesh.agents import make_agents, prewarm
+from trunkline.mesh.bridge import open_bridge
+from trunkline.mesh.registry import STOP_GRACE_S, add_registry
+from trunkline.mesh.tools import add_tools, load_tools
+from trunkline.registry import Membership
+from trunkline.runtime import Serving
+from trunkline.server import MeshServer
+from trunkline.settings import Settings, check_exposure, reachable
+
+# How long a mesh may take until its own registry shows its own agents.
+_READY_TIMEOUT_S = 30.0
+
+
+@asynccontextmanager
+async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
+    """Bring a mesh up for the length of a block; when entered, everything serves.
+
+    On leaving, nothing new is taken, what runs has `drain_grace_s` to end, and every process and
+    file of the mesh is closed.
+
+    Raises:
+        ConfigurationError: an address, a file or an agent is wrong.
+        JournalUnavailableError: the data directory can't be used.
+    """
+    check_exposure("http", settings.http, is_allowed=settings.insecure)
+    check_exposure("mesh", settings.mesh, is_allowed=settings.insecure)
+    config = load_tools(settings)
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-"))
+        local = f"unix:{folder}/mesh.sock"
+        channels = Channels()
+        directory = Directory(channels, local)
+        agents = make_agents(settings, config, directory)
+        names = [agent.card.name for agent in agents]
+        if settings.default_agent not in names:
+            problem = f"no such agent; there are: {', '.join(names)}"
+            raise ConfigurationError(f"--default {settings.default_agent}", problem)
+        server = MeshServer()
+        await stack.enter_async_context(add_registry(server, settings, name="trunkline"))
+        await stack.enter_async_context(channels)
+        host = await stack.enter_async_context(
+            open_host(
+                agents,
+                journal_path=settings.data_dir / "journals" / "mesh.db",
+                directory=directory,
+                settings=settings,
+            )
+        )
+        serve_host(server, host)
+        (mesh_address, _) = server.bind(str(settings.mesh), local)
+        adapter = add_tools(server, config, mesh_address=reachable(mesh_address))
+        await server.start()
+        stack.push_async_callback(server.stop, STOP_GRACE_S)
+        # Inside the server's life: the MCP servers send it their last spans.
+        await stack.enter_async_context(adapter)
+        # Calls from this process to its own host don't leave it.
+        channels.alias(mesh_address, local)
+        await stack.enter_async_context(directory)
+        http_url = await stack.enter_async_context(open_bridge(directory, settings))
+        member = describe_host(host, address=mesh_address, services=server.services)
+        membership = Membership(RegistryClient(channels.get(local)), member)
+        await stack.enter_async_context(membership)
+        # Before it leaves: what still runs may need its own agents.
+        stack.push_async_callback(host.drain, settings.drain_grace_s)
+        await directory.wait_until(
+            lambda known: settings.default_agent in known.agents(), timeout_s=_READY_TIMEOUT_S
+        )
+        if settings.prewarm:
+            await stack.enter_async_context(running(prewarm(agents)))
+        yield Serving([{"http": http_url, "mesh": mesh_address}], joined=membership.registered)
