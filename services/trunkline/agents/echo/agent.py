@@ -24,6 +24,7 @@ _FILE_LIMIT_BYTES = 1024 * 1024
     input_modes=["*/*"],
     output_modes=["text/plain", "application/octet-stream"],
     direct_replies=True,
+    repeatable=True,
 )
 async def echo(task: TaskContext) -> None:
     """Run one turn.
