@@ -29,6 +29,8 @@ class ReasoningAgent:
     """Runs each turn through the reasoning loop. Implements trunkline.tasks.Agent."""
 
     direct_replies = False
+    resumable = False
+    timeout_s: float | None = None
     routable = True
     concurrency = 0
 

@@ -1,4 +1,8 @@
-"""The supervisor: routes, plans, calls other agents, and combines what they say."""
+"""The supervisor: routes, plans, calls other agents, and combines what they say.
+
+When its host dies in a turn, the next one goes on from the journal: that holds the plan, who was
+called and what has been said, so it is a better checkpoint than any file beside it.
+"""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -20,6 +24,8 @@ class Supervisor:
     direct_replies = False
     # Its children would be called a second time.
     repeatable = False
+    resumable = False
+    timeout_s: float | None = None
     routable = False
     concurrency = 0
 
@@ -49,7 +55,9 @@ class Supervisor:
         graph = await self._compiled()
         router = self._current_router().without(task.path)
         turn = Turn(task, self._directory, router, task.plan().id, self._limits)
-        await graph.ainvoke({"text": task.text}, context=turn)
+        # Nobody reads along: what is to be seen is in the journal.
+        async for _ in graph.astream({"text": task.text}, context=turn, stream_mode=[]):
+            pass
 
     async def _compiled(self) -> "SupervisorGraph":
         if self._graph is None:

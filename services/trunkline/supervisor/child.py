@@ -196,7 +196,8 @@ class Child:
         """Take a direct reply for the answer; what is not text becomes an artifact of ours."""
         files = [part for part in message.parts if not part.HasField("text")]
         if files:
-            artifact = self._task.artifact(self._agent)
+            # Under an id of its own: a turn that runs again counts its artifacts anew.
+            artifact = self._task.artifact(self._agent, id=f"reply-{self.id}")
             for part in files:
                 await artifact.append(part, last=part is files[-1])
         said = text_of(message)

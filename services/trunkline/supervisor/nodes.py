@@ -1,9 +1,8 @@
 """What each node of the supervisor's graph does; the graph itself is trunkline.supervisor.graph."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Literal, TypedDict
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from trunkline.journal.events import plan_run
 from trunkline.supervisor.answer import (
@@ -16,74 +15,69 @@ from trunkline.supervisor.answer import (
     too_many,
 )
 from trunkline.supervisor.planning import MAX_STEPS, plan_steps
+from trunkline.supervisor.resuming import to_answer
 from trunkline.supervisor.running import Turn, run_steps
-from trunkline.supervisor.steps import Outcome, Step
-from trunkline.tasks.lifecycle import INTERRUPTED, State
-from trunkline.v1 import event_pb2, snapshot_pb2
+from trunkline.supervisor.steps import Step, SupervisorState
+from trunkline.tasks.lifecycle import State
+from trunkline.v1 import event_pb2
 
 _TOKEN = re.compile(r"\S+\s*|\s+")
+# The answer is written in pieces of this size, so that each fits a frame of the wire.
+_PIECE_CHARS = 32 * 1024
+
+# What a node has found out, and which node comes next.
+Done: TypeAlias = tuple[SupervisorState, Literal["plan", "run", "synthesise", "end"]]
 
 
-class SupervisorState(TypedDict, total=False):
-    """What the nodes hand on."""
+async def plan(state: SupervisorState, turn: Turn) -> Done:
+    """Find out what is asked of whom and write it down, or ask back.
 
-    text: str
-    """The request."""
-    steps: tuple[Step, ...]
-    question: str
-    """What to ask instead of running anything."""
-    outcomes: Mapping[str, Outcome]
-    answer: Answer
-    retries: tuple[Step, ...]
-    """Failed steps that another agent is to try."""
-    is_revised: bool
-    """The plan has been made anew once; it isn't a second time."""
-    revision: int
-    """Of the plan that was written last."""
-
-
-async def entry(state: SupervisorState) -> Literal["analyse", "run"]:
-    """Begin with the request, or with the steps of a plan that the journal has already."""
-    return "run" if state.get("steps") else "analyse"
-
-
-async def analyse(state: SupervisorState, turn: Turn) -> SupervisorState:
-    """Find out what is asked of whom: an answer to a child that waits, or something new."""
-    answered = to_answer(turn.task.snapshot, state["text"])
-    if answered:
-        return answered
-    steps = plan_steps(state["text"], turn.router)
-    question = ""
-    if len(steps) > MAX_STEPS:
-        question = too_many(len(steps))
-    elif not any(step.agent for step in steps):
-        question = nobody_fits(steps, turn.router)
-    return {"steps": steps, "question": question, "outcomes": {}}
+    Steps that come in are of a plan that the journal has; an answer to a child that waits belongs
+    to such a plan, too.
+    """
+    steps = state.get("steps", ())
+    if not steps:
+        answered = to_answer(turn.task.snapshot, state["text"])
+        if answered:
+            return answered, "run"
+        steps = plan_steps(state["text"], turn.router)
+        if len(steps) > MAX_STEPS:
+            await turn.task.require_input(too_many(len(steps)))
+            return {}, "end"
+        if not any(step.agent for step in steps):
+            await turn.task.record(*_decisions(steps[:1]))
+            await turn.task.require_input(nobody_fits(steps, turn.router))
+            return {}, "end"
+    elif not state.get("retries"):
+        return {}, "run"
+    revision = state.get("revision", 0) + 1
+    await _write_plan(turn, steps, revision, state.get("retries") or steps)
+    outcomes = state.get("outcomes", {})
+    return {"steps": steps, "outcomes": outcomes, "retries": (), "revision": revision}, "run"
 
 
-async def after_analysis(state: SupervisorState) -> Literal["ask_back", "plan", "run"]:
-    """Ask back when nothing can be run; a child that waits is in a plan already."""
-    if state.get("question"):
-        return "ask_back"
-    return "run" if state["steps"][0].child_id else "plan"
+async def run(state: SupervisorState, turn: Turn) -> Done:
+    """Run the steps that have no outcome yet."""
+    return {"outcomes": await run_steps(turn, state["steps"], state["outcomes"])}, "synthesise"
 
 
-async def ask_back(state: SupervisorState, turn: Turn) -> SupervisorState:
-    """Say what is wrong with the request and what would work."""
-    unrouted = tuple(step for step in state["steps"] if not step.agent)
-    if unrouted:
-        await turn.task.record(*_decisions(unrouted[:1]))
-    await turn.task.require_input(state["question"])
-    return {}
+async def synthesise(state: SupervisorState, turn: Turn) -> Done:
+    """Give failed steps to the next best agent, once; else put one answer together: the end."""
+    if not state.get("is_revised"):
+        checked = _check(state)
+        if checked.get("retries"):
+            return checked, "plan"
+    await _deliver(turn, synthesis(state["steps"], state["outcomes"]))
+    return {}, "end"
 
 
-async def plan(state: SupervisorState, turn: Turn) -> SupervisorState:
+async def _write_plan(
+    turn: Turn, steps: Sequence[Step], revision: int, routed: Sequence[Step]
+) -> None:
     """Write the plan, token by token and then as steps, and record who was chosen and why.
 
     All of it is one commit: a takeover finds the whole plan, or none.
     """
-    steps = state["steps"]
-    revision = state.get("revision", 0) + 1
     tokens = _TOKEN.findall(plan_text(steps))
     whole = event_pb2.PlanChanged(
         plan_id=turn.plan_id, revision=revision, steps=plan_steps_of(steps)
@@ -91,25 +85,12 @@ async def plan(state: SupervisorState, turn: Turn) -> SupervisorState:
     await turn.task.record(
         plan_run(turn.plan_id, revision, tokens),
         event_pb2.Event(plan=whole),
-        *_decisions(state.get("retries") or steps),
+        *_decisions(routed),
     )
-    return {"retries": (), "revision": revision}
 
 
-async def run(state: SupervisorState, turn: Turn) -> SupervisorState:
-    """Run the steps that have no outcome yet."""
-    return {"outcomes": await run_steps(turn, state["steps"], state["outcomes"])}
-
-
-async def synthesise(state: SupervisorState, _turn: Turn) -> SupervisorState:
-    """Put one answer together."""
-    return {"answer": synthesis(state["steps"], state["outcomes"])}
-
-
-async def check(state: SupervisorState, _turn: Turn) -> SupervisorState:
-    """Give failed steps to the next best agent, once; else the answer stands."""
-    if state.get("is_revised"):
-        return {"retries": ()}
+def _check(state: SupervisorState) -> SupervisorState:
+    """Return the state with the steps that another agent is to try, if there are any."""
     outcomes = dict(state["outcomes"])
     steps = {step.id: step for step in state["steps"]}
     retries: list[Step] = []
@@ -128,56 +109,26 @@ async def check(state: SupervisorState, _turn: Turn) -> SupervisorState:
     }
 
 
-async def after_check(state: SupervisorState) -> Literal["plan", "deliver"]:
-    """Plan again when there is somebody else to try."""
-    return "plan" if state.get("retries") else "deliver"
-
-
-async def deliver(state: SupervisorState, turn: Turn) -> SupervisorState:
+async def _deliver(turn: Turn, answer: Answer) -> None:
     """Give the answer as one artifact, and end the turn."""
-    answer = state["answer"]
+    task = turn.task
     if answer.text:
-        artifact = turn.task.artifact("answer", kind=event_pb2.ARTIFACT_KIND_SYNTHESIS)
-        await artifact.append(answer.text, last=True)
+        artifact = task.artifact(
+            "answer", id=f"answer-{task.turn}", kind=event_pb2.ARTIFACT_KIND_SYNTHESIS
+        )
+        for begin in range(0, len(answer.text), _PIECE_CHARS):
+            end = begin + _PIECE_CHARS
+            await artifact.append(answer.text[begin:end], last=end >= len(answer.text))
     said = answer.said or None
     if answer.state == State.TASK_STATE_COMPLETED:
-        await turn.task.complete(said)
+        await task.complete(said)
     elif answer.state == State.TASK_STATE_INPUT_REQUIRED:
-        await turn.task.require_input(said)
+        await task.require_input(said)
     elif answer.state == State.TASK_STATE_AUTH_REQUIRED:
-        await turn.task.require_auth(said)
+        await task.require_auth(said)
     else:
-        await turn.task.fail(said)
-    return {}
+        await task.fail(said)
 
 
-def _decisions(steps: tuple[Step, ...]) -> list[event_pb2.Event]:
+def _decisions(steps: Sequence[Step]) -> list[event_pb2.Event]:
     return [event_pb2.Event(route_decided=step.route) for step in steps]
-
-
-def to_answer(snapshot: snapshot_pb2.TaskSnapshot, text: str) -> SupervisorState | None:
-    """Return the state that gives a text to the first child that waits; None when none does."""
-    waiting = _waiting_steps(snapshot)
-    if not waiting:
-        return None
-    first, *others = waiting
-    step = replace(first, text=text)
-    kept = {
-        other.id: Outcome(other.agent, State.TASK_STATE_INPUT_REQUIRED, other.text)
-        for other in others
-    }
-    return {"steps": (step, *others), "outcomes": kept, "is_revised": True}
-
-
-def _waiting_steps(snapshot: snapshot_pb2.TaskSnapshot) -> tuple[Step, ...]:
-    """Steps whose children wait, oldest first; the text of each is what it asked."""
-    return tuple(
-        Step(
-            child.started.step_id,
-            child.finished.text,
-            event_pb2.RouteDecided(agent=child.started.agent, step_id=child.started.step_id),
-            child_id=child.started.task_id,
-        )
-        for child in snapshot.children
-        if child.HasField("finished") and child.finished.state in INTERRUPTED
-    )

@@ -1,7 +1,8 @@
 """What a supervisor works on: the steps of a plan, and what became of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict
 
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.v1 import event_pb2, task_pb2
@@ -90,3 +91,18 @@ class Outcome:
 def failed(agent: str, reason: str, *, child_id: str = "") -> Outcome:
     """Return the outcome of a step that could not be done."""
     return Outcome(agent, State.TASK_STATE_FAILED, reason, child_id=child_id)
+
+
+class SupervisorState(TypedDict, total=False):
+    """What the nodes of the graph hand on during a turn."""
+
+    text: str
+    """The request."""
+    steps: tuple[Step, ...]
+    outcomes: Mapping[str, Outcome]
+    retries: tuple[Step, ...]
+    """Failed steps that another agent is to try."""
+    is_revised: bool
+    """The plan has been made anew once; it isn't a second time."""
+    revision: int
+    """Of the plan that was written last."""

@@ -1,0 +1,149 @@
+"""Finds out from the journal where a turn stood when its host was lost. Pure.
+
+The journal holds all of it: the plan with the texts of its steps, who was chosen, which children
+were called, and what those that ended have said, in the artifacts that were forwarded. So a
+supervisor needs no checkpoint beside it, which could only tell another story.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from trunkline.supervisor.references import has_reference
+from trunkline.supervisor.steps import Outcome, Step, SupervisorState, shortened
+from trunkline.supervisor.transcript import KEPT_CHARS
+from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
+from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2
+
+
+def to_answer(snapshot: snapshot_pb2.TaskSnapshot, text: str) -> SupervisorState | None:
+    """Return the state that gives a text to the first child that waits; None when none does."""
+    waiting = _waiting_steps(snapshot)
+    if not waiting:
+        return None
+    first, *others = waiting
+    kept = {
+        other.id: Outcome(other.agent, State.TASK_STATE_INPUT_REQUIRED, other.text)
+        for other in others
+    }
+    steps = (replace(first, text=text), *others)
+    return {"text": text, "steps": steps, "outcomes": kept, "is_revised": True}
+
+
+def to_go_on(
+    start: snapshot_pb2.TaskSnapshot, latest: snapshot_pb2.TaskSnapshot, text: str
+) -> SupervisorState | None:
+    """Return the state in which a turn was lost; None when it had no plan yet.
+
+    `start` is the task at the start of the turn, `latest` how the turn was left.
+    """
+    ended = _ended(start, latest)
+    answering = to_answer(start, text)
+    if answering:
+        step = answering["steps"][0]
+        if step.child_id in ended:
+            answering["outcomes"] = {**answering["outcomes"], step.id: ended[step.child_id]}
+        return answering
+    planned = next((plan for plan in reversed(latest.plans) if plan.steps), None)
+    if planned is None or planned.first_sequence <= start.sequence:
+        return None
+    routes = {route.step_id: route for route in latest.routes[len(start.routes) :]}
+    children = {
+        (child.started.step_id, child.started.agent): child.started.task_id
+        for child in latest.children[len(start.children) :]
+    }
+    steps = tuple(_step(one, routes, children) for one in planned.steps)
+    outcomes = {step.id: ended[step.called] for step in steps if step.called in ended}
+    return {
+        "text": text,
+        "steps": steps,
+        "outcomes": outcomes,
+        "is_revised": planned.revision > 1,
+        "revision": planned.revision,
+    }
+
+
+def _step(
+    planned: event_pb2.PlanStep,
+    routes: Mapping[str, event_pb2.RouteDecided],
+    children: Mapping[tuple[str, str], str],
+) -> Step:
+    route = routes.get(planned.step_id) or event_pb2.RouteDecided(
+        agent=planned.agent, step_id=planned.step_id
+    )
+    after = tuple(planned.after)
+    return Step(
+        planned.step_id,
+        planned.text,
+        route,
+        after,
+        needs_result=bool(after) and has_reference(planned.text),
+        called=children.get((planned.step_id, planned.agent), ""),
+    )
+
+
+def _ended(
+    start: snapshot_pb2.TaskSnapshot, latest: snapshot_pb2.TaskSnapshot
+) -> dict[str, Outcome]:
+    """Return how the children that stopped in this turn did, by their ids.
+
+    One that waited before and waits now may have asked the same again: it is asked itself.
+    """
+    waited = {
+        child.started.task_id
+        for child in start.children
+        if child.HasField("finished") and child.finished.state not in TERMINAL
+    }
+    known = {(info.origin.task_id, info.artifact_id) for info in start.artifacts}
+    return {
+        child.started.task_id: _outcome(child.finished, latest, known)
+        for child in latest.children
+        if child.HasField("finished")
+        and (child.finished.state in TERMINAL or child.started.task_id not in waited)
+    }
+
+
+def _outcome(
+    finished: event_pb2.ChildFinished,
+    latest: snapshot_pb2.TaskSnapshot,
+    known: set[tuple[str, str]],
+) -> Outcome:
+    agent, child_id = finished.agent, finished.task_id
+    if finished.state != State.TASK_STATE_COMPLETED:
+        return Outcome(agent, finished.state, finished.text, child_id=child_id)
+    written = [
+        (artifact, info)
+        for artifact, info in zip(latest.task.artifacts, latest.artifacts, strict=True)
+        if info.origin.task_id == child_id and (child_id, info.artifact_id) not in known
+    ]
+    syntheses = [one for one in written if one[1].kind == event_pb2.ARTIFACT_KIND_SYNTHESIS]
+    texts = (_text(artifact.parts) for artifact, _ in syntheses or written)
+    text = "\n".join(text for text in texts if text)
+    text = shortened(text, len(text), KEPT_CHARS, agent)
+    has_files = any(not part.HasField("text") for artifact, _ in written for part in artifact.parts)
+    is_said = not text and not has_files
+    return Outcome(
+        agent,
+        finished.state,
+        finished.text if is_said else text,
+        has_files=has_files,
+        child_id=child_id,
+        is_said=is_said,
+    )
+
+
+def _text(parts: Sequence[part_pb2.Part]) -> str:
+    return "".join(part.text for part in parts if part.HasField("text"))
+
+
+def _waiting_steps(snapshot: snapshot_pb2.TaskSnapshot) -> tuple[Step, ...]:
+    """Steps whose children wait, oldest first; the text of each is what it asked."""
+    return tuple(
+        Step(
+            child.started.step_id,
+            child.finished.text,
+            event_pb2.RouteDecided(agent=child.started.agent, step_id=child.started.step_id),
+            child_id=child.started.task_id,
+        )
+        for child in snapshot.children
+        if child.HasField("finished") and child.finished.state in INTERRUPTED
+    )
