@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.util._once import Once
 
+from harness.tool_servers import becomes
 from trunkline import telemetry
 from trunkline.client import Channels, TraceClient
 from trunkline.errors import InvalidArgumentError, OverloadedError, TraceNotFoundError
@@ -55,7 +56,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(store: SpanStore) -> AsyncIterator[Served]:
+async def serving(store: SpanStore, at: str = "127.0.0.1:0") -> AsyncIterator[Served]:
     server = MeshServer()
     server.add_generic(
         "trunkline.v1.TraceService",
@@ -67,7 +68,7 @@ async def serving(store: SpanStore) -> AsyncIterator[Served]:
         otlp_grpc.add_TraceServiceServicer_to_server,
         OtlpServicer(store),
     )
-    (address,) = await server.start("127.0.0.1:0")
+    (address,) = await server.start(at)
     try:
         async with Channels() as channels:
             channel = channels.get(address)
@@ -227,6 +228,22 @@ async def test_a_collector_that_is_gone_costs_no_work_and_one_line(
     failures = [one for one in caplog.records if one.getMessage() == "traces.export_failed"]
     assert sorted(vars(one)["target"] for one in failures) == ["127.0.0.1:1", "http://127.0.0.1:1"]
     assert all(one.exc_info is None for one in caplog.records)
+
+
+async def test_spans_wait_for_a_mesh_that_is_started_again(
+    store: SpanStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(store) as served:
+        handle = configure("agent", mesh_address=served.address)
+    with caplog.at_level(logging.WARNING):
+        trace_id = work()
+        await becomes(
+            lambda: "traces.export_failed" in [one.getMessage() for one in caplog.records]
+        )
+    async with serving(store, at=served.address):
+        await becomes(lambda: store.change > 0)
+        await asyncio.to_thread(handle.shutdown)
+    assert len(store.get_trace(trace_id=trace_id)) == 3
 
 
 async def test_a_protocol_that_we_do_not_speak_is_said(

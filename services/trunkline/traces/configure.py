@@ -4,27 +4,21 @@ import logging
 import os
 import time
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opentelemetry import trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from opentelemetry.proto.trace.v1 import trace_pb2
-    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+    from opentelemetry.sdk.trace import TracerProvider
 
+    from trunkline.traces.delivery import DeliveryProcessor
     from trunkline.traces.store import SpanStore
 
 logger = logging.getLogger(__name__)
 
-# Spans wait so long for others to travel with; they are to be seen within a second.
-EXPORT_DELAY_S = 0.25
-_BATCHES: dict[str, Any] = {
-    "max_queue_size": 8192,
-    "schedule_delay_millis": EXPORT_DELAY_S * 1000,
-    "max_export_batch_size": 512,
-}
 _FLUSH_TIMEOUT_S = 3.0
 _COLLECTOR_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -33,13 +27,14 @@ _PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP
 class Telemetry:
     """What `configure` set up. Its methods block, for a few seconds at most."""
 
-    def __init__(self, processors: "tuple[SpanProcessor, ...]") -> None:
+    def __init__(self, processors: "tuple[DeliveryProcessor, ...]") -> None:
         self._processors = processors
 
     def flush(self) -> None:
-        """Send the spans that have ended."""
+        """Send the spans that have ended; what can't be sent now is lost."""
+        self._hurry(lambda processor: processor.force_flush())
         for processor in self._processors:
-            processor.force_flush(int(_FLUSH_TIMEOUT_S * 1000))
+            processor.hurry(is_urgent=False)
 
     def shutdown(self) -> None:
         """Send the spans that have ended, and take no more."""
@@ -48,12 +43,17 @@ class Telemetry:
         provider = trace.get_tracer_provider()
         if isinstance(provider, MeshTracerProvider):
             provider.remove(self._processors)
+        self._hurry(lambda processor: processor.close())
+
+    def _hurry(self, end: "Callable[[DeliveryProcessor], object]") -> None:
+        for processor in self._processors:
+            processor.hurry(is_urgent=True)
         # A collector that is gone would hold a processor up for half a minute.
-        closing = [Thread(target=one.shutdown, daemon=True) for one in self._processors]
-        for thread in closing:
+        threads = [Thread(target=end, args=(one,), daemon=True) for one in self._processors]
+        for thread in threads:
             thread.start()
         deadline = time.monotonic() + _FLUSH_TIMEOUT_S
-        for thread in closing:
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
@@ -104,26 +104,25 @@ def _provider(service_name: str) -> "TracerProvider":
     return made
 
 
-def _processors(store: "SpanStore | None", mesh_address: str | None) -> "Iterator[SpanProcessor]":
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-    from trunkline.traces.exporters import MeshExporter, ReportingExporter, StoreExporter
+def _processors(
+    store: "SpanStore | None", mesh_address: str | None
+) -> "Iterator[DeliveryProcessor]":
+    from trunkline.traces.delivery import Delivery, DeliveryProcessor
+    from trunkline.traces.exporters import MeshExporter, StoreExporter
     from trunkline.traces.provider import CollectorProcessor
 
     collector = _collector_endpoint()
     if store is not None:
-        stored = ReportingExporter(StoreExporter(store), target="store")
-        yield BatchSpanProcessor(stored, **_BATCHES)
+        yield DeliveryProcessor(Delivery(StoreExporter(store), target="store"))
     if mesh_address is not None:
         meshed = MeshExporter(mesh_address, is_collected=bool(collector))
-        yield BatchSpanProcessor(ReportingExporter(meshed, target=mesh_address), **_BATCHES)
+        yield DeliveryProcessor(Delivery(meshed, target=mesh_address))
     if collector:
         from trunkline.traces.collector import CollectorExporter
 
         # It tells of each failed try; our own line says it once.
         logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
-        collected = ReportingExporter(CollectorExporter(collector), target=collector)
-        yield CollectorProcessor(collected, **_BATCHES)
+        yield CollectorProcessor(Delivery(CollectorExporter(collector), target=collector))
 
 
 def _collector_endpoint() -> str:

@@ -1,10 +1,5 @@
-"""Where spans go when they leave the SDK: into a store of this process, or to a mesh.
+"""Where spans go when they leave the SDK: into a store of this process, or to a mesh."""
 
-What goes wrong here is logged once and costs spans, never work.
-"""
-
-import logging
-import threading
 from collections.abc import Sequence
 
 import grpc
@@ -18,9 +13,14 @@ from trunkline.errors import TrunklineError
 from trunkline.traces.spans import spans_of
 from trunkline.traces.store import SpanStore
 
-logger = logging.getLogger(__name__)
-
 _EXPORT_TIMEOUT_S = 2.0
+_OPTIONS = (
+    # A proxy that the environment names is for the world outside.
+    ("grpc.enable_http_proxy", 0),
+    # grpc would wait up to two minutes before it tries a restarted mesh again.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
 
 
 class StoreExporter(SpanExporter):
@@ -39,14 +39,12 @@ class StoreExporter(SpanExporter):
 
 
 class MeshExporter(SpanExporter):
-    """Sends spans to a mesh by OTLP; they are lost while it can't be reached."""
+    """Sends spans to a mesh by OTLP."""
 
     def __init__(self, mesh_address: str, *, is_collected: bool = False) -> None:
         self._metadata = ((telemetry.COLLECTED_KEY, "1"),) if is_collected else ()
         # The variables for a user's own collector (headers with keys among them) are not for us.
-        self._channel = grpc.insecure_channel(
-            mesh_address, options=(("grpc.enable_http_proxy", 0),)
-        )
+        self._channel = grpc.insecure_channel(mesh_address, options=_OPTIONS)
         # Generated without types.
         self._stub = trace_service_pb2_grpc.TraceServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -63,35 +61,3 @@ class MeshExporter(SpanExporter):
     def shutdown(self) -> None:
         """Close the channel."""
         self._channel.close()
-
-
-class ReportingExporter(SpanExporter):
-    """Passes spans on, and logs when that begins to fail and when it works again."""
-
-    def __init__(self, exporter: SpanExporter, *, target: str) -> None:
-        self._exporter = exporter
-        self._target = target
-        # A flush exports beside the processor's own thread: each change is told by one of them.
-        self._lock = threading.Lock()
-        self._fails = False
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export by the other exporter, whose exceptions end here."""
-        try:
-            result = self._exporter.export(spans)
-        # An exporter's trouble of whatever kind may not disturb work, nor fill the log.
-        except Exception as error:
-            result = SpanExportResult.FAILURE
-            logger.debug("traces.export_raised", exc_info=error, extra={"target": self._target})
-        fails = result is not SpanExportResult.SUCCESS
-        with self._lock:
-            failed, self._fails = self._fails, fails
-        if fails and not failed:
-            logger.warning("traces.export_failed", extra={"target": self._target})
-        elif failed and not fails:
-            logger.info("traces.export_recovered", extra={"target": self._target})
-        return result
-
-    def shutdown(self) -> None:
-        """Shut the other exporter down."""
-        self._exporter.shutdown()

@@ -6,13 +6,13 @@ from importlib.metadata import version
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 
 from trunkline import telemetry
+from trunkline.traces.delivery import DeliveryProcessor
 
 
-class CollectorProcessor(BatchSpanProcessor):
+class CollectorProcessor(DeliveryProcessor):
     """What leads to the user's collector, and so takes other processes' spans, too."""
 
 
