@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -214,6 +214,12 @@ class Breakers:
     def forget(self, name: str) -> None:
         """Drop the breaker of a peer that is gone; repeating it is harmless."""
         self._breakers.pop(name, None)
+
+    def retry_now(self, names: Iterable[str]) -> None:
+        """These peers were seen to live, by another way; those never called are left out."""
+        for name in names:
+            if name in self._breakers:
+                self._breakers[name].retry_now()
 
     def states(self) -> Mapping[str, State]:
         """Return the state of each breaker, by the peer's name."""

@@ -168,6 +168,8 @@ def test_breakers_are_told_apart_by_name_and_show_their_states() -> None:
     breakers.get("a").check()
     assert breakers.get("b") is breakers.get("b")
     assert breakers.states() == {"a": "closed", "b": "open"}
+    breakers.retry_now(["a", "b", "c"])
+    assert breakers.states() == {"a": "closed", "b": "half-open"}
     breakers.forget("b")
     breakers.forget("b")
     assert breakers.states() == {"a": "closed"}
