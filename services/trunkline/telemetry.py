@@ -134,6 +134,11 @@ def traceparent() -> str:
     return inject().get("traceparent", "")
 
 
+def continue_trace(parent: str) -> None:
+    """Let the rest of this asyncio task belong to the trace that a `traceparent` names."""
+    otel_context.attach(extract({"traceparent": parent}))
+
+
 def trace_id() -> str:
     """Return the current trace's id, 32 hexadecimal digits, or an empty text without one."""
     span_context = trace.get_current_span().get_span_context()

@@ -24,8 +24,10 @@ class FunctionAgent:
     function: AgentFunction
     direct_replies: bool
     repeatable: bool
+    resumable: bool
     routable: bool
     concurrency: int
+    timeout_s: float | None
 
     async def run(self, task: TaskContext) -> None:
         """Call the function and emit what it returns or yields."""
@@ -48,6 +50,8 @@ def agent(
     output_modes: Sequence[str] = ("text/plain",),
     concurrency: int = 0,
     repeatable: bool = False,
+    resumable: bool = False,
+    timeout_s: float | None = None,
     direct_replies: bool = False,
     routable: bool = True,
 ) -> Callable[[AgentFunction], FunctionAgent]:
@@ -56,6 +60,11 @@ def agent(
     What the function returns ends the turn: a text or Part is one artifact, a Message a direct
     reply, None completes. An asynchronous generator yields deltas of one artifact. `tags` are what
     a supervisor looks for in a request; `skills` replaces the one skill made of them.
+
+    `concurrency` is how many turns run at once, 0 for any number. When the host dies, the turn of
+    a `repeatable` agent runs again from its start, what it wrote is cut off; that of a `resumable`
+    one is called again with all it wrote in place, and itself calls `task.rewind`; that of any
+    other fails. A task lives no longer than `timeout_s`, or its caller's earlier deadline.
 
     Raises:
         ConfigurationError: the name isn't made of lower-case letters, digits and hyphens, or the
@@ -85,8 +94,10 @@ def agent(
             function=function,
             direct_replies=direct_replies,
             repeatable=repeatable,
+            resumable=resumable,
             routable=routable,
             concurrency=concurrency,
+            timeout_s=timeout_s,
         )
 
     return make

@@ -19,7 +19,15 @@ class Agent(Protocol):
 
     @property
     def repeatable(self) -> bool:
-        """A turn may run again from its start."""
+        """A turn may run again from its start after its host died: what it wrote is rewound."""
+
+    @property
+    def resumable(self) -> bool:
+        """A turn may go on after its host died: `run` is called again, and rewinds for itself."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Longest life of a task whose caller set no earlier deadline; None: no limit."""
 
     @property
     def routable(self) -> bool:

@@ -2,14 +2,16 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from trunkline.errors import InvalidAgentResponseError
-from trunkline.journal.events import splice
+from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
+from trunkline.journal.events import Draft, splice
 from trunkline.tasks.content import Content, agent_message, now, struct, text_of
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transition
+from trunkline.tasks.rewinding import cut, is_of_turn, rewound
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
 from trunkline.v1 import (
     event_pb2,
@@ -18,6 +20,24 @@ from trunkline.v1 import (
     snapshot_pb2,
     task_pb2,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ATTEMPT_KEY: Final = "trunkline/attempt"
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A turn that runs again: which attempt it is, and what the earlier ones left."""
+
+    attempt: int
+    turn_start: int
+    """Sequence of the event that opened the turn."""
+    latest: snapshot_pb2.TaskSnapshot
+    """The task as it stands now."""
+    is_rewound: bool
+    """What the earlier ones wrote is cut off before the agent runs."""
 
 
 class TaskContext:
@@ -35,6 +55,7 @@ class TaskContext:
         *,
         forwarded: Mapping[str, int] | None = None,
         create: Callable[[], Awaitable[None]] | None = None,
+        again: Again | None = None,
     ) -> None:
         """Start from the fold at the start of the turn.
 
@@ -45,14 +66,39 @@ class TaskContext:
         self.message = message
         self.reply_message: message_pb2.Message | None = None
         """The direct reply, if there was one."""
+        self.checkpoint_path: Path | None = None
+        """Where the agent may keep what it goes on from after a takeover; None: nowhere."""
         self._emitter = emitter
         self._create = create
-        self._state = snapshot.task.status.state
+        self._again = again
+        latest = snapshot if again is None else again.latest
+        self._state = latest.task.status.state
         self._is_over = False
         self._is_canceling = False
-        self._artifacts = len(snapshot.artifacts)
-        self._plans = len(snapshot.plans)
-        self._calls = len(snapshot.tool_calls)
+        # New ids count from where they stood at the start of the turn, those of calls go on.
+        start = latest.sequence if again is None else again.turn_start
+        self._artifacts = sum(info.first_sequence <= start for info in latest.artifacts)
+        self._plans = sum(plan.first_sequence <= start for plan in latest.plans)
+        self._revisions = {plan.plan_id: plan.revision for plan in latest.plans}
+        self._calls = len(latest.tool_calls)
+        self._open_calls = {
+            call.started.call_id: ToolCall(call.started.call_id, call.started.tool)
+            for call in latest.tool_calls
+            if not call.HasField("finished")
+        }
+        self._children = {
+            child.started.task_id: child.started
+            for child in latest.children
+            if not (child.HasField("finished") and child.finished.state in TERMINAL)
+        }
+        # What this turn has written already, and whether it is closed.
+        self._written: dict[str, bool] = {}
+        if again is not None and not again.is_rewound:
+            self._written = {
+                info.artifact_id: info.closed
+                for info in latest.artifacts
+                if is_of_turn(info, start)
+            }
         self._forwarded = dict(forwarded or {})
 
     @property
@@ -84,6 +130,16 @@ class TaskContext:
     def turn(self) -> int:
         """Counts the task's messages, from 1."""
         return self.snapshot.turn
+
+    @property
+    def attempt(self) -> int:
+        """Counts how often this turn was run, from 1: again after its host had died."""
+        return 1 if self._again is None else self._again.attempt
+
+    @property
+    def forwarded(self) -> Mapping[str, int]:
+        """The last sequence that was forwarded of each task that wrote first, by its id."""
+        return self._forwarded
 
     @property
     def deadline(self) -> datetime | None:
@@ -165,18 +221,27 @@ class TaskContext:
         metadata: Mapping[str, Any] | None = None,
         kind: event_pb2.ArtifactKind.ValueType = event_pb2.ARTIFACT_KIND_UNSPECIFIED,
     ) -> ArtifactWriter:
-        """Return a new artifact to write to. It exists from its first append on."""
+        """Return a new artifact to write to. It exists from its first append on.
+
+        In a turn that runs again, one that was rewound to some text, or not at all, is gone on
+        with under its id.
+        """
         self._artifacts += 1
         start = event_pb2.ArtifactStart(
             name=name, description=description, metadata=struct(metadata), kind=kind
         )
         artifact_id = id or f"artifact-{self._artifacts}"
-        return ArtifactWriter(self._begin_work, self.agent, artifact_id, start)
+        is_closed = self._written.get(artifact_id)
+        if is_closed is None:
+            return ArtifactWriter(self._begin_work, self.agent, artifact_id, start)
+        return ArtifactWriter(self._begin_work, self.agent, artifact_id, None, is_closed=is_closed)
 
     def plan(self) -> PlanWriter:
         """Return a new plan to write to."""
         self._plans += 1
-        return PlanWriter(self._begin_work, f"plan-{self._plans}")
+        plan_id = f"plan-{self._plans}"
+        revision = self._revisions.get(plan_id, 0) + 1
+        return PlanWriter(self._begin_work, plan_id, revision=revision)
 
     @asynccontextmanager
     async def tool(
@@ -190,6 +255,7 @@ class TaskContext:
         call = ToolCall(f"call-{self._calls}", name)
         started = event_pb2.ToolStarted(call_id=call.id, tool=name, arguments=struct(arguments))
         (await self._begin_work()).put(event_pb2.Event(tool_started=started))
+        self._open_calls[call.id] = call
         try:
             yield call
         except BaseException as error:
@@ -197,10 +263,9 @@ class TaskContext:
             call.summary = call.summary or f"{name} did not finish ({type(error).__name__})"
             raise
         finally:
-            finished = event_pb2.ToolFinished(
-                call_id=call.id, tool=name, is_error=call.is_error, summary=call.summary
-            )
-            self._emitter.put(event_pb2.Event(tool_finished=finished))
+            # Unless the task was ended meanwhile, and the call with it.
+            if self._open_calls.pop(call.id, None) is not None:
+                self._emitter.put(_finished_event(call))
 
     async def record(self, *events: event_pb2.Event) -> None:
         """Put typed facts in the journal; they are there when this returns.
@@ -208,6 +273,11 @@ class TaskContext:
         While the task is being canceled that still works: what was done is to be known.
         """
         emitter = self._emitter if self._is_canceling else await self._begin_work()
+        for event in events:
+            if event.HasField("child_started"):
+                self._children[event.child_started.task_id] = event.child_started
+            elif event.HasField("child_finished") and event.child_finished.state in TERMINAL:
+                self._children.pop(event.child_finished.task_id, None)
         emitter.put(*events)
         await emitter.commit()
 
@@ -220,6 +290,30 @@ class TaskContext:
         if drafts:
             (await self._begin_work()).put_drafts(drafts)
             await self._emitter.make_room()
+
+    async def rewind(self, lengths: Mapping[str, int] | None = None) -> None:
+        """Cut what an earlier attempt of this turn wrote back to what the agent goes on from.
+
+        Each artifact of the turn keeps so many characters of its joined text as `lengths` says
+        under its id, and nothing if it isn't named. For agents declared `resumable`, before they
+        emit anything; without an earlier attempt it does nothing. What was forwarded from
+        children stays: a child is followed on from where it was, under its id.
+        """
+        if self._again is None or self._again.is_rewound:
+            return
+        latest, lengths = self._again.latest, lengths or {}
+        emitter = await self._begin()
+        for artifact, info in zip(latest.task.artifacts, latest.artifacts, strict=True):
+            if info.artifact_id not in self._written or info.HasField("origin"):
+                continue
+            length = lengths.get(info.artifact_id, 0)
+            remains = cut(artifact, length)
+            if remains != artifact or (info.closed and not remains.parts):
+                emitter.put(event_pb2.Event(rewound=rewound(remains)), hold=True)
+                self._written[info.artifact_id] = False
+            if not remains.parts:
+                del self._written[info.artifact_id]
+        await emitter.commit()
 
     def child_submission(self, task_id: str) -> message_service_pb2.Submission:
         """Return the submission of a child: same caller, same deadline, this task as parent."""
@@ -235,13 +329,56 @@ class TaskContext:
         return submission
 
     async def open_turn(self, message: message_pb2.Message) -> None:
-        """Journal that the message opens the task's next turn. For the host only."""
-        emitter = await self._begin()
+        """Journal that the message opens the task's next turn. For the host only.
+
+        Raises:
+            JournalUnavailableError: it can't be written now; nothing has happened.
+        """
         check_transition(self.agent, self._state, State.TASK_STATE_WORKING)
         started = event_pb2.TurnStarted(message=message, turn=self.turn + 1)
         started.message.context_id = self.context_id
-        emitter.put(event_pb2.Event(turn_started=started), hold=True)
-        await self._set_state(State.TASK_STATE_WORKING, None)
+        self._state = State.TASK_STATE_WORKING
+        await self._emitter.write_now(
+            event_pb2.Event(turn_started=started), _status_event(self._state)
+        )
+
+    async def begin_again(self, drafts: Sequence[Draft]) -> None:
+        """Journal that the turn runs again, behind what ends of the last try. For the host only.
+
+        `drafts` are what is cut back of it.
+        """
+        emitter = await self._begin()
+        self._finish_calls("its host stopped")
+        marker = _status_event(self._state)
+        said = f"its host stopped; this is attempt {self.attempt}"
+        message = agent_message(said, task_id=self.id, context_id=self.context_id)
+        marker.status.status.message.CopyFrom(message)
+        marker.status.metadata.update({ATTEMPT_KEY: self.attempt})
+        emitter.put(marker, hold=True)
+        emitter.put_drafts(drafts)
+        await emitter.commit()
+
+    @property
+    def is_lost(self) -> bool:
+        """Nothing more can be written: somebody else owns the task, or the host is going away."""
+        return isinstance(self._emitter.error, FencedError | JournalUnavailableError)
+
+    @property
+    def exists(self) -> bool:
+        """The task is in the journal; one that may still be answered directly isn't."""
+        return self._create is None
+
+    def open_children(self) -> Sequence[event_pb2.ChildStarted]:
+        """Return the children that have not ended, as far as the journal knows."""
+        return list(self._children.values())
+
+    def has_open_child(self, task_id: str) -> bool:
+        """Tell whether the journal knows such a child and no end of it."""
+        return task_id in self._children
+
+    async def settled(self) -> None:
+        """Wait until all that was emitted is in the journal; raises as a write does."""
+        await self._emitter.commit()
 
     def begin_cancel(self) -> None:
         """Take nothing more from the agent: it is being stopped. For the host only."""
@@ -250,7 +387,16 @@ class TaskContext:
     async def end(self, state: task_pb2.TaskState.ValueType, reason: str) -> None:
         """End the task over the agent's head. For the host only."""
         self._is_canceling = self._is_over = False
+        self._finish_calls("the task was ended")
         await self._set_state(state, reason or None)
+
+    def _finish_calls(self, summary: str) -> None:
+        """Give an end to the calls that nobody else will finish."""
+        calls, self._open_calls = self._open_calls, {}
+        for call in calls.values():
+            call.is_error = True
+            call.summary = call.summary or summary
+            self._emitter.put(_finished_event(call), hold=True)
 
     async def _set_state(
         self, state: task_pb2.TaskState.ValueType, message: Content | None
@@ -261,6 +407,8 @@ class TaskContext:
         if message is not None:
             said = agent_message(message, task_id=self.id, context_id=self.context_id)
             event.status.status.message.CopyFrom(said)
+        if state in TERMINAL and self._open_calls:
+            self._finish_calls("the task ended")
         self._state = state
         self._is_over = state in TERMINAL or state in INTERRUPTED
         emitter.put(event)
@@ -293,3 +441,10 @@ class TaskContext:
 def _status_event(state: task_pb2.TaskState.ValueType) -> event_pb2.Event:
     status = task_pb2.TaskStatus(state=state, timestamp=now())
     return event_pb2.Event(status=event_pb2.StatusChanged(status=status))
+
+
+def _finished_event(call: ToolCall) -> event_pb2.Event:
+    finished = event_pb2.ToolFinished(
+        call_id=call.id, tool=call.tool, is_error=call.is_error, summary=call.summary
+    )
+    return event_pb2.Event(tool_finished=finished)

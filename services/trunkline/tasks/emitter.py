@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from trunkline.errors import JournalUnavailableError
+from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import Draft, draft
 from trunkline.journal.journal import Journal
 from trunkline.tasks.flushing import Flushing
@@ -138,6 +138,15 @@ class Emitter:
             await landed
         self._raise_error()
 
+    async def write_now(self, *events: event_pb2.Event) -> None:
+        """Write events in one try, before anything else is put: what fails has not happened.
+
+        Raises:
+            FencedError, JournalUnavailableError.
+        """
+        # The write itself isn't canceled with whoever waits for it.
+        await asyncio.shield(self._journal.append(self._task_id, self._fence, [draft(events)]))
+
     def on_tick(self) -> None:
         """Flush: the host's tick has come."""
         self._is_waiting = False
@@ -214,6 +223,8 @@ class Emitter:
             self._pending_bytes += sum(len(one.body) for one in sent)
         else:
             self._error = error
+            if isinstance(error, FencedError):
+                self._flushing.on_fenced()
         self._wake()
 
     def _wake(self) -> None:

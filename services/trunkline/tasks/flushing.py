@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from trunkline.errors import JournalUnavailableError
@@ -34,9 +35,13 @@ class Flushing:
     less often; the log gets a line when that begins and one when it is over.
     """
 
-    def __init__(self, interval_s: float, *, journal_id: str) -> None:
+    def __init__(
+        self, interval_s: float, *, journal_id: str, on_fenced: Callable[[], None]
+    ) -> None:
+        """`on_fenced` is called when a write is refused because somebody has taken over."""
         self._interval_s = interval_s
         self._journal_id = journal_id
+        self.on_fenced = on_fenced
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Flushable] = []
         self._timer: asyncio.Handle | None = None

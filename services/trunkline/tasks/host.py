@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,6 +14,7 @@ from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
     JournalUnavailableError,
+    PeerTimeoutError,
     PeerUnavailableError,
     TaskEndedError,
     TaskNotCancelableError,
@@ -21,12 +24,16 @@ from trunkline.errors import (
 )
 from trunkline.journal.fold import Fold
 from trunkline.journal.journal import Journal, TaskRow
+from trunkline.tasks.admission import Admissions
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.context import Again, TaskContext
+from trunkline.tasks.deadlines import Deadlines
 from trunkline.tasks.emitter import Emitter
+from trunkline.tasks.ending import CancelChild, Endings
 from trunkline.tasks.flushing import Flushing
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
-from trunkline.tasks.runs import Runs
+from trunkline.tasks.recovery import DEADLINE_PASSED, Recovery
+from trunkline.tasks.runs import Run, Runs
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import (
     ANONYMOUS,
@@ -45,16 +52,18 @@ from trunkline.v1 import (
     task_service_pb2,
 )
 
+__all__ = ["CancelChild", "TaskHost"]
+
 logger = logging.getLogger(__name__)
 
-# Cancels a task of any host on behalf of an account: (task id, account).
-CancelChild = Callable[[str, str], Awaitable[None]]
+_LEFT_OVER = "the host shut down; send it again"
 
 
 class TaskHost:
     """Runs the tasks of some agents on one journal. An async context manager: tasks live inside.
 
     What is accepted is run to an end or to a question, whether or not the caller is still there.
+    What an earlier life of the journal left is taken up; see `trunkline.tasks.recovery`.
     """
 
     def __init__(
@@ -64,21 +73,49 @@ class TaskHost:
         *,
         settings: TaskSettings | None = None,
         cancel_child: CancelChild | None = None,
+        admissions: Admissions | None = None,
+        checkpoint_path: Path | None = None,
     ) -> None:
-        """`cancel_child` is how descendants on this and other hosts are canceled."""
+        """`cancel_child` is how descendants on this and other hosts are canceled.
+
+        `admissions` are those of the process, if it has more than one host; `checkpoint_path` is
+        where agents keep what they go on from, and lies beside the journal.
+        """
         self.journal = journal
         self.agents = {agent.card.name: agent for agent in agents}
+        self.lost = asyncio.Event()
+        """Set when somebody else has taken the journal: nothing is written or answered any more."""
         self._settings = settings or TaskSettings()
-        self._cancel_child = cancel_child
+        self._checkpoint_path = checkpoint_path
         self._is_draining = False
         self._group = asyncio.TaskGroup()
-        self._runs = Runs(self._group, agents, self._settings)
-        self._flushing = Flushing(self._settings.flush_interval_s, journal_id=journal.id)
+        self._admissions = admissions or Admissions(agents, self._settings)
+        self._flushing = Flushing(
+            self._settings.flush_interval_s, journal_id=journal.id, on_fenced=self._lose
+        )
+        self._deadlines = Deadlines(self._expire)
+        self._runs = Runs(self._group, self._admissions, on_release=self._on_release)
+        self._endings = Endings(
+            self._group, self._runs, load=self._context_of, cancel_child=cancel_child
+        )
+        self._keepers: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        await self._recover()
-        self._lease = self._group.create_task(self._keep_lease())
+        recovery = Recovery(
+            self.journal,
+            self.agents,
+            self._settings,
+            runs=self._runs,
+            endings=self._endings,
+            deadlines=self._deadlines,
+            context=self._context,
+        )
+        found = recovery.reserve()
+        self._keepers = [
+            self._group.create_task(self._keep_lease()),
+            self._group.create_task(recovery.take_up(found)),
+        ]
         return self
 
     async def __aexit__(
@@ -88,7 +125,14 @@ class TaskHost:
         traceback: TracebackType | None,
     ) -> None:
         await self.drain(0)
-        self._lease.cancel()
+        self._deadlines.close()
+        # What the journal doesn't take now is told that it never will.
+        self._flushing.close()
+        for keeper in self._keepers:
+            keeper.cancel()
+        for run in self._runs.all():
+            if run.ending is not None:
+                run.ending.cancel()
         await self._group.__aexit__(exc_type, exc, traceback)
 
     async def submit(
@@ -100,13 +144,16 @@ class TaskHost:
         """Take a message: for a new task, for the next turn of one, or for a direct reply.
 
         Returns when the task (or the reply) exists. Repeating a submission that names its task, or
-        is idempotent, gives the task that it made.
+        is idempotent, gives the task that it made. What is taken is taken, also when the caller
+        leaves before this returns.
 
         Raises:
             AgentNotFoundError, TaskNotFoundError, InvalidArgumentError,
             ContentTypeNotSupportedError, MessageKeyReusedError, TaskEndedError,
-            UnsupportedOperationError, OverloadedError, PeerUnavailableError.
+            UnsupportedOperationError, OverloadedError, PeerUnavailableError, PeerTimeoutError.
+            JournalUnavailableError: nothing can be journaled now.
         """
+        self._check_serving()
         if self._is_draining and not submission.HasField("parent"):
             # A task that may still finish may also still call its children.
             raise PeerUnavailableError("this host", "it is shutting down; try again elsewhere")
@@ -114,6 +161,9 @@ class TaskHost:
         if agent is None:
             raise AgentNotFoundError(agent_name)
         check_message(agent.card, message)
+        trouble = self._flushing.trouble
+        if trouble is not None:
+            raise JournalUnavailableError(trouble.path, trouble.problem)
         if message.task_id:
             return await self._next_turn(agent, message, submission)
         return await self._first_turn(agent, message, submission)
@@ -127,6 +177,7 @@ class TaskHost:
         self, request: task_service_pb2.ListTasksRequest
     ) -> task_service_pb2.ListTasksResponse:
         """List tasks of the account, newest status first. InvalidArgumentError."""
+        self._check_serving()
         query = task_service_pb2.ListTasksRequest()
         query.CopyFrom(request)
         query.account = request.account or ANONYMOUS
@@ -174,23 +225,30 @@ class TaskHost:
         """Stop a task and its descendants; return it, ended.
 
         The agent's code has `cancel_grace_s` to clean up; what it emits from now on is refused.
+        The cancel goes on when the caller leaves before this returns.
 
         Raises:
             TaskNotFoundError: no such task of the account.
             TaskNotCancelableError: it has ended, or ended before the cancel took hold.
+            PeerUnavailableError: the host has lost the task, or is going away.
         """
         row = self._own_row(task_id, account)
         run = self._runs.find(task_id)
-        state = row.state if run is None else run.context.state
-        if state in TERMINAL:
+        if run is None:
+            if row.is_ended:
+                raise TaskNotCancelableError(task_id, state_name(row.state))
+            run = self._runs.reserve(task_id)
+        grace_s = self._settings.cancel_grace_s
+        ending = self._endings.begin(run, State.TASK_STATE_CANCELED, reason, grace_s=grace_s)
+        if ending is not None:
+            await asyncio.wait([ending])
+        elif run.context is not None:
+            await run.context.settled()
+        state = self._own_row(task_id, account).state
+        if state not in TERMINAL:
+            raise PeerUnavailableError("this host", "it can't end the task now; try again")
+        if state != State.TASK_STATE_CANCELED:
             raise TaskNotCancelableError(task_id, state_name(state))
-        context = await self._context_of(task_id) if run is None else run.context
-        if run is not None:
-            run.stop()
-            await self._runs.wait_stopped(run)
-        await self._cancel_children(context)
-        if context.state not in TERMINAL:
-            await context.end(State.TASK_STATE_CANCELED, reason)
         return await self.journal.snapshot(task_id)
 
     async def drain(self, grace_s: float) -> None:
@@ -198,16 +256,20 @@ class TaskHost:
         self._is_draining = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                for run in self._runs.all():
-                    await run.done.wait()
+                while runs := self._runs.all():
+                    for run in runs:
+                        await run.done.wait()
         left = self._runs.all()
         for run in left:
-            run.stop()
-        for run in left:
-            await self._runs.wait_stopped(run)
-            await self._cancel_children(run.context)
-            if run.context.state not in TERMINAL | INTERRUPTED:
-                await run.context.end(State.TASK_STATE_FAILED, "the host shut down; send it again")
+            if run.context is not None and run.context.state in INTERRUPTED:
+                run.stop()  # The question is out, and can still be answered.
+            elif not self.lost.is_set():
+                grace_s = self._settings.cancel_grace_s
+                self._endings.begin(run, State.TASK_STATE_FAILED, _LEFT_OVER, grace_s=grace_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.cancel_grace_s + 1):
+                for run in left:
+                    await run.done.wait()
 
     async def _first_turn(
         self,
@@ -218,44 +280,66 @@ class TaskHost:
         task_id = submission.task_id or self.journal.new_task_id()
         if not task_id.startswith(f"{self.journal.id}-"):
             raise InvalidArgumentError("submission.task_id", "is not of this host's journal")
-        if submission.task_id and (known := self._find_row(task_id)) is not None:
-            return Accepted(task_id, 1, known.head, is_new=False)
-        self._runs.check_admission(agent)
-        created = task_created(agent.card.name, task_id, message, submission)
-        key = submission_key(agent.card.name, message, submission)
-        creation = Creation(self.journal, task_id, created, key)
+        if submission.task_id:
+            if (known := self._find_row(task_id)) is not None:
+                return Accepted(task_id, 1, known.head, is_new=False)
+            if (run := self._runs.find(task_id)) is not None and run.creation is not None:
+                return await self._outcome(run, run.creation)
+        name = agent.card.name
+        self._admissions.check(name, is_child=submission.HasField("parent"))
+        created = task_created(name, task_id, message, submission, timeout_s=agent.timeout_s)
+        key = submission_key(name, message, submission)
+        run = self._runs.reserve(task_id)
+        self._runs.admit(run, agent)
+        if created.HasField("deadline"):
+            self._deadlines.add(task_id, created.deadline.ToDatetime(tzinfo=UTC))
         if agent.direct_replies:
-            return await self._run_undecided(agent, creation, task_id, created)
-        accepted = await creation.create()
-        if accepted.is_new:
-            context = self._first_context(task_id, created)
-            self._runs.start(agent, self._runs.reserve(context))
-        return accepted
+            return await self._run_undecided(agent, run, created, key)
+
+        def on_made(is_new: bool) -> None:  # noqa: FBT001
+            if is_new and not run.is_stopped:
+                self._runs.start(agent, run)
+            elif run.ending is None:
+                self._runs.release(run)
+
+        run.context = self._first_context(task_id, created)
+        run.creation = Creation(self.journal, task_id, created, key, on_made)
+        run.creation.begin()
+        return await run.creation.wait()
 
     async def _run_undecided(
-        self, agent: Agent, creation: Creation, task_id: str, created: event_pb2.TaskCreated
+        self, agent: Agent, run: Run, created: event_pb2.TaskCreated, key: tuple[str, str]
     ) -> Accepted | message_pb2.Message:
         """Run an agent that may still answer directly; the task exists once it emits anything."""
 
         async def create() -> None:
-            try:
-                if (await creation.create()).is_new:
+            creation.begin()
+            with contextlib.suppress(TrunklineError):
+                if (await creation.wait()).is_new:
                     return
-            except TrunklineError as error:
-                creation.accepted.set_exception(error)
             # Refused, or made before by the same submission: this turn must not go on.
-            run.is_stopped = True
-            run.context.begin_cancel()
-            raise asyncio.CancelledError
+            run.stop()
+            await asyncio.Event().wait()
 
-        run = self._runs.reserve(self._first_context(task_id, created, create=create))
-        code = self._runs.start(agent, run)
-        settled: list[asyncio.Future[Any]] = [creation.accepted, code]
+        creation = Creation(self.journal, run.task_id, created, key, lambda _: None)
+        run.creation = creation
+        run.context = self._first_context(run.task_id, created, create=create)
+        self._runs.start(agent, run)
+        return await self._outcome(run, creation)
+
+    async def _outcome(self, run: Run, creation: Creation) -> Accepted | message_pb2.Message:
+        """Wait until the task is made, or answered without one."""
+        settled: list[asyncio.Future[Any]] = [creation.accepted]
+        if run.code is not None:
+            settled.append(run.code)
         await asyncio.wait(settled, return_when=asyncio.FIRST_COMPLETED)
         if creation.accepted.done():
             return creation.accepted.result()
-        if run.context.reply_message is not None:
-            return run.context.reply_message
+        context = run.context
+        if context is not None and context.reply_message is not None:
+            return context.reply_message
+        if run.ending is not None and not self._is_draining:
+            raise PeerTimeoutError(f"agent of {run.task_id!r}", DEADLINE_PASSED)
         raise PeerUnavailableError("this host", "the task could not be journaled; try again")
 
     async def _next_turn(
@@ -265,20 +349,31 @@ class TaskHost:
         submission: message_service_pb2.Submission,
     ) -> Accepted:
         row = await self._waiting_row(agent, message, submission.account)
-        self._runs.check_admission(agent)
-        context = await self._context_of(row.task_id)
+        self._admissions.check(agent.card.name, is_child=submission.HasField("parent"))
         # Reserved without a wait in between: of two messages at once, one opens the turn.
-        self._check_waits(row.task_id)
-        run = self._runs.reserve(context)
-        try:
-            await context.open_turn(message)
-        except BaseException:
-            self._runs.release(run)
-            raise
-        run.context = await self._context_of(row.task_id)
-        self._runs.start(agent, run)
-        opened = run.context.snapshot
-        return Accepted(row.task_id, opened.turn, opened.sequence, is_new=False)
+        run = self._runs.reserve(row.task_id)
+        self._runs.admit(run, agent)
+        opened: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
+
+        async def opening() -> bool:
+            try:
+                run.context = await self._context_of(row.task_id)
+                await run.context.open_turn(message)
+                run.context = await self._context_of(row.task_id)
+            except TrunklineError as error:
+                opened.set_exception(error)
+                opened.exception()  # Whoever waited may have left.
+                return False
+            snapshot = run.context.snapshot
+            opened.set_result(Accepted(row.task_id, snapshot.turn, snapshot.sequence, is_new=False))
+            return True
+
+        code = self._runs.start(agent, run, opening)
+        settled: list[asyncio.Future[Any]] = [opened, code]
+        await asyncio.wait(settled, return_when=asyncio.FIRST_COMPLETED)
+        if not opened.done():
+            raise TaskEndedError(row.task_id, "being ended")
+        return opened.result()
 
     async def _waiting_row(
         self, agent: Agent, message: message_pb2.Message, account: str
@@ -288,78 +383,77 @@ class TaskHost:
         if self._own_row(task_id, account).agent != agent.card.name:
             raise TaskNotFoundError(task_id)
         run = self._runs.find(task_id)
-        if run is not None and run.context.is_over:
-            # The question is out, the code that asked is just about to return.
-            await self._runs.wait_stopped(run)
+        if run is not None and run.context is not None and run.context.is_over:
+            # The question is out, and the code that asked is just about to return; or it is being
+            # ended, which takes no longer.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.cancel_grace_s):
+                    await run.done.wait()
         row = self._own_row(task_id, account)
         if message.context_id and message.context_id != row.context_id:
             raise InvalidArgumentError("message.contextId", "is not that of the task")
         if row.state in TERMINAL:
             raise TaskEndedError(task_id, state_name(row.state))
-        self._check_waits(task_id)
-        return row
-
-    def _check_waits(self, task_id: str) -> None:
-        waits = self.journal.row(task_id).state in INTERRUPTED
-        if not waits or self._runs.find(task_id) is not None:
+        if row.state not in INTERRUPTED or self._runs.find(task_id) is not None:
             raise UnsupportedOperationError(
                 "a message to a task that works", "wait until it asks, or start another task"
             )
+        return row
 
-    async def _cancel_children(self, context: TaskContext) -> None:
-        """Cancel the children that the agent's code has left running."""
-        if self._cancel_child is None or self._find_row(context.id) is None:
-            return
-        context.begin_cancel()
-        async with asyncio.TaskGroup() as group:
-            for child in (await self.journal.snapshot(context.id)).children:
-                if not (child.HasField("finished") and child.finished.state in TERMINAL):
-                    group.create_task(self._cancel_one_child(context, child.started))
+    def _expire(self, task_id: str) -> None:
+        """End a task whose deadline has passed, whatever it does or waits for."""
+        run = self._runs.find(task_id)
+        if run is None:
+            row = self._find_row(task_id)
+            if row is None or row.is_ended:
+                return
+            run = self._runs.reserve(task_id)
+        grace_s = self._settings.deadline_grace_s
+        self._endings.begin(run, State.TASK_STATE_FAILED, DEADLINE_PASSED, grace_s=grace_s)
 
-    async def _cancel_one_child(self, context: TaskContext, child: event_pb2.ChildStarted) -> None:
-        if self._cancel_child is None:
-            return
-        finished = event_pb2.ChildFinished(task_id=child.task_id, agent=child.agent)
-        try:
-            await self._cancel_child(child.task_id, context.account)
-        except TaskNotFoundError:
-            return  # The call that makes it was canceled before it was made.
-        except TrunklineError as error:
-            # It had ended, or can't be reached: then its deadline and its own host see to it.
-            extra = {"task_id": child.task_id, "reason": error.reason}
-            logger.info("child.not_canceled", extra=extra)
-            return
-        finished.state = State.TASK_STATE_CANCELED
-        await context.record(event_pb2.Event(child_finished=finished))
-
-    async def _recover(self) -> None:
-        """End what an earlier life of this journal left running: its code is gone."""
-        for row in self.journal.unfinished():
-            if row.state in INTERRUPTED:
-                continue
-            logger.warning("task.abandoned", extra={"task_id": row.task_id, "agent": row.agent})
-            await (await self._context_of(row.task_id)).end(
-                State.TASK_STATE_FAILED, "the host stopped while it worked on this; send it again"
-            )
+    def _on_release(self, run: Run) -> None:
+        """A task that waits keeps its deadline."""
+        if run.context is None or run.context.state not in INTERRUPTED:
+            self._deadlines.discard(run.task_id)
 
     async def _keep_lease(self) -> None:
         """Renew the host's lease; losing it stops everything that runs."""
+        was_renewed = True
         while True:
             try:
                 self.journal.renew(self._settings.lease_s)
+                was_renewed = True
             except FencedError:
-                logger.error("host.lease_lost", extra={"journal": self.journal.id})
-                self._is_draining = True
-                for run in self._runs.all():
-                    run.stop()
+                self._lose()
                 return
             except JournalUnavailableError as error:
                 # A full disk may have room again before the lease is over.
-                logger.error("host.lease_not_renewed", extra={"problem": error.problem})
+                if was_renewed:
+                    logger.error("host.lease_not_renewed", extra={"problem": error.problem})
+                was_renewed = False
             await asyncio.sleep(self._settings.lease_s / 3)
+
+    def _lose(self) -> None:
+        """Stop everything: the journal is somebody else's. Readers are told by its closing."""
+        if self.lost.is_set():
+            return
+        logger.error("host.lease_lost", extra={"journal": self.journal.id})
+        self.lost.set()
+        self._is_draining = True
+        self._deadlines.close()
+        for run in self._runs.all():
+            run.stop()
+        self._flushing.close()
+        with contextlib.suppress(TrunklineError):
+            self.journal.close()
+
+    def _check_serving(self) -> None:
+        if self.lost.is_set():
+            raise PeerUnavailableError("this host", "another one has its journal now; ask that")
 
     def _own_row(self, task_id: str, account: str) -> TaskRow:
         """The row, if the account may see it: else it doesn't exist."""
+        self._check_serving()
         row = self._find_row(task_id)
         if row is None or row.account != (account or ANONYMOUS):
             raise TaskNotFoundError(task_id)
@@ -371,24 +465,11 @@ class TaskHost:
         except TaskNotFoundError:
             return None
 
-    def _emitter(self, task_id: str) -> Emitter:
-        return Emitter(
-            self.journal,
-            task_id,
-            self.journal.epoch,
-            flushing=self._flushing,
-            pending_limit_bytes=self._settings.pending_limit_bytes,
-        )
-
     async def _context_of(self, task_id: str) -> TaskContext:
-        """A context to go on with a task that isn't running."""
+        """A context to go on with a task that nobody else writes to."""
         snapshot = await self.journal.snapshot(task_id)
-        return TaskContext(
-            snapshot,
-            snapshot.task.history[-1],
-            self._emitter(task_id),
-            forwarded=await self.journal.forwarded(task_id),
-        )
+        forwarded = await self.journal.forwarded(task_id)
+        return self._context(snapshot, snapshot.task.history[-1], forwarded=forwarded)
 
     def _first_context(
         self,
@@ -404,4 +485,27 @@ class TaskHost:
         )
         events = [event_pb2.Event(created=created)]
         fold.apply(event_pb2.EventBatch(header=header, events=events))
-        return TaskContext(fold.snapshot(), created.message, self._emitter(task_id), create=create)
+        return self._context(fold.snapshot(), created.message, create=create)
+
+    def _context(
+        self,
+        snapshot: snapshot_pb2.TaskSnapshot,
+        message: message_pb2.Message,
+        *,
+        forwarded: Mapping[str, int] | None = None,
+        create: Callable[[], Awaitable[None]] | None = None,
+        again: Again | None = None,
+    ) -> TaskContext:
+        """A context whose emitter is the task's one writer."""
+        emitter = Emitter(
+            self.journal,
+            snapshot.task.id,
+            self.journal.epoch,
+            flushing=self._flushing,
+            pending_limit_bytes=self._settings.pending_limit_bytes,
+        )
+        context = TaskContext(
+            snapshot, message, emitter, forwarded=forwarded, create=create, again=again
+        )
+        context.checkpoint_path = self._checkpoint_path
+        return context

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from trunkline import telemetry
@@ -18,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 async def run_turn(agent: Agent, task: TaskContext) -> None:
-    """Run the turn until it has ended, its deadline has passed or it is canceled.
+    """Run the turn until it has ended or is stopped, which is how deadlines come, too.
 
     Returning without an end completes the task, raising fails it; both only while the turn is
     open. Cancellation is passed on without an end: whoever canceled knows why.
@@ -35,6 +34,8 @@ async def run_turn(agent: Agent, task: TaskContext) -> None:
         try:
             error = await _run(agent, task)
         except (FencedError, JournalUnavailableError) as lost:
+            if not task.is_lost:
+                raise
             # Nothing can be written any more; whoever owns the task next says how it ends.
             logger.error("task.lost", extra={"task_id": task.id, "reason": lost.reason})
             error = lost
@@ -42,25 +43,32 @@ async def run_turn(agent: Agent, task: TaskContext) -> None:
             telemetry.mark_error(span, error or "failed")
 
 
-async def _run(agent: Agent, task: TaskContext) -> Exception | None:
+async def _run(agent: Agent, task: TaskContext) -> BaseException | None:
     """Run the agent's code and end the turn, if the code did not; return what it raised."""
     try:
-        async with asyncio.timeout(_seconds_left(task)) as timeout:
-            await agent.run(task)
-    except (FencedError, JournalUnavailableError):
-        raise
+        await agent.run(task)
+    except asyncio.CancelledError as error:
+        if _is_canceled():
+            raise
+        # Something that the code waited for was canceled, not the code.
+        await _fail(task, _defect(task, error))
+        return error
     except TrunklineError as error:
+        if task.is_lost:
+            raise
         await _fail(task, str(error))
         return error
-    except Exception as error:  # noqa: BLE001 - an agent's code may raise anything
-        if isinstance(error, TimeoutError) and timeout.expired():
-            await _fail(task, "the deadline passed before the work was done; allow more time")
-        else:
-            await _fail(task, _defect(task, error))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an agent's code may raise anything
+        await _fail(task, _defect(task, error))
         return error
     if not task.is_over:
         await task.complete()
     return None
+
+
+def _is_canceled() -> bool:
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
 
 
 async def _fail(task: TaskContext, text: str) -> None:
@@ -68,12 +76,7 @@ async def _fail(task: TaskContext, text: str) -> None:
         await task.fail(text)
 
 
-def _defect(task: TaskContext, error: Exception) -> str:
+def _defect(task: TaskContext, error: BaseException) -> str:
     """Log what an agent's code did not expect, and return what may be said of it."""
     logger.error("agent.failed", exc_info=error, extra={"task_id": task.id, "agent": task.agent})
     return f"agent {task.agent!r} failed: {InternalError(telemetry.trace_id())}"
-
-
-def _seconds_left(task: TaskContext) -> float | None:
-    deadline = task.deadline
-    return None if deadline is None else (deadline - datetime.now(UTC)).total_seconds()

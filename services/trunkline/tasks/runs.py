@@ -1,98 +1,138 @@
-"""The turns that run on a host now: started, stopped and waited for."""
+"""The places of tasks on a host: who holds a task's is its one writer, and runs its code."""
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
 
-from trunkline.tasks.admission import Admission
+from trunkline.tasks.admission import Admission, Admissions
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.runner import run_turn
-from trunkline.tasks.settings import TaskSettings
+
+if TYPE_CHECKING:
+    from trunkline.tasks.submission import Creation
 
 logger = logging.getLogger(__name__)
 
+# What is done in a place before the agent's code; False: there is nothing to run.
+Opening: TypeAlias = Callable[[], Awaitable[bool]]
 
-@dataclass(slots=True)
+
 class Run:
-    """A turn under way."""
+    """A task's place: held while something is done to the task, by code or over its head."""
 
-    context: TaskContext
-    done: asyncio.Event = field(default_factory=asyncio.Event)
-    task: asyncio.Task[None] | None = None
-    is_stopped: bool = False
+    __slots__ = (
+        "admission",
+        "code",
+        "code_over",
+        "context",
+        "creation",
+        "done",
+        "ending",
+        "is_stopped",
+        "task_id",
+    )
+
+    def __init__(self, task_id: str, context: TaskContext | None = None) -> None:
+        self.task_id = task_id
+        self.context = context
+        """None: it has yet to be read."""
+        self.creation: Creation | None = None
+        """What makes the task, if it was made here."""
+        self.admission: Admission | None = None
+        self.code: asyncio.Task[None] | None = None
+        self.code_over = asyncio.Event()
+        self.ending: asyncio.Task[None] | None = None
+        """What ends the task over the head of its code."""
+        self.done = asyncio.Event()
+        """The place is free again."""
+        self.is_stopped = False
 
     def stop(self) -> None:
-        """Cancel the agent's code and take nothing more from it."""
-        self.context.begin_cancel()
+        """Cancel the code and take nothing more from it."""
         self.is_stopped = True
-        if self.task is not None:
-            self.task.cancel()
+        if self.context is not None:
+            self.context.begin_cancel()
+        if self.code is None:
+            self.code_over.set()
+        else:
+            self.code.cancel()
 
 
 class Runs:
-    """Runs turns in a task group, at most one of a task, within each agent's limits."""
+    """Gives out places, at most one of a task, and runs code in them within the agents' limits."""
 
     def __init__(
-        self, group: asyncio.TaskGroup, agents: Sequence[Agent], settings: TaskSettings
+        self,
+        group: asyncio.TaskGroup,
+        admissions: Admissions,
+        *,
+        on_release: Callable[[Run], None],
     ) -> None:
+        """`on_release` is called whenever a place is given back."""
         self._group = group
-        self._grace_s = settings.cancel_grace_s
+        self._admissions = admissions
+        self._on_release = on_release
         self._runs: dict[str, Run] = {}
-        self._admissions = {
-            agent.card.name: Admission(
-                agent.card.name, limit=agent.concurrency, queue_limit=settings.queue_limit
-            )
-            for agent in agents
-        }
 
     def find(self, task_id: str) -> Run | None:
-        """Return the task's turn under way, if there is one."""
+        """Return who holds the task's place, if somebody does."""
         return self._runs.get(task_id)
 
     def all(self) -> list[Run]:
-        """Return all turns under way."""
+        """Return all places that are held."""
         return list(self._runs.values())
 
-    def check_admission(self, agent: Agent) -> None:
-        """Refuse at once what could only wait in a full queue. OverloadedError."""
-        self._admissions[agent.card.name].check()
-
-    def reserve(self, context: TaskContext) -> Run:
-        """Take the task's place, so that of two turns at once only one is started."""
-        run = self._runs[context.id] = Run(context)
+    def reserve(self, task_id: str, context: TaskContext | None = None) -> Run:
+        """Take the task's place, which is free: without a wait since that was looked up."""
+        run = self._runs[task_id] = Run(task_id, context)
         return run
 
+    def admit(self, run: Run, agent: Agent) -> None:
+        """Count the turn in, from before it is journaled until its code has ended."""
+        run.admission = self._admissions.accept(agent.card.name)
+
     def release(self, run: Run) -> None:
-        """Give a place back that was reserved and never started."""
-        del self._runs[run.context.id]
+        """Give the place back. Repeating this is harmless."""
+        if self._runs.get(run.task_id) is run:
+            del self._runs[run.task_id]
+            self._on_release(run)
         run.done.set()
+        if run.code is None:
+            self._leave(run)
 
-    def start(self, agent: Agent, run: Run) -> asyncio.Task[None]:
-        """Run the agent's code in the place that was reserved."""
-        run.task = self._group.create_task(self._run(agent, run), name=run.context.id)
-        return run.task
+    def start(
+        self, agent: Agent | None, run: Run, opening: Opening | None = None
+    ) -> asyncio.Task[None]:
+        """Run the agent's code in the place, behind `opening` and only if that says so."""
+        run.code = self._group.create_task(self._run(agent, run, opening), name=run.task_id)
+        # Not in a `finally` of the code: one that is canceled before its first step has none.
+        run.code.add_done_callback(lambda _: self._on_over(run))
+        return run.code
 
-    async def wait_stopped(self, run: Run) -> None:
-        """Wait until the agent's code has ended, but no longer than the grace it has."""
+    async def _run(self, agent: Agent | None, run: Run, opening: Opening | None) -> None:
         try:
-            async with asyncio.timeout(self._grace_s):
-                await run.done.wait()
-        except TimeoutError:
-            logger.warning("agent.ignores_cancel", extra={"task_id": run.context.id})
-
-    async def _run(self, agent: Agent, run: Run) -> None:
-        admission = self._admissions[agent.card.name]
-        try:
-            async with admission.enter(run.context.snapshot.priority):
-                await run_turn(agent, run.context)
+            if opening is not None and not await opening():
+                return
+            if agent is not None and run.context is not None and run.admission is not None:
+                async with run.admission.enter(run.context.snapshot.priority):
+                    await run_turn(agent, run.context)
         except asyncio.CancelledError:
             # Whoever stopped the run journals why; only the end of the host goes further up.
             if not run.is_stopped:
                 raise
         except Exception:
             # A bulkhead: what one turn could not even be failed with must not end the others.
-            logger.exception("run.broken", extra={"task_id": run.context.id})
-        finally:
+            logger.exception("run.broken", extra={"task_id": run.task_id})
+
+    def _on_over(self, run: Run) -> None:
+        self._leave(run)
+        run.code_over.set()
+        if run.ending is None:
             self.release(run)
+
+    def _leave(self, run: Run) -> None:
+        admission, run.admission = run.admission, None
+        if admission is not None:
+            self._admissions.leave(admission)

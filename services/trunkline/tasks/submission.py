@@ -3,10 +3,12 @@
 import asyncio
 import hashlib
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from trunkline import telemetry
-from trunkline.journal.journal import Journal
+from trunkline.journal.journal import Created, Journal
 from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
 
 # Whose tasks anonymous callers' are.
@@ -18,8 +20,13 @@ def task_created(
     task_id: str,
     message: message_pb2.Message,
     submission: message_service_pb2.Submission,
+    *,
+    timeout_s: float | None = None,
 ) -> event_pb2.TaskCreated:
-    """Return the created event, with the ids of the message and a new context filled in."""
+    """Return the created event, with the ids of the message and a new context filled in.
+
+    Without an earlier deadline of the caller's, the task has one in `timeout_s`.
+    """
     context_id = message.context_id or str(uuid.uuid4())
     created = event_pb2.TaskCreated(
         context_id=context_id,
@@ -37,6 +44,10 @@ def task_created(
     for field in ("deadline", "parent", "metadata"):
         if submission.HasField(field):
             getattr(created, field).CopyFrom(getattr(submission, field))
+    if timeout_s is not None:
+        latest = datetime.now(UTC) + timedelta(seconds=timeout_s)
+        if not created.HasField("deadline") or latest < created.deadline.ToDatetime(tzinfo=UTC):
+            created.deadline.FromDatetime(latest)
     return created
 
 
@@ -66,23 +77,48 @@ class Accepted:
 
 
 class Creation:
-    """Journals a task's created event when that is due; whoever submitted waits for it."""
+    """Journals a task's created event when that is due; whoever submitted waits for it.
+
+    What follows is done in the very moment that the task exists, by `on_made`: nobody can come
+    or leave in between.
+    """
 
     def __init__(
-        self, journal: Journal, task_id: str, created: event_pb2.TaskCreated, key: tuple[str, str]
+        self,
+        journal: Journal,
+        task_id: str,
+        created: event_pb2.TaskCreated,
+        key: tuple[str, str],
+        on_made: Callable[[bool], None],
     ) -> None:
+        """`on_made` is told whether there is a new task."""
         self._journal = journal
         self._task_id = task_id
         self._created = created
         self._key = key
+        self._on_made = on_made
         self.accepted: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
 
-    async def create(self) -> Accepted:
+    def begin(self) -> None:
         """Make the task, or find the one the same key made before."""
         key, content_hash = self._key
         event = event_pb2.Event(created=self._created)
-        made = await self._journal.create(self._task_id, event, key=key, content_hash=content_hash)
+        made = self._journal.create(self._task_id, event, key=key, content_hash=content_hash)
+        made.add_done_callback(self._made)
+
+    async def wait(self) -> Accepted:
+        """Wait until the task is made; leaving changes nothing for others that wait."""
+        return await asyncio.shield(self.accepted)
+
+    def _made(self, done: asyncio.Future[Created]) -> None:
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if error is not None:
+            self._on_made(False)
+            self.accepted.set_exception(error)
+            self.accepted.exception()  # Whoever waited may have left: then nobody looks at it.
+            return
+        made = done.result()
+        self._on_made(made.is_new)
+        # A new one has its created event, and nothing behind it that anyone has seen.
         after = 1 if made.is_new else self._journal.head(made.task_id)
-        accepted = Accepted(made.task_id, 1, after, made.is_new)
-        self.accepted.set_result(accepted)
-        return accepted
+        self.accepted.set_result(Accepted(made.task_id, 1, after, made.is_new))

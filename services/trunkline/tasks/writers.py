@@ -14,13 +14,20 @@ class ArtifactWriter:
     """One artifact: created by its first append, closed once, never reopened."""
 
     def __init__(
-        self, begin: Begin, agent: str, artifact_id: str, start: event_pb2.ArtifactStart
+        self,
+        begin: Begin,
+        agent: str,
+        artifact_id: str,
+        start: event_pb2.ArtifactStart | None,
+        *,
+        is_closed: bool = False,
     ) -> None:
+        """`start` is None for an artifact that exists and is gone on with."""
         self.id = artifact_id
         self._begin = begin
         self._agent = agent
-        self._start: event_pb2.ArtifactStart | None = start
-        self._is_closed = False
+        self._start = start
+        self._is_closed = is_closed
 
     async def append(self, content: str | part_pb2.Part, *, last: bool = False) -> None:
         """Add text (which continues the text before it) or a part (which stands on its own).
@@ -54,10 +61,10 @@ class ArtifactWriter:
 class PlanWriter:
     """One plan: text as it is written, then its steps, under one id for its whole life."""
 
-    def __init__(self, begin: Begin, plan_id: str) -> None:
+    def __init__(self, begin: Begin, plan_id: str, *, revision: int) -> None:
         self.id = plan_id
         self._begin = begin
-        self._revision = 1
+        self._revision = revision
 
     async def append(self, text: str) -> None:
         """Add text of the plan that is being written."""

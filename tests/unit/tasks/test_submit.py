@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.lives import die
 from harness.tasks import NOTHING, Open, define, finish, message, said
 from trunkline.errors import (
     InvalidArgumentError,
@@ -166,18 +167,11 @@ async def test_what_a_dead_host_left_running_fails_with_the_reason(journal_path:
     await host.__aenter__()
     running = (await accept(host, message())).task_id
     await started.wait()
-    # The process dies: nothing below the journal gets to say goodbye.
-    for run in host._runs.all():
-        run.is_stopped = True
-        assert run.task is not None
-        run.task.cancel()
-        await run.done.wait()
-    journal.close()
-    await host.__aexit__(None, None, None)
+    await die(host)
 
     reopened = Journal.open(journal_path)
     async with TaskHost(reopened, [define(ask)]) as again:
-        snapshot = await again.snapshot(running, account="")
+        snapshot = await again.wait_turn(running)
         assert snapshot.task.status.state == State.TASK_STATE_FAILED
         assert "the host stopped" in said(snapshot)
     reopened.close()

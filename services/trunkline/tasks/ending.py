@@ -1,0 +1,147 @@
+"""Ends tasks over the head of their code: canceled, past their deadline, or with their host."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from trunkline.errors import (
+    FencedError,
+    JournalUnavailableError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    TrunklineError,
+)
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.lifecycle import TERMINAL, State
+from trunkline.tasks.runs import Run, Runs
+from trunkline.v1 import event_pb2, task_pb2
+
+logger = logging.getLogger(__name__)
+
+# Cancels a task of any host on behalf of an account: (task id, account).
+CancelChild = Callable[[str, str], Awaitable[None]]
+
+# A journal that can't be read is asked again after this.
+_READ_AGAIN_S: Final = 0.5
+
+
+class Endings:
+    """Ends tasks whose code has not ended them. The first to ask decides how; others wait for it.
+
+    What the code had decided before that holds: the outcome of a race is the same for whoever
+    asked and for every reader.
+    """
+
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        runs: Runs,
+        *,
+        load: Callable[[str], Awaitable[TaskContext]],
+        cancel_child: CancelChild | None,
+    ) -> None:
+        """`load` returns a context for a task whose place is held and that has none yet."""
+        self._group = group
+        self._runs = runs
+        self._load = load
+        self._cancel_child = cancel_child
+
+    def begin(
+        self, run: Run, state: task_pb2.TaskState.ValueType, reason: str, *, grace_s: float
+    ) -> asyncio.Task[None] | None:
+        """Stop what holds the task's place and end the task; the task that does so, now or before.
+
+        The code has `grace_s` to clean up, and children are canceled meanwhile. None: the code
+        has ended the task itself.
+        """
+        if run.ending is None:
+            if run.context is not None and run.context.state in TERMINAL:
+                return None
+            run.stop()
+            run.ending = self._group.create_task(self._end(run, state, reason, grace_s))
+        return run.ending
+
+    async def cancel_children(self, context: TaskContext, tried: set[str] | None = None) -> None:
+        """Cancel all children that have not ended, but for those that were tried."""
+        tried = set() if tried is None else tried
+        async with asyncio.TaskGroup() as group:
+            for child in context.open_children():
+                if child.task_id not in tried:
+                    tried.add(child.task_id)
+                    group.create_task(self._cancel_one_child(context, child))
+
+    async def _end(
+        self, run: Run, state: task_pb2.TaskState.ValueType, reason: str, grace_s: float
+    ) -> None:
+        try:
+            context = run.context or await self._context_of(run)
+            context.begin_cancel()
+            await self._let_go(run, context, grace_s)
+            # What the code read or opened meanwhile is what is to be ended.
+            context = run.context or context
+            if not context.exists:
+                return
+            if context.state in TERMINAL:
+                await context.settled()
+            else:
+                await context.end(state, reason)
+        except (FencedError, JournalUnavailableError) as lost:
+            # Whoever owns the task next says how it ends.
+            logger.error("task.lost", extra={"task_id": run.task_id, "reason": lost.reason})
+        except TrunklineError as error:
+            extra = {"task_id": run.task_id, "reason": error.reason}
+            logger.exception("task.not_ended", extra=extra)
+        finally:
+            self._runs.release(run)
+
+    async def _context_of(self, run: Run) -> TaskContext:
+        """Read the task's context; not being able to is no reason to leave it as it is."""
+        while True:
+            try:
+                run.context = await self._load(run.task_id)
+            except JournalUnavailableError as error:
+                logger.warning(
+                    "task.not_read", extra={"task_id": run.task_id, "problem": str(error)}
+                )
+                await asyncio.sleep(_READ_AGAIN_S)
+            else:
+                return run.context
+
+    async def _let_go(self, run: Run, context: TaskContext, grace_s: float) -> None:
+        """Wait until the code has ended and its children are canceled, within the grace."""
+        tried: set[str] = set()
+        try:
+            async with asyncio.timeout(grace_s), asyncio.TaskGroup() as group:
+                group.create_task(self.cancel_children(context, tried))
+                await run.code_over.wait()
+                # Those that it was just about to call.
+                group.create_task(self.cancel_children(context, tried))
+        except TimeoutError:
+            logger.warning("agent.ignores_cancel", extra={"task_id": run.task_id})
+
+    async def _cancel_one_child(self, context: TaskContext, child: event_pb2.ChildStarted) -> None:
+        if self._cancel_child is None:
+            return
+        state = State.TASK_STATE_CANCELED
+        try:
+            await self._cancel_child(child.task_id, context.account)
+        except TaskNotFoundError:
+            return  # The call that makes it was canceled before it was made.
+        except TaskNotCancelableError as error:
+            name = f"TASK_STATE_{error.state.upper().replace('-', '_')}"
+            if name not in State.keys():  # noqa: SIM118  an enum's wrapper, no mapping
+                return
+            state = State.Value(name)
+        except TrunklineError as error:
+            # It can't be reached: its deadline and its own host see to it.
+            extra = {"task_id": child.task_id, "reason": error.reason}
+            logger.info("child.not_canceled", extra=extra)
+            return
+        if context.has_open_child(child.task_id):
+            finished = event_pb2.ChildFinished(
+                task_id=child.task_id, agent=child.agent, state=state
+            )
+            with contextlib.suppress(FencedError, JournalUnavailableError):
+                await context.record(event_pb2.Event(child_finished=finished))

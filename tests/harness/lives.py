@@ -1,0 +1,35 @@
+"""The death of a host inside a test, and journals that end where one did."""
+
+from trunkline.journal.events import draft, parse
+from trunkline.journal.journal import Journal
+from trunkline.tasks.host import TaskHost
+
+
+async def die(host: TaskHost) -> None:
+    """Let a host end as a killed process does: nothing below its journal says goodbye."""
+    host._deadlines.close()
+    for run in host._runs.all():
+        run.is_stopped = True
+        for code in (run.code, run.ending):
+            if code is not None:
+                code.cancel()
+        await run.code_over.wait()
+    host.journal.close()
+    await host.__aexit__(None, None, None)
+
+
+async def replay(source: Journal, task_id: str, target: Journal, *, until: int) -> None:
+    """Write the beginning of a task's journal into another one: what a death there left."""
+    cursor = 0
+    while cursor < until:
+        for sealed in source.read(task_id, cursor):
+            batch = parse(sealed, until=until)
+            events = list(batch.events)
+            cursor = batch.header.first_sequence + batch.header.count - 1
+            if events[0].HasField("created"):
+                await target.create(task_id, events.pop(0))
+            if events:
+                origin = batch.header.origin if batch.header.HasField("origin") else None
+                await target.append(task_id, target.epoch, [draft(events, origin=origin)])
+            if cursor >= until:
+                return
