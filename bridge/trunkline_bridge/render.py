@@ -5,13 +5,18 @@ for each artifact of a stream, and only their text is escaped.
 """
 
 import json
+from collections.abc import Iterator, Sequence
 from json import encoder
 
 from trunkline_bridge import protojson
+from trunkline_bridge.errors import WireError
+from trunkline_bridge.inbound.envelope import error_object
 from trunkline_bridge.projection import ArtifactView, TextPiece, WireEvent
 
 HEARTBEAT = b": alive\n\n"
 
+# A write is cut where it passes this: rendered, a frame of the mesh is up to thirty times its size.
+_WRITE_LENGTH = 64 * 1024
 _escape = encoder.encode_basestring
 _MORE = '}]},"append":true}}}\n\n'
 _LAST = '}]},"append":true,"lastChunk":true}}}\n\n'
@@ -39,9 +44,25 @@ class EventRenderer:
         line = f"id: {event.id}\n" if event.sequence else ""
         return f'{line}data: {self._envelope}"result":{result}}}\n\n'
 
-    def render_error(self, error: object) -> str:
-        """Return the event that ends a stream with a JSON-RPC error."""
-        return f'event: error\ndata: {self._envelope}"error":{protojson.dumps(error)}}}\n\n'
+    def writes(self, events: Sequence[WireEvent]) -> Iterator[bytes]:
+        """Yield events that are ready together, in as few writes as is good for a slow reader."""
+        render = self.render
+        pieces: list[str] = []
+        length = 0
+        for event in events:
+            piece = render(event)
+            pieces.append(piece)
+            length += len(piece)
+            if length >= _WRITE_LENGTH:
+                yield "".join(pieces).encode("utf-8")
+                pieces, length = [], 0
+        if pieces:
+            yield "".join(pieces).encode("utf-8")
+
+    def render_error(self, error: WireError) -> bytes:
+        """Return the event that ends a stream with an error."""
+        said = protojson.dumps(error_object(error))
+        return f'event: error\ndata: {self._envelope}"error":{said}}}\n\n'.encode()
 
     def _prepare(self, artifact: ArtifactView) -> str:
         """Everything of a piece up to its text."""

@@ -1,22 +1,37 @@
 """Serves the bridge over HTTP inside a process that has an event loop of its own."""
 
 import asyncio
+import contextlib
+import math
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from trunkline.client import running
 from trunkline.errors import ConfigurationError
+from trunkline_bridge.inbound.presence import CONNECTION, Connection
+
+# How long the end of what was cut may take.
+_CUT_S = 1
 
 
 @asynccontextmanager
-async def serve_http(app: ASGIApp, *, host: str, port: int, grace_s: int) -> AsyncIterator[str]:
+async def serve_http(
+    app: ASGIApp,
+    *,
+    host: str,
+    port: int,
+    grace_s: float,
+    cut: Callable[[], None] | None = None,
+) -> AsyncIterator[str]:
     """Serve an application for the length of a block; yield its URL, port 0 having become a port.
 
-    On leaving, no connection is accepted any more and those open have `grace_s` to finish.
+    On leaving, no connection is accepted any more and answers under way have `grace_s` to finish;
+    then `cut` is called, which ends them with an error that says so, and what is left is closed.
 
     Raises:
         ConfigurationError: the address can't be listened on; the text says why and what to do.
@@ -29,14 +44,16 @@ async def serve_http(app: ASGIApp, *, host: str, port: int, grace_s: int) -> Asy
             access_log=False,
             server_header=False,
             ws="none",
-            timeout_graceful_shutdown=grace_s,
+            timeout_graceful_shutdown=math.ceil(grace_s) + _CUT_S,
         )
+        config.load()
+        config.http_protocol_class = _telling(config.http_protocol_class)
         server = _EmbeddedServer(config)
         async with running(server.serve(sockets=[listener])):
             await server.is_serving.wait()
             shown = f"[{host}]" if ":" in host else host
             yield f"http://{shown}:{listener.getsockname()[1]}"
-            await server.stop()
+            await server.stop(grace_s, cut)
 
 
 class _EmbeddedServer(uvicorn.Server):
@@ -59,9 +76,31 @@ class _EmbeddedServer(uvicorn.Server):
         await super().shutdown(sockets)
         self._has_stopped.set()
 
-    async def stop(self) -> None:
+    async def stop(self, grace_s: float, cut: Callable[[], None] | None) -> None:
         self.should_exit = True
+        if cut is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    await self._has_stopped.wait()
+            cut()
         await self._has_stopped.wait()
+
+
+def _telling(protocol: Any) -> Any:  # noqa: ANN401  uvicorn has several, and no type for them
+    """A protocol of uvicorn's whose requests can hear that their connection is lost."""
+
+    class Telling(protocol):  # type: ignore[misc]
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self.connection = Connection()
+            # Each request gets a copy of this in its scope.
+            self.app_state: dict[str, Any] = {**self.app_state, CONNECTION: self.connection}
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.connection.lose()
+
+    return Telling
 
 
 def _listen(host: str, port: int) -> socket.socket:

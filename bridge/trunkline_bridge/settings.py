@@ -15,6 +15,8 @@ class BridgeSettings:
     """A larger request body is answered with HTTP 413. Large content belongs behind a URL."""
     heartbeat_s: float = 15.0
     """A stream that is silent for so long gets a comment; over 30 s proxies begin to cut it."""
+    patience_s: float = 30.0
+    """How long a stream or a waiting call stands while its task's host can't be reached."""
     blocking_limit_s: float = 3600.0
     """How long SendMessage waits for the end of a turn before it answers with a timeout."""
     card_max_age_s: int = 60

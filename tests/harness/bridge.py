@@ -169,9 +169,9 @@ async def open_bridged_mesh(
     """Open a mesh with a bridge and nobody on it; the default agent is `echo`."""
     settings = settings or BridgeSettings(default_agent="echo")
     async with open_small_mesh(folder) as mesh:
-        app = Bridge(mesh.directory, settings).app
+        bridge = Bridge(mesh.directory, settings)
         async with (
-            serve_http(app, host="127.0.0.1", port=0, grace_s=1) as url,
+            serve_http(bridge.app, host="127.0.0.1", port=0, grace_s=1, cut=bridge.cut) as url,
             httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
         ):
             yield BridgedMesh(mesh, url, client)

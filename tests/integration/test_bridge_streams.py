@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,11 +13,15 @@ from starlette.types import Receive, Scope, Send
 from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
 from harness.small_mesh import PATIENCE_S
 from harness.tasks import define
+from trunkline.a2a.v1 import a2a_pb2
 from trunkline.agents.echo import echo
 from trunkline.tasks.context import TaskContext
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.inbound.http import while_connected
+from trunkline_bridge.inbound.heartbeats import Heartbeats
+from trunkline_bridge.inbound.presence import Answers
 from trunkline_bridge.inbound.sse import send_events
+from trunkline_bridge.projection import WholeEvent, WireEvent
+from trunkline_bridge.render import EventRenderer
 from trunkline_bridge.serving import serve_http
 
 
@@ -268,16 +272,21 @@ async def test_nothing_is_written_to_a_client_that_is_gone(
     burst = asyncio.Event()
     over = asyncio.Event()
 
-    async def writes() -> AsyncIterator[bytes]:
-        yield b": begun\n\n"
+    async def events() -> AsyncGenerator[list[WireEvent], None]:
+        reply = WholeEvent(0, 0, a2a_pb2.StreamResponse())
+        yield [reply]
         await burst.wait()
         for _ in range(1000):
-            yield b": more\n\n"
+            yield [reply]
 
-    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
-        await while_connected(receive, send_events(send, writes(), heartbeat_s=60))
+        work = send_events(send, events(), EventRenderer(1), beats=Heartbeats(60))
+        await Answers().give(scope, receive, work, say_cut=nothing_to_say)
         over.set()
+
+    async def nothing_to_say() -> None:
+        raise AssertionError("nobody cut it")
 
     async with (
         asyncio.timeout(PATIENCE_S),
@@ -286,7 +295,7 @@ async def test_nothing_is_written_to_a_client_that_is_gone(
         place = urlsplit(url)
         reader, writer = await asyncio.open_connection(place.hostname, place.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
-        await reader.readuntil(b": begun\n\n")
+        await reader.readuntil(b"\n\n")
         # Killed, and in the same moment there is much to write: only a write can tell.
         client = writer.get_extra_info("socket")
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

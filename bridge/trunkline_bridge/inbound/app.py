@@ -1,17 +1,19 @@
 """Puts the bridge's HTTP side together."""
 
+from collections.abc import Awaitable
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trunkline.client import Directory
 from trunkline_bridge.errors import Row, WireError
 from trunkline_bridge.inbound.cards import Cards
 from trunkline_bridge.inbound.http import plain_failure
-from trunkline_bridge.inbound.jsonrpc import JsonRpc
+from trunkline_bridge.inbound.jsonrpc import JsonRpc, agent_at
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.tracing import TraceMiddleware
 from trunkline_bridge.settings import BridgeSettings
@@ -26,27 +28,41 @@ class Bridge:
     """The public side of a mesh: every agent on the registry speaks A2A here.
 
     It keeps nothing between requests, and looks agents up anew for each: one that registers is
-    public at once. `app` is an ASGI application; whoever serves it also keeps `directory` open.
+    public at once. `app` is an ASGI application; whoever serves it also keeps `directory` open, and
+    calls `cut` before it stops.
     """
 
     def __init__(self, directory: Directory, settings: BridgeSettings | None = None) -> None:
         settings = settings or BridgeSettings()
         cards = Cards(directory, settings)
-        rpc = JsonRpc(directory, Operations(directory, settings), settings)
-        self.app = Starlette(
+        rpc = self._rpc = JsonRpc(directory, Operations(directory, settings), settings)
+        pages = Starlette(
             routes=[
                 Route("/healthz", cards.health),
                 Route("/readyz", cards.readiness),
                 Route(_CARD_PATH, cards.default_card),
                 Route("/agents/{agent}" + _CARD_PATH, cards.agent_card),
+                # Calls don't come this far; these say which methods there are.
                 Route("/", rpc, methods=["POST"]),
                 Route("/agents/{agent}", rpc, methods=["POST"]),
                 Route("/agents/{agent}/", rpc, methods=["POST"]),
             ],
-            middleware=[Middleware(TraceMiddleware)],
             exception_handlers={404: _no_route, 405: _other_method},
         )
-        self.app.router.redirect_slashes = False
+        pages.router.redirect_slashes = False
+        self._pages = pages
+        self.app: ASGIApp = TraceMiddleware(self._route)
+
+    def cut(self) -> None:
+        """End every answer that is under way, with an error that says how to go on."""
+        self._rpc.cut()
+
+    def _route(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Calls of agents go the short way: they are nearly all that is asked."""
+        is_call = scope["type"] == "http" and scope["method"] == "POST"
+        if is_call and agent_at(scope["path"]) is not None:
+            return self._rpc(scope, receive, send)
+        return self._pages(scope, receive, send)
 
 
 async def _no_route(request: Request, _error: Exception) -> Response:

@@ -1,13 +1,12 @@
-"""What all inbound bindings need of HTTP: bodies within limits, answers, and clients that leave."""
+"""What all inbound bindings need of HTTP: headers, bodies within limits, and answers."""
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
 from trunkline_bridge.errors import OVERLOADED, TIMEOUT, UNAVAILABLE, Row, WireError
 
@@ -32,15 +31,32 @@ _DRAIN_BYTES = 64 * 1024 * 1024
 _DRAIN_S = 5.0
 
 
-def check_content_type(request: Request) -> None:
+class Headers:
+    """A request's headers by their names in lower case; those given twice are one list."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, scope: Scope) -> None:
+        values: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            values[name] = value if name not in values else values[name] + b", " + value
+        self._values = values
+
+    def get(self, name: bytes) -> str | None:
+        """Return a header's value."""
+        value = self._values.get(name)
+        return None if value is None else value.decode("latin-1")
+
+
+def check_content_type(headers: Headers) -> None:
     """Let every type of JSON pass, and none at all but from a browser. WireError (415).
 
     Pages of other sites may post anything to us that isn't declared as JSON, without asking first.
     """
-    given = request.headers.get("content-type", "")
+    given = headers.get(b"content-type") or ""
     kind = given.partition(";")[0].strip().lower()
     is_json = kind.startswith("application/") and kind.endswith(("/json", "+json", "json-rpc"))
-    is_from_page = "origin" in request.headers
+    is_from_page = headers.get(b"origin") is not None
     if not is_json and (kind or is_from_page):
         raise WireError(NOT_JSON, f"content type {kind[:100]!r} is not JSON; use application/json")
 
@@ -48,10 +64,10 @@ def check_content_type(request: Request) -> None:
 class Body:
     """A request's body, read within limits."""
 
-    def __init__(self, request: Request, *, limit_bytes: int) -> None:
-        declared = request.headers.get("content-length", "0")
+    def __init__(self, headers: Headers, receive: Receive, *, limit_bytes: int) -> None:
+        declared = headers.get(b"content-length") or "0"
         self._declared_bytes = int(declared) if declared.isdecimal() else 0
-        self._receive = request.receive
+        self._receive = receive
         self._limit_bytes = limit_bytes
         self._has_more = True
 
@@ -129,21 +145,3 @@ async def send_json(
 def raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """Return headers as ASGI has them."""
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-
-
-async def while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Run `work` until it is done or the client has gone. The body must have been read.
-
-    The end of a request ends no task of the mesh, only the call that waits for it.
-    """
-    async with asyncio.TaskGroup() as group:
-        working = group.create_task(work)
-        leaving = group.create_task(_disconnect(receive))
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        working.cancel()
-        leaving.cancel()
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -3,44 +3,47 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
+from urllib.parse import parse_qs
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from trunkline.client import Directory
+from trunkline.errors import PeerUnavailableError
 from trunkline_bridge.errors import VERSION_NOT_SUPPORTED, WireError, wire_error
 from trunkline_bridge.inbound import params, tracing
 from trunkline_bridge.inbound.cards import PROTOCOL_VERSION, RESUME_EXTENSION
 from trunkline_bridge.inbound.envelope import (
-    Call,
     RequestId,
-    error_object,
     failure,
     read_call,
     read_value,
     readable_id,
     success,
 )
+from trunkline_bridge.inbound.heartbeats import Heartbeats
 from trunkline_bridge.inbound.http import (
     HTTP_LEVEL,
     Body,
+    Headers,
     check_content_type,
     send_json,
-    while_connected,
 )
 from trunkline_bridge.inbound.methods import Methods, unknown_method
-from trunkline_bridge.inbound.operations import Caller, Operations, WireEvents
+from trunkline_bridge.inbound.operations import Caller, Operations
+from trunkline_bridge.inbound.presence import Answers
 from trunkline_bridge.inbound.sse import send_events
+from trunkline_bridge.inbound.streams import WireEvents
 from trunkline_bridge.render import EventRenderer
 from trunkline_bridge.settings import BridgeSettings
 
 # Patches of a version don't count.
 _VERSION = re.compile(r"([0-9]{1,4}\.[0-9]{1,4})(?:\.[0-9]{1,9})?", re.ASCII)
-# A write is cut where it passes this: rendered, a frame of the mesh is up to thirty times its size.
-_WRITE_LENGTH = 64 * 1024
+_AGENTS = "/agents/"
+_TIMEOUT = params.TIMEOUT_HEADER.lower().encode("ascii")
 # Bodies up to here are read at once.
 _READ_HERE_BYTES = 64 * 1024
 
@@ -48,14 +51,21 @@ _READ_HERE_BYTES = 64 * 1024
 class _Reply:
     """The response to one request: what goes on it, and whether it has begun."""
 
+    __slots__ = ("_send", "has_begun", "headers", "is_over", "is_stream", "request_id")
+
     def __init__(self, send: Send) -> None:
         self._send = send
         self.request_id: RequestId = None
         self.headers: dict[str, str] = {}
         self.has_begun = False
+        self.is_stream = False
+        self.is_over = False
 
     async def send(self, message: Message) -> None:
-        self.has_begun = True
+        if not self.has_begun:
+            self.has_begun = True
+        elif not message.get("more_body", False):
+            self.is_over = True
         await self._send(message)
 
 
@@ -68,12 +78,14 @@ class JsonRpc:
         self._directory = directory
         self._methods = Methods(operations)
         self._settings = settings
+        self._answers = Answers()
+        self._beats = Heartbeats(settings.heartbeat_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one POST."""
-        request = Request(scope, receive)
         reply = _Reply(send)
-        body = Body(request, limit_bytes=self._settings.body_limit_bytes)
+        headers = Headers(scope)
+        body = Body(headers, receive, limit_bytes=self._settings.body_limit_bytes)
         try:
             content = await body.read()
         except WireError as error:
@@ -81,7 +93,13 @@ class JsonRpc:
         except ClientDisconnect:
             return
         else:
-            await while_connected(receive, self._serve(request, content, reply))
+            work = self._serve(scope, headers, content, reply)
+            del headers, body, content
+            await self._answers.give(scope, receive, work, say_cut=partial(_say_cut, reply))
+
+    def cut(self) -> None:
+        """End all answers that are under way, each with an error that says how to go on."""
+        self._answers.cut()
 
     async def _refuse(self, body: Body, reply: _Reply, error: WireError) -> None:
         """Answer before the body is read, and close the connection."""
@@ -91,31 +109,36 @@ class JsonRpc:
         await body.drain()
         await reply.send({"type": "http.response.body", "body": b""})
 
-    async def _serve(self, request: Request, body: bytes, reply: _Reply) -> None:
+    async def _serve(self, scope: Scope, headers: Headers, body: bytes, reply: _Reply) -> None:
         try:
-            _check_content_type(request, body, reply)
-            value = await _read(body)
-            reply.request_id = readable_id(value)
-            call = read_call(value)
-            _check_version(request)
-            await self._answer(self._caller(request, reply), call, reply)
+            opening = await self._answer(scope, headers, body, reply)
+            # A stream may last for days: what it was asked with is not kept so long.
+            del scope, headers, body
+            if opening is not None:
+                async with opening as events:
+                    reply.is_stream = True
+                    await send_events(
+                        reply.send,
+                        events,
+                        EventRenderer(reply.request_id),
+                        beats=self._beats,
+                        headers=reply.headers,
+                    )
         except Exception as error:
             if reply.has_begun:
                 raise
             await _fail(reply, error)
 
-    def _caller(self, request: Request, reply: _Reply) -> Caller:
-        extensions = _extensions(request)
-        if RESUME_EXTENSION in extensions:
-            reply.headers["a2a-extensions"] = RESUME_EXTENSION
-        return Caller(
-            agent=request.path_params.get("agent", self._settings.default_agent),
-            extensions=extensions,
-            deadline=params.read_deadline(request.headers.get(params.TIMEOUT_HEADER)),
-            last_event_id=request.headers.get("last-event-id"),
-        )
-
-    async def _answer(self, caller: Caller, call: Call, reply: _Reply) -> None:
+    async def _answer(
+        self, scope: Scope, headers: Headers, body: bytes, reply: _Reply
+    ) -> AbstractAsyncContextManager[WireEvents] | None:
+        """Answer a call, or return the stream that is its answer."""
+        _check_content_type(headers, body, reply)
+        value = await _read(body)
+        reply.request_id = readable_id(value)
+        call = read_call(value)
+        _check_version(scope, headers)
+        caller = self._caller(scope, headers, reply)
         answer = self._methods.answers.get(call.method)
         stream = self._methods.streams.get(call.method)
         if answer is None and stream is None:
@@ -123,38 +146,49 @@ class JsonRpc:
         tracing.name_request(call.method, caller.agent)
         # That an agent isn't there is said before its parameters are looked at.
         self._directory.agent(caller.agent)
+        if stream is not None:
+            return stream(caller, call.params)
         if answer is not None:
-            body = success(reply.request_id, await answer(caller, call.params))
-            await send_json(reply.send, body, headers=reply.headers)
-        elif stream is not None:
-            async with stream(caller, call.params) as events:
-                await self._stream(events, reply)
+            said = success(reply.request_id, await answer(caller, call.params))
+            await send_json(reply.send, said, headers=reply.headers)
+        return None
 
-    async def _stream(self, events: WireEvents, reply: _Reply) -> None:
-        async with aclosing(_writes(events, EventRenderer(reply.request_id))) as writes:
-            await send_events(
-                reply.send, writes, heartbeat_s=self._settings.heartbeat_s, headers=reply.headers
-            )
+    def _caller(self, scope: Scope, headers: Headers, reply: _Reply) -> Caller:
+        extensions = _extensions(headers)
+        if RESUME_EXTENSION in extensions:
+            reply.headers["a2a-extensions"] = RESUME_EXTENSION
+        return Caller(
+            agent=agent_at(scope["path"]) or self._settings.default_agent,
+            extensions=extensions,
+            deadline=params.read_deadline(headers.get(_TIMEOUT)),
+            last_event_id=headers.get(b"last-event-id"),
+        )
 
 
-async def _writes(events: WireEvents, renderer: EventRenderer) -> AsyncGenerator[bytes, None]:
-    """Render a stream; what goes wrong on the way is its last event."""
-    try:
-        async for ready in events:
-            pieces: list[str] = []
-            length = 0
-            for event in ready:
-                pieces.append(renderer.render(event))
-                length += len(pieces[-1])
-                if length >= _WRITE_LENGTH:
-                    yield "".join(pieces).encode("utf-8")
-                    pieces, length = [], 0
-            if pieces:
-                yield "".join(pieces).encode("utf-8")
-    except Exception as error:  # noqa: BLE001  the response has begun: an event is all that is left
+def agent_at(path: str) -> str | None:
+    """Return the agent whose address a path is: empty for the default one's, None for no agent's.
+
+    `/agents/NAME` and `/`; a slash more at the end changes nothing.
+    """
+    if path == "/":
+        return ""
+    if not path.startswith(_AGENTS):
+        return None
+    name = path[len(_AGENTS) :].removesuffix("/")
+    return name if name and "/" not in name else None
+
+
+async def _say_cut(reply: _Reply) -> None:
+    """Say that this process stops, in the place of the answer or as the last event of a stream."""
+    problem = "it is shutting down; ask again, a stream with the Last-Event-ID that came last"
+    error = PeerUnavailableError("the bridge", problem)
+    if not reply.has_begun:
+        await _fail(reply, error)
+    elif reply.is_stream and not reply.is_over:
         said = wire_error(error)
         tracing.mark_failed(said.row.reason)
-        yield renderer.render_error(error_object(said)).encode("utf-8")
+        last = EventRenderer(reply.request_id).render_error(said)
+        await reply.send({"type": "http.response.body", "body": last})
 
 
 async def _fail(reply: _Reply, error: Exception, *, is_open: bool = False) -> None:
@@ -180,10 +214,10 @@ async def _read(body: bytes) -> Any:  # noqa: ANN401  any JSON value
     return await asyncio.to_thread(read_value, body)
 
 
-def _check_content_type(request: Request, body: bytes, reply: _Reply) -> None:
+def _check_content_type(headers: Headers, body: bytes, reply: _Reply) -> None:
     """Refuse what isn't declared as JSON, under its id if it is JSON all the same."""
     try:
-        check_content_type(request)
+        check_content_type(headers)
     except WireError:
         if len(body) <= _READ_HERE_BYTES:
             with contextlib.suppress(WireError):
@@ -191,10 +225,10 @@ def _check_content_type(request: Request, body: bytes, reply: _Reply) -> None:
         raise
 
 
-def _check_version(request: Request) -> None:
+def _check_version(scope: Scope, headers: Headers) -> None:
     """Refuse versions that aren't served; a request that names none is told by its method."""
-    given = request.headers.get("a2a-version") or request.query_params.get("A2A-Version") or ""
-    if not given.strip():
+    given = headers.get(b"a2a-version") or _queried_version(scope["query_string"])
+    if given == PROTOCOL_VERSION or not given.strip():
         return
     read = _VERSION.fullmatch(given.strip())
     if read is None or read[1] != PROTOCOL_VERSION:
@@ -202,6 +236,13 @@ def _check_version(request: Request) -> None:
         raise WireError(VERSION_NOT_SUPPORTED, text, {"supportedVersions": PROTOCOL_VERSION})
 
 
-def _extensions(request: Request) -> frozenset[str]:
-    fields = request.headers.getlist("a2a-extensions") + request.headers.getlist("x-a2a-extensions")
-    return frozenset(uri.strip() for field in fields for uri in field.split(",") if uri.strip())
+def _queried_version(query: bytes) -> str:
+    return parse_qs(query.decode("latin-1")).get("A2A-Version", [""])[-1] if query else ""
+
+
+def _extensions(headers: Headers) -> frozenset[str]:
+    fields = (headers.get(b"a2a-extensions"), headers.get(b"x-a2a-extensions"))
+    if fields == (None, None):
+        return frozenset()
+    uris = ",".join(field for field in fields if field).split(",")
+    return frozenset(uri.strip() for uri in uris if uri.strip())

@@ -1,18 +1,23 @@
 """A2A's operations as calls to the mesh, the same for every inbound binding."""
 
 import asyncio
-import re
+import logging
+import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Directory, HostClient, TaskStream
-from trunkline.errors import TaskEndedError, TaskNotFoundError, TrunklineError
+from trunkline.errors import (
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskEndedError,
+    TaskNotFoundError,
+    TrunklineError,
+)
 from trunkline.v1 import (
-    event_pb2,
     message_pb2,
     message_service_pb2,
     snapshot_pb2,
@@ -22,26 +27,27 @@ from trunkline.v1 import (
 from trunkline_bridge.errors import PUSH_NOTIFICATION_NOT_SUPPORTED, WireError, invalid_params
 from trunkline_bridge.inbound import tracing
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
-from trunkline_bridge.projection import Projection, WholeEvent, WireEvent, project_task
+from trunkline_bridge.inbound.resume import (
+    ENDED,
+    check_known,
+    is_end,
+    nothing,
+    read_event_id,
+    unseen_events,
+)
+from trunkline_bridge.inbound.seam import Mesh
+from trunkline_bridge.inbound.streams import WireEvents, turn_events
+from trunkline_bridge.projection import project_task
 from trunkline_bridge.settings import BridgeSettings
+
+logger = logging.getLogger(__name__)
 
 # Whose tasks anonymous callers' are.
 ANONYMOUS = "anonymous"
 NO_PUSH = "push notifications are not supported; stream, or subscribe to the task"
 
-_ENDED = frozenset(
-    {
-        task_pb2.TASK_STATE_COMPLETED,
-        task_pb2.TASK_STATE_FAILED,
-        task_pb2.TASK_STATE_CANCELED,
-        task_pb2.TASK_STATE_REJECTED,
-    }
-)
-_EVENT_ID = re.compile(r"([1-9][0-9]{0,17})\.([0-9]{1,9})", re.ASCII)
 # Tasks of one page that are read at the same time.
 _READS_AT_ONCE = 8
-
-WireEvents: TypeAlias = AsyncIterator[Sequence[WireEvent]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,24 +70,58 @@ class Operations:
 
     def __init__(self, directory: Directory, settings: BridgeSettings) -> None:
         self._directory = directory
+        self._mesh = Mesh(directory)
         self._settings = settings
 
     async def send(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest
     ) -> task_pb2.Task | message_pb2.Message:
-        """Give a message to the agent; wait for the end of the turn unless asked not to."""
-        client = await self._client_for(caller, request)
-        answer = await client.send_message(
-            agent=caller.agent,
-            message=request.message,
-            submission=_submission(caller, request),
-            return_immediately=request.configuration.return_immediately,
-            timeout_s=self._settings.blocking_limit_s,
-        )
+        """Give a message to the agent; wait for the end of the turn unless asked not to.
+
+        When the host goes away meanwhile, wait for the task wherever it goes on.
+        """
+        await self._check_message(caller, request)
+        submission = self._submission(caller, request)
+        try:
+            async with asyncio.timeout(self._settings.blocking_limit_s):
+                answer = await self._send(caller, request, submission)
+        except TimeoutError:
+            limit_s = self._settings.blocking_limit_s
+            problem = f"the turn is not over after {limit_s:g} s; send with returnImmediately"
+            raise PeerTimeoutError(f"agent {caller.agent!r}", problem) from None
         if isinstance(answer, message_pb2.Message):
             return answer
         tracing.note_task(answer)
         return project_task(answer, history_length=_history_length(request.configuration))
+
+    async def _send(
+        self,
+        caller: Caller,
+        request: a2a_pb2.SendMessageRequest,
+        submission: message_service_pb2.Submission,
+    ) -> snapshot_pb2.TaskSnapshot | message_pb2.Message:
+        if submission.task_id:
+            # One call is cheaper than a stream. It names its task, so that it may be repeated.
+            try:
+                return await self._directory.for_agent(caller.agent).send_message(
+                    agent=caller.agent,
+                    message=request.message,
+                    submission=submission,
+                    return_immediately=request.configuration.return_immediately,
+                    timeout_s=self._settings.blocking_limit_s,
+                )
+            except (PeerUnavailableError, PeerTimeoutError) as error:
+                extra = {"agent": caller.agent, "reason": error.reason}
+                logger.info("send.repeated", extra=extra)
+        async with self._begin(caller, request, submission) as stream:
+            if stream.message is not None:
+                return stream.message
+            task_id = stream.snapshot.task.id if stream.snapshot else request.message.task_id
+            if not request.configuration.return_immediately:
+                async for _ in stream:
+                    pass
+        async with self._follow(caller, task_id) as now:
+            return _own(caller, task_id, now.snapshot)
 
     @asynccontextmanager
     async def stream(
@@ -91,12 +131,23 @@ class Operations:
 
         Errors that come before the first event are raised on entering.
         """
-        client = await self._client_for(caller, request)
-        submission = _submission(caller, request)
-        async with client.stream_message(
-            agent=caller.agent, message=request.message, submission=submission
-        ) as stream:
-            yield _turn(stream, history_length=_history_length(request.configuration))
+        await self._check_message(caller, request)
+        submission = self._submission(caller, request)
+        async with self._begin(caller, request, submission) as stream:
+            yield turn_events(stream, history_length=_history_length(request.configuration))
+
+    def _begin(
+        self,
+        caller: Caller,
+        request: a2a_pb2.SendMessageRequest,
+        submission: message_service_pb2.Submission,
+    ) -> AbstractAsyncContextManager[TaskStream]:
+        return self._mesh.begin(
+            caller.agent,
+            message=request.message,
+            submission=submission,
+            patience_s=self._settings.patience_s,
+        )
 
     async def get(self, caller: Caller, request: a2a_pb2.GetTaskRequest) -> task_pb2.Task:
         """Return a task."""
@@ -148,86 +199,72 @@ class Operations:
             async with self._resume(caller, request.id, caller.last_event_id) as events:
                 yield events
             return
-        client = self._directory.for_task(request.id)
-        async with client.watch_task(request.id, account=caller.account) as stream:
+        async with self._follow(caller, request.id) as stream:
             snapshot = _own(caller, request.id, stream.snapshot)
             _check_not_ended(snapshot)
             tracing.link_task(snapshot)
-            yield _turn(stream, history_length=None)
+            yield turn_events(stream, history_length=None)
 
     @asynccontextmanager
     async def _resume(
         self, caller: Caller, task_id: str, last_event_id: str
     ) -> AsyncIterator[WireEvents]:
         """Go on behind an event: render its journal event again, and leave out what was seen."""
-        read = _EVENT_ID.fullmatch(last_event_id)
-        if read is None:
-            raise invalid_params(("Last-Event-ID", "must be the id of an event of this task"))
-        seen = (int(read[1]), int(read[2]))
+        seen = read_event_id(last_event_id)
         now = await self._own_task(caller, task_id)
-        if seen[0] > now.sequence:
-            problem = f"the task has no event {seen[0]} yet; the last one is {now.sequence}"
-            raise invalid_params(("Last-Event-ID", problem))
+        check_known(seen, now)
         tracing.link_task(now)
-        client = self._directory.for_task(task_id)
-        async with client.watch_task(
-            task_id, account=caller.account, after=seen[0] - 1, with_snapshot=seen[0] > 1
+        if is_end(seen, now):
+            yield nothing()
+            return
+        async with self._mesh.follow(
+            task_id,
+            account=caller.account,
+            after=seen.sequence - 1,
+            with_snapshot=seen.sequence > 1,
+            patience_s=self._settings.patience_s,
         ) as stream:
-            yield _rest(stream, seen=seen)
+            events = unseen_events(stream, seen=seen, head=now)
+            # Here, so that an event which is gone is the answer and not the end of a stream.
+            await anext(events, None)
+            yield events
 
-    async def _client_for(self, caller: Caller, request: a2a_pb2.SendMessageRequest) -> HostClient:
-        """Return the host for a message: its task's, or the agent's for a new one."""
+    def _follow(self, caller: Caller, task_id: str) -> AbstractAsyncContextManager[TaskStream]:
+        """Follow a task from where it is now, its snapshot first."""
+        return self._mesh.follow(
+            task_id,
+            account=caller.account,
+            with_snapshot=True,
+            patience_s=self._settings.patience_s,
+        )
+
+    async def _check_message(self, caller: Caller, request: a2a_pb2.SendMessageRequest) -> None:
+        """Refuse what can't be served, and messages to tasks that aren't the caller's."""
         if request.configuration.HasField("task_push_notification_config"):
             raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
         message = request.message
         if not message.task_id:
-            return self._directory.for_agent(caller.agent)
+            return
         snapshot = await self._own_task(caller, message.task_id)
         if message.context_id not in ("", snapshot.task.context_id):
             problem = f"is not the context of task {message.task_id!r}; leave it out"
             raise invalid_params(("message.contextId", problem))
-        return self._directory.for_task(message.task_id)
+
+    def _submission(
+        self, caller: Caller, request: a2a_pb2.SendMessageRequest
+    ) -> message_service_pb2.Submission:
+        """What the mesh is told about a message. A new task gets its name here."""
+        submission = _submission(caller, request)
+        if not request.message.task_id:
+            host = self._directory.host_of_agent(caller.agent)
+            if host.journal_ids:
+                submission.task_id = f"{host.journal_ids[0]}-{secrets.token_hex(8)}"
+        return submission
 
     async def _own_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
         client = self._directory.for_task(task_id)
         snapshot = await client.get_task(task_id, account=caller.account)
         return _own(caller, task_id, snapshot)
-
-
-async def _turn(stream: TaskStream, *, history_length: int | None) -> WireEvents:
-    """What a stream is from its beginning: the reply, or a task and all that follows."""
-    if stream.message is not None:
-        # A direct reply is in no journal: there is nothing to resume and no id.
-        yield [WholeEvent(0, 0, a2a_pb2.StreamResponse(message=stream.message))]
-        return
-    snapshot = stream.snapshot
-    if snapshot is not None and snapshot.sequence > 0:
-        tracing.note_task(snapshot)
-        task = project_task(snapshot, history_length=history_length)
-        yield [WholeEvent(snapshot.sequence, 0, a2a_pb2.StreamResponse(task=task))]
-    async for events in _projected(stream):
-        yield events
-
-
-async def _rest(stream: TaskStream, *, seen: tuple[int, int]) -> WireEvents:
-    """What is behind an event that the client has seen."""
-    async for events in _projected(stream):
-        unseen = [event for event in events if (event.sequence, event.n) > seen]
-        if unseen:
-            yield unseen
-
-
-async def _projected(stream: TaskStream) -> WireEvents:
-    snapshot = stream.snapshot
-    projection = Projection(snapshot if snapshot is not None and snapshot.sequence else None)
-    async for batches in stream:
-        events = [
-            event
-            for sealed in batches
-            for event in projection.apply(event_pb2.EventBatch.FromString(sealed))
-        ]
-        if events:
-            yield events
 
 
 async def _read_tasks(
@@ -300,7 +337,7 @@ def _own(
 
 def _check_not_ended(snapshot: snapshot_pb2.TaskSnapshot) -> None:
     state = snapshot.task.status.state
-    if state in _ENDED:
+    if state in ENDED:
         name = task_pb2.TaskState.Name(state).removeprefix("TASK_STATE_").lower()
         raise TaskEndedError(snapshot.task.id, name)
 

@@ -5,7 +5,6 @@ import time
 
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trunkline import telemetry
@@ -17,7 +16,7 @@ SERVICE = "bridge"
 
 # Asked every second by whoever watches the process: no spans of these.
 _UNTRACED = frozenset({"/healthz", "/readyz"})
-_CARRIED = ("traceparent", "tracestate")
+_CARRIED = frozenset({b"traceparent", b"tracestate"})
 
 
 class TraceMiddleware:
@@ -34,8 +33,11 @@ class TraceMiddleware:
         if scope["type"] != "http" or scope["path"] in _UNTRACED:
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        carrier = {name: headers[name] for name in _CARRIED if name in headers}
+        carrier = {
+            name.decode("ascii"): value.decode("latin-1")
+            for name, value in scope["headers"]
+            if name in _CARRIED
+        }
         with telemetry.span(
             f"{scope['method']} {_route(scope['path'])}",
             kind=SpanKind.SERVER,
@@ -56,15 +58,17 @@ def name_request(method: str, agent: str) -> None:
     """Name the request's span by its A2A method, once that is known."""
     span = trace.get_current_span()
     span.update_name(method)
-    span.set_attribute(telemetry.A2A_METHOD_NAME, method)
-    span.set_attribute(telemetry.GEN_AI_AGENT_NAME, agent)
+    span.set_attributes({telemetry.A2A_METHOD_NAME: method, telemetry.GEN_AI_AGENT_NAME: agent})
 
 
 def note_task(snapshot: snapshot_pb2.TaskSnapshot) -> None:
     """Say which task the request is about."""
-    span = trace.get_current_span()
-    span.set_attribute(telemetry.A2A_TASK_ID, snapshot.task.id)
-    span.set_attribute(telemetry.GEN_AI_CONVERSATION_ID, snapshot.task.context_id)
+    trace.get_current_span().set_attributes(
+        {
+            telemetry.A2A_TASK_ID: snapshot.task.id,
+            telemetry.GEN_AI_CONVERSATION_ID: snapshot.task.context_id,
+        }
+    )
 
 
 def link_task(snapshot: snapshot_pb2.TaskSnapshot) -> None:
@@ -86,10 +90,11 @@ def _telling(send: Send, span: trace.Span) -> Send:
         if message["type"] == "http.response.start":
             span.set_attribute(telemetry.HTTP_RESPONSE_STATUS_CODE, message["status"])
             if context.is_valid:
-                trace_id = trace.format_trace_id(context.trace_id)
-                span_id = trace.format_span_id(context.span_id)
-                told = f"00-{trace_id}-{span_id}-{context.trace_flags:02x}"
-                MutableHeaders(scope=message)["traceresponse"] = told
+                told = (
+                    f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+                )
+                given = message.get("headers", ())
+                message["headers"] = [*given, (b"traceresponse", told.encode("ascii"))]
         await send(message)
 
     return send_with_trace

@@ -50,6 +50,10 @@ async def open_bridge(directory: Directory, settings: Settings) -> AsyncIterator
         ),
     )
     async with serve_http(
-        bridge.app, host=settings.http.host, port=settings.http.port, grace_s=_GRACE_S
+        bridge.app,
+        host=settings.http.host,
+        port=settings.http.port,
+        grace_s=_GRACE_S,
+        cut=bridge.cut,
     ) as url:
         yield url

@@ -84,6 +84,10 @@ class ScriptedDirectory:
             raise AgentNotFoundError(name)
         return registry_service_pb2.AgentRegistration()
 
+    def host_of_agent(self, name: str) -> registry_service_pb2.Host:
+        self.agent(name)
+        return registry_service_pb2.Host(journal_ids=["jrnl0001"])
+
     def for_agent(self, name: str) -> ScriptedHost:
         self.agent(name)
         return self.host

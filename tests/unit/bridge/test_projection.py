@@ -159,7 +159,10 @@ def test_a_snapshot_leaves_out_what_another_supervisor_put_together() -> None:
 
 def test_ids_tell_a_journal_s_lives_apart() -> None:
     projection = Projection(snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1")))
-    first, second = batch(10, delta("a")), batch(11, delta("b"), event_pb2.Event(tool_started={}))
+    first, second = (
+        batch(10, delta("a")),
+        batch(11, delta("b"), event_pb2.Event(tool_started=event_pb2.ToolStarted())),
+    )
     first.header.epoch, second.header.epoch = 1, 3
     events = [*projection.apply(first), *projection.apply(second)]
     assert [event.id for event in events] == ["10.0", "11.0-3", "12.0-3"]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, message_pb2
+from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.projection import ArtifactView, TextPiece, WholeEvent
 from trunkline_bridge.render import HEARTBEAT, EventRenderer
 
@@ -80,13 +81,21 @@ def test_a_direct_reply_has_no_id_to_resume_from() -> None:
 
 
 def test_an_error_is_an_event_of_its_own_kind() -> None:
-    rendered = EventRenderer(4).render_error({"code": -32603, "message": "x"})
+    rendered = EventRenderer(4).render_error(invalid_params(("x", "is wrong"))).decode()
     assert rendered.startswith("event: error\n")
-    assert data_of(rendered) == {
-        "jsonrpc": "2.0",
-        "id": 4,
-        "error": {"code": -32603, "message": "x"},
-    }
+    answer = data_of(rendered)
+    assert (answer["id"], answer["error"]["code"]) == (4, -32602)
+
+
+def test_writes_are_cut_where_they_are_large_and_lose_nothing() -> None:
+    artifact = view()
+    events = [TextPiece(n, 0, artifact, "x" * 1000, False) for n in range(1, 501)]
+    renderer = EventRenderer(1)
+    writes = list(renderer.writes(events))
+    assert b"".join(writes).decode() == "".join(renderer.render(event) for event in events)
+    assert all(len(body) < 70_000 for body in writes)
+    assert len(writes) > 5
+    assert list(renderer.writes([])) == []
 
 
 @pytest.mark.parametrize("line", HEARTBEAT.decode().rstrip("\n").split("\n"))

@@ -1,0 +1,133 @@
+"""Answers last as long as somebody is there to read them, and as long as this process serves.
+
+A server of ours tells when a connection is lost (`Connection`), which costs nothing while it
+stands; under any other ASGI server a task of its own waits for that.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from enum import Enum
+from typing import Any
+
+from starlette.types import Receive, Scope
+
+from trunkline.client import running
+
+# Where a connection is found in a request's `scope["state"]`.
+CONNECTION = "trunkline.connection"
+
+# How long the last words of an answer that is cut may take.
+_CUT_S = 0.5
+
+
+class _End(Enum):
+    LEFT = "the client has gone"
+    CUT = "this process stops serving"
+
+
+class _Answer:
+    """A task that answers a request, and may be told to stop."""
+
+    __slots__ = ("_task", "end")
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+        self.end: _End | None = None
+
+    def stop(self, end: _End) -> None:
+        if self.end is None:
+            self.end = end
+            self._task.cancel()
+
+    def is_stopped(self) -> bool:
+        """Whether the cancellation at hand is ours and nobody else's."""
+        return self.end is not None and self._task.uncancel() == 0
+
+
+class Connection:
+    """A client's connection: those who answer on it are stopped when it is lost."""
+
+    __slots__ = ("_answers",)
+
+    def __init__(self) -> None:
+        self._answers: list[_Answer] = []
+
+    def add(self, answer: _Answer) -> None:
+        """Stop an answer when the connection is lost."""
+        self._answers.append(answer)
+
+    def remove(self, answer: _Answer) -> None:
+        """Forget an answer: it is over."""
+        self._answers.remove(answer)
+
+    def lose(self) -> None:
+        """Stop whoever answers."""
+        for answer in self._answers:
+            answer.stop(_End.LEFT)
+
+
+class Answers:
+    """The answers that this process is giving.
+
+    The end of a request ends no task of the mesh, only the call that waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._open: set[_Answer] = set()
+
+    async def give(
+        self,
+        scope: Scope,
+        receive: Receive,
+        work: Coroutine[Any, Any, None],
+        *,
+        say_cut: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Run `work` until it is done or the client has gone. The body must have been read.
+
+        When the process stops serving, `say_cut` says so in the place of what was still to come.
+        """
+        connection = scope.get("state", {}).get(CONNECTION)
+        if connection is not None:
+            await self._give(connection, work, say_cut)
+            return
+        connection = Connection()
+        async with running(_watch(receive, connection)):
+            await self._give(connection, work, say_cut)
+
+    def cut(self) -> None:
+        """Stop all that are under way: this process stops serving."""
+        for answer in list(self._open):
+            answer.stop(_End.CUT)
+
+    async def _give(
+        self,
+        connection: Connection,
+        work: Coroutine[Any, Any, None],
+        say_cut: Callable[[], Awaitable[None]],
+    ) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("an answer is given in a task")
+        answer = _Answer(task)
+        self._open.add(answer)
+        connection.add(answer)
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not answer.is_stopped():
+                raise
+            if answer.end is _End.CUT:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_CUT_S):
+                        await say_cut()
+        finally:
+            connection.remove(answer)
+            self._open.discard(answer)
+
+
+async def _watch(receive: Receive, connection: Connection) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    connection.lose()

@@ -1,0 +1,89 @@
+"""Going on behind an event that the client has seen, by its id."""
+
+from trunkline.client import TaskStream
+from trunkline.errors import CursorExpiredError
+from trunkline.v1 import snapshot_pb2, task_pb2
+from trunkline_bridge.errors import invalid_params
+from trunkline_bridge.inbound.streams import WireEvents, projection_of, read_batch
+from trunkline_bridge.projection import EventId, WireEvent, count_last_events
+
+ENDED = frozenset(
+    {
+        task_pb2.TASK_STATE_COMPLETED,
+        task_pb2.TASK_STATE_FAILED,
+        task_pb2.TASK_STATE_CANCELED,
+        task_pb2.TASK_STATE_REJECTED,
+    }
+)
+_HEADER = "Last-Event-ID"
+
+
+def read_event_id(text: str) -> EventId:
+    """Return the id that a client gives. WireError: no event has such an id."""
+    seen = EventId.parse(text)
+    if seen is None:
+        raise invalid_params((_HEADER, "must be the id of an event of this task"))
+    return seen
+
+
+def check_known(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> None:
+    """Refuse an event that the task, as it is now, can't have had.
+
+    Raises:
+        WireError: it isn't there yet.
+        CursorExpiredError: it went with an earlier life of the journal.
+    """
+    if seen.sequence <= head.sequence:
+        return
+    if seen.epoch < head.epoch:
+        raise _expired(seen, head)
+    problem = (
+        f"the task has no event {seen.sequence} yet, the last one is {head.sequence}; "
+        "SubscribeToTask without Last-Event-ID goes on from there"
+    )
+    raise invalid_params((_HEADER, problem))
+
+
+def is_end(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> bool:
+    """Whether an event is the last one of a task that has ended."""
+    return (
+        head.task.status.state in ENDED
+        and (seen.sequence, seen.epoch) == (head.sequence, head.epoch or 1)
+        and seen.n + 1 >= count_last_events(head)
+    )
+
+
+async def nothing() -> WireEvents:
+    """What is behind the last event."""
+    return
+    yield
+
+
+async def unseen_events(
+    stream: TaskStream, *, seen: EventId, head: snapshot_pb2.TaskSnapshot
+) -> WireEvents:
+    """What is behind an event that the client has seen: its journal event is read again first.
+
+    The first item is empty: it says that the event is there. `head` is the task as it is now.
+
+    Raises:
+        CursorExpiredError: that event went with an earlier life of the journal.
+    """
+    apply = projection_of(stream).apply
+    is_checked = False
+    async for batches in stream:
+        ready: list[WireEvent] = []
+        for sealed in batches:
+            batch = read_batch(sealed)
+            if not is_checked:
+                if (batch.header.epoch or 1) != seen.epoch:
+                    raise _expired(seen, head)
+                is_checked = True
+                yield ready
+            ready += [event for event in apply(batch) if (event.sequence, event.n) > seen[:2]]
+        if ready:
+            yield ready
+
+
+def _expired(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> CursorExpiredError:
+    return CursorExpiredError(head.task.id, str(seen.sequence), str(head.sequence))
