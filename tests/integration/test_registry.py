@@ -39,7 +39,11 @@ def host(
     return made
 
 
-def names(hosts: Sequence[registry_service_pb2.Host]) -> list[str]:
+def names(
+    hosts: Sequence[registry_service_pb2.Host] | registry_service_pb2.WatchAgentsResponse,
+) -> list[str]:
+    if isinstance(hosts, registry_service_pb2.WatchAgentsResponse):
+        hosts = hosts.hosts
     return [each.host_id for each in hosts]
 
 
@@ -190,15 +194,74 @@ async def test_a_member_registers_again_when_the_registry_was_restarted(
             await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
             seen = directory.revision
         async with registry_at(address, lease_s=1.0):
-            # The new registry's first picture is empty; the next has the member.
-            await directory.wait_until(
-                lambda d: d.revision > seen and bool(d.hosts), timeout_s=PATIENCE_S
-            )
-            assert names(directory.hosts) == ["h-1"]
-            assert await directory.changed(seen) > seen
-            await stack.aclose()
             client = RegistryClient(channels.get(address))
+            async with aclosing(client.watch_agents()) as pictures:
+                async for picture in pictures:
+                    if names(picture) == ["h-1"]:
+                        break
+            assert await directory.changed(seen) > seen
+            assert names(directory.hosts) == ["h-1"]
+            await stack.aclose()
             assert await client.list_agents() == []
+
+
+async def test_what_a_member_says_anew_takes_the_place_of_what_it_said(
+    channels: Channels,
+) -> None:
+    async with registry_at() as address, asyncio.timeout(PATIENCE_S):
+        client = RegistryClient(channels.get(address))
+        async with Membership(client, host("h-1", "math", journal_id="h-1")) as member:
+            said = host("h-1", "math", journal_id="h-1")
+            said.journal_ids.append("h-0")
+            member.update(said)
+            assert not member.registered.is_set()
+            await member.registered.wait()
+            (known,) = await client.list_agents()
+            assert list(known.journal_ids) == ["h-1", "h-0"]
+
+
+async def test_what_a_member_says_while_the_registry_is_away_is_told_later(
+    channels: Channels,
+) -> None:
+    async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
+        async with registry_at(lease_s=1.0) as address:
+            client = RegistryClient(channels.get(address))
+            member = await stack.enter_async_context(Membership(client, host("h-1", "math")))
+        member.update(host("h-1", "echo"))
+        async with registry_at(address, lease_s=1.0):
+            await member.registered.wait()
+            (known,) = await client.list_agents()
+            assert [agent.card.name for agent in known.agents] == ["echo"]
+            await stack.aclose()
+
+
+async def test_while_hosts_come_back_to_a_restarted_registry_nobody_takes_them_for_gone(
+    channels: Channels,
+) -> None:
+    async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
+        async with registry_at() as address:
+            client = RegistryClient(channels.get(address))
+            for name in ("h-1", "h-2", "h-3"):
+                await client.register(host(name, f"agent-of-{name}", journal_id=f"j-{name}"))
+            directory = await stack.enter_async_context(Directory(channels, address))
+            await directory.wait_until(lambda d: len(d.hosts) == 3, timeout_s=PATIENCE_S)
+        seen = directory.revision
+        async with registry_at(address, lease_s=1.0):
+            await stack.enter_async_context(Membership(client, host("h-1", journal_id="j-h-1")))
+            # It took over what h-2 had; and h-3 is gone for good, which shows after a lease.
+            taken = host("h-4", "another", journal_id="j-h-2")
+            await stack.enter_async_context(Membership(client, taken))
+            pictures = []
+            while names(directory.hosts) != ["h-1", "h-4"]:
+                seen = await directory.changed(seen)
+                pictures.append(names(directory.hosts))
+            *before, last = pictures
+            assert before[-1] == ["h-1", "h-4", "h-3"]
+            for picture in before:
+                assert {"h-1", "h-3"} < set(picture)
+                assert len({"h-2", "h-4"} & set(picture)) == 1
+            assert last == ["h-1", "h-4"]
+            await stack.aclose()
 
 
 async def test_a_member_joins_as_soon_as_there_is_a_registry(channels: Channels) -> None:
@@ -298,8 +361,9 @@ async def test_a_directory_keeps_its_picture_while_the_registry_is_away_and_catc
             await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=0.5)
         async with registry_at(address):
             await RegistryClient(channels.get(address)).register(host("h-2", "echo"))
-            await directory.wait_until(lambda d: names(d.hosts) == ["h-2"], timeout_s=PATIENCE_S)
+            await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
         assert directory.host_of_agent("echo").host_id == "h-2"
+        assert directory.host_of_agent("math").host_id == "h-1"
 
 
 async def test_a_directory_that_never_reached_the_registry_says_so(channels: Channels) -> None:

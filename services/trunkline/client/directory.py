@@ -173,10 +173,12 @@ class Directory:
         backoff = Backoff()
         while True:
             try:
+                missed = self.hosts
                 async with aclosing(self._registry.watch_agents()) as pictures:
-                    async for hosts in pictures:
+                    async for picture in pictures:
                         backoff.reset()
-                        self._learn(hosts)
+                        missed = _still_missed(missed, picture)
+                        self._learn((*picture.hosts, *missed))
                 problem: TrunklineError = PeerUnavailableError(
                     self._registry_address, "the registry is going away"
                 )
@@ -201,3 +203,23 @@ class Directory:
         self.revision += 1
         news, self._news = self._news, asyncio.Event()
         news.set()
+
+
+def _still_missed(
+    missed: Sequence[registry_service_pb2.Host], picture: registry_service_pb2.WatchAgentsResponse
+) -> tuple[registry_service_pb2.Host, ...]:
+    """Those of before the registry was away that may come back, and nobody has come instead of."""
+    if not picture.is_partial:
+        return ()
+    ids = {host.host_id for host in picture.hosts}
+    addresses = {host.address for host in picture.hosts}
+    journals = {journal_id for host in picture.hosts for journal_id in host.journal_ids}
+    names = {agent.card.name for host in picture.hosts for agent in host.agents}
+    return tuple(
+        host
+        for host in missed
+        if host.host_id not in ids
+        and host.address not in addresses
+        and journals.isdisjoint(host.journal_ids)
+        and names.isdisjoint(agent.card.name for agent in host.agents)
+    )

@@ -1,6 +1,6 @@
 """Calls to the registry."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 
 import grpc
 
@@ -54,7 +54,7 @@ class RegistryClient:
             response = await self._stub.ListAgents(request, timeout=TIMEOUT_S)
         return list(response.hosts)
 
-    async def watch_agents(self) -> AsyncGenerator[Sequence[registry_service_pb2.Host], None]:
+    async def watch_agents(self) -> AsyncGenerator[registry_service_pb2.WatchAgentsResponse, None]:
         """Yield the living hosts now and whenever they change, until the registry goes away.
 
         Close the iterator to end the call.
@@ -64,6 +64,6 @@ class RegistryClient:
         try:
             with mesh_errors(self.peer):
                 async for response in call:
-                    yield response.hosts
+                    yield response
         finally:
             call.cancel()

@@ -26,7 +26,10 @@ class Leases:
         self._leases: dict[str, _Lease] = {}
 
     def register(self, host: registry_service_pb2.Host) -> None:
-        """Put a host on the mesh, instead of what it said before and of who was at its address.
+        """Put a host on the mesh, instead of what it said before.
+
+        The newest is right: whoever had its id, its address or the journal it is named after is
+        gone, and a journal that was taken over is nobody else's any more.
 
         Raises:
             InvalidArgumentError: it has no id or no address.
@@ -35,15 +38,18 @@ class Leases:
         if not host.host_id or not host.address:
             raise InvalidArgumentError("host", "needs a host_id and an address")
         self.expire()
-        # A host that was started again at the same port is a new one; the old one can't be there.
+        journals = set(host.journal_ids)
         replaced = [
             known
             for known, lease in self._leases.items()
-            if known == host.host_id or lease.host.address == host.address
+            if known == host.host_id or known in journals or lease.host.address == host.address
         ]
         self._check_names(host, replaced)
         for known in replaced:
             del self._leases[known]
+        for lease in self._leases.values():
+            left = [one for one in lease.host.journal_ids if one not in journals]
+            lease.host.journal_ids[:] = left
         kept = registry_service_pb2.Host()
         kept.CopyFrom(host)
         self._leases[host.host_id] = _Lease(kept, self._clock() + self.lease_s)
@@ -65,6 +71,11 @@ class Leases:
         """Take a host off the mesh, if it is there."""
         if self._leases.pop(host_id, None) is not None:
             self.revision += 1
+
+    def extend(self, by_s: float) -> None:
+        """Make all leases longer: for so long nobody could renew one."""
+        for lease in self._leases.values():
+            lease.ends += by_s
 
     def expire(self) -> None:
         """Take off the mesh whose lease has run out."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 # Leaving politely is worth a moment, and no more: the lease runs out by itself.
 _LEAVE_TIMEOUT_S = 2.0
+_RETRY_LIMIT_S = 2.0
 
 
 class Membership:
@@ -30,6 +31,7 @@ class Membership:
         self._host = host
         self._open = AsyncExitStack()
         self._lease_s = 0.0
+        self._is_changed = asyncio.Event()
         self.registered = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -60,15 +62,29 @@ class Membership:
         except (TimeoutError, TrunklineError):
             logger.info("registry.not_told", extra={"host_id": self._host.host_id})
 
+    def update(self, host: registry_service_pb2.Host) -> None:
+        """Tell the registry something else of the host, as soon as it can be reached.
+
+        `registered` is cleared until it knows.
+        """
+        self._host = host
+        self.registered.clear()
+        self._is_changed.set()
+
     async def _stay(self) -> None:
         while True:
             if not self.registered.is_set():
                 await self._insist(self._register)
-            await asyncio.sleep(self._lease_s / 3)
-            await self._insist(self._renew)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._lease_s / 3):
+                    await self._is_changed.wait()
+            if not self._is_changed.is_set():
+                await self._insist(self._renew)
 
     async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
-        backoff = Backoff()
+        # Of a short lease not much may be lost between two tries.
+        backoff = Backoff(limit_s=min(_RETRY_LIMIT_S, self._lease_s / 3 or _RETRY_LIMIT_S))
         told = ""
         while True:
             try:
@@ -89,5 +105,7 @@ class Membership:
             self.registered.clear()
 
     async def _register(self) -> None:
+        self._is_changed.clear()
         self._lease_s = await self._client.register(self._host)
-        self.registered.set()
+        if not self._is_changed.is_set():
+            self.registered.set()

@@ -26,6 +26,10 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
 
     def __init__(self, lease_s: float = 10.0) -> None:
         self._leases = Leases(lease_s=lease_s, clock=time.monotonic)
+        # Until then hosts of before a restart may still come back.
+        self._whole_at = time.monotonic() + lease_s
+        self._is_partial = True
+        self._looked_at = time.monotonic()
         self._news = asyncio.Event()
         self._is_closing = False
         self._open = AsyncExitStack()
@@ -46,6 +50,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     async def Register(
         self, request: registry_service_pb2.RegisterRequest, _context: _Context
     ) -> registry_service_pb2.RegisterResponse:
+        self._look()
         self._leases.register(request.host)
         self._tell()
         fields = {"host_id": request.host.host_id, "address": request.host.address}
@@ -55,6 +60,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     async def KeepAlive(
         self, request: registry_service_pb2.KeepAliveRequest, _context: _Context
     ) -> registry_service_pb2.KeepAliveResponse:
+        self._look()
         self._leases.renew(request.host_id)
         return registry_service_pb2.KeepAliveResponse(lease=self._lease())
 
@@ -80,11 +86,14 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             if self._leases.revision != sent:
                 sent = self._leases.revision
                 # Changes that come while this is on its way make one more picture, not many.
-                yield registry_service_pb2.WatchAgentsResponse(revision=sent, hosts=hosts)
+                yield registry_service_pb2.WatchAgentsResponse(
+                    revision=sent, hosts=hosts, is_partial=self._is_partial
+                )
             else:
                 await news.wait()
 
     def _hosts(self) -> list[registry_service_pb2.Host]:
+        self._look()
         now = datetime.now(UTC)
         hosts = []
         for host, left_s in self._leases.living():
@@ -108,15 +117,33 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._is_closing = True
         self._tell()
 
+    def _look(self) -> None:
+        """See whether this process was frozen: hosts are not to blame for what it didn't hear."""
+        now = time.monotonic()
+        unseen_s = now - self._looked_at
+        self._looked_at = now
+        if unseen_s > self._leases.lease_s / 2:
+            logger.warning("registry.was_frozen", extra={"seconds": round(unseen_s, 1)})
+            self._leases.extend(unseen_s)
+
     async def _sweep(self) -> None:
         while True:
             news = self._news
             # A renewal only makes a lease longer: waking at its old end is early, never late.
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._leases.next_end_s()):
+                async with asyncio.timeout(self._next_look_s()):
                     await news.wait()
+            self._look()
             before = self._leases.revision
             self._leases.expire()
             if self._leases.revision != before:
                 logger.warning("host.lost", extra={"left": len(self._leases.living())})
                 self._tell()
+            if self._is_partial and time.monotonic() >= self._whole_at:
+                self._is_partial = False
+                self._leases.revision += 1
+                self._tell()
+
+    def _next_look_s(self) -> float:
+        ends = [self._leases.next_end_s(), self._leases.lease_s / 4]
+        return min(end for end in ends if end is not None)

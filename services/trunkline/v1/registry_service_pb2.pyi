@@ -66,7 +66,7 @@ class Host(_message.Message):
     SERVICES_FIELD_NUMBER: _builtins.int
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
-    """Chosen by the host at its start."""
+    """The id of the host's own journal, if it has one: a host that is started again is the same."""
     address: _builtins.str
     """host:port of its gRPC server."""
     @_builtins.property
@@ -302,8 +302,13 @@ class WatchAgentsResponse(_message.Message):
 
     REVISION_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
+    IS_PARTIAL_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Counts up with every change."""
+    is_partial: _builtins.bool
+    """The registry was started less than a lease ago: hosts that a reader knows from before may not
+    have registered again yet.
+    """
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Host]:
         """All at once; there are few."""
@@ -313,10 +318,11 @@ class WatchAgentsResponse(_message.Message):
         *,
         revision: _builtins.int = ...,
         hosts: _abc.Iterable[Global___Host] | None = ...,
+        is_partial: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "is_partial", b"is_partial", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -36,6 +36,7 @@ class RegistryServiceStub:
     Register: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.RegisterRequest, _registry_service_pb2.RegisterResponse]
     """Puts a host on the mesh, or replaces what it said before, under a lease.
     FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents.
+    Who registers last has the id, the address and the journals: whoever had them before is gone.
     """
     KeepAlive: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.KeepAliveRequest, _registry_service_pb2.KeepAliveResponse]
     """Renews a lease. NOT_FOUND (HOST_NOT_FOUND) when it has run out: register again."""
@@ -54,6 +55,7 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     Register: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.RegisterRequest, _registry_service_pb2.RegisterResponse]  # type: ignore[assignment]
     """Puts a host on the mesh, or replaces what it said before, under a lease.
     FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents.
+    Who registers last has the id, the address and the journals: whoever had them before is gone.
     """
     KeepAlive: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.KeepAliveRequest, _registry_service_pb2.KeepAliveResponse]  # type: ignore[assignment]
     """Renews a lease. NOT_FOUND (HOST_NOT_FOUND) when it has run out: register again."""
@@ -75,6 +77,7 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_registry_service_pb2.RegisterResponse, _abc.Awaitable[_registry_service_pb2.RegisterResponse]]:
         """Puts a host on the mesh, or replaces what it said before, under a lease.
         FAILED_PRECONDITION (AGENT_NAME_TAKEN) when another living host has one of its agents.
+        Who registers last has the id, the address and the journals: whoever had them before is gone.
         """
 
     @_abc_1.abstractmethod

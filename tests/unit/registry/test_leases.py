@@ -32,6 +32,10 @@ def host(name: str, *agents: str, address: str = "") -> registry_service_pb2.Hos
     return made
 
 
+def journals(leases: Leases) -> dict[str, list[str]]:
+    return {known.host_id: list(known.journal_ids) for known, _ in leases.living()}
+
+
 def living(leases: Leases) -> list[str]:
     return [known.host_id for known, _ in leases.living()]
 
@@ -113,3 +117,44 @@ def test_a_host_needs_an_id_and_an_address(
     nobody.address = "" if nobody.host_id else "h:1"
     with pytest.raises(InvalidArgumentError):
         leases.register(nobody)
+
+
+def serving(
+    name: str, *journal_ids: str, agent: str = "", address: str = ""
+) -> registry_service_pb2.Host:
+    made = host(name, *([agent] if agent else []), address=address)
+    made.journal_ids.extend(journal_ids)
+    return made
+
+
+def test_a_host_that_is_started_again_takes_its_place_at_once_also_at_another_port(
+    leases: Leases,
+) -> None:
+    leases.register(serving("j-1", "j-1", agent="math", address="h:1"))
+    leases.register(serving("j-1", "j-1", agent="math", address="h:2"))
+    assert [(known.host_id, known.address) for known, _ in leases.living()] == [("j-1", "h:2")]
+
+
+def test_who_takes_a_host_s_own_journal_over_takes_the_host_off_the_mesh(leases: Leases) -> None:
+    leases.register(serving("j-1", "j-1", agent="math"))
+    leases.register(serving("j-2", "j-2", agent="echo"))
+    leases.register(serving("j-2", "j-2", "j-1", agent="echo"))
+    assert journals(leases) == {"j-2": ["j-2", "j-1"]}
+    # Its agents' names are free for its next life, which has another journal.
+    leases.register(serving("j-3", "j-3", agent="math"))
+    assert journals(leases) == {"j-2": ["j-2", "j-1"], "j-3": ["j-3"]}
+
+
+def test_an_adopted_journal_that_is_taken_over_again_is_nobody_else_s(leases: Leases) -> None:
+    leases.register(serving("j-2", "j-2", "j-1"))
+    leases.register(serving("j-3", "j-3", "j-1"))
+    assert journals(leases) == {"j-2": ["j-2"], "j-3": ["j-3", "j-1"]}
+
+
+def test_while_nobody_could_renew_a_lease_none_runs_out(leases: Leases, clock: Clock) -> None:
+    leases.register(host("h-1"))
+    clock.now += 12
+    leases.extend(12)
+    assert living(leases) == ["h-1"]
+    clock.now += 10
+    assert living(leases) == []
