@@ -24,6 +24,14 @@ def task_settings(settings: Settings) -> TaskSettings:
     )
 
 
+def checkpoints_of(journal_path: Path) -> Path:
+    """Return where agents keep the checkpoints of a journal's tasks: whoever takes it over knows.
+
+    Not a name that ends like a journal's.
+    """
+    return Path(f"{journal_path}.checkpoints")
+
+
 @asynccontextmanager
 async def open_host(
     agents: Sequence[Agent],
@@ -45,7 +53,11 @@ async def open_host(
     journal = Journal.open(journal_path, synchronous=settings.synchronous)
     try:
         async with TaskHost(
-            journal, agents, settings=task_settings(settings), cancel_child=cancel_child
+            journal,
+            agents,
+            settings=task_settings(settings),
+            cancel_child=cancel_child,
+            checkpoint_path=checkpoints_of(journal_path),
         ) as host:
             yield host
     finally:

@@ -5,14 +5,21 @@ called and what has been said, so it is a better checkpoint than any file beside
 """
 
 import asyncio
+import contextlib
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trunkline.client import Directory
+from trunkline.errors import PeerError
 from trunkline.supervisor.card import supervisor_card
 from trunkline.supervisor.child import ChildLimits
+from trunkline.supervisor.resuming import to_go_on
 from trunkline.supervisor.routing import Router
 from trunkline.supervisor.running import Turn
+from trunkline.supervisor.steps import Step, SupervisorState
 from trunkline.tasks.context import TaskContext
+from trunkline.v1 import event_pb2
 
 if TYPE_CHECKING:
     from trunkline.supervisor.graph import SupervisorGraph
@@ -24,7 +31,7 @@ class Supervisor:
     direct_replies = False
     # Its children would be called a second time.
     repeatable = False
-    resumable = False
+    resumable = True
     timeout_s: float | None = None
     routable = False
     concurrency = 0
@@ -51,13 +58,30 @@ class Supervisor:
         await self._compiled()
 
     async def run(self, task: TaskContext) -> None:
-        """Run one turn."""
+        """Run one turn, or go on with one that its host was lost in."""
         graph = await self._compiled()
+        state: SupervisorState = {"text": task.text}
+        if task.attempt > 1:
+            state = to_go_on(task.snapshot, task.latest, task.text) or state
+            await task.rewind(_kept(task))
+        if task.attempt > 1 or self._directory.revision == 0:
+            await self._settled(state.get("steps", ()))
         router = self._current_router().without(task.path)
         turn = Turn(task, self._directory, router, task.plan().id, self._limits)
         # Nobody reads along: what is to be seen is in the journal.
-        async for _ in graph.astream({"text": task.text}, context=turn, stream_mode=[]):
+        async for _ in graph.astream(state, context=turn, stream_mode=[]):
             pass
+
+    async def _settled(self, steps: Sequence[Step]) -> None:
+        """Wait until the mesh that may just be starting is what it was, but not for long."""
+        wanted = {step.agent for step in steps}
+
+        def is_settled(mesh: Directory) -> bool:
+            found = {name for name, agent in mesh.agents().items() if agent.routable}
+            return bool(found) and wanted <= found
+
+        with contextlib.suppress(PeerError):
+            await self._directory.wait_until(is_settled, timeout_s=self._limits.patience_s)
 
     async def _compiled(self) -> "SupervisorGraph":
         if self._graph is None:
@@ -74,6 +98,16 @@ class Supervisor:
             router = Router(cards, default=self._default_agent)
             self._router = (revision, router)
         return router
+
+
+def _kept(task: TaskContext) -> dict[str, int]:
+    """What an attempt before wrote that stays as it is: all but the answer."""
+    own = (info for info in task.latest.artifacts if not info.HasField("origin"))
+    return {
+        info.artifact_id: sys.maxsize
+        for info in own
+        if info.kind != event_pb2.ARTIFACT_KIND_SYNTHESIS
+    }
 
 
 def _compile() -> "SupervisorGraph":

@@ -134,7 +134,13 @@ class Child:
         That of a new task may be given twice: it attaches to the task that it made. An answer to a
         question may not: it could answer the next question, too.
         """
-        client = self._directory.for_task(self.id)
+        try:
+            client = self._directory.for_task(self.id)
+        except TaskNotFoundError:
+            # Its journal was there when the child was called: after a restart it comes back.
+            raise PeerUnavailableError(
+                f"agent {self._agent!r}", "its host is not on the mesh; start it again"
+            ) from None
         account = self._task.account
         may_have_arrived = self._heard is None and (is_known or bool(message.task_id))
         if may_have_arrived and await self._has_arrived(client, message):

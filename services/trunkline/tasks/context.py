@@ -137,6 +137,11 @@ class TaskContext:
         return 1 if self._again is None else self._again.attempt
 
     @property
+    def latest(self) -> snapshot_pb2.TaskSnapshot:
+        """The task as it stood when this attempt began; `snapshot` is the start of the turn."""
+        return self.snapshot if self._again is None else self._again.latest
+
+    @property
     def forwarded(self) -> Mapping[str, int]:
         """The last sequence that was forwarded of each task that wrote first, by its id."""
         return self._forwarded

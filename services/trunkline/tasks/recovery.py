@@ -144,8 +144,9 @@ class Recovery:
         has_begun = latest.task.status.state != State.TASK_STATE_SUBMITTED
         snapshot = latest
         drafts: list[Draft] = []
-        if may_repeat and has_begun:
+        if has_begun:
             snapshot = await self._journal.snapshot(task_id, at=turn.start)
+        if may_repeat and has_begun:
             drafts = rewind_drafts(latest, snapshot, forwarded)
         attempt = turn.attempts + 1 if has_begun else 1
         context = run.context = self._context(
