@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 from trunkline.errors import (
     PeerProtocolError,
@@ -14,6 +14,7 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
+from trunkline.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,11 @@ class BreakerSettings:
     """How long it stays open, in seconds."""
     successes: int = 2
     """So many successes in a row close it again."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return what a process's settings say."""
+        return cls(settings.breaker_failures, settings.breaker_open_s, settings.breaker_successes)
 
 
 DEFAULTS: Final = BreakerSettings()

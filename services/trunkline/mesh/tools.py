@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from trunkline.client import Channels, RegistryClient
+from trunkline.client import BreakerSettings, Channels, RegistryClient
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.registry import STOP_GRACE_S
 from trunkline.registry import Membership
@@ -13,6 +13,7 @@ from trunkline.server import MeshServer
 from trunkline.settings import Settings, check_exposure
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, agents_from_config, load_config
+from trunkline.tools.settings import AdapterSettings
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.traces import configure
 from trunkline.v1 import registry_service_pb2, tool_service_pb2_grpc
@@ -33,7 +34,7 @@ async def serve_tools(settings: Settings) -> AsyncIterator[Serving]:
         stack.callback(configure("tools", mesh_address=mesh).shutdown)
         channels = await stack.enter_async_context(Channels())
         server = MeshServer()
-        adapter = add_tools(server, load_tools(settings), mesh_address=mesh)
+        adapter = add_tools(server, load_tools(settings), settings, mesh_address=mesh)
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         await stack.enter_async_context(adapter)
@@ -57,12 +58,18 @@ def load_tools(settings: Settings) -> McpConfig:
         return load_config()
 
 
-def add_tools(server: MeshServer, config: McpConfig, *, mesh_address: str) -> ToolAdapter:
+def add_tools(
+    server: MeshServer, config: McpConfig, settings: Settings, *, mesh_address: str
+) -> ToolAdapter:
     """Add the tool adapter to a server; enter what is returned while the server runs.
 
     MCP servers send their spans to the mesh's address.
     """
-    adapter = ToolAdapter(config, otlp_endpoint=f"http://{mesh_address}")
+    adapter = ToolAdapter(
+        config,
+        settings=AdapterSettings(breaker=BreakerSettings.of(settings)),
+        otlp_endpoint=f"http://{mesh_address}",
+    )
     server.add_generic(
         SERVICE,
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
