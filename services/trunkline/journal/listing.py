@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Sequence
 from typing import Final
 
 from google.protobuf import timestamp_pb2
@@ -58,15 +59,28 @@ def cursor_of(page_token: str) -> tuple[int, str] | None:
 
 def response_of(page: TaskPage, *, has_more: bool) -> task_service_pb2.ListTasksResponse:
     """Return the answer, with a token for the next page if there is one."""
+    return _answer([_summary_of(row) for row in page.rows], page.total, has_more=has_more)
+
+
+def merged(
+    pages: Sequence[task_service_pb2.ListTasksResponse], size: int
+) -> task_service_pb2.ListTasksResponse:
+    """Return the page that several journals make together, from the page of each."""
+    rows = [row for page in pages for row in page.tasks]
+    rows.sort(key=lambda row: (-row.status.timestamp.ToNanoseconds(), row.task_id))
+    has_more = len(rows) > size or any(page.next_page_token for page in pages)
+    return _answer(rows[:size], sum(page.total_size for page in pages), has_more=has_more)
+
+
+def _answer(
+    rows: Sequence[snapshot_pb2.TaskSummary], total: int, *, has_more: bool
+) -> task_service_pb2.ListTasksResponse:
     token = ""
     if has_more:
-        last = page.rows[-1]
-        token = base64.urlsafe_b64encode(f"{last.status_time_ns} {last.task_id}".encode()).decode()
-    return task_service_pb2.ListTasksResponse(
-        tasks=[_summary_of(row) for row in page.rows],
-        next_page_token=token,
-        total_size=page.total,
-    )
+        last = rows[-1]
+        behind = f"{last.status.timestamp.ToNanoseconds()} {last.task_id}"
+        token = base64.urlsafe_b64encode(behind.encode()).decode()
+    return task_service_pb2.ListTasksResponse(tasks=rows, next_page_token=token, total_size=total)
 
 
 def _summary_of(row: TaskRow) -> snapshot_pb2.TaskSummary:

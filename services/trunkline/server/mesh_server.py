@@ -16,7 +16,7 @@ from trunkline.errors import ConfigurationError
 from trunkline.server import message_servicer, reflection, task_servicer, trunk_servicer
 from trunkline.server.frames import StreamOpener
 from trunkline.server.interceptor import CallInterceptor
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.serving import Tasks
 from trunkline.v1 import registry_service_pb2_grpc
 
 _Servicer = TypeVar("_Servicer")
@@ -59,12 +59,12 @@ class MeshServer:
         """Full names of what was added, for the registry."""
         return tuple(self._services)
 
-    def add_message_service(self, host: TaskHost) -> None:
+    def add_message_service(self, host: Tasks) -> None:
         """Serve MessageService for the agents of a host."""
         servicer = message_servicer.MessageServicer(host)
         self._add_to_trunk(message_servicer.SERVICE, servicer.handlers(), servicer.streams())
 
-    def add_task_service(self, host: TaskHost) -> None:
+    def add_task_service(self, host: Tasks) -> None:
         """Serve TaskService for the tasks of a host."""
         servicer = task_servicer.TaskServicer(host)
         self._add_to_trunk(task_servicer.SERVICE, servicer.handlers(), servicer.streams())

@@ -11,7 +11,7 @@ from trunkline.server.frames import (
     reply_response,
     stream_responses,
 )
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.serving import Tasks
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import message_pb2, message_service_pb2
 
@@ -23,7 +23,7 @@ SERVICE = message_service_pb2.DESCRIPTOR.services_by_name["MessageService"].full
 class MessageServicer:
     """Gives messages to a host's agents. When a caller leaves, its task goes on."""
 
-    def __init__(self, host: TaskHost) -> None:
+    def __init__(self, host: Tasks) -> None:
         self._host = host
 
     async def SendMessage(

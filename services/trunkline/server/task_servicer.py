@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from trunkline.server.frames import OpenStream, StreamOpener, watch_responses
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.serving import Tasks
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import task_service_pb2
 
@@ -18,7 +18,7 @@ SERVICE = task_service_pb2.DESCRIPTOR.services_by_name["TaskService"].full_name
 class TaskServicer:
     """A host's tasks. Methods that aren't here yet are unimplemented."""
 
-    def __init__(self, host: TaskHost) -> None:
+    def __init__(self, host: Tasks) -> None:
         self._host = host
 
     async def GetTask(

@@ -1,0 +1,219 @@
+"""All the journals that one process serves: its own, and those of hosts that died."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from trunkline.errors import TaskNotFoundError, TrunklineError
+from trunkline.journal.journal import Journal
+from trunkline.journal.listing import merged, page_size_of
+from trunkline.tasks.admission import Admissions
+from trunkline.tasks.agent import Agent
+from trunkline.tasks.ending import CancelChild
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.submission import Accepted
+from trunkline.tasks.watch import TaskWatch
+from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
+
+logger = logging.getLogger(__name__)
+
+
+class Hosts:
+    """Runs the tasks of some agents on a primary journal and on those that it adopts.
+
+    It has the surface of a `TaskHost`, and raises what that does. What is said of a task goes to
+    the journal that the task's id begins with; new tasks go to the primary one. The limits of the
+    agents hold for all journals together. An async context manager.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        agents: Sequence[Agent],
+        *,
+        settings: TaskSettings | None = None,
+        cancel_child: CancelChild | None = None,
+        checkpoint_path: Path | None = None,
+    ) -> None:
+        """`cancel_child` is how descendants on other hosts are canceled; see `TaskHost`."""
+        self._agents = tuple(agents)
+        self._settings = settings or TaskSettings()
+        self._cancel_elsewhere = cancel_child
+        self._admissions = Admissions(agents, self._settings)
+        self._group = asyncio.TaskGroup()
+        self._leaving = asyncio.Event()
+        self._is_draining = False
+        self.primary = self._host(journal, checkpoint_path)
+        self._hosts = {journal.id: self.primary}
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        await self.primary.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.drain(0)
+        self._leaving.set()
+        await self.primary.__aexit__(exc_type, exc, traceback)
+        await self._group.__aexit__(exc_type, exc, traceback)
+
+    @property
+    def agents(self) -> dict[str, Agent]:
+        """The agents by name."""
+        return self.primary.agents
+
+    @property
+    def journal(self) -> Journal:
+        """The primary journal."""
+        return self.primary.journal
+
+    @property
+    def journal_ids(self) -> tuple[str, ...]:
+        """The ids of all journals served now, the primary first."""
+        return tuple(self._hosts)
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when somebody else has taken the primary journal."""
+        return self.primary.lost
+
+    @property
+    def accepted(self) -> int:
+        """How many turns run or wait now, on all journals."""
+        return self._admissions.accepted
+
+    async def adopt(self, journal: Journal, *, checkpoint_path: Path | None = None) -> None:
+        """Serve another journal, and take up the tasks that its host left.
+
+        The journal is closed with this, or when somebody else takes it in turn. Returns as soon
+        as its tasks can be read.
+        """
+        served = asyncio.Event()
+        self._group.create_task(self._serve(journal, checkpoint_path, served))
+        await served.wait()
+
+    async def submit(
+        self,
+        agent_name: str,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+    ) -> Accepted | message_pb2.Message:
+        """Take a message; one that names a task goes to that task's journal."""
+        named = message.task_id or submission.task_id
+        if message.task_id:
+            host = self._host_of(named)
+        else:
+            host = self._hosts.get(named.partition("-")[0], self.primary)
+        return await host.submit(agent_name, message, submission)
+
+    async def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
+        """Return the fold of a task of the account."""
+        return await self._host_of(task_id).snapshot(task_id, account=account)
+
+    def list(
+        self, request: task_service_pb2.ListTasksRequest
+    ) -> task_service_pb2.ListTasksResponse:
+        """List tasks of the account in all journals, newest status first."""
+        pages = [host.list(request) for host in self._hosts.values()]
+        return pages[0] if len(pages) == 1 else merged(pages, page_size_of(request))
+
+    def watch(  # noqa: PLR0913  what a reader may choose, each by name
+        self,
+        task_id: str,
+        *,
+        account: str,
+        after: int | None = None,
+        epoch: int = 0,
+        with_snapshot: bool = False,
+        until_head: bool = False,
+        until_turn_ends: bool = False,
+    ) -> TaskWatch:
+        """Read a task's events behind a cursor, or from the head on."""
+        return self._host_of(task_id).watch(
+            task_id,
+            account=account,
+            after=after,
+            epoch=epoch,
+            with_snapshot=with_snapshot,
+            until_head=until_head,
+            until_turn_ends=until_turn_ends,
+        )
+
+    async def wait_turn(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        """Wait until the task has ended or is interrupted, and return its fold."""
+        return await self._host_of(task_id).wait_turn(task_id)
+
+    async def cancel(
+        self, task_id: str, *, account: str, reason: str = ""
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Stop a task and its descendants; return it, ended."""
+        return await self._host_of(task_id).cancel(task_id, account=account, reason=reason)
+
+    async def drain(self, grace_s: float) -> None:
+        """Take nothing new, give what runs `grace_s` to end, and then fail what is left."""
+        self._is_draining = True
+        async with asyncio.TaskGroup() as group:
+            for host in self._hosts.values():
+                group.create_task(host.drain(grace_s))
+
+    def _host(self, journal: Journal, checkpoint_path: Path | None) -> TaskHost:
+        return TaskHost(
+            journal,
+            self._agents,
+            settings=self._settings,
+            cancel_child=self._cancel_child,
+            admissions=self._admissions,
+            checkpoint_path=checkpoint_path,
+        )
+
+    def _host_of(self, task_id: str) -> TaskHost:
+        host = self._hosts.get(task_id.partition("-")[0])
+        if host is None:
+            raise TaskNotFoundError(task_id)
+        return host
+
+    async def _serve(
+        self, journal: Journal, checkpoint_path: Path | None, served: asyncio.Event
+    ) -> None:
+        """Serve an adopted journal until this ends, or somebody else has it."""
+        host = self._host(journal, checkpoint_path)
+        try:
+            async with host:
+                self._hosts[journal.id] = host
+                served.set()
+                if self._is_draining:
+                    await host.drain(0)
+                await _first_of(self._leaving, host.lost)
+                if host.lost.is_set():
+                    del self._hosts[journal.id]
+        finally:
+            served.set()
+            with suppress(TrunklineError):
+                journal.close()
+
+    async def _cancel_child(self, task_id: str, account: str) -> None:
+        """Cancel a descendant: here without a call, if it is here."""
+        host = self._hosts.get(task_id.partition("-")[0])
+        if host is not None:
+            await host.cancel(task_id, account=account, reason="its parent was canceled")
+        elif self._cancel_elsewhere is not None:
+            await self._cancel_elsewhere(task_id, account)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    async with asyncio.TaskGroup() as group:
+        waits = [group.create_task(event.wait()) for event in events]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,54 @@
+"""What a host offers to whoever serves its tasks on a wire."""
+
+from typing import Protocol
+
+from trunkline.tasks.submission import Accepted
+from trunkline.tasks.watch import TaskWatch
+from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
+
+
+class Tasks(Protocol):
+    """Tasks of one journal (`TaskHost`) or of several (`Hosts`), which say what each raises."""
+
+    async def submit(
+        self,
+        agent_name: str,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+    ) -> Accepted | message_pb2.Message:
+        """Take a message: for a new task, for the next turn of one, or for a direct reply."""
+        ...
+
+    async def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
+        """Return the fold of a task of the account."""
+        ...
+
+    def list(
+        self, request: task_service_pb2.ListTasksRequest
+    ) -> task_service_pb2.ListTasksResponse:
+        """List tasks of the account, newest status first."""
+        ...
+
+    def watch(  # noqa: PLR0913  what a reader may choose, each by name
+        self,
+        task_id: str,
+        *,
+        account: str,
+        after: int | None = None,
+        epoch: int = 0,
+        with_snapshot: bool = False,
+        until_head: bool = False,
+        until_turn_ends: bool = False,
+    ) -> TaskWatch:
+        """Read a task's events behind a cursor, or from the head on."""
+        ...
+
+    async def wait_turn(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        """Wait until the task has ended or is interrupted, and return its fold."""
+        ...
+
+    async def cancel(
+        self, task_id: str, *, account: str, reason: str = ""
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Stop a task and its descendants; return it, ended."""
+        ...

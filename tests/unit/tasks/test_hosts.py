@@ -1,0 +1,119 @@
+"""Several journals served by one process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.lives import die
+from harness.tasks import NOTHING, define, finish, message, texts
+from trunkline.agents import FunctionAgent
+from trunkline.errors import PeerUnavailableError, TaskNotFoundError
+from trunkline.journal.journal import Journal
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.hosts import Hosts
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.submission import Accepted
+from trunkline.v1 import task_service_pb2
+
+
+async def answer(task: TaskContext) -> str:
+    return f"{task.text} {task.attempt}"
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, agent: FunctionAgent, **options: TaskSettings
+) -> AsyncIterator[Hosts]:
+    journal = Journal.open(folder / "primary.db")
+    async with Hosts(journal, [agent], **options) as hosts:
+        yield hosts
+    journal.close()
+
+
+async def left_behind(path: Path, count: int) -> list[str]:
+    """Make a journal with as many ended tasks and one whose host dies while it works."""
+    started = asyncio.Event()
+
+    async def stuck(task: TaskContext) -> str:
+        if task.text == "stuck":
+            await task.artifact().append("half of it")
+            started.set()
+            await asyncio.Event().wait()
+        return "done"
+
+    host = TaskHost(Journal.open(path), [define(stuck)])
+    await host.__aenter__()
+    ids = [(await finish(host)).task.id for _ in range(count)]
+    accepted = await host.submit("tested", message("stuck"), NOTHING)
+    assert isinstance(accepted, Accepted)
+    await started.wait()
+    await die(host)
+    return [*ids, accepted.task_id]
+
+
+async def test_an_adopted_journals_tasks_are_read_here_and_run_again(tmp_path: Path) -> None:
+    ended, stuck = await left_behind(tmp_path / "dead.db", 1)
+    async with opened(tmp_path, define(answer, repeatable=True)) as hosts:
+        with pytest.raises(TaskNotFoundError):
+            await hosts.snapshot(ended, account="")
+        await hosts.adopt(Journal.open(tmp_path / "dead.db"))
+        assert texts(await hosts.snapshot(ended, account="")) == ["done"]
+        again = await hosts.wait_turn(stuck)
+        assert (again.task.status.state, texts(again)) == (State.TASK_STATE_COMPLETED, ["stuck 2"])
+        new = await hosts.submit("tested", message(), NOTHING)
+        assert isinstance(new, Accepted)
+        assert new.task_id.startswith(hosts.journal_ids[0])
+        assert len(hosts.journal_ids) == 2
+
+
+async def test_a_list_is_one_over_all_journals_page_by_page(tmp_path: Path) -> None:
+    dead = await left_behind(tmp_path / "dead.db", 4)
+    async with opened(tmp_path, define(answer)) as hosts:
+        ours = [(await finish(hosts.primary)).task.id for _ in range(3)]
+        await hosts.adopt(Journal.open(tmp_path / "dead.db"))
+        await hosts.wait_turn(dead[-1])
+        rows, token = [], ""
+        while True:
+            request = task_service_pb2.ListTasksRequest(page_size=3, page_token=token)
+            page = hosts.list(request)
+            assert page.total_size == len(dead) + len(ours)
+            rows += page.tasks
+            token = page.next_page_token
+            if not token:
+                break
+    assert {row.task_id for row in rows} == {*dead, *ours}
+    assert len(rows) == len(dead) + len(ours)
+    times = [row.status.timestamp.ToNanoseconds() for row in rows]
+    assert times == sorted(times, reverse=True)
+
+
+async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
+    running = asyncio.Event()
+
+    async def endless(task: TaskContext) -> None:
+        running.set()
+        await asyncio.Event().wait()
+
+    _, stuck = await left_behind(tmp_path / "dead.db", 1)
+    async with opened(tmp_path, define(endless, repeatable=True)) as hosts:
+        await hosts.adopt(Journal.open(tmp_path / "dead.db"))
+        async with asyncio.timeout(30):
+            await running.wait()
+        adopted = hosts._hosts[stuck.partition("-")[0]]
+        watch = hosts.watch(stuck, account="", after=0)
+        adopted._lose()
+        with pytest.raises(PeerUnavailableError):
+            await adopted.snapshot(stuck, account="")
+        with pytest.raises((TaskNotFoundError, PeerUnavailableError)):
+            await hosts.cancel(stuck, account="")
+        with pytest.raises(Exception, match="closed"):
+            watch.take(1024)
+        mine = await hosts.submit("tested", message(), NOTHING)
+        assert isinstance(mine, Accepted)
+        canceled = await hosts.cancel(mine.task_id, account="")
+        assert canceled.task.status.state == State.TASK_STATE_CANCELED
