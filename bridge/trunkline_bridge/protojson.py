@@ -8,6 +8,7 @@ import base64
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from google.protobuf import json_format, struct_pb2, timestamp_pb2
@@ -110,8 +111,13 @@ def agent_card(card: agent_card_pb2.AgentCard) -> Json:
 
 def timestamp(time: timestamp_pb2.Timestamp) -> str:
     """Return a time in UTC with milliseconds."""
-    whole = _EPOCH + timedelta(seconds=time.seconds)
-    return f"{whole:%Y-%m-%dT%H:%M:%S}.{time.nanos // 1_000_000:03d}Z"
+    return f"{_second(time.seconds)}.{time.nanos // 1_000_000:03d}Z"
+
+
+# Most times are of the last few seconds.
+@lru_cache(maxsize=128)
+def _second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def value(content: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON value

@@ -23,13 +23,7 @@ def decode(body: bytes) -> Any:  # noqa: ANN401  any JSON value
     """
     text = _text(body)
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_constant=_no_constant,
-            parse_float=_float,
-            parse_int=_int,
-        )
+        value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         # Its own text quotes nothing of the body.
         raise ValueError(str(error)) from None
@@ -106,3 +100,9 @@ def _check_whole_characters(value: object) -> None:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         raise ValueError("a text has half a character (a lone surrogate)") from None
+
+
+# Made once: it takes longer than reading a small request.
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_float, parse_int=_int
+)

@@ -13,6 +13,7 @@ from trunkline.v1 import event_pb2, message_pb2, task_service_pb2
 from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.inbound import shapes
 from trunkline_bridge.inbound.json_input import depth, has_more_values
+from trunkline_bridge.inbound.plain_send import read_plain_send
 
 PAGE_SIZES = range(1, 101)
 DEFAULT_PAGE_SIZE = 50
@@ -64,6 +65,9 @@ def read_message(params: object, *, message_type: type[M]) -> M:
 
 def read_send(params: object) -> a2a_pb2.SendMessageRequest:
     """Return the parameters of SendMessage and SendStreamingMessage."""
+    plain = read_plain_send(params)
+    if plain is not None:
+        return plain
     request = read_message(params, message_type=a2a_pb2.SendMessageRequest)
     violations = [
         *_message_violations(request.message),

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from trunkline.v1 import event_pb2, task_pb2
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.inbound import params
+from trunkline_bridge.inbound.plain_send import read_plain_send
 
 MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
 
@@ -254,3 +256,53 @@ def test_a_timeout_that_makes_no_sense_is_refused(header: str) -> None:
     with pytest.raises(WireError) as raised:
         params.read_deadline(header)
     assert violated(raised) == ["Trunkline-Timeout"]
+
+
+texts = st.one_of(st.text(max_size=3), st.integers(), st.none())
+plain_messages = st.fixed_dictionaries(
+    {"role": st.sampled_from(["ROLE_USER", "ROLE_USER", "ROLE_AGENT", 1]), "messageId": texts},
+    optional={
+        "contextId": texts,
+        "taskId": texts,
+        "parts": st.lists(
+            st.one_of(
+                st.fixed_dictionaries({"text": texts}),
+                st.fixed_dictionaries({"text": st.text()}),
+                st.fixed_dictionaries({"text": st.text(), "filename": st.text()}),
+                st.fixed_dictionaries({"url": st.text()}),
+            ),
+            max_size=3,
+        ),
+        "unknown": st.none(),
+    },
+)
+configurations = st.fixed_dictionaries(
+    {},
+    optional={
+        "returnImmediately": st.one_of(st.booleans(), st.integers(0, 1)),
+        "historyLength": st.one_of(st.integers(-1, 2), st.just(2**31), st.booleans()),
+        "acceptedOutputModes": st.lists(texts, max_size=2),
+    },
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"message": plain_messages},
+        optional={"configuration": configurations, "metadata": st.just({"k": 1})},
+    )
+)
+def test_the_short_way_to_read_a_message_gives_what_the_long_one_does(given_: Any) -> None:
+    plain = read_plain_send(given_)
+    # What the short way takes, the long one reads into the same, and finds nothing wrong with it.
+    with mock.patch.object(params, "read_plain_send", return_value=None):
+        assert plain is None or plain == params.read_send(given_)
+
+
+def test_a_plain_message_is_read_the_short_way() -> None:
+    configuration = {"returnImmediately": True, "historyLength": 3, "acceptedOutputModes": ["a/b"]}
+    plain = read_plain_send({"message": MESSAGE, "configuration": configuration})
+    assert plain is not None
+    assert plain.configuration.HasField("history_length")
+    assert [part.text for part in plain.message.parts] == ["hi"]
+    assert read_plain_send({"message": {**MESSAGE, "metadata": {}}}) is None
