@@ -1,0 +1,213 @@
+"""A supervisor whose process is killed in a turn, and started again: the turn goes on."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from harness.processes import read_line, running_process
+from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from harness.tasks import texts
+from trunkline.agents import FunctionAgent, agent
+from trunkline.agents.echo import echo
+from trunkline.journal.fold import Fold
+from trunkline.supervisor.resuming import to_go_on
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL
+from trunkline.v1 import message_service_pb2, snapshot_pb2, task_pb2
+
+State = task_pb2.TaskState
+WHOLE = "".join(f"{number} " for number in range(100))
+
+
+@dataclass
+class Supervised:
+    """A mesh in this process, and a supervisor in one that can be killed."""
+
+    mesh: SmallMesh
+    folder: Path
+    stack: AsyncExitStack
+    process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        command = (
+            sys.executable, "-m", "trunkline.cli", "serve", "agents", "supervisor",
+            "--mesh", self.mesh.registry_address, "--data", str(self.folder / "supervisor"),
+        )  # fmt: skip
+        self.process = await self.stack.enter_async_context(
+            running_process(*command, cwd=self.folder)
+        )
+        await read_line(self.process, "ready ")
+        revision = self.mesh.directory.revision
+        await self.mesh.directory.wait_until(
+            lambda known: known.revision >= revision and "supervisor" in known.agents(),
+            timeout_s=PATIENCE_S,
+        )
+
+    async def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        await self.process.wait()
+
+    async def kill_and_start(self) -> None:
+        gone = self.mesh.directory.host_of_agent("supervisor")
+        await self.kill()
+        await self.start()
+        # The registry's picture of the new process, not of the dead one.
+        await self.mesh.directory.wait_until(
+            lambda known: known.host_of_agent("supervisor").address != gone.address,
+            timeout_s=PATIENCE_S,
+        )
+
+    async def end_of(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        return await self.mesh.until(
+            task_id, lambda now: now.task.status.state in TERMINAL | INTERRUPTED
+        )
+
+
+@pytest.fixture
+async def supervised(tmp_path: Path) -> AsyncIterator[Supervised]:
+    async with open_small_mesh(tmp_path) as mesh, AsyncExitStack() as stack:
+        yield Supervised(mesh, tmp_path, stack)
+
+
+@dataclass
+class Helpers:
+    """Agents that say half, and the rest when they may; they count how often they were run."""
+
+    runs: list[str] = field(default_factory=list)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def slow(self, name: str) -> FunctionAgent:
+        @agent(name=name, description="Counts in two parts.", tags=[name])
+        async def slow(_task: TaskContext) -> AsyncGenerator[str, None]:
+            self.runs.append(name)
+            for number in range(50):
+                yield f"{number} "
+            await self.go_on.wait()
+            for number in range(50, 100):
+                yield f"{number} "
+
+        return slow
+
+    def quick(self, name: str) -> FunctionAgent:
+        @agent(name=name, description="Answers at once.", tags=[name])
+        async def quick(_task: TaskContext) -> str:
+            self.runs.append(name)
+            return f"{name} is done"
+
+        return quick
+
+    def clerk(self) -> FunctionAgent:
+        @agent(name="clerk", description="Asks and writes down.", tags=["clerk"])
+        async def clerk(task: TaskContext) -> str | None:
+            if task.turn == 1:
+                await task.require_input("Your name?")
+                return None
+            self.runs.append(task.text)
+            await task.working("noted")
+            await self.go_on.wait()
+            return f"noted {task.text}"
+
+        return clerk
+
+
+def finished(snapshot: snapshot_pb2.TaskSnapshot) -> set[str]:
+    return {child.started.agent for child in snapshot.children if child.HasField("finished")}
+
+
+async def test_what_has_ended_is_kept_and_what_runs_is_followed_on(supervised: Supervised) -> None:
+    helpers = Helpers()
+    mesh = supervised.mesh
+    await mesh.join(helpers.quick("red"), helpers.slow("green"))
+    await supervised.start()
+    task_id = await mesh.begin("go red now, and go green now, then go red again")
+    await mesh.until(
+        task_id,
+        lambda now: "red" in finished(now) and any("49 " in text for text in texts(now)),
+    )
+
+    await supervised.kill_and_start()
+    helpers.go_on.set()
+    ended = await supervised.end_of(task_id)
+
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(ended)[-1] == f"red is done\n{WHOLE}\nred is done"
+    # Each step was called once, its text is there once, and the plan was made once.
+    assert sorted(helpers.runs) == ["green", "red", "red"]
+    assert sorted(texts(ended)[:-1]) == sorted([WHOLE, "red is done", "red is done"])
+    assert [plan.revision for plan in ended.plans] == [1]
+    assert [child.started.step_id for child in ended.children] == ["step-1", "step-2", "step-3"]
+    assert len(ended.routes) == 3
+    journal = await mesh.events(task_id)
+    fold = Fold(task_id)
+    for batch in journal:
+        fold.apply(batch)
+    assert texts(fold.snapshot()) == texts(ended)
+
+
+async def test_an_answer_that_was_given_is_not_given_again(supervised: Supervised) -> None:
+    helpers = Helpers()
+    mesh = supervised.mesh
+    await mesh.join(helpers.clerk())
+    await supervised.start()
+    asked = await mesh.ask("to the clerk")
+    await mesh.client("supervisor").send_message(
+        agent="supervisor",
+        message=mesh.message("Ada", task_id=asked.task.id),
+        submission=message_service_pb2.Submission(),
+        return_immediately=True,
+    )
+    child = asked.children[0].started.task_id
+    await mesh.until(child, lambda now: now.turn == 2)
+
+    await supervised.kill_and_start()
+    helpers.go_on.set()
+    ended = await supervised.end_of(asked.task.id)
+
+    assert texts(ended)[-1] == "noted Ada"
+    assert helpers.runs == ["Ada"]
+
+
+async def test_from_any_point_of_the_journal_a_turn_is_found_where_it_was(tmp_path: Path) -> None:
+    async with open_small_mesh(tmp_path) as mesh:
+        await mesh.join(echo)
+        await mesh.supervise()
+        text = "count 3 and @echo message straight and @echo fail boom, then @echo echo well"
+        whole = await mesh.ask(text)
+        batches = await mesh.events(whole.task.id)
+
+    start: snapshot_pb2.TaskSnapshot | None = None
+    fold = Fold(whole.task.id)
+    planned = called = ended = 0
+    for batch in batches:
+        fold.apply(batch)
+        latest = fold.snapshot()
+        if start is None:
+            start = latest
+        state = to_go_on(start, latest, text)
+        if not any(plan.steps for plan in latest.plans):
+            assert state is None
+            continue
+        assert state is not None
+        planned += 1
+        steps = state["steps"]
+        assert [step.text for step in steps] == [step.text for step in whole.plans[0].steps]
+        assert [step.route for step in steps] == list(latest.routes)
+        assert [step.needs_result for step in steps] == [False] * len(steps)
+        children = {child.started.step_id: child for child in latest.children}
+        for step in steps:
+            child = children.get(step.id)
+            assert step.called == (child.started.task_id if child else "")
+            has_ended = child is not None and child.HasField("finished")
+            assert (step.id in state["outcomes"]) == has_ended
+            called += bool(step.called)
+            ended += has_ended
+    assert min(planned, called, ended) > 0
+    assert state is not None
+    said = [state["outcomes"][step.id].text for step in state["steps"]]
+    assert said == ["1 2 3 ", "straight", "boom", "well"]
