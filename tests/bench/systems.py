@@ -15,6 +15,8 @@ SERVICES = "trunkline"
 TOGETHER = "trunkline up"
 PEER = "a2a-sdk"
 FLOOR = "floor"
+NO_JOURNAL = "trunkline without journal"
+NO_TRACING = "trunkline without tracing"
 # Where each shape is asked, in every system.
 ONE_HOP = "/agents/workload"
 TWO_HOPS = "/"
@@ -24,6 +26,7 @@ Environment: TypeAlias = Mapping[str, str]
 Opener: TypeAlias = Callable[[Path, Environment], AbstractAsyncContextManager[System]]
 
 _CLI = (sys.executable, "-m", "trunkline.cli")
+_NO_JOURNAL = (sys.executable, "-m", "bench.no_journal")
 _AGENT = "bench.workload_agent:workload"
 
 
@@ -54,21 +57,42 @@ async def _starter(folder: Path, environment: Environment) -> AsyncIterator[_Sta
 
 
 @asynccontextmanager
-async def trunkline_services(folder: Path, environment: Environment) -> AsyncIterator[System]:
-    """Registry, bridge, supervisor, and the agents, each in a process of its own."""
+async def _services(
+    folder: Path, environment: Environment, name: str, cli: Sequence[str] = _CLI
+) -> AsyncIterator[System]:
     data = ("--data", str(folder / "data"))
     async with _starter(folder, environment) as starter:
         registry = await starter.start(
             "registry", (*_CLI, "serve", "registry", "--mesh", "127.0.0.1:0", *data)
         )
-        joins = ("--mesh", registry["mesh"], *data)
-        for name in ("supervisor", "echo"):
-            await starter.start(name, (*_CLI, "serve", "agents", name, *joins))
-        await starter.start("agent", (*_CLI, "serve", "agents", "--agent", _AGENT, *joins))
+        joins = ("--mesh", registry["mesh"])
+        for role, runs in (
+            ("supervisor", ("supervisor",)),
+            ("echo", ("echo",)),
+            ("agent", ("--agent", _AGENT)),
+        ):
+            await starter.start(role, (*cli, "serve", "agents", *runs, *joins, *data))
         bridge = await starter.start(
             "bridge", (*_CLI, "serve", "bridge", "--http", "127.0.0.1:0", *joins)
         )
-        yield System(SERVICES, bridge["http"], starter.pids)
+        yield System(name, bridge["http"], starter.pids)
+
+
+def trunkline_services(
+    folder: Path, environment: Environment
+) -> AbstractAsyncContextManager[System]:
+    """Registry, bridge, supervisor, and the agents, each in a process of its own."""
+    return _services(folder, environment, SERVICES)
+
+
+def without_journal(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:
+    """The same with a journal that writes nothing."""
+    return _services(folder, environment, NO_JOURNAL, _NO_JOURNAL)
+
+
+def without_tracing(folder: Path, environment: Environment) -> AbstractAsyncContextManager[System]:
+    """The same with OpenTelemetry's own switch turned off."""
+    return _services(folder, {**environment, "OTEL_SDK_DISABLED": "true"}, NO_TRACING)
 
 
 @asynccontextmanager
@@ -114,4 +138,6 @@ OPENERS: Mapping[str, Opener] = {
     TOGETHER: trunkline_up,
     PEER: peer,
     FLOOR: floor,
+    NO_JOURNAL: without_journal,
+    NO_TRACING: without_tracing,
 }

@@ -1,0 +1,62 @@
+"""`trunkline` with a journal that writes nothing: `python -m bench.no_journal serve agents …`.
+
+For the table's row "journal on and off" alone. Everything above the store is as it ships: what is
+appended is grouped, sealed, flushed by the same rule and published; the store keeps it in memory
+instead of in SQLite, and loses it with the process.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+from trunkline.cli import main
+from trunkline.journal.events import header_of
+from trunkline.journal.sqlite.store import SqliteStore
+from trunkline.journal.store import CommitGroup, TaskRow
+
+
+class _Memory:
+    """What the store's methods become."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, TaskRow] = {}
+        self.batches: defaultdict[str, list[bytes]] = defaultdict(list)
+
+    def commit(self, group: CommitGroup) -> None:
+        self.rows.update(group.created)
+        self.rows.update(group.changed)
+        for batch in group.batches:
+            self.batches[batch.task_id].append(batch.sealed)
+
+    def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
+        found = []
+        for sealed in self.batches[task_id]:
+            header = header_of(sealed)
+            if header.first_sequence + header.count - 1 > after:
+                found.append(sealed)
+                limit_bytes -= len(sealed)
+            if limit_bytes < 0:
+                break
+        return found
+
+    def find_row(self, task_id: str) -> TaskRow | None:
+        return self.rows.get(task_id)
+
+
+def _patch() -> None:
+    memory = _Memory()
+    changes: dict[str, Any] = {
+        "commit": lambda _store, group: memory.commit(group),
+        "read": lambda _store, task_id, after, *, limit_bytes: memory.read(
+            task_id, after, limit_bytes=limit_bytes
+        ),
+        "find_row": lambda _store, task_id: memory.find_row(task_id),
+        "has_backlog": lambda _store: False,
+    }
+    for name, change in changes.items():
+        assert hasattr(SqliteStore, name), name
+        setattr(SqliteStore, name, change)
+
+
+if __name__ == "__main__":
+    _patch()
+    main()

@@ -1,0 +1,211 @@
+"""The rows of the table: what is done to a system once, and the figures that come of it."""
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from bench.clients import IdleReaders, Streamed, stream, streams, unary
+from bench.processes import System, used_s
+from bench.systems import (
+    ECHO,
+    FLOOR,
+    NO_JOURNAL,
+    NO_TRACING,
+    ONE_HOP,
+    PEER,
+    SERVICES,
+    TOGETHER,
+    TWO_HOPS,
+)
+from bench.workload import Ask
+
+Figures: TypeAlias = Mapping[str, float]
+
+CPU_EVENT = "CPU µs an event"
+RATE = "events a second"
+FIRST_EVENT = "first event, ms"
+FIRST_TEXT = "first text, ms"
+P50, P99 = "latency p50, ms", "latency p99, ms"
+BUSY = "machine busy, %"
+CPU_CALL, CALLS = "CPU ms a call", "calls a second"
+SHORT, LONG = "behind event 500, µs", "behind event 50,000, µs"
+READER_KB, IDLE_CPU = "KB a reader", "CPU-s per 20 s"
+
+AT_ONCE = 16
+_IDLE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is done in one repetition."""
+
+    rounds: int = 6
+    """Of streams at once; the peer, which takes a hundred times as long, gets one."""
+    paced_tasks: int = 128
+    paced_s: int = 8
+    preload_s: int = 3
+    calls: int = 40
+    alone: int = 30
+    long_events: int = 50_000
+    readers: int = 1000
+
+
+FULL = Size()
+QUICK = Size(rounds=2, paced_s=5, preload_s=2, calls=15, alone=15, long_events=10_000, readers=300)
+
+Measure: TypeAlias = Callable[[System, Size], Awaitable[Figures]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One shape of work."""
+
+    name: str
+    measure: Measure
+    aims: Mapping[str, str]
+    systems: Sequence[str] = (SERVICES, TOGETHER, PEER, FLOOR)
+    repetitions: int = 0
+    """At most so many, of what takes long; 0: as many as asked for."""
+
+
+def _rounds(system: System, size: Size) -> int:
+    return 1 if system.name == PEER else size.rounds
+
+
+def _unpaced(path: str) -> Measure:
+    async def measure(system: System, size: Size) -> Figures:
+        before, began = system.cpu_s(), time.perf_counter()
+        seen: list[Streamed] = []
+        for _ in range(_rounds(system, size)):
+            seen += await streams(system.url, path, Ask(), AT_ONCE)
+        took_s = time.perf_counter() - began
+        events = sum(one.events for one in seen)
+        return {
+            CPU_EVENT: used_s(system, before) / events * 1e6,
+            RATE: events / took_s,
+            FIRST_EVENT: statistics.median(one.first_event_ms for one in seen),
+            FIRST_TEXT: statistics.median(one.first_text_ms for one in seen),
+        }
+
+    return measure
+
+
+async def _alone(system: System, size: Size) -> Figures:
+    seen = [await stream(system.url, TWO_HOPS, Ask(tokens=50)) for _ in range(size.alone)]
+    return {
+        FIRST_EVENT: statistics.median(one.first_event_ms for one in seen),
+        FIRST_TEXT: statistics.median(one.first_text_ms for one in seen),
+    }
+
+
+async def _paced(system: System, size: Size) -> Figures:
+    # Over what the peer can do at this pace, it would only queue; what it costs shows in less time.
+    seconds = 2 if system.name == PEER else size.paced_s
+    preload_s = 0 if system.name == PEER else size.preload_s
+    ask = Ask(tokens=seconds * 50, gap_ms=20)
+    before, busy = system.cpu_s(), _Busy()
+    seen = await streams(
+        system.url, TWO_HOPS, ask, size.paced_tasks, spread_s=1.0, preload_s=preload_s
+    )
+    events = sum(one.events for one in seen)
+    ages_ms = sorted(age / 1000 for one in seen for age in one.ages_us)
+    return {
+        CPU_EVENT: used_s(system, before) / events * 1e6,
+        P50: ages_ms[len(ages_ms) // 2],
+        P99: ages_ms[len(ages_ms) * 99 // 100],
+        BUSY: busy.percent(),
+    }
+
+
+async def _unary(system: System, size: Size) -> Figures:
+    callers, calls = 32, size.calls
+    before, began = system.cpu_s(), time.perf_counter()
+    await unary(system.url, ECHO, "echo hello", callers=callers, calls=calls)
+    took_s = time.perf_counter() - began
+    return {
+        CPU_CALL: used_s(system, before) / (callers * calls) * 1000,
+        CALLS: callers * calls / took_s,
+    }
+
+
+async def _marginal(system: System, size: Size) -> Figures:
+    long = 5_000 if system.name == PEER else size.long_events
+    short = 5 if system.name == PEER else 20
+    return {
+        SHORT: await _slope_us(system, 100, 500, tasks=short),
+        LONG: await _slope_us(system, long // 2, long, tasks=1),
+    }
+
+
+async def _slope_us(system: System, few: int, many: int, *, tasks: int) -> float:
+    """What an event costs between the first `few` of a task and its last."""
+    costs = []
+    for tokens in (few, many):
+        before = system.cpu_s()
+        for _ in range(tasks):
+            await stream(system.url, ONE_HOP, Ask(tokens))
+        costs.append(used_s(system, before))
+    return (costs[1] - costs[0]) / (tasks * (many - few)) * 1e6
+
+
+async def _idle(system: System, size: Size) -> Figures:
+    readers = IdleReaders(system.url, ECHO)
+    await readers.begin("wait 3600")
+    # What the first ones load, later ones don't.
+    await readers.add(50)
+    before = sum(system.rss_bytes().values())
+    await readers.add(size.readers)
+    grown = sum(system.rss_bytes().values()) - before
+    # Opening them leaves work behind that is not theirs.
+    await asyncio.sleep(2)
+    cpu_s = system.cpu_s()
+    await asyncio.sleep(_IDLE_S)
+    used = used_s(system, cpu_s)
+    readers.close()
+    return {READER_KB: grown / size.readers / 1000, IDLE_CPU: used}
+
+
+class _Busy:
+    """How busy the whole machine is, clients and everybody else included."""
+
+    def __init__(self) -> None:
+        self._before = self._ticks()
+
+    def percent(self) -> float:
+        total, idle = (
+            now - before for now, before in zip(self._ticks(), self._before, strict=True)
+        )
+        return 100.0 * (1 - idle / total)
+
+    @staticmethod
+    def _ticks() -> tuple[int, int]:
+        fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+        ticks = [int(field) for field in fields]
+        return sum(ticks), ticks[3] + ticks[4]
+
+
+_TRACED = (SERVICES, NO_TRACING)
+ROWS = (
+    Row("one hop, 16 at once", _unpaced(ONE_HOP), {CPU_EVENT: "≤ 20", RATE: "≥ 25x"}),
+    Row("two hops, 16 at once", _unpaced(TWO_HOPS), {
+        CPU_EVENT: "≤ 30", RATE: "≥ 25x", FIRST_EVENT: "≤ 25",
+    }),
+    Row("two hops, alone", _alone, {FIRST_EVENT: "≤ 5"}),
+    Row("paced: two hops, 128 x 50/s", _paced, {CPU_EVENT: "≤ 180", P50: "≤ 6", P99: "≤ 20"}),
+    Row("unary echo, 32 at once", _unary, {CPU_CALL: "≤ 1", CALLS: "≥ 1,200"}),
+    Row("marginal cost of an event", _marginal, {LONG: "no higher"}, repetitions=3),
+    Row("idle SSE readers", _idle, {READER_KB: "≤ 50", IDLE_CPU: "≤ 0.15"}, repetitions=2),
+    Row("journal on and off: paced", _paced, {CPU_EVENT: "≤ 1.25x"}, (SERVICES, NO_JOURNAL)),
+    Row("tracing on and off: streams", _unpaced(TWO_HOPS), {CPU_EVENT: "≤ 1.1x"}, _TRACED),
+    Row("tracing on and off: unary", _unary, {CPU_CALL: "≤ 1.6x"}, _TRACED),
+)  # fmt: skip
+
+
+def load() -> float:
+    """How many processes wanted to run in the last minute."""
+    return os.getloadavg()[0]
