@@ -15,6 +15,7 @@ from trunkline import errors, telemetry
 logger = logging.getLogger(__name__)
 
 DOMAIN = "a2a-protocol.org"
+_TYPES = "type.googleapis.com/google.rpc."
 
 
 class Row(NamedTuple):
@@ -75,6 +76,8 @@ TABLE: Mapping[type[errors.TrunklineError], Row] = {
 }
 
 
+# How A2A reads a snapshot.
+_TO_RESUME = " (GetTask, or SubscribeToTask without Last-Event-ID while the task goes on)"
 # What systems add to their errors for their own programmers.
 _ERRNO = re.compile(r"\[Errno -?[0-9]+\] ?| ?\(-?[0-9]+\)")
 
@@ -94,18 +97,24 @@ class WireError(Exception):
         return self.text
 
     def details(self) -> list[dict[str, Any]]:
-        """The details as ProtoJSON Anys: one ErrorInfo, and a BadRequest if fields are wrong."""
+        """The details as ProtoJSON Anys.
+
+        One ErrorInfo; a BadRequest if fields are wrong; a RetryInfo if trying again may help, for
+        what has no header to say so, such as the end of a stream.
+        """
         info = {
-            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "@type": f"{_TYPES}ErrorInfo",
             "reason": self.row.reason,
             "domain": DOMAIN,
             "metadata": dict(self.metadata),
         }
-        if not self.violations:
-            return [info]
-        fields = [{"field": name, "description": problem} for name, problem in self.violations]
-        bad = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": fields}
-        return [info, bad]
+        details: list[dict[str, Any]] = [info]
+        if self.violations:
+            fields = [{"field": name, "description": problem} for name, problem in self.violations]
+            details.append({"@type": f"{_TYPES}BadRequest", "fieldViolations": fields})
+        if self.retry_after_s:
+            details.append({"@type": f"{_TYPES}RetryInfo", "retryDelay": f"{self.retry_after_s}s"})
+        return details
 
 
 def invalid_params(*violations: tuple[str, str]) -> WireError:
@@ -125,6 +134,9 @@ def wire_error(error: Exception) -> WireError:
     if isinstance(error, errors.TrunklineError) and type(error) is not errors.InternalError:
         if isinstance(error, errors.PeerUnavailableError):
             error = _with_advice(error)
+        text = str(error)
+        if isinstance(error, errors.CursorExpiredError):
+            text += _TO_RESUME
         row = next((TABLE[cls] for cls in type(error).__mro__ if cls in TABLE), INTERNAL_ERROR)
         violations: tuple[tuple[str, str], ...] = ()
         if isinstance(error, errors.InvalidArgumentError):
@@ -132,7 +144,7 @@ def wire_error(error: Exception) -> WireError:
         retry_after_s = "1" if row is UNAVAILABLE else ""
         if isinstance(error, errors.OverloadedError):
             retry_after_s = error.retry_after_s or "1"
-        return WireError(row, str(error), _camel(error.metadata()), violations, retry_after_s)
+        return WireError(row, text, _camel(error.metadata()), violations, retry_after_s)
     if isinstance(error, errors.InternalError):
         return WireError(INTERNAL_ERROR, str(error), {"traceId": error.trace_id})
     trace_id = telemetry.trace_id()

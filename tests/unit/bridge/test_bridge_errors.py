@@ -77,6 +77,20 @@ def test_what_is_full_says_when_to_come_again() -> None:
     assert wire_error(errors.TaskNotFoundError("t")).retry_after_s == ""
 
 
+def test_when_to_come_again_is_in_the_details_too() -> None:
+    details = wire_error(errors.OverloadedError("math", "3")).details()
+    assert details[1] == {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "3s"}
+    assert len(wire_error(errors.TaskNotFoundError("t")).details()) == 1
+
+
+def test_an_event_that_is_gone_says_how_to_go_on() -> None:
+    said = wire_error(errors.CursorExpiredError("t-1", "4", "9"))
+    assert said.row.rpc_code == -32602
+    assert said.metadata == {"taskId": "t-1", "after": "4", "snapshotSequence": "9"}
+    assert "snapshot at 9" in said.text
+    assert "SubscribeToTask without Last-Event-ID" in said.text
+
+
 def test_what_nobody_expected_is_logged_once_and_tells_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
