@@ -1,6 +1,6 @@
 """Folds a task's events into the task: what is shown of it, compared and recovered from."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 from trunkline.errors import InvalidAgentResponseError
@@ -20,8 +20,14 @@ class Fold:
     be used any more.
     """
 
-    def __init__(self, task_id: str, snapshot: snapshot_pb2.TaskSnapshot | None = None) -> None:
-        """Begin with nothing, or go on from a snapshot, which is copied."""
+    def __init__(
+        self,
+        task_id: str,
+        snapshot: snapshot_pb2.TaskSnapshot | None = None,
+        *,
+        forwarded: Mapping[str, int] | None = None,
+    ) -> None:
+        """Begin with nothing, or go on from a snapshot, which is copied, and what it forwarded."""
         self._task_id = task_id
         self._snapshot = snapshot_pb2.TaskSnapshot()
         if snapshot is not None:
@@ -41,7 +47,7 @@ class Fold:
         self._children = {child.started.task_id: child for child in self._snapshot.children}
         self._approvals = {one.requested.approval_id: one for one in self._snapshot.approvals}
         self._header = event_pb2.BatchHeader()
-        self._forwarded: dict[str, int] = {}
+        self._forwarded = dict(forwarded or {})
         self._sequence = self._snapshot.sequence
 
     @property
@@ -51,7 +57,7 @@ class Fold:
 
     @property
     def forwarded(self) -> dict[str, int]:
-        """The last sequence forwarded of each task that wrote first, among the events applied."""
+        """The last sequence forwarded of each task that wrote first."""
         return dict(self._forwarded)
 
     def apply(self, batch: event_pb2.EventBatch) -> None:

@@ -1,11 +1,10 @@
 """The journal of a host: appends in order, commits in groups, and only then lets anyone read."""
 
 import asyncio
-import logging
 import secrets
 from base64 import b32encode
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, Self, TypeAlias
@@ -22,24 +21,22 @@ from trunkline.journal.fold import Fold
 from trunkline.journal.grouping import Created, Grouping, Pending, PendingAppend, PendingCreate
 from trunkline.journal.lane import Lane
 from trunkline.journal.listing import cursor_of, filter_of, page_size_of, response_of
+from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite import SqliteStore
-from trunkline.journal.store import JournalStore, TaskPage, TaskRow
+from trunkline.journal.store import JournalStore, StoredFold, TaskPage, TaskRow
 from trunkline.journal.tail import Tails
+from trunkline.journal.upkeep import Upkeep
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
-__all__ = ["Created", "Journal", "TaskRow"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Created", "Journal", "Retention", "TaskRow"]
 
 _TAIL_BYTES: Final = 64 * 1024
 # Of all tails together, and how many rows of ended tasks and folds are kept at hand.
 _TAILS_BYTES: Final = 16 * 1024 * 1024
 _ENDED_ROWS: Final = 1024
 _FOLDS: Final = 64
+_RETENTION: Final = Retention()
 _READ_BYTES: Final = 64 * 1024
-# What ended is settled a little later, in small bites.
-_SETTLE_INTERVAL_S: Final = 0.01
-_SETTLE_BYTES: Final = 16 * 1024
 # The class has a `list` of its own.
 Batches: TypeAlias = list[bytes]
 
@@ -53,7 +50,12 @@ class Journal:
     """
 
     def __init__(
-        self, store: JournalStore, *, is_threaded: bool, tail_bytes: int = _TAIL_BYTES
+        self,
+        store: JournalStore,
+        *,
+        is_threaded: bool,
+        tail_bytes: int = _TAIL_BYTES,
+        retention: Retention = _RETENTION,
     ) -> None:
         """Use `open`, unless you bring a store of your own."""
         self.id = store.id
@@ -63,7 +65,9 @@ class Journal:
         self._pending: list[Pending] = []
         self._is_scheduled = False
         self._is_closed = False
-        self._settle_timer: asyncio.TimerHandle | None = None
+        self._upkeep = Upkeep(
+            store, self._lane, retention, on_retired=self._forget_all, on_landed=self._go_on
+        )
         # Rows of all tasks that have not ended, of some that have, and the heads of the former.
         self._live = {row.task_id: row for row in store.unfinished()}
         self._heads = {task_id: row.head for task_id, row in self._live.items()}
@@ -80,18 +84,21 @@ class Journal:
         *,
         synchronous: Literal["normal", "full"] = "normal",
         tail_bytes: int = _TAIL_BYTES,
+        retention: Retention = _RETENTION,
     ) -> Self:
         """Open the journal in a file, or make one there.
 
         `normal` survives the death of the process, `full` also that of the machine. `tail_bytes`
-        are kept in memory of each task.
+        are kept in memory of each task. What `retention` lets go is looked for at each renewal of
+        the lease.
 
         Raises:
             JournalUnavailableError: another process has it open, it is no journal, it can't be
                 read or written.
         """
         store = SqliteStore.open(path, synchronous=synchronous)
-        return cls(store, is_threaded=synchronous == "full", tail_bytes=tail_bytes)
+        is_threaded = synchronous == "full"
+        return cls(store, is_threaded=is_threaded, tail_bytes=tail_bytes, retention=retention)
 
     @classmethod
     def take_over(
@@ -100,6 +107,7 @@ class Journal:
         *,
         synchronous: Literal["normal", "full"] = "normal",
         tail_bytes: int = _TAIL_BYTES,
+        retention: Retention = _RETENTION,
     ) -> Self:
         """Open the journal of another process that let its lease run out.
 
@@ -111,7 +119,8 @@ class Journal:
                 be read or written.
         """
         store = SqliteStore.take_over(path, synchronous=synchronous)
-        return cls(store, is_threaded=synchronous == "full", tail_bytes=tail_bytes)
+        is_threaded = synchronous == "full"
+        return cls(store, is_threaded=is_threaded, tail_bytes=tail_bytes, retention=retention)
 
     def new_task_id(self) -> str:
         """Return an id that no task has, and that nobody can guess."""
@@ -289,14 +298,23 @@ class Journal:
             JournalUnavailableError.
         """
         self._store.renew(lease_s)
+        self._upkeep.look()
+
+    def prune(self) -> tuple[int, int]:
+        """Do at once what retention asks for; blocks. How many were compacted, and forgotten.
+
+        Raises:
+            JournalUnavailableError, FencedError.
+        """
+        self._upkeep.finish()
+        return self._upkeep.counts
 
     def close(self) -> None:
         """Write what is pending and give the journal back. Whoever still waits gets an error."""
         if self._is_closed:
             return
         self._is_closed = True
-        if self._settle_timer is not None:
-            self._settle_timer.cancel()
+        self._upkeep.close()
         self._lane.close()
         self._flush()
         for waiters in self._waiters.values():
@@ -347,9 +365,13 @@ class Journal:
             self._publish(grouping)
         else:
             grouping.fail(error)
-        if self._pending:
-            self._flush()
-        self._schedule_settling()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The lane is free again: upkeep that waited for it is short and goes first."""
+        self._upkeep.take_turn()
+        self._flush()
+        self._upkeep.wake()
 
     def _publish(self, grouping: Grouping) -> None:
         group = grouping.group
@@ -396,6 +418,10 @@ class Journal:
         self._folds.pop(task_id, None)
         self._tails.drop(task_id)
 
+    def _forget_all(self, task_ids: Iterable[str]) -> None:
+        for task_id in task_ids:
+            self._forget(task_id)
+
     def _batches(self, task_id: str, after: int, limit_bytes: int) -> Batches:
         batches = self._tails.find(task_id, after, limit_bytes=limit_bytes)
         if batches is None:
@@ -404,31 +430,28 @@ class Journal:
 
     def _epoch_at(self, row: TaskRow, sequence: int) -> int:
         """The epoch of the batch that covers a sequence."""
+        if sequence < row.first_available:
+            stored = self._store.find_fold(row.task_id)
+            return stored.epoch if stored else 0
         batches = self._batches(row.task_id, sequence - 1, 0)
         return header_of(batches[0]).epoch if batches else 0
 
-    def _schedule_settling(self) -> None:
-        if self._settle_timer is None and not self._is_closed and self._store.has_backlog():
-            loop = asyncio.get_running_loop()
-            self._settle_timer = loop.call_later(_SETTLE_INTERVAL_S, self._settle)
-
-    def _settle(self) -> None:
-        self._settle_timer = None
-        if self._lane.is_busy:
-            self._schedule_settling()
-            return
-        self._lane.run(lambda: self._store.settle(budget_bytes=_SETTLE_BYTES), self._on_settled)
-
-    def _on_settled(self, error: BaseException | None) -> None:
-        if error is not None:
-            # It stays where it is, and is tried again after the next commit.
-            logger.warning("journal.not_settled", extra={"error": type(error).__name__})
-        else:
-            self._schedule_settling()
-        if self._pending:
-            self._flush()
-
     async def _fold(self, task_id: str, until: int) -> Fold:
+        try:
+            fold = await self._folded(task_id, until)
+        except CursorExpiredError:
+            # The events are compacted, or were just now; the whole of them is all there is.
+            stored = self._store.find_fold(task_id)
+            if stored is None or until != self.head(task_id):
+                raise
+            fold = _fold_of(task_id, stored)
+        # The next one goes on from here.
+        self._folds[task_id] = fold
+        if len(self._folds) > _FOLDS:
+            self._folds.popitem(last=False)
+        return fold
+
+    async def _folded(self, task_id: str, until: int) -> Fold:
         fold = self._folds.pop(task_id, None)
         if fold is None or fold.sequence > until:
             fold = Fold(task_id)
@@ -440,10 +463,6 @@ class Journal:
             if fold.sequence < until:
                 # A long task takes a second: others are served meanwhile.
                 await asyncio.sleep(0)
-        # The next one goes on from here.
-        self._folds[task_id] = fold
-        if len(self._folds) > _FOLDS:
-            self._folds.popitem(last=False)
         return fold
 
     def _closed(self) -> JournalUnavailableError:
@@ -455,3 +474,8 @@ def _expired(row: TaskRow, after: int) -> CursorExpiredError:
     # What was before that is in the snapshot at least; a reader ahead of the task begins with all.
     sequence = kept if after < kept else row.head
     return CursorExpiredError(row.task_id, str(after), str(sequence))
+
+
+def _fold_of(task_id: str, stored: StoredFold) -> Fold:
+    snapshot = snapshot_pb2.TaskSnapshot.FromString(stored.snapshot)
+    return Fold(task_id, snapshot, forwarded=stored.forwarded)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-Work = Callable[[], None]
+Work = Callable[[], object]
 Landed = Callable[[BaseException | None], None]
 
 
@@ -13,17 +13,16 @@ Landed = Callable[[BaseException | None], None]
 class _Flight:
     """A write in the thread, and what to do when it is through."""
 
-    outcome: Future[None]
+    outcome: Future[object]
     landed: Landed
 
 
 class Lane:
-    """At most one write is in flight. Without a thread none ever is: `run` returns behind it."""
+    """At most one write is in flight. On the loop none ever is: `run` returns behind it."""
 
     def __init__(self, *, is_threaded: bool) -> None:
-        self._executor = (
-            ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal") if is_threaded else None
-        )
+        self._is_threaded = is_threaded
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._flight: _Flight | None = None
 
     @property
@@ -31,9 +30,12 @@ class Lane:
         """A write is in flight; another one must wait until it has landed."""
         return self._flight is not None
 
-    def run(self, work: Work, landed: Landed) -> None:
-        """Run a write; `landed` gets its error, or None, on the loop."""
-        if self._executor is None:
+    def run(self, work: Work, landed: Landed, *, waits_for_disk: bool = False) -> None:
+        """Run a write; `landed` gets its error, or None, on the loop.
+
+        What waits for the disk runs in the thread in any case.
+        """
+        if not (self._is_threaded or waits_for_disk):
             landed(_error_of(work))
             return
         loop = asyncio.get_running_loop()
@@ -42,11 +44,10 @@ class Lane:
 
     def close(self) -> None:
         """Block until what is in flight has landed, and end the thread: writes run here now."""
-        executor, self._executor = self._executor, None
+        self._is_threaded = False
         if self._flight is not None:
             self._land(self._flight)
-        if executor is not None:
-            executor.shutdown()
+        self._executor.shutdown()
 
     def _land(self, flight: _Flight) -> None:
         if flight is not self._flight:

@@ -1,6 +1,6 @@
 """What the journal owes to its store and the store to the journal: records and one Protocol."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -56,6 +56,18 @@ class SealedBatch:
     sealed: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFold:
+    """What stays of a task's events when it is compacted."""
+
+    snapshot: bytes
+    """A serialised TaskSnapshot, at the task's head."""
+    epoch: int
+    """Of its last batch."""
+    forwarded: Mapping[str, int]
+    """The last sequence forwarded of each task that wrote first."""
+
+
 @dataclass(slots=True)
 class CommitGroup:
     """All that is written in one transaction: what was pending together."""
@@ -89,9 +101,10 @@ class TaskPage:
 class JournalStore(Protocol):
     """Durable events, rows and keys of one journal, which it alone writes.
 
-    `commit` and `settle` may run in a thread, one at a time; everything else is called on the
-    loop, and may be called meanwhile. Every write checks the epoch in its own transaction. All
-    methods raise JournalUnavailableError when the store can't be read or written.
+    `commit`, `settle`, `compact` and `forget` may run in a thread, one at a time, and `shorten_log`
+    in another; everything else is called on the loop, and may be called meanwhile. Every write
+    checks the epoch in its own transaction. All methods raise JournalUnavailableError when the
+    store can't be read or written; what follows works again once the cause is gone.
     """
 
     @property
@@ -147,6 +160,40 @@ class JournalStore(Protocol):
 
     def settle(self, *, budget_bytes: int) -> None:
         """Move about as much as the budget of what has ended to where it takes less room."""
+        ...
+
+    def ended_before(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:
+        """Return rows of tasks that ended up to then by the journal's age, the oldest first.
+
+        Those that are compacted, or those that are settled and can be.
+        """
+        ...
+
+    def compact(self, task_id: str, fold: StoredFold) -> None:
+        """Keep a fold in place of a task's events: its first available one is behind its head.
+
+        The events themselves are deleted while settling, the first ones first.
+        """
+        ...
+
+    def find_fold(self, task_id: str) -> StoredFold | None:
+        """Return the fold of a compacted task."""
+        ...
+
+    def forget(self, task_ids: Sequence[str]) -> None:
+        """Keep nothing of tasks that are compacted."""
+        ...
+
+    @property
+    def is_log_long(self) -> bool:
+        """It is time to call `shorten_log`: what was written is not where it belongs yet."""
+        ...
+
+    def shorten_log(self) -> bool:
+        """Bring what was written to where it belongs; writing may go on meanwhile.
+
+        False: because it did, something is left, which takes a call with nobody writing.
+        """
         ...
 
     def renew(self, lease_s: float) -> None:

@@ -1,7 +1,6 @@
 """Which cursors may go on: not those of a future that a power failure took away."""
 
 import shutil
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -91,20 +90,3 @@ async def test_a_cursor_without_an_epoch_is_checked_against_what_is_there(
         journal.check_cursor(task_id, 3, journal.epoch + 1)
     with pytest.raises(TaskNotFoundError):
         journal.check_cursor("nobody", 0, 0)
-
-
-async def test_a_cursor_past_retention_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    journal = Journal.open(path)
-    task_id = journal.new_task_id()
-    await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y")])])
-    journal.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE tasks SET first_available = 3")
-    journal = Journal.open(path)
-    with pytest.raises(CursorExpiredError) as caught:
-        journal.check_cursor(task_id, 1, journal.epoch)
-    assert caught.value.snapshot_sequence == "2"
-    journal.check_cursor(task_id, 2, journal.epoch)
-    journal.close()

@@ -428,6 +428,6 @@ async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -
 async def test_a_lease_holds_from_when_it_was_renewed(journal: Journal) -> None:
     before_s = time.monotonic()
     journal.renew(123.0)
-    connection = journal._store._write  # type: ignore[attr-defined]
+    connection = journal._store._writer.connection  # type: ignore[attr-defined]
     (until_s,) = connection.execute("SELECT lease_until_s FROM meta").fetchone()
     assert before_s + 123.0 <= until_s <= time.monotonic() + 123.0

@@ -222,7 +222,7 @@ async def test_a_full_disk_only_puts_settling_off(
     await journal.append(task_id, journal.epoch, [draft([completed()])])
     before = journal.read(task_id, 0, limit_bytes=10**6)
     await store.step()
-    assert "journal.not_settled" in caplog.text
+    assert "journal.upkeep_failed" in caplog.text
     assert journal.read(task_id, 0, limit_bytes=10**6) == before
     limit_pages(journal, "SELECT 1000000")
     await journal.create(journal.new_task_id(), created())
@@ -234,7 +234,7 @@ async def test_a_full_disk_only_puts_settling_off(
 def limit_pages(journal: Journal, pages: str) -> None:
     """Let the disk be full at a size, or not."""
     assert isinstance(journal._store, SqliteStore)
-    connection = journal._store._write
+    connection = journal._store._writer.connection
     count = connection.execute(pages.removesuffix(" + 1")).fetchone()[0]
     count += pages.endswith(" + 1")
     connection.execute(f"PRAGMA max_page_count = {count}")

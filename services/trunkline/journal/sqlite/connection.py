@@ -60,9 +60,13 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        # The low byte; the rest tells apart what needs the same answer.
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        problem = _PROBLEMS.get(code, f"SQLite says: {error}")
-        raise JournalUnavailableError(str(path), problem) from error
+        raise problem_of(path, error) from error
     except (DecodeError, struct.error) as error:
         raise JournalUnavailableError(str(path), DAMAGED) from error
+
+
+def problem_of(path: Path, error: sqlite3.Error) -> JournalUnavailableError:
+    """Return what an error of SQLite means for whoever uses the journal."""
+    # The low byte; the rest tells apart what needs the same answer.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return JournalUnavailableError(str(path), _PROBLEMS.get(code, f"SQLite says: {error}"))

@@ -47,3 +47,12 @@ def _orphan(path: Path) -> Orphan | None:
         rows = connection.execute("SELECT DISTINCT agent, state FROM tasks WHERE stage = 0")
         agents = frozenset(agent for agent, state in rows if state not in TERMINAL)
     return Orphan(path, tenure.journal_id, tenure.lost_for_s, agents)
+
+
+def is_owned(path: Path) -> bool:
+    """Tell whether a journal has an owner that is alive; not, also if it can't be read."""
+    try:
+        with looking(path) as connection:
+            return tenure_of(connection, path).owner.is_alive
+    except JournalUnavailableError:
+        return False

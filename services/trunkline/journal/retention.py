@@ -1,0 +1,129 @@
+"""How long events are kept, and what becomes of those of tasks that ended long ago."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
+from trunkline.journal.events import parse
+from trunkline.journal.fold import Fold
+from trunkline.journal.store import JournalStore, StoredFold, TaskRow
+
+_NS_PER_S: Final = 1_000_000_000
+# How many tasks are looked for at once, and forgotten at once.
+_LOOKED_FOR: Final = 64
+_FORGOTTEN: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long what is kept, in seconds from the end of a task, by the journal's own age.
+
+    A task that has not ended, one that waits for input too, is kept whole.
+    """
+
+    compact_after_s: float = 3600.0
+    """Then its events are replaced by their fold: who had not read them gets an error that says
+    so, and the task itself is read as before."""
+    retain_s: float = 30 * 24 * 3600.0
+    """Then nothing of it is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bite:
+    """One write, and the tasks that are read otherwise behind it."""
+
+    task_ids: tuple[str, ...]
+    write: Callable[[], object]
+
+
+class Retiring:
+    """Compacts and forgets, one bite at a time; where it was is nowhere but in the store.
+
+    Folding reads on the loop, a piece of a task at a time; each write is a bite of its own.
+    """
+
+    def __init__(self, store: JournalStore, retention: Retention) -> None:
+        self._store = store
+        self._retention = retention
+        self._due: deque[TaskRow] = deque()
+        self._expired: tuple[str, ...] = ()
+        self._fold: Fold | None = None
+        # They stay as they are: `trunkline data check` names them.
+        self._damaged: set[str] = set()
+        self.forgotten = 0
+        self.compacted = 0
+
+    @property
+    def has_work(self) -> bool:
+        """The last look found something that is not done yet."""
+        return bool(self._due or self._expired)
+
+    def look(self) -> None:
+        """Look for what is due, unless something is still to be done. JournalUnavailableError."""
+        if self.has_work:
+            return
+        age_ns = self._store.clock.age_ns()
+        retain_s = self._retention.retain_s
+        compact_s = min(self._retention.compact_after_s, retain_s)
+        expired = self._store.ended_before(
+            age_ns - int(retain_s * _NS_PER_S), is_compacted=True, limit=_FORGOTTEN
+        )
+        due = self._store.ended_before(
+            age_ns - int(compact_s * _NS_PER_S),
+            is_compacted=False,
+            limit=_LOOKED_FOR + len(self._damaged),
+        )
+        self._expired = tuple(row.task_id for row in expired)
+        self._due.extend(row for row in due if row.task_id not in self._damaged)
+
+    def step(self, budget_bytes: int) -> Bite | None:
+        """Do about so much; return what is to be written now, if anything.
+
+        Raises:
+            JournalUnavailableError, InvalidAgentResponseError: a task can't be read; it is left
+                alone from now on.
+        """
+        if self._expired:
+            expired = self._expired
+            return Bite(expired, lambda: self._store.forget(expired))
+        row = self._due[0]
+        fold = self._fold = self._fold or Fold(row.task_id)
+        try:
+            if not self._advance(row, fold, budget_bytes):
+                return None
+        except (JournalUnavailableError, InvalidAgentResponseError):
+            self._damaged.add(row.task_id)
+            self._due.popleft()
+            self._fold = None
+            raise
+        snapshot = fold.snapshot()
+        stored = StoredFold(snapshot.SerializeToString(), snapshot.epoch, fold.forwarded)
+        return Bite((row.task_id,), lambda: self._store.compact(row.task_id, stored))
+
+    def written(self, bite: Bite) -> None:
+        """A bite was written."""
+        if bite.task_ids == self._expired:
+            self._expired = ()
+            self.forgotten += len(bite.task_ids)
+        else:
+            self._due.popleft()
+            self._fold = None
+            self.compacted += 1
+
+    def put_off(self) -> None:
+        """A bite could not be written; the next look begins anew."""
+        self._expired = ()
+        self._due.clear()
+        self._fold = None
+
+    def _advance(self, row: TaskRow, fold: Fold, budget_bytes: int) -> bool:
+        """Fold in what follows; tell whether that was the last of it."""
+        if fold.sequence < row.head:
+            batches = self._store.read(row.task_id, fold.sequence, limit_bytes=budget_bytes)
+            for sealed in batches:
+                fold.apply(parse(sealed))
+            if not batches:
+                raise InvalidAgentResponseError(row.agent, f"events behind {fold.sequence} lack")
+        return fold.sequence >= row.head

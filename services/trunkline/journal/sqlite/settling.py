@@ -1,0 +1,144 @@
+"""Moves what belongs to ended tasks into rows of their own, and deletes what nobody needs."""
+
+import itertools
+import sqlite3
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from trunkline.errors import JournalUnavailableError
+from trunkline.journal.events import header_of
+from trunkline.journal.sqlite.connection import DAMAGED
+from trunkline.journal.sqlite.directory import Directory, Place
+from trunkline.journal.sqlite.payload import pack
+
+# Rows of `settled` are about this big: few enough to find, small enough to read a part of.
+_CHUNK_BYTES: Final = 16 * 1024
+# In one step, whatever the budget: it runs between two turns of the loop.
+_SETTLED_TASKS: Final = 16
+_DELETED_COMMITS: Final = 128
+_DELETED_CHUNKS: Final = 32
+_RELEASED_BATCHES: Final = 512
+
+
+class Settling:
+    """What waits to be moved or deleted, and one step of it at a time.
+
+    Each step is one transaction. What it changes here counts only once that is through.
+    """
+
+    def __init__(self, path: str, directory: Directory) -> None:
+        self._path = path
+        self._directory = directory
+        # Tasks that ended, not settled yet; how far the first of them has come.
+        self._ended: deque[str] = deque()
+        self._settled_to = 0
+        # Commits that nobody needs. They are deleted one write later: a reader that looked a
+        # place up has done with it by then.
+        self._free: deque[int] = deque()
+        # Tasks that were compacted, whose events are not all deleted yet.
+        self._compacted: deque[str] = deque()
+        # What the step at hand will have done.
+        self._moved: list[str] = []
+        self._deleted = 0
+        self._cleared: list[str] = []
+        self._next_position = 0
+
+    @property
+    def has_work(self) -> bool:
+        """There is something to move or to delete."""
+        return bool(self._ended or self._free or self._compacted or self._directory.has_dropped)
+
+    @property
+    def deletes_commits(self) -> bool:
+        """The next step deletes rows of `commits`."""
+        return bool(self._free)
+
+    def add_ended(self, task_ids: Iterable[str]) -> None:
+        """Settle these, too."""
+        self._ended.extend(task_ids)
+
+    def add_free(self, commit_id: int) -> None:
+        """Delete this row of `commits`, too."""
+        self._free.append(commit_id)
+
+    def add_compacted(self, task_ids: Iterable[str]) -> None:
+        """Delete the events of these, which are read as their folds now."""
+        self._compacted.extend(task_ids)
+
+    def write(self, connection: sqlite3.Connection, budget_bytes: int) -> None:
+        """Do one step, in a transaction of the caller."""
+        self._move(connection, budget_bytes)
+        free = list(itertools.islice(self._free, _DELETED_COMMITS))
+        connection.executemany("DELETE FROM commits WHERE id = ?", [(one,) for one in free])
+        self._deleted = len(free)
+        self._cleared = []
+        if self._compacted:
+            self._clear(connection, self._compacted[0])
+
+    def written(self) -> None:
+        """The transaction is through."""
+        self._settled_to = self._next_position
+        for _ in self._moved:
+            self._ended.popleft()
+        for _ in range(self._deleted):
+            self._free.popleft()
+        for _ in self._cleared:
+            self._compacted.popleft()
+        self._directory.drop(self._moved)
+        self._free.extend(self._directory.release(_RELEASED_BATCHES))
+
+    def _move(self, connection: sqlite3.Connection, budget_bytes: int) -> None:
+        chunks: list[tuple[str, int, int, bytes]] = []
+        moved: list[str] = []
+        position = self._settled_to
+        for task_id in list(itertools.islice(self._ended, _SETTLED_TASKS)):
+            while budget_bytes > 0 and (chunk := self._chunk(connection, task_id, position)):
+                chunks.append(chunk)
+                position = chunk[2]
+                budget_bytes -= len(chunk[3])
+            if position < (self._directory.head(task_id) or 0):
+                break
+            moved.append(task_id)
+            position = 0
+        connection.executemany("INSERT INTO settled VALUES (?, ?, ?, ?)", chunks)
+        connection.executemany(
+            "UPDATE tasks SET stage = 1 WHERE task_id = ?", [(one,) for one in moved]
+        )
+        self._moved, self._next_position = moved, position
+
+    def _clear(self, connection: sqlite3.Connection, task_id: str) -> None:
+        """Delete some of the oldest events; a reader that finds the first finds all behind it."""
+        cursor = connection.execute(
+            "DELETE FROM settled WHERE rowid IN (SELECT rowid FROM settled WHERE task_id = ? "
+            "ORDER BY first_sequence LIMIT ?)",
+            (task_id, _DELETED_CHUNKS),
+        )
+        if cursor.rowcount < _DELETED_CHUNKS:
+            connection.execute("UPDATE tasks SET stage = 3 WHERE task_id = ?", (task_id,))
+            self._cleared = [task_id]
+
+    def _chunk(
+        self, connection: sqlite3.Connection, task_id: str, after: int
+    ) -> tuple[str, int, int, bytes] | None:
+        """The next row of `settled` for a task, if anything is left."""
+        places = self._directory.find(task_id, after, limit_bytes=_CHUNK_BYTES)
+        if not places:
+            return None
+        batches = [slice_of(connection, place, self._path) for place in places]
+        first, last = header_of(batches[0]), header_of(batches[-1])
+        payload, _ = pack(batches)
+        return task_id, first.first_sequence, last.first_sequence + last.count - 1, bytes(payload)
+
+
+def slice_of(connection: sqlite3.Connection, place: Place, path: str) -> bytes:
+    """Read one batch of a commit. JournalUnavailableError: it isn't there."""
+    # SQL counts bytes from 1.
+    found = connection.execute(
+        "SELECT substr(payload, ?, ?) FROM commits WHERE id = ?",
+        (place.offset + 1, place.size_bytes, place.commit_id),
+    ).fetchone()
+    if found is None:
+        raise JournalUnavailableError(path, DAMAGED)
+    sealed: bytes = found[0]
+    return sealed

@@ -1,0 +1,141 @@
+"""The connection that writes: guarded by the epoch, and usable again behind any trouble."""
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal
+
+from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.journal.sqlite.connection import connect, problem_of, translated
+
+_INSERT_COMMIT: Final = (
+    "INSERT INTO commits (payload) SELECT ? WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = ?)"
+)
+_MOVED: Final = (
+    "its files were moved, replaced or deleted while it was open; what is written now would be "
+    "lost: put them back, or start again"
+)
+
+Synchronous = Literal["normal", "full"]
+
+
+class Writer:
+    """All writes of one journal, one at a time.
+
+    What writes holds the lock: `renew` comes from the loop while a thread may be committing.
+    """
+
+    def __init__(self, path: Path, epoch: int, synchronous: Synchronous, journal_id: str) -> None:
+        """Open the connection; the journal is claimed already."""
+        self._path = path
+        self._epoch = epoch
+        self._journal_id = journal_id
+        self._synchronous = synchronous
+        self._lock = threading.Lock()
+        self._is_broken = False
+        self.connection = self._connect()
+        # Where SQLite keeps them, whatever the current folder is later.
+        file = os.path.realpath(path)
+        self._log_file = f"{file}-wal"
+        self._log_inode = os.stat(self._log_file).st_ino  # noqa: PTH116  A Path costs twice as much.
+        self._inodes = {file: os.stat(file).st_ino}  # noqa: PTH116
+
+    def insert_commit(self, payload: bytearray) -> int:
+        """Write one row of `commits`, and return its id. FencedError after a takeover.
+
+        The epoch is checked in the same statement: most commits are this one alone.
+        """
+        with self._lock:
+            try:
+                self._check_log()
+                return self._insert(payload)
+            except sqlite3.Error as error:
+                raise problem_of(self._path, error) from error
+
+    @contextlib.contextmanager
+    def transaction(self, payload: bytearray | None = None) -> Iterator[int]:
+        """All or nothing, and nothing once somebody has taken over.
+
+        Yields the id of the row of `commits` that a payload was written to.
+        """
+        with self._lock, translated(self._path):
+            self._check_log()
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                commit_id = 0
+                if payload is not None:
+                    commit_id = self._insert(payload)
+                elif self._stored_epoch() != self._epoch:
+                    raise FencedError(self._journal_id)
+                yield commit_id
+                self.connection.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def check_files(self) -> None:
+        """See that what is written can be found again. JournalUnavailableError if not."""
+        for file, inode in self._inodes.items():
+            if _inode_of(file) != inode:
+                raise JournalUnavailableError(str(self._path), _MOVED)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[sqlite3.Connection]:
+        """The connection while nobody else uses it, without a look at who owns the journal."""
+        with self._lock, translated(self._path):
+            yield self.connection
+
+    def _check_log(self) -> None:
+        """Refuse what would be lost, and mend the connection if the last error left it unusable.
+
+        SQLite itself goes on writing into files that were deleted.
+        """
+        if self._is_broken:
+            self._mend()
+        if _inode_of(self._log_file) != self._log_inode:
+            raise JournalUnavailableError(str(self._path), _MOVED)
+
+    def _insert(self, payload: bytearray) -> int:
+        cursor = self.connection.execute(_INSERT_COMMIT, (payload, self._epoch))
+        if not cursor.rowcount or cursor.lastrowid is None:
+            raise FencedError(self._journal_id)
+        return cursor.lastrowid
+
+    def _stored_epoch(self) -> int:
+        epoch: int = self.connection.execute("SELECT epoch FROM meta").fetchone()[0]
+        return epoch
+
+    def _roll_back(self) -> None:
+        """Leave no transaction open; a connection that can't even do that is replaced later."""
+        with contextlib.suppress(sqlite3.Error):
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+        self._is_broken = self.connection.in_transaction
+
+    def _mend(self) -> None:
+        mended = self._connect()
+        self.connection.close()
+        self.connection = mended
+        self._is_broken = False
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = connect(self._path)
+        try:
+            connection.execute(f"PRAGMA synchronous = {self._synchronous.upper()}")
+            # A log that got long once is cut back when it begins anew; see `Checkpointer`.
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute(f"PRAGMA journal_size_limit = {16 * 1024 * 1024}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _inode_of(file: str) -> int:
+    try:
+        return os.stat(file).st_ino  # noqa: PTH116
+    except OSError:
+        return 0

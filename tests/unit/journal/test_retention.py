@@ -1,0 +1,256 @@
+"""What becomes of tasks that ended long ago, and what their readers are told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from harness.journal_events import append, begin, completed, created, status
+from harness.journal_processes import start
+from trunkline.errors import CursorExpiredError, JournalUnavailableError, TaskNotFoundError
+from trunkline.journal.events import draft, header_of
+from trunkline.journal.fold import fold_all
+from trunkline.journal.journal import Journal, Retention
+from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
+
+AT_ONCE = Retention(compact_after_s=0)
+NOTHING = Retention(compact_after_s=0, retain_s=0)
+NEVER = Retention(compact_after_s=1e9, retain_s=1e9)
+ORIGIN = event_pb2.Origin(agent="math", task_id="child", first_sequence=4, path=["math"])
+
+
+async def ended(journal: Journal, *texts: str) -> str:
+    """Make a task that has ended, one commit for each text."""
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "x")])])
+    for text in texts:
+        await journal.append(task_id, journal.epoch, [draft([append("a", text)])])
+    forwarded = draft([begin("b", "1", "2")], origin=ORIGIN)
+    await journal.append(task_id, journal.epoch, [forwarded, draft([completed()])])
+    return task_id
+
+
+async def until_compacted(journal: Journal, task_id: str) -> None:
+    """Let time pass for the journal until a task's events are gone."""
+    async with asyncio.timeout(30):
+        while journal.first_available(task_id) == 1:
+            journal.renew(10.0)
+            await asyncio.sleep(0)
+
+
+@pytest.fixture(params=["normal", "full"])
+async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
+    one = Journal.open(tmp_path / "journal.db", synchronous=request.param, retention=AT_ONCE)
+    yield one
+    one.close()
+
+
+async def test_a_compacted_task_is_read_as_its_fold(journal: Journal) -> None:
+    task_id = await ended(journal, "y", "z")
+    before = await journal.snapshot(task_id)
+    row = journal.row(task_id)
+    await until_compacted(journal, task_id)
+    for _ in range(2):
+        assert await journal.snapshot(task_id) == before
+    assert await journal.forwarded(task_id) == {"child": 5}
+    assert journal.head(task_id) == row.head
+    assert journal.row(task_id).state == row.state
+    page = journal.list(task_service_pb2.ListTasksRequest(account="acme"))
+    assert [one.task_id for one in page.tasks] == [task_id]
+
+
+async def test_readers_of_a_compacted_task_get_an_error_inside_and_the_end_at_its_head(
+    journal: Journal,
+) -> None:
+    task_id = await ended(journal, "y", "z")
+    head = journal.head(task_id)
+    epoch = journal.epoch
+    await until_compacted(journal, task_id)
+    assert journal.first_available(task_id) == head + 1
+    for after in range(head):
+        with pytest.raises(CursorExpiredError) as caught:
+            journal.read(task_id, after)
+        assert caught.value.snapshot_sequence == str(head)
+        with pytest.raises(CursorExpiredError):
+            journal.check_cursor(task_id, after, epoch)
+    assert journal.read(task_id, head) == []
+    journal.check_cursor(task_id, head, epoch)
+    journal.check_cursor(task_id, head, 0)
+    with pytest.raises(CursorExpiredError):
+        journal.check_cursor(task_id, head, epoch + 1)
+    await asyncio.wait_for(journal.wait(task_id, head), 30)
+    with pytest.raises(CursorExpiredError):
+        await journal.snapshot(task_id, at=head - 1)
+
+
+async def test_a_reader_between_two_batches_gets_the_error_and_not_silence(
+    journal: Journal,
+) -> None:
+    task_id = await ended(journal, *(str(n) for n in range(30)))
+    cursor = 0
+    for _ in range(3):
+        (sealed,) = journal.read(task_id, cursor, limit_bytes=1)
+        cursor += header_of(sealed).count
+    await until_compacted(journal, task_id)
+    with pytest.raises(CursorExpiredError, match=f"behind {cursor} "):
+        journal.read(task_id, cursor, limit_bytes=1)
+
+
+@pytest.mark.parametrize("synchronous", ["normal", "full"])
+async def test_a_reader_while_a_task_is_compacted_sees_every_event_or_the_error(
+    tmp_path: Path, synchronous: Literal["normal", "full"]
+) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.open(path, synchronous=synchronous, retention=AT_ONCE, tail_bytes=1)
+    task_id = await ended(journal, *("y" * 900 for _ in range(600)))
+    head = journal.head(task_id)
+    refused = 0
+    async with asyncio.timeout(60):
+        while not refused:
+            journal.renew(10.0)
+            cursor = 0
+            try:
+                while cursor < head:
+                    for sealed in journal.read(task_id, cursor):
+                        assert header_of(sealed).first_sequence == cursor + 1
+                        cursor += header_of(sealed).count
+                    await asyncio.sleep(0)
+            except CursorExpiredError:
+                refused += 1
+    assert (await journal.snapshot(task_id)).sequence == head
+    journal.close()
+
+
+@pytest.mark.parametrize("state", [task_pb2.TASK_STATE_INPUT_REQUIRED, task_pb2.TASK_STATE_WORKING])
+async def test_a_task_that_has_not_ended_is_kept_whole(
+    tmp_path: Path, state: task_pb2.TaskState.ValueType
+) -> None:
+    journal = Journal.open(tmp_path / "journal.db", retention=NOTHING)
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "x"), status(state)])])
+    over = await ended(journal)
+    assert journal.prune() == (1, 1)
+    with pytest.raises(TaskNotFoundError):
+        journal.row(over)
+    assert len(journal.read(task_id, 0)) == 2
+    journal.close()
+
+
+async def test_what_is_past_retention_is_gone_with_its_key(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.open(path, retention=NEVER)
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created(), key="key", content_hash="hash")
+    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    assert journal.prune() == (0, 0)
+    assert journal.first_available(task_id) == 1
+    journal.close()
+
+    journal = Journal.open(path, retention=NOTHING)
+    assert journal.prune() == (1, 1)
+    for ask in (journal.row, journal.head, lambda one: journal.read(one, 0)):
+        with pytest.raises(TaskNotFoundError):
+            ask(task_id)
+    with pytest.raises(TaskNotFoundError):
+        await journal.snapshot(task_id)
+    assert journal.list(task_service_pb2.ListTasksRequest(account="acme")).total_size == 0
+    again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="other")
+    assert again.is_new
+    journal.close()
+
+
+async def test_nothing_is_compacted_before_its_time(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "journal.db", retention=Retention())
+    task_id = await ended(journal)
+    journal.prune()
+    assert len(journal.read(task_id, 0)) == 4
+    for hours, is_compacted in ((0.9, False), (0.2, True)):
+        journal._store.clock._began_ns -= int(hours * 3600 * 10**9)
+        journal.prune()
+        assert (journal.first_available(task_id) > 1) is is_compacted
+    journal._store.clock._began_ns -= 31 * 24 * 3600 * 10**9
+    journal.prune()
+    with pytest.raises(TaskNotFoundError):
+        journal.row(task_id)
+    journal.close()
+
+
+async def test_a_task_whose_events_are_damaged_is_left_alone_and_the_others_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal.open(tmp_path / "journal.db", retention=AT_ONCE, tail_bytes=1)
+    damaged, other = await ended(journal), await ended(journal)
+    while journal._store.has_backlog():
+        journal._store.settle(budget_bytes=10**6)
+    connection = journal._store._writer.connection  # type: ignore[attr-defined]
+    connection.execute("UPDATE settled SET payload = x'0000000112' WHERE task_id = ?", (damaged,))
+    await until_compacted(journal, other)
+    assert caplog.text.count("task.not_compacted") == 1
+    with pytest.raises(JournalUnavailableError, match="damaged"):
+        journal.read(damaged, 0)
+    journal.close()
+
+
+# Opens a journal whose tasks are all due, settles and compacts, and tells of each step.
+COMPACTOR = """
+import asyncio, sys
+from pathlib import Path
+from trunkline.journal.journal import Journal, Retention
+
+def written(journal):
+    return journal._store._read.execute(
+        "SELECT (SELECT total(3 - stage) FROM tasks), count(*), total(length(payload)) FROM settled"
+    ).fetchone()
+
+async def main():
+    journal = Journal.open(Path(sys.argv[1]), retention=Retention(compact_after_s=0))
+    before = None
+    while True:
+        journal.renew(10.0)
+        if (now := written(journal)) != before:
+            print("step" if now[0] else "done", flush=True)
+            before = now
+        await asyncio.sleep(0)
+
+asyncio.run(main())
+"""
+
+
+async def test_compaction_may_be_killed_anywhere(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.open(path, retention=NEVER)
+    tasks = [await ended(journal, *("y" * 500 for _ in range(60))) for _ in range(6)]
+    before = {one: await journal.snapshot(one) for one in tasks}
+    journal.close()
+    compacted: set[str] = set()
+    kills = 0
+    while len(compacted) < len(tasks):
+        process = start(COMPACTOR, path)
+        assert process.stdout is not None
+        # Further each time, so that all kinds of steps are cut off.
+        for _ in range(2 + kills):
+            if process.stdout.readline() == "done\n":
+                break
+        process.kill()
+        process.communicate()
+        kills += 1
+        journal = Journal.open(path, retention=NEVER)
+        for task_id in tasks:
+            assert await journal.snapshot(task_id) == before[task_id]
+            if journal.first_available(task_id) == 1:
+                batches = journal.read(task_id, 0, limit_bytes=10**7)
+                assert fold_all(task_id, batches) == before[task_id]
+            else:
+                compacted.add(task_id)
+        journal.close()
+    assert kills > 1
+    journal = Journal.open(path, retention=AT_ONCE)
+    journal.prune()
+    rows = journal._store._read.execute("SELECT count(*) FROM settled").fetchone()  # type: ignore[attr-defined]
+    assert rows == (0,)
+    assert {one: await journal.snapshot(one) for one in tasks} == before
+    journal.close()
