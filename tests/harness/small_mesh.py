@@ -6,14 +6,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trunkline.agents.hosting import describe_host, open_host, serve_host
+from trunkline.agents.hosting import describe_host, open_hosts, serve_host
 from trunkline.client import Channels, Directory, HostClient, RegistryClient
 from trunkline.registry import Membership, RegistryServicer
 from trunkline.server import MeshServer
 from trunkline.settings import Settings
 from trunkline.supervisor import Supervisor
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.hosts import Hosts
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
@@ -30,7 +30,7 @@ PATIENCE_S = 45.0
 class JoinedHost:
     """A host that serves, and can lose its server and get it back."""
 
-    host: TaskHost
+    host: Hosts
     server: MeshServer
     address: str
 
@@ -60,14 +60,8 @@ class SmallMesh:
 
     async def join(self, *agents: Agent) -> JoinedHost:
         """Add a host with these agents; everyone knows them when this returns."""
-        first = agents[0].card.name
         host = await self._stack.enter_async_context(
-            open_host(
-                agents,
-                journal_path=self._folder / f"{first}.db",
-                directory=self.directory,
-                settings=Settings(),
-            )
+            open_hosts(agents, directory=self.directory, settings=Settings(data_dir=self._folder))
         )
         server = MeshServer()
         serve_host(server, host)

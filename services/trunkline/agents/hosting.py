@@ -1,16 +1,17 @@
 """Puts agents on a mesh: their journal, their tasks, their services, their registration."""
 
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
-from trunkline.client.directory import Directory
-from trunkline.journal.journal import Journal
+from trunkline.agents.journals import Journals
+from trunkline.agents.takeover import Takeover
+from trunkline.client import Directory, RegistryClient, running
+from trunkline.registry import Membership
 from trunkline.server.mesh_server import MeshServer
 from trunkline.settings import Settings
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.hosts import Hosts
+from trunkline.tasks.serving import Tasks
 from trunkline.tasks.settings import TaskSettings
 from trunkline.v1 import registry_service_pb2
 
@@ -21,68 +22,100 @@ def task_settings(settings: Settings) -> TaskSettings:
         lease_s=settings.lease_s,
         flush_interval_s=settings.flush_interval_ms / 1000,
         cancel_grace_s=settings.cancel_grace_s,
+        queue_limit=settings.queue_limit,
+        task_limit=settings.task_limit,
+        agent_timeouts=settings.agent_timeouts,
     )
 
 
-def checkpoints_of(journal_path: Path) -> Path:
-    """Return where agents keep the checkpoints of a journal's tasks: whoever takes it over knows.
-
-    Not a name that ends like a journal's.
-    """
-    return Path(f"{journal_path}.checkpoints")
-
-
 @asynccontextmanager
-async def open_host(
-    agents: Sequence[Agent],
-    *,
-    journal_path: Path,
-    directory: Directory,
-    settings: Settings,
-) -> AsyncIterator[TaskHost]:
-    """Open the agents' journal and run their tasks; descendants are canceled over the mesh.
+async def open_hosts(
+    agents: Sequence[Agent], *, directory: Directory, settings: Settings
+) -> AsyncIterator[Hosts]:
+    """Open the agents' journals and run their tasks; descendants are canceled over the mesh.
+
+    The journals are those of the first agent's name that no other process has.
 
     Raises:
-        JournalUnavailableError: the journal can't be opened, or another process has it.
+        JournalUnavailableError: there is no journal, and none can be made.
     """
 
     async def cancel_child(task_id: str, account: str) -> None:
         client = directory.for_task(task_id)
         await client.cancel_task(task_id, account=account, reason="its parent was canceled")
 
-    journal = Journal.open(journal_path, synchronous=settings.synchronous)
+    journals = Journals(settings)
+    family = agents[0].card.name
+    own = journals.open_own(family)
     try:
-        async with TaskHost(
-            journal,
+        async with Hosts(
+            own.journal,
             agents,
             settings=task_settings(settings),
             cancel_child=cancel_child,
-            checkpoint_path=checkpoints_of(journal_path),
-        ) as host:
-            yield host
+            checkpoint_path=own.checkpoint_path,
+        ) as hosts:
+            for free in journals.open_free(family, beside=own):
+                await hosts.adopt(free.journal, checkpoint_path=free.checkpoint_path)
+            yield hosts
     finally:
-        journal.close()
+        own.journal.close()
+
+
+@asynccontextmanager
+async def on_mesh(
+    hosts: Hosts,
+    registry: RegistryClient,
+    *,
+    address: str,
+    settings: Settings,
+    services: Sequence[str] = (),
+) -> AsyncIterator[Membership]:
+    """Put hosts on the mesh, and let them take over the journals of those that die.
+
+    On leaving, nothing new is taken, and what runs has `drain_grace_s` to end. Only then the
+    registry is told: what still runs may need its own agents, and its readers its address.
+
+    Raises:
+        AgentNameTakenError: another living host has one of the agents.
+    """
+
+    def describe() -> registry_service_pb2.Host:
+        return describe_host(hosts, address=address, services=services)
+
+    async with Membership(registry, describe()) as membership:
+        takeover = Takeover(
+            hosts,
+            Journals(settings),
+            lease_s=settings.lease_s,
+            on_change=lambda: membership.update(describe()),
+        )
+        try:
+            async with running(takeover.run()):
+                yield membership
+        finally:
+            await hosts.drain(settings.drain_grace_s)
 
 
 def describe_host(
-    host: TaskHost, *, address: str, services: Sequence[str] = ()
+    hosts: Hosts, *, address: str, services: Sequence[str] = ()
 ) -> registry_service_pb2.Host:
-    """Return what the registry is told of a host."""
+    """Return what the registry is told of a host, which is named after its own journal."""
     return registry_service_pb2.Host(
-        host_id=str(uuid.uuid4()),
+        host_id=hosts.journal.id,
         address=address,
-        journal_ids=[host.journal.id],
+        journal_ids=hosts.journal_ids,
         services=services,
         agents=[
             registry_service_pb2.AgentRegistration(
                 card=agent.card, direct_replies=agent.direct_replies, routable=agent.routable
             )
-            for agent in host.agents.values()
+            for agent in hosts.agents.values()
         ],
     )
 
 
-def serve_host(server: MeshServer, host: TaskHost) -> None:
+def serve_host(server: MeshServer, host: Tasks) -> None:
     """Add the services that every host has."""
     server.add_message_service(host)
     server.add_task_service(host)

@@ -3,9 +3,8 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from trunkline.agents.hosting import describe_host, open_host, serve_host
+from trunkline.agents.hosting import on_mesh, open_hosts, serve_host
 from trunkline.client import Channels, Directory, RegistryClient
-from trunkline.registry import Membership
 from trunkline.runtime import Serving
 from trunkline.server import MeshServer
 from trunkline.settings import Settings, check_exposure, reachable
@@ -38,22 +37,16 @@ async def join_mesh(
         stack.callback(configure(name, mesh_address=mesh).shutdown)
         await stack.enter_async_context(channels)
         await stack.enter_async_context(directory)
-        host = await stack.enter_async_context(
-            open_host(
-                agents,
-                journal_path=settings.data_dir / "journals" / f"{name}.db",
-                directory=directory,
-                settings=settings,
-            )
+        hosts = await stack.enter_async_context(
+            open_hosts(agents, directory=directory, settings=settings)
         )
         server = MeshServer()
-        serve_host(server, host)
+        serve_host(server, hosts)
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, _STOP_GRACE_S)
-        member = describe_host(host, address=reachable(address))
-        membership = Membership(RegistryClient(channels.get(mesh)), member)
-        await stack.enter_async_context(membership)
-        # Before it leaves: readers follow their tasks to the end.
-        stack.push_async_callback(host.drain, settings.drain_grace_s)
+        registry = RegistryClient(channels.get(mesh))
+        membership = await stack.enter_async_context(
+            on_mesh(hosts, registry, address=reachable(address), settings=settings)
+        )
         ready = [{"agent": agent.card.name, "grpc": address} for agent in agents]
-        yield Serving(ready, joined=membership.registered)
+        yield Serving(ready, joined=membership.registered, failed=hosts.lost)

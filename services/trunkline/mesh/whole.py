@@ -4,14 +4,13 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from trunkline.agents.hosting import describe_host, open_host, serve_host
+from trunkline.agents.hosting import on_mesh, open_hosts, serve_host
 from trunkline.client import Channels, Directory, RegistryClient, running
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.agents import make_agents, prewarm
 from trunkline.mesh.bridge import open_bridge
 from trunkline.mesh.registry import STOP_GRACE_S, add_registry
 from trunkline.mesh.tools import add_tools, load_tools
-from trunkline.registry import Membership
 from trunkline.runtime import Serving
 from trunkline.server import MeshServer
 from trunkline.settings import Settings, check_exposure, reachable
@@ -47,15 +46,10 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
         server = MeshServer()
         await stack.enter_async_context(add_registry(server, settings, name="trunkline"))
         await stack.enter_async_context(channels)
-        host = await stack.enter_async_context(
-            open_host(
-                agents,
-                journal_path=settings.data_dir / "journals" / "mesh.db",
-                directory=directory,
-                settings=settings,
-            )
+        hosts = await stack.enter_async_context(
+            open_hosts(agents, directory=directory, settings=settings)
         )
-        serve_host(server, host)
+        serve_host(server, hosts)
         (mesh_address, _) = server.bind(str(settings.mesh), local)
         adapter = add_tools(server, config, settings, mesh_address=reachable(mesh_address))
         await server.start()
@@ -66,14 +60,22 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
         channels.alias(mesh_address, local)
         await stack.enter_async_context(directory)
         http_url = await stack.enter_async_context(open_bridge(directory, settings))
-        member = describe_host(host, address=mesh_address, services=server.services)
-        membership = Membership(RegistryClient(channels.get(local)), member)
-        await stack.enter_async_context(membership)
-        # Before it leaves: what still runs may need its own agents.
-        stack.push_async_callback(host.drain, settings.drain_grace_s)
+        membership = await stack.enter_async_context(
+            on_mesh(
+                hosts,
+                RegistryClient(channels.get(local)),
+                address=mesh_address,
+                settings=settings,
+                services=server.services,
+            )
+        )
         await directory.wait_until(
             lambda known: settings.default_agent in known.agents(), timeout_s=_READY_TIMEOUT_S
         )
         if settings.prewarm:
             await stack.enter_async_context(running(prewarm(agents)))
-        yield Serving([{"http": http_url, "mesh": mesh_address}], joined=membership.registered)
+        yield Serving(
+            [{"http": http_url, "mesh": mesh_address}],
+            joined=membership.registered,
+            failed=hosts.lost,
+        )

@@ -287,7 +287,8 @@ class TaskHost:
                 return await self._outcome(run, run.creation)
         name = agent.card.name
         self._admissions.check(name, is_child=submission.HasField("parent"))
-        created = task_created(name, task_id, message, submission, timeout_s=agent.timeout_s)
+        timeout_s = self._settings.agent_timeouts.get(name, agent.timeout_s)
+        created = task_created(name, task_id, message, submission, timeout_s=timeout_s)
         key = submission_key(name, message, submission)
         run = self._runs.reserve(task_id)
         self._runs.admit(run, agent)

@@ -1,6 +1,7 @@
 """How a host runs its tasks."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +26,5 @@ class TaskSettings:
     """How often a turn is run, if the host dies each time."""
     pending_limit_bytes: int = 65536
     """Deltas of one task that may wait for the journal before its agent has to."""
+    agent_timeouts: Mapping[str, float] = field(default_factory=dict)
+    """Longest life of a task by its agent's name; goes before what the agent itself says."""

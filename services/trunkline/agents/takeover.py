@@ -1,0 +1,59 @@
+"""Takes over the journals of hosts that died, so that none of their tasks is stuck."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from trunkline.agents.journals import Journals
+from trunkline.errors import JournalUnavailableError
+from trunkline.journal.sqlite import Orphan
+from trunkline.tasks.hosts import Hosts
+
+logger = logging.getLogger(__name__)
+
+
+class Takeover:
+    """Looks at the data directory four times a lease.
+
+    A journal whose host let its lease run out is taken over at once by whoever runs all the agents
+    that its unfinished tasks need. Half a lease later whoever comes first takes it: what its agents
+    can't go on with fails, and says so.
+    """
+
+    def __init__(
+        self, hosts: Hosts, journals: Journals, *, lease_s: float, on_change: Callable[[], None]
+    ) -> None:
+        """`on_change` is called when the journals that `hosts` serve are others than before."""
+        self._hosts = hosts
+        self._journals = journals
+        self._lease_s = lease_s
+        self._on_change = on_change
+        self._known = hosts.journal_ids
+
+    async def run(self) -> None:
+        """Look again and again, until it is canceled or the host has lost its own journal."""
+        while not self._hosts.lost.is_set():
+            await asyncio.sleep(self._lease_s / 4)
+            for orphan in await asyncio.to_thread(self._journals.orphans):
+                if self._is_for_us(orphan):
+                    await self._take(orphan)
+            if self._hosts.journal_ids != self._known:
+                self._known = self._hosts.journal_ids
+                self._on_change()
+
+    def _is_for_us(self, orphan: Orphan) -> bool:
+        if orphan.journal_id in self._hosts.journal_ids:
+            return False
+        return orphan.agents <= set(self._hosts.agents) or orphan.lost_for_s > self._lease_s / 2
+
+    async def _take(self, orphan: Orphan) -> None:
+        try:
+            found = await asyncio.to_thread(self._journals.take_over, orphan)
+        except JournalUnavailableError as error:
+            logger.info("journal.not_taken", extra={"path": orphan.path, "problem": error.problem})
+            return
+        logger.warning(
+            "journal.taken_over",
+            extra={"journal": orphan.journal_id, "lost_for_s": round(orphan.lost_for_s, 1)},
+        )
+        await self._hosts.adopt(found.journal, checkpoint_path=found.checkpoint_path)
