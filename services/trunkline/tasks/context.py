@@ -1,6 +1,6 @@
 """What an agent's code sees of its task, and all it can do to it: the `task` of an agent."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -77,8 +77,17 @@ class TaskContext:
         self._is_canceling = False
         # New ids count from where they stood at the start of the turn, those of calls go on.
         start = latest.sequence if again is None else again.turn_start
-        self._artifacts = sum(info.first_sequence <= start for info in latest.artifacts)
-        self._plans = sum(plan.first_sequence <= start for plan in latest.plans)
+        self._artifacts = _highest(
+            "artifact",
+            (
+                info.artifact_id
+                for info in latest.artifacts
+                if info.first_sequence <= start and not info.HasField("origin")
+            ),
+        )
+        self._plans = _highest(
+            "plan", (plan.plan_id for plan in latest.plans if plan.first_sequence <= start)
+        )
         self._revisions = {plan.plan_id: plan.revision for plan in latest.plans}
         self._calls = len(latest.tool_calls)
         self._open_calls = {
@@ -441,6 +450,14 @@ class TaskContext:
             raise InvalidAgentResponseError(self.agent, "it emitted something after the turn's end")
         if self._is_canceling:
             raise InvalidAgentResponseError(self.agent, "it went on after it was canceled")
+
+
+def _highest(kind: str, ids: Iterable[str]) -> int:
+    """The highest number that was given out: a writer that never wrote left a gap."""
+    numbers = (one.removeprefix(f"{kind}-") for one in ids if one.startswith(f"{kind}-"))
+    return max(
+        (int(number) for number in numbers if number.isdecimal() and len(number) < 10), default=0
+    )
 
 
 def _status_event(state: task_pb2.TaskState.ValueType) -> event_pb2.Event:

@@ -1,0 +1,194 @@
+"""Wherever a host dies, a task that may run again ends as if nothing had happened."""
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.lives import replay
+from harness.tasks import NOTHING, define, message, said
+from trunkline.journal.events import Kind, delta_run, draft, header_of, seal
+from trunkline.journal.journal import Journal
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
+from trunkline.tasks.submission import Accepted
+from trunkline.tasks.writers import PlanWriter
+from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2
+
+ACTIONS = (
+    "text",
+    "text",
+    "part",
+    "close",
+    "new",
+    "plan",
+    "steps",
+    "tool",
+    "child",
+    "news",
+    "pause",
+)
+
+
+class Script:
+    """An agent that does the same each time it is asked, in two turns."""
+
+    def __init__(self, first: Sequence[str], second: Sequence[str]) -> None:
+        self._turns = (first, second)
+
+    async def run(self, task: TaskContext) -> None:
+        artifact, plan = task.artifact("first"), task.plan()
+        is_open = True
+        for number, action in enumerate(self._turns[task.turn - 1]):
+            if action in ("close", "new") and is_open:
+                await artifact.close()
+                is_open = False
+            if action in ("text", "part", "new"):
+                if not is_open:
+                    artifact, is_open = task.artifact(f"at {number}"), True
+                piece = part_pb2.Part(url=f"file:{number}")
+                await artifact.append(piece if action == "part" else f"{task.turn}.{number} ")
+            await do_beside(task, plan, action, number)
+        if task.turn < len(self._turns):
+            await task.require_input("and then?")
+        else:
+            await task.complete("done")
+
+
+async def do_beside(task: TaskContext, plan: PlanWriter, action: str, number: int) -> None:
+    """Do what has nothing to do with artifacts of its own."""
+    if action == "plan":
+        await plan.append(f"step {number} ")
+    elif action == "steps":
+        await plan.finish([event_pb2.PlanStep(step_id=str(number))])
+    elif action == "tool":
+        async with task.tool("math/calculate"):
+            await asyncio.sleep(0)
+    elif action == "child":
+        await call_child(task, number)
+    elif action == "news":
+        await task.working(f"at {number}")
+    elif action == "pause":
+        await asyncio.sleep(0.003)
+
+
+async def call_child(task: TaskContext, number: int) -> None:
+    """Forward what a child says; each attempt has a child of its own."""
+    child = f"child-{task.turn}-{number}-{task.attempt}"
+    started = event_pb2.ChildStarted(task_id=child, agent="math")
+    await task.record(event_pb2.Event(child_started=started))
+    sequence = 3
+    for begin in (0, 2):
+        start = event_pb2.ArtifactStart(name=f"of {number}") if begin == 0 else None
+        event = delta_run("answer", [f"{begin} ", f"{begin + 1} "], start=start, last=begin == 2)
+        body = draft([event])
+        sealed = seal(body, task_id=child, epoch=1, first_sequence=sequence, time_ns=1)
+        await task.forward(sealed, agent="math")
+        sequence += 2
+        await asyncio.sleep(0)
+    ended = event_pb2.ChildFinished(task_id=child, agent="math", state=State.TASK_STATE_COMPLETED)
+    await task.record(event_pb2.Event(child_finished=ended))
+
+
+async def drive(journal: Journal, agent: Any, task_id: str) -> snapshot_pb2.TaskSnapshot:
+    """Let a host bring the task to its end, and answer what it asks."""
+
+    async def cancel_child(task_id: str, account: str) -> None:
+        return None
+
+    async with TaskHost(journal, [agent], cancel_child=cancel_child) as host, asyncio.timeout(30):
+        if not task_id:
+            accepted = await host.submit("tested", message("first"), NOTHING)
+            assert isinstance(accepted, Accepted)
+            task_id = accepted.task_id
+        while True:
+            snapshot = await host.wait_turn(task_id)
+            if snapshot.task.status.state in TERMINAL:
+                return snapshot
+            assert snapshot.task.status.state in INTERRUPTED
+            answer = message("second", message_id="m-2", task_id=task_id)
+            await host.submit("tested", answer, NOTHING)
+
+
+def cut_point(journal: Journal, task_id: str, where: float) -> int:
+    """A sequence to die at: any but between the two events that open a turn together."""
+    at = 1 + int(where * journal.head(task_id))
+    at = min(at, journal.head(task_id))
+    for sealed in journal.read(task_id, at - 1, limit_bytes=1):
+        if header_of(sealed).kinds & Kind.TURN_STARTED.bit:
+            at += 1
+    return at
+
+
+def content(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, Any]:
+    """All that a reader ends up with; what was cut back to nothing holds nothing."""
+    own, forwarded = [], []
+    for artifact, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
+        shown = (artifact.artifact_id, artifact.name, [str(p) for p in artifact.parts], info.closed)
+        if info.HasField("origin"):
+            if artifact.parts:
+                forwarded.append(shown)
+        else:
+            own.append(shown)
+    return {
+        "state": snapshot.task.status.state,
+        "said": said(snapshot),
+        "history": [[str(part) for part in one.parts] for one in snapshot.task.history],
+        "turn": snapshot.turn,
+        "own": own,
+        "forwarded": forwarded,
+        "plans": [(p.plan_id, p.text, [s.step_id for s in p.steps]) for p in snapshot.plans],
+    }
+
+
+async def play(folder: Path, agent: Any, cuts: Sequence[float]) -> None:
+    journal = Journal.open(folder / "0.db")
+    undisturbed = await drive(journal, agent, "")
+    task_id = undisturbed.task.id
+    snapshot = undisturbed
+    for number, where in enumerate(cuts, 1):
+        following = Journal.open(folder / f"{number}.db")
+        at = cut_point(journal, task_id, where)
+        await replay(journal, task_id, following, until=at)
+        journal.close()
+        journal = following
+        snapshot = await drive(journal, agent, task_id)
+        assert content(snapshot) == content(undisturbed), f"died at {at}"
+    journal.close()
+    assert all(call.HasField("finished") for call in snapshot.tool_calls)
+
+
+SCRIPTS = st.lists(st.sampled_from(ACTIONS), max_size=10)
+
+
+@settings(max_examples=40)
+@given(first=SCRIPTS, second=SCRIPTS, cuts=st.lists(st.floats(0, 1), min_size=1, max_size=2))
+def test_a_repeatable_agent_ends_as_if_its_host_had_never_died(
+    first: list[str], second: list[str], cuts: list[float]
+) -> None:
+    agent = define(Script(first, second).run, repeatable=True)
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(play(Path(folder), agent, cuts))
+
+
+@settings(max_examples=25)
+@given(
+    script=st.lists(st.sampled_from([one for one in ACTIONS if one != "child"]), max_size=12),
+    where=st.floats(0, 1),
+)
+def test_a_resumable_agent_that_rewinds_everything_ends_so_too(
+    script: list[str], where: float
+) -> None:
+    class Rewinding(Script):
+        async def run(self, task: TaskContext) -> None:
+            await task.rewind()
+            await super().run(task)
+
+    agent = define(Rewinding(script, script).run, resumable=True)
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(play(Path(folder), agent, [where]))
