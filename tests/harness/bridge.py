@@ -154,6 +154,7 @@ class BridgedMesh:
     """A mesh, a bridge to it, and clients."""
 
     mesh: SmallMesh
+    bridge: Bridge
     url: str
     client: httpx2.AsyncClient
 
@@ -174,4 +175,4 @@ async def open_bridged_mesh(
             serve_http(bridge.app, host="127.0.0.1", port=0, grace_s=1, cut=bridge.cut) as url,
             httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
         ):
-            yield BridgedMesh(mesh, url, client)
+            yield BridgedMesh(mesh, bridge, url, client)

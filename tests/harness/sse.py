@@ -161,7 +161,7 @@ async def _sent(
     at = urlsplit(url)
     reader, writer = await asyncio.open_connection(at.hostname, at.port, limit=_LINE_BYTES)
     try:
-        writer.write(_request(at.netloc, path, method, params, headers))
+        writer.write(request_bytes(at.netloc, path, method, params, headers))
         yield Answer(reader, writer)
     finally:
         writer.transport.abort()
@@ -170,12 +170,13 @@ async def _sent(
 def subscription(url: str, path: str, task_id: str, last_event_id: str) -> bytes:
     """The bytes of a request that goes on behind an event, for readers that do without the rest."""
     headers = {"Last-Event-ID": last_event_id}
-    return _request(urlsplit(url).netloc, path, "SubscribeToTask", {"id": task_id}, headers)
+    return request_bytes(urlsplit(url).netloc, path, "SubscribeToTask", {"id": task_id}, headers)
 
 
-def _request(
+def request_bytes(
     host: str, path: str, method: str, params: Json, headers: Mapping[str, str] | None
 ) -> bytes:
+    """The bytes of a request, for clients that send them piece by piece."""
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
     given = {
         "Host": host,

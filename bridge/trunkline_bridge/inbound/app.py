@@ -53,6 +53,11 @@ class Bridge:
         self._pages = pages
         self.app: ASGIApp = TraceMiddleware(self._route)
 
+    @property
+    def open_answers(self) -> int:
+        """How many calls are being answered: streams, and calls that wait."""
+        return self._rpc.open_answers
+
     def cut(self) -> None:
         """End every answer that is under way, with an error that says how to go on."""
         self._rpc.cut()

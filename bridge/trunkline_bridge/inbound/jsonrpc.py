@@ -97,6 +97,11 @@ class JsonRpc:
             del headers, body, content
             await self._answers.give(scope, receive, work, say_cut=partial(_say_cut, reply))
 
+    @property
+    def open_answers(self) -> int:
+        """How many calls are being answered."""
+        return len(self._answers)
+
     def cut(self) -> None:
         """End all answers that are under way, each with an error that says how to go on."""
         self._answers.cut()

@@ -76,6 +76,9 @@ class Answers:
     def __init__(self) -> None:
         self._open: set[_Answer] = set()
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     async def give(
         self,
         scope: Scope,
