@@ -136,11 +136,13 @@ class Breaker:
             self._count += 1
             if self._count < self._failures_to_open:
                 return
+        # A peer that stays down is no news.
+        level = logging.WARNING if self._state == "closed" else logging.INFO
         self._state, self._count = "open", 0
         self._retry_at = self._clock() + self._open_s
         self._probe_until = -math.inf
         extra = {"peer": self.name, "open_s": self._open_s}
-        logger.warning("breaker.opened", extra=extra)
+        logger.log(level, "breaker.opened", extra=extra)
 
     def on_leave(self) -> None:
         """A call ended without telling anything about the peer: its caller went away."""

@@ -102,7 +102,9 @@ class ToolServer:
                 backoff.reset()
             self._failures += 1
             await asyncio.sleep(max(backoff.next_s(), self.trust.retry_in_s))
-            self._become(State.TOOL_SERVER_STATE_STARTING, problem)
+            if self.trust.is_whole:
+                # Else nobody is to wait for what has kept failing.
+                self._become(State.TOOL_SERVER_STATE_STARTING, problem)
 
     async def call(
         self,
