@@ -34,7 +34,7 @@ async def follow(
             pass
         except RefusedError as refused:
             # The bridge is there, and what is behind it isn't yet.
-            if refused.error["code"] != -32603:
+            if refused.status < 500:
                 raise
         if fold.last_event_id != seen:
             patient_until = loop.time() + GIVE_UP_S
