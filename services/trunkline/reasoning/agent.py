@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from langchain_core.language_models.chat_models import BaseChatModel
 
+    from trunkline.reasoning.checkpoints import Thread
     from trunkline.reasoning.graph import Graph
 
 
@@ -29,7 +30,8 @@ class ReasoningAgent:
     """Runs each turn through the reasoning loop. Implements trunkline.tasks.Agent."""
 
     direct_replies = False
-    resumable = False
+    # From the last checkpoint of the turn, or from its start if there is none.
+    resumable = True
     timeout_s: float | None = None
     routable = True
     concurrency = 0
@@ -63,18 +65,30 @@ class ReasoningAgent:
         if not task.text.strip():
             await task.require_input(f"Ask something{self._for_example()}.")
             return
-        await task.working()
+        if task.attempt == 1:
+            # What a model or a tool needs to be loaded, nobody need wait for in silence.
+            await task.working()
+        graphs = await _load()
+        from trunkline.reasoning.checkpoints import thread_of
+
+        with thread_of(task) as thread:
+            if task.attempt > 1:
+                found = (thread.state or {}) if thread else {}
+                await task.rewind(found.get("written"))
+            await self._run(task, graphs, thread)
+
+    async def _run(self, task: TaskContext, graphs: "ModuleType", thread: "Thread | None") -> None:
         listing = await self._tools.list_tools(self.servers)
         if not listing.tools:
             await task.fail(_without_tools(listing))
             return
-        graphs = await _load()
         turn = graphs.Turn(
             task=task,
             model=self._open_model(),
             model_name=self._model_name,
             tools=Toolbox(listing.tools),
             source=self._tools,
+            thread=thread,
         )
         verdict = await graphs.answer(self._open_graph(graphs), turn, self._prompt())
         match verdict.status:

@@ -4,7 +4,7 @@ Imports LangGraph, so load it lazily.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from trunkline import telemetry
 from trunkline.errors import StepLimitError, TrunklineError
+from trunkline.reasoning.checkpoints import Thread
 from trunkline.reasoning.source import ToolSource
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.verdict import STATUS_KEY, Status, Verdict
@@ -49,16 +50,25 @@ class Turn:
     source: ToolSource
     earlier: int = 0
     """Messages in the state that are older than this turn."""
+    thread: Thread | None = None
+    """Where the turn's checkpoints are; None: nobody could go on from them."""
     streamed: str = ""
     parts: list[part_pb2.Part] = field(default_factory=list)
     """What tools gave that is no text."""
-    verdict: Verdict | None = None
     _answer: ArtifactWriter | None = None
 
     async def say(self, text: str) -> None:
         """Stream a piece of the answer."""
         await self._artifact().append(text)
         self.streamed += text
+
+    async def written(self) -> dict[str, int]:
+        """Return how much of the answer is in the journal: what a checkpoint may count on."""
+        if self._answer is None or not self.streamed:
+            return {}
+        if self.thread is not None:
+            await self.task.settled()
+        return {self._answer.id: len(self.streamed)}
 
     async def finish(self) -> None:
         """Complete the answer with what is no text."""
@@ -67,6 +77,18 @@ class Turn:
             await answer.append(part)
         await answer.close()
 
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        """Stand where a checkpoint of this turn was made; the answer has been rewound to there."""
+        self.parts = [part_pb2.Part.FromString(part) for part in state.get("parts", ())]
+        written = state.get("written") or {}
+        for artifact in self.task.latest.task.artifacts:
+            if length := written.get(artifact.artifact_id):
+                text = "".join(part.text for part in artifact.parts)
+                self.streamed = text[:length]
+                # Whatever stood behind the whole of it was not cut off.
+                kept = 0 if length < len(text) else len(artifact.parts) - 1
+                del self.parts[: max(0, kept)]
+
     def _artifact(self) -> ArtifactWriter:
         if self._answer is None:
             kind = event_pb2.ARTIFACT_KIND_ANSWER
@@ -74,7 +96,15 @@ class Turn:
         return self._answer
 
 
-_State = MessagesState
+class _State(MessagesState, total=False):
+    """What a checkpoint holds of a turn, in types that any serialiser takes."""
+
+    written: dict[str, int]
+    """Characters of the turn's artifacts, by their ids."""
+    parts: list[bytes]
+    verdict: dict[str, str]
+
+
 Graph = CompiledStateGraph[_State, Turn, _State, _State]
 
 
@@ -94,16 +124,26 @@ def build_graph() -> Graph:
 async def answer(graph: Graph, turn: Turn, prompt: str) -> Verdict:
     """Run a turn's question through the loop. What is completed has been streamed and closed.
 
+    A turn that a checkpoint was found of goes on from there.
+
     Raises:
         StepLimitError: there was no answer within the limit.
     """
     earlier = [SystemMessage(prompt), *_history(turn.task.history[:-1])]
     turn.earlier = len(earlier)
-    messages = [*earlier, HumanMessage(turn.task.text)]
     # Each message takes at most two steps of LangGraph's own count.
-    config = {"recursion_limit": 3 * MESSAGE_LIMIT}
-    await graph.ainvoke({"messages": messages}, config, context=turn)  # type: ignore[call-overload]
-    verdict = turn.verdict or Verdict(Status.ERROR, "There is no answer.")
+    config: dict[str, Any] = {"recursion_limit": 3 * MESSAGE_LIMIT}
+    state: dict[str, Any] | None = {"messages": [*earlier, HumanMessage(turn.task.text)]}
+    if turn.thread is not None:
+        graph = graph.copy({"checkpointer": turn.thread.checkpoints})
+        config["configurable"] = {"thread_id": turn.thread.id}
+        if turn.thread.state is not None:
+            state = None
+            turn.go_on(turn.thread.state)
+    end = await graph.ainvoke(  # type: ignore[call-overload]
+        state, config, context=turn, durability="sync" if turn.thread else None
+    )
+    verdict = _verdict_of(end)
     if verdict.status == Status.COMPLETED:
         await turn.finish()
     return verdict
@@ -120,7 +160,7 @@ async def _agent(state: _State, runtime: Runtime[Turn]) -> dict[str, Any]:
     name = f"{telemetry.CHAT} {turn.model_name}"
     with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes):
         reply = await _think(turn, state["messages"])
-    return {"messages": [reply]}
+    return {"messages": [reply], "written": await turn.written()}
 
 
 async def _think(turn: Turn, messages: Sequence[BaseMessage]) -> BaseMessage:
@@ -142,7 +182,8 @@ async def _tools(state: _State, runtime: Runtime[Turn]) -> dict[str, Any]:
     _check_room(runtime.context, state, len(calls))
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(_call(runtime.context, call)) for call in calls]
-    return {"messages": [call.result() for call in running]}
+    parts = [part.SerializeToString() for part in runtime.context.parts]
+    return {"messages": [call.result() for call in running], "parts": parts}
 
 
 async def _call(turn: Turn, call: ModelToolCall) -> ToolMessage:
@@ -203,8 +244,7 @@ async def _check(state: _State, runtime: Runtime[Turn]) -> dict[str, Any]:
     text = turn.streamed if status == Status.COMPLETED else reply.text
     if not text.strip() and not turn.parts:
         return {"messages": [SystemMessage("That was no answer. Answer the question.")]}
-    turn.verdict = Verdict(status, text)
-    return {}
+    return {"verdict": {"status": status.value, "text": text}}
 
 
 def _check_room(turn: Turn, state: _State, count: int) -> None:
@@ -217,8 +257,13 @@ def _after_agent(state: _State) -> str:
     return "tools" if _last_reply(state).tool_calls else "check"
 
 
-def _after_check(state: _State, runtime: Runtime[Turn]) -> str:
-    return END if runtime.context.verdict else "agent"
+def _after_check(state: _State) -> str:
+    return END if state.get("verdict") else "agent"
+
+
+def _verdict_of(end: Mapping[str, Any]) -> Verdict:
+    found = end.get("verdict") or {"status": Status.ERROR, "text": "There is no answer."}
+    return Verdict(Status(found["status"]), found["text"])
 
 
 def _last_reply(state: _State) -> AIMessage:

@@ -124,6 +124,8 @@ class LoopAgent:
     )
     direct_replies = False
     repeatable = False
+    resumable = False
+    timeout_s: float | None = None
     routable = True
     concurrency = 0
 

@@ -1,0 +1,117 @@
+"""A reasoning agent that is killed in the middle of a streamed answer, and started again."""
+
+import asyncio
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.bridge import BridgedMesh, Event, open_bridged_mesh
+from harness.processes import read_line, running_process
+from harness.slow_reasoner import FIRST
+from harness.small_mesh import PATIENCE_S, SmallMesh
+from harness.tasks import texts
+from trunkline.tasks.lifecycle import TERMINAL, State
+
+TESTS = Path(__file__).parents[1]
+WHOLE = FIRST + "".join(f"{number} " for number in range(100))
+
+
+@dataclass
+class Killable:
+    """A mesh in this process, and the agent in one that can be killed."""
+
+    bridged: BridgedMesh
+    folder: Path
+    stack: AsyncExitStack
+    process: asyncio.subprocess.Process | None = None
+
+    @property
+    def mesh(self) -> SmallMesh:
+        return self.bridged.mesh
+
+    async def start(self) -> None:
+        gone = {host.address for host in self.mesh.directory.hosts}
+        command = (
+            sys.executable, "-m", "trunkline.cli", "serve", "agents",
+            "--agent", "harness.slow_reasoner:reasoner",
+            "--mesh", self.mesh.registry_address, "--data", str(self.folder),
+        )  # fmt: skip
+        environment = {"REASONER_FOLDER": str(self.folder)}
+        self.process = await self.stack.enter_async_context(
+            running_process(*command, cwd=TESTS, environment=environment)
+        )
+        await read_line(self.process, "ready ")
+        await self.mesh.directory.wait_until(
+            lambda known: (
+                "reasoner" in known.agents() and known.host_of_agent("reasoner").address not in gone
+            ),
+            timeout_s=PATIENCE_S,
+        )
+
+    async def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        await self.process.wait()
+
+
+@pytest.fixture
+async def killable(tmp_path: Path) -> AsyncIterator[Killable]:
+    async with open_bridged_mesh(tmp_path) as bridged, AsyncExitStack() as stack:
+        yield Killable(bridged, tmp_path, stack)
+
+
+async def test_the_answer_is_whole_and_what_was_done_is_not_done_again(killable: Killable) -> None:
+    mesh, folder = killable.mesh, killable.folder
+    await killable.start()
+    caller = killable.bridged.at("/agents/reasoner")
+    async with caller.streamed("count") as stream:
+        first = await anext(stream)
+    task_id = first.result["task"]["id"]
+    await mesh.until(task_id, lambda now: any(text.endswith("49 ") for text in texts(now)))
+
+    await killable.kill()
+    (folder / "go").touch()
+    await killable.start()
+    ended = await mesh.until(task_id, lambda now: now.task.status.state in TERMINAL)
+    events = [event for batch in await mesh.events(task_id) for event in batch.events]
+
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    (artifact,) = ended.task.artifacts
+    assert [part.WhichOneof("content") for part in artifact.parts] == ["text", "raw"]
+    assert artifact.parts[0].text == WHOLE
+    assert ended.artifacts[0].closed
+    # The first reply and the tool are behind a checkpoint: only the second reply runs again.
+    (rewound,) = [event.rewound for event in events if event.HasField("rewound")]
+    assert rewound.remains.parts[0].text == FIRST
+    assert (folder / "called").read_text(encoding="utf-8").split() == [task_id]
+    assert sum(event.HasField("tool_started") for event in events) == 1
+    assert sum(event.delta.HasField("start") for event in events) == 1
+    # On the wire that is one update that begins anew with what remains.
+    headers = {"Last-Event-ID": first.id}
+    async with caller.stream("SubscribeToTask", {"id": task_id}, headers) as stream:
+        updates = [one for one in await stream.rest() if written(one)]
+    anew = [one.text for one in updates if not one.result["artifactUpdate"].get("append")]
+    assert anew == [FIRST, FIRST]
+    assert held(updates) == WHOLE
+    (kept,) = folder.rglob("*.checkpoints")
+    with closing(sqlite3.connect(kept)) as connection:
+        assert connection.execute("SELECT count(*) FROM checkpoints").fetchone() == (0,)
+
+
+def written(event: Event) -> bool:
+    """Whether an event updates the answer."""
+    update = event.result.get("artifactUpdate", {})
+    return update.get("artifact", {}).get("name") == "answer"
+
+
+def held(updates: list[Event]) -> str:
+    """The text of the answer as a client holds it that does what events say."""
+    text = ""
+    for one in updates:
+        text = text + one.text if one.result["artifactUpdate"].get("append") else one.text
+    return text
