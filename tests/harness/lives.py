@@ -8,14 +8,21 @@ from trunkline.tasks.host import TaskHost
 async def die(host: TaskHost) -> None:
     """Let a host end as a killed process does: nothing below its journal says goodbye."""
     host._deadlines.close()
+    host._flushing.close()
+    host.journal.close()
     for run in host._runs.all():
         run.is_stopped = True
         for code in (run.code, run.ending):
             if code is not None:
                 code.cancel()
         await run.code_over.wait()
-    host.journal.close()
     await host.__aexit__(None, None, None)
+
+
+async def all_over(host: TaskHost) -> None:
+    """Wait until nobody holds a place any more."""
+    while runs := host._runs.all():
+        await runs[0].done.wait()
 
 
 async def replay(source: Journal, task_id: str, target: Journal, *, until: int) -> None:

@@ -1,0 +1,228 @@
+"""What becomes of tasks whose host died."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.lives import die
+from harness.tasks import NOTHING, Open, define, message, said, texts
+from trunkline.agents import FunctionAgent
+from trunkline.errors import TaskNotFoundError
+from trunkline.journal.journal import Journal
+from trunkline.tasks.context import ATTEMPT_KEY, TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.submission import Accepted, task_created
+from trunkline.v1 import event_pb2, message_service_pb2
+
+
+async def killed(path: Path, agent: FunctionAgent, reached: asyncio.Event, **fields: Any) -> str:
+    """Run the agent until it has reached a point, and let its host die there."""
+    host = TaskHost(Journal.open(path), [agent])
+    await host.__aenter__()
+    submission = message_service_pb2.Submission(**fields)
+    accepted = await host.submit("tested", message(), submission)
+    assert isinstance(accepted, Accepted)
+    async with asyncio.timeout(30):
+        await reached.wait()
+    await host.journal.wait(accepted.task_id, 0)
+    await die(host)
+    return accepted.task_id
+
+
+async def test_a_resumable_agent_goes_on_from_what_it_remembers(
+    journal_path: Path, open_host: Open
+) -> None:
+    reached = asyncio.Event()
+
+    async def long(task: TaskContext) -> None:
+        answer, notes = task.artifact("answer"), task.artifact("notes")
+        if task.attempt == 1:
+            await answer.append("0123456789")
+            await notes.append("scribbled", last=True)
+            async with task.tool("math/calculate"):
+                await task.record(
+                    event_pb2.Event(child_started=event_pb2.ChildStarted(task_id="c-1"))
+                )
+                reached.set()
+                await asyncio.Event().wait()
+        await task.rewind({answer.id: 4})
+        await task.artifact(id=answer.id).append("!", last=True)
+        await task.artifact(id=notes.id).append("again", last=True)
+
+    agent = define(long, resumable=True)
+    task_id = await killed(journal_path, agent, reached)
+    host = await open_host(agent)
+    ended = await host.wait_turn(task_id)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(ended) == ["0123!", "again"]
+    assert [artifact.artifact_id for artifact in ended.task.artifacts] == [
+        "artifact-1",
+        "artifact-2",
+    ]
+    assert all(info.closed for info in ended.artifacts)
+    (call,) = ended.tool_calls
+    assert call.finished.is_error
+    assert "host stopped" in call.finished.summary
+    assert ended.task.metadata[ATTEMPT_KEY] == 2
+
+
+async def test_readers_are_told_that_a_turn_runs_again(journal_path: Path, open_host: Open) -> None:
+    reached = asyncio.Event()
+
+    async def again(task: TaskContext) -> str:
+        if task.attempt == 1:
+            await task.artifact().append("lost")
+            reached.set()
+            await asyncio.Event().wait()
+        return f"attempt {task.attempt}"
+
+    agent = define(again, repeatable=True)
+    task_id = await killed(journal_path, agent, reached)
+    host = await open_host(agent)
+    ended = await host.wait_turn(task_id)
+    assert texts(ended) == ["attempt 2"]
+    events = [
+        event
+        for sealed in host.journal.read(task_id, 0, limit_bytes=1 << 20)
+        for event in event_pb2.EventBatch.FromString(sealed).events
+    ]
+    told = [one.status for one in events if one.status.metadata.fields]
+    assert "attempt 2" in told[0].status.message.parts[0].text
+    assert [one.rewound.remains.artifact_id for one in events if one.HasField("rewound")] == [
+        "artifact-1"
+    ]
+
+
+async def test_children_of_a_turn_that_starts_over_are_canceled_first(
+    journal_path: Path, open_host: Open
+) -> None:
+    reached = asyncio.Event()
+    canceled: list[str] = []
+
+    async def cancel_child(task_id: str, account: str) -> None:
+        canceled.append(task_id)
+        if task_id == "c-2":
+            raise TaskNotFoundError(task_id)
+
+    async def parent(task: TaskContext) -> str:
+        if task.attempt == 1:
+            for child in ("c-1", "c-2"):
+                started = event_pb2.ChildStarted(task_id=child, agent="math")
+                await task.record(event_pb2.Event(child_started=started))
+            reached.set()
+            await asyncio.Event().wait()
+        return " ".join(sorted(canceled))
+
+    agent = define(parent, repeatable=True)
+    task_id = await killed(journal_path, agent, reached)
+    host = await open_host(agent, cancel_child=cancel_child)
+    ended = await host.wait_turn(task_id)
+    assert texts(ended) == ["c-1 c-2"]
+    assert ended.children[0].finished.state == State.TASK_STATE_CANCELED
+
+
+async def test_a_task_that_kills_its_host_each_time_fails_after_three_attempts(
+    journal_path: Path, open_host: Open
+) -> None:
+    attempts: list[int] = []
+    reached = asyncio.Event()
+
+    async def poison(task: TaskContext) -> None:
+        attempts.append(task.attempt)
+        await task.working()
+        reached.set()
+        await asyncio.Event().wait()
+
+    agent = define(poison, repeatable=True)
+    task_id = await killed(journal_path, agent, reached)
+    for _ in range(2):
+        reached.clear()
+        host = TaskHost(Journal.open(journal_path), [agent])
+        await host.__aenter__()
+        async with asyncio.timeout(30):
+            await reached.wait()
+        await die(host)
+    last = await open_host(agent)
+    ended = await last.wait_turn(task_id)
+    assert attempts == [1, 2, 3]
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "stopped 3 times" in said(ended)
+
+
+async def test_a_task_whose_agent_is_not_here_fails_with_the_reason(
+    journal_path: Path, open_host: Open
+) -> None:
+    reached = asyncio.Event()
+
+    async def stuck(task: TaskContext) -> None:
+        await task.working()
+        reached.set()
+        await asyncio.Event().wait()
+
+    task_id = await killed(journal_path, define(stuck, repeatable=True), reached)
+    host = await open_host()
+    ended = await host.wait_turn(task_id)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "send it again" in said(ended)
+
+
+async def test_a_deadline_that_passed_while_nobody_ran_the_task_ends_it(
+    journal_path: Path, open_host: Open
+) -> None:
+    ran: list[str] = []
+
+    async def late(task: TaskContext) -> None:
+        ran.append(task.id)
+
+    journal = Journal.open(journal_path)
+    task_id = journal.new_task_id()
+    submission = message_service_pb2.Submission(deadline=datetime.now(UTC))
+    created = task_created("tested", task_id, message(), submission)
+    await journal.create(task_id, event_pb2.Event(created=created))
+    journal.close()
+    host = await open_host(define(late, repeatable=True))
+    ended = await host.wait_turn(task_id)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "deadline" in said(ended)
+    assert not ran
+
+
+async def test_a_task_being_taken_up_can_be_canceled(journal_path: Path, open_host: Open) -> None:
+    reached = asyncio.Event()
+
+    async def stuck(task: TaskContext) -> None:
+        await task.working()
+        reached.set()
+        await asyncio.Event().wait()
+
+    agent = define(stuck, repeatable=True)
+    task_id = await killed(journal_path, agent, reached)
+    host = await open_host(agent)
+    canceled = await host.cancel(task_id, account="")
+    assert canceled.task.status.state == State.TASK_STATE_CANCELED
+    assert host._runs.find(task_id) is None
+
+
+async def test_a_task_that_never_began_just_runs(journal_path: Path, open_host: Open) -> None:
+    started = asyncio.Event()
+
+    async def first(task: TaskContext) -> str:
+        if task.text == "first":
+            await task.working()
+            started.set()
+            await asyncio.Event().wait()
+        return f"{task.text} {task.attempt}"
+
+    agent = define(first, concurrency=1)
+    host = TaskHost(Journal.open(journal_path), [agent])
+    await host.__aenter__()
+    await host.submit("tested", message("first"), NOTHING)
+    await started.wait()
+    queued = await host.submit("tested", message("queued"), NOTHING)
+    assert isinstance(queued, Accepted)
+    await die(host)
+    again = await open_host(agent)
+    ended = await again.wait_turn(queued.task_id)
+    assert texts(ended) == ["queued 1"]

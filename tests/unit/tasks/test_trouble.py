@@ -1,0 +1,183 @@
+"""A journal that can't be written for a while holds tasks up, and loses nothing."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.tasks import NOTHING, define, finish, message, said, texts
+from trunkline.errors import JournalUnavailableError
+from trunkline.journal.journal import Journal
+from trunkline.journal.store import CommitGroup
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.submission import Accepted
+
+ROOM = TaskSettings(pending_limit_bytes=64)
+
+
+class Full:
+    """Makes a journal's disk full, and gives it room again."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._commit = journal._store.commit
+        self.is_full = False
+        self.refused = asyncio.Semaphore(0)
+        journal._store.commit = self._write  # type: ignore[method-assign]
+
+    def _write(self, group: CommitGroup) -> None:
+        if self.is_full:
+            self.refused.release()
+            raise JournalUnavailableError("journal.db", "the disk is full")
+        self._commit(group)
+
+    async def was_tried(self, times: int) -> None:
+        async with asyncio.timeout(30):
+            for _ in range(times):
+                await self.refused.acquire()
+
+
+@pytest.fixture
+async def journal(journal_path: Path) -> AsyncIterator[Journal]:
+    opened = Journal.open(journal_path)
+    yield opened
+    opened.close()
+
+
+async def start(host: TaskHost) -> str:
+    accepted = await host.submit("tested", message(), NOTHING)
+    assert isinstance(accepted, Accepted)
+    return accepted.task_id
+
+
+async def test_tasks_go_on_when_the_disk_has_room_again(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = Full(journal)
+    begun = asyncio.Event()
+    go_on = asyncio.Event()
+    written = 0
+
+    async def count(task: TaskContext) -> None:
+        nonlocal written
+        artifact = task.artifact()
+        await artifact.append("0 ")
+        begun.set()
+        await go_on.wait()
+        for number in range(1, 200):
+            await artifact.append(f"{number} ")
+            written = max(written, number)
+
+    async with TaskHost(journal, [define(count)], settings=ROOM) as host:
+        ids = [await start(host) for _ in range(3)]
+        await begun.wait()
+        with caplog.at_level(logging.WARNING):
+            full.is_full = True
+            go_on.set()
+            await full.was_tried(4)
+            assert written < 199
+            with pytest.raises(JournalUnavailableError, match="full"):
+                await host.submit("tested", message(), NOTHING)
+            full.is_full = False
+            for task_id in ids:
+                ended = await host.wait_turn(task_id)
+                assert ended.task.status.state == State.TASK_STATE_COMPLETED
+                assert texts(ended) == ["".join(f"{number} " for number in range(200))]
+        await finish(host)
+    told = [one.getMessage() for one in caplog.records if one.getMessage().startswith("journal.")]
+    assert told == ["journal.unavailable", "journal.available"]
+
+
+async def test_a_cancel_takes_effect_once_the_journal_takes_writes(journal: Journal) -> None:
+    full = Full(journal)
+    begun = asyncio.Event()
+
+    async def endless(task: TaskContext) -> None:
+        await task.artifact().append("so far")
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with TaskHost(journal, [define(endless)]) as host, asyncio.TaskGroup() as group:
+        task_id = await start(host)
+        await begun.wait()
+        await journal.wait(task_id, 2)
+        full.is_full = True
+        cancel = group.create_task(host.cancel(task_id, account=""))
+        await full.was_tried(2)
+        assert not cancel.done()
+        full.is_full = False
+        canceled = await cancel
+        assert canceled.task.status.state == State.TASK_STATE_CANCELED
+
+
+async def test_an_answer_that_cannot_be_journaled_may_be_sent_again(journal: Journal) -> None:
+    full = Full(journal)
+
+    async def ask(task: TaskContext) -> str | None:
+        if task.turn == 1:
+            await task.require_input("?")
+            return None
+        return task.text
+
+    async with TaskHost(journal, [define(ask)]) as host:
+        asked = await finish(host)
+        answer = message("answer", task_id=asked.task.id)
+        full.is_full = True
+        with pytest.raises(JournalUnavailableError):
+            await host.submit("tested", answer, NOTHING)
+        full.is_full = False
+        await host.submit("tested", answer, NOTHING)
+        ended = await host.wait_turn(asked.task.id)
+        assert (texts(ended), len(ended.task.history)) == (["answer"], 3)
+
+
+async def test_a_host_that_stops_on_a_full_disk_stops_and_its_tasks_end_in_the_next_life(
+    journal: Journal, journal_path: Path
+) -> None:
+    full = Full(journal)
+    begun = asyncio.Event()
+
+    async def endless(task: TaskContext) -> None:
+        await task.working()
+        begun.set()
+        await asyncio.Event().wait()
+
+    quick = TaskSettings(cancel_grace_s=0.05)
+    async with TaskHost(journal, [define(endless)], settings=quick) as host:
+        task_id = await start(host)
+        await begun.wait()
+        full.is_full = True
+    full.is_full = False
+    journal.close()
+    again = Journal.open(journal_path)
+    async with TaskHost(again, [define(endless)]) as host:
+        assert "host stopped" in said(await host.wait_turn(task_id))
+    again.close()
+
+
+async def test_an_error_of_another_hosts_journal_fails_the_task_that_met_it(
+    journal: Journal,
+) -> None:
+    async def caller(task: TaskContext) -> Any:
+        await task.working()
+        raise JournalUnavailableError("elsewhere.db", "the disk is full")
+
+    async with TaskHost(journal, [define(caller)]) as host:
+        ended = await finish(host)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "elsewhere.db" in said(ended)
+
+
+async def test_a_cancellation_that_nobody_asked_for_fails_the_task(journal: Journal) -> None:
+    async def broken(task: TaskContext) -> Any:
+        await task.working()
+        raise asyncio.CancelledError
+
+    async with TaskHost(journal, [define(broken)]) as host:
+        ended = await finish(host)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
