@@ -15,6 +15,8 @@ from trunkline.client import running
 from trunkline.errors import ConfigurationError
 from trunkline_bridge.inbound.presence import CONNECTION, Connection
 
+# How often uvicorn may set the date of its responses.
+_TICK_S = 1.0
 # How long the end of what was cut may take.
 _CUT_S = 1
 
@@ -62,11 +64,19 @@ class _EmbeddedServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.is_serving = asyncio.Event()
+        self._is_stopping = asyncio.Event()
         self._has_stopped = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        # uvicorn's own looks ten times a second whether it should stop.
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._is_stopping.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -78,6 +88,7 @@ class _EmbeddedServer(uvicorn.Server):
 
     async def stop(self, grace_s: float, cut: Callable[[], None] | None) -> None:
         self.should_exit = True
+        self._is_stopping.set()
         if cut is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):

@@ -78,7 +78,8 @@ async def test_a_reader_that_is_cut_again_and_again_while_the_task_runs_misses_n
 ) -> None:
     rng = random.Random(4)
     fold, ids = WireFold(), []
-    params, method, headers = streaming("count 300 2"), "SendStreamingMessage", {}
+    params, method = streaming("count 300 2"), "SendStreamingMessage"
+    headers: dict[str, str] = {}
     while not fold.has_ended:
         async with sse(bridged.url, ECHO, method, params, headers) as answer:
             left = rng.randint(1, 25)

@@ -47,13 +47,15 @@ class Cards:
         return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
 
     async def readiness(self, _request: Request) -> Response:
-        """Say whether requests would reach the default agent."""
+        """Say whether requests would reach the default agent, and how far hosts are trusted."""
+        body: dict[str, object]
         try:
             self._directory.agent(self._settings.default_agent)
         except TrunklineError as error:
             body, status = {"status": "not ready", "problem": str(error)}, 503
         else:
             body, status = {"status": "ready"}, 200
+        body["breakers"] = self._directory.breakers()
         return JSONResponse(body, status_code=status, headers={"cache-control": "no-store"})
 
     def _respond(self, request: Request, agent: str, path: str) -> Response:
