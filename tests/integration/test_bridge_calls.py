@@ -314,8 +314,10 @@ async def test_it_is_ready_when_the_default_agent_is_there(tmp_path: Path) -> No
     async with open_bridged_mesh(tmp_path) as bridged:
         assert (await bridged.client.get(bridged.url + "/healthz")).status_code == 200
         assert (await bridged.client.get(bridged.url + "/readyz")).status_code == 503
-        await bridged.mesh.join(echo)
-        assert (await bridged.client.get(bridged.url + "/readyz")).json() == {"status": "ready"}
+        joined = await bridged.mesh.join(echo)
+        readiness = (await bridged.client.get(bridged.url + "/readyz")).json()
+        assert readiness["status"] == "ready"
+        assert readiness["breakers"].get(joined.address, "closed") == "closed"
 
 
 async def test_a_host_that_left_is_unavailable_and_not_forgotten(tmp_path: Path) -> None:

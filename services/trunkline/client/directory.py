@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
 from typing import Self
@@ -125,6 +125,12 @@ class Directory:
                 return self._channels.get(host.address)
         raise PeerUnavailableError(full_name, "no host on the mesh serves it")
 
+    def breakers(self) -> Mapping[str, str]:
+        """Return the state of the breaker of each host that was called, by its address."""
+        states = self._channels.breakers.states()
+        addresses = {host.address for host in self.hosts}
+        return {address: state for address, state in states.items() if address in addresses}
+
     async def wait_until(
         self, predicate: Callable[["Directory"], bool], *, timeout_s: float
     ) -> None:
@@ -200,6 +206,8 @@ class Directory:
             del self._journals[next(iter(self._journals))]
         addresses = {host.address for host in hosts}
         self._clients = {at: client for at, client in self._clients.items() if at in addresses}
+        # One that was started again is not to wait until its breaker lets it be tried.
+        self._channels.breakers.retry_now(addresses)
         self.revision += 1
         news, self._news = self._news, asyncio.Event()
         news.set()
