@@ -1,0 +1,176 @@
+"""Whatever ends a task at the same moment as what else, it has one outcome, and all see that."""
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from harness.lives import all_over
+from harness.tasks import NOTHING, Open, define, message
+from trunkline.errors import (
+    TaskEndedError,
+    TaskNotCancelableError,
+    TrunklineError,
+    UnsupportedOperationError,
+)
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import TERMINAL, State, state_name
+from trunkline.tasks.submission import Accepted
+from trunkline.v1 import event_pb2
+
+ENDS = ("complete", "fail", "reject", "require_input", "return", "raise", "stay")
+RACES = 300
+
+
+async def yields(times: int) -> None:
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+async def racer(task: TaskContext) -> str | None:
+    """Do what the message says: so many turns of the loop, then an end."""
+    before, how, after = task.text.split()
+    artifact = task.artifact()
+    for _ in range(int(before)):
+        await artifact.append("x")
+        await asyncio.sleep(0)
+    if how == "raise":
+        raise ValueError
+    if how == "return":
+        return "returned"
+    if how == "stay":
+        await asyncio.Event().wait()
+    await getattr(task, how)()
+    await yields(int(after))
+    return None
+
+
+async def outcome_for_reader(host: TaskHost, task_id: str) -> list[State.ValueType]:
+    """Read the journal to the end as a subscriber does; return the states told."""
+    states: list[State.ValueType] = []
+    async for frame in host.watch(task_id, account="", after=0):
+        for sealed in frame.batches:
+            events = event_pb2.EventBatch.FromString(sealed).events
+            states += [one.status.status.state for one in events if one.HasField("status")]
+    return states
+
+
+async def cancel_after(host: TaskHost, task_id: str, times: int) -> State.ValueType:
+    """Cancel, and return what whoever canceled is told."""
+    await yields(times)
+    try:
+        return (await host.cancel(task_id, account="")).task.status.state
+    except TaskNotCancelableError as error:
+        return State.Value(f"TASK_STATE_{error.state.upper()}")
+
+
+async def answer_after(host: TaskHost, task_id: str, times: int, text: str) -> bool:
+    """Send the next message; return whether it was taken."""
+    await yields(times)
+    try:
+        await host.submit("tested", message(text, message_id="m-2", task_id=task_id), NOTHING)
+    except (TaskEndedError, UnsupportedOperationError):
+        return False
+    return True
+
+
+async def race(host: TaskHost, dice: random.Random) -> str:
+    """One race; returns the state that it ended in."""
+
+    def script() -> str:
+        return f"{dice.randrange(4)} {dice.choice(ENDS)} {dice.randrange(4)}"
+
+    accepted = await host.submit("tested", message(script()), NOTHING)
+    assert isinstance(accepted, Accepted)
+    task_id = accepted.task_id
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        reader = group.create_task(outcome_for_reader(host, task_id))
+        cancels = [
+            group.create_task(cancel_after(host, task_id, dice.randrange(14)))
+            for _ in range(dice.randrange(1, 3))
+        ]
+        answers: list[asyncio.Task[Any]] = [
+            group.create_task(answer_after(host, task_id, dice.randrange(14), script()))
+            for _ in range(dice.randrange(3))
+        ]
+        if dice.random() < 0.3:
+            asyncio.get_running_loop().call_later(
+                dice.random() * 0.002, host._deadlines._expire, task_id
+            )
+    assert len(answers) >= sum(answer.result() for answer in answers)
+    states = reader.result()
+    final = (await host.snapshot(task_id, account="")).task.status.state
+    assert [state for state in states if state in TERMINAL] == [final] == states[-1:]
+    assert {cancel.result() for cancel in cancels} == {final}
+    return state_name(final)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_every_race_has_one_outcome_the_same_for_all(open_host: Open, seed: int) -> None:
+    dice = random.Random(seed)
+    host = await open_host(define(racer))
+    outcomes: Counter[str] = Counter()
+    for _ in range(RACES // 10):
+        async with asyncio.TaskGroup() as group:
+            races = [group.create_task(race(host, dice)) for _ in range(10)]
+        outcomes.update(one.result() for one in races)
+    await all_over(host)
+    assert not host._admissions.accepted
+    assert {"canceled", "completed", "failed", "rejected"} <= set(outcomes)
+
+
+async def test_a_caller_that_leaves_changes_nothing(open_host: Open) -> None:
+    dice = random.Random(3)
+
+    async def ask(task: TaskContext) -> str | None:
+        if task.turn == 1:
+            await task.require_input("?")
+            return None
+        return "done"
+
+    host = await open_host(define(ask))
+    for _ in range(60):
+        task_id = host.journal.new_task_id()
+        first = NOTHING.__class__(task_id=task_id)
+        await left(host.submit("tested", message(), first), dice.randrange(1, 6))
+        snapshot = await settled(host, task_id)
+        if snapshot is None:
+            continue
+        answer = message("yes", message_id="m-2", task_id=task_id)
+        await left(host.submit("tested", answer, NOTHING), dice.randrange(1, 6))
+        await all_over(host)
+        row = host.journal.row(task_id)
+        assert row.state in (State.TASK_STATE_INPUT_REQUIRED, State.TASK_STATE_COMPLETED)
+        await left(host.cancel(task_id, account=""), dice.randrange(1, 6))
+        await all_over(host)
+        assert host.journal.row(task_id).state in (
+            State.TASK_STATE_INPUT_REQUIRED,
+            *TERMINAL,
+        )
+
+
+async def left(call: Any, times: int) -> None:
+    """Make a call, and leave it after so many turns of the loop."""
+    async with asyncio.TaskGroup() as group:
+        calling = group.create_task(swallowed(call))
+        await yields(times)
+        calling.cancel()
+
+
+async def swallowed(call: Any) -> None:
+    try:
+        await call
+    except TrunklineError:
+        return
+
+
+async def settled(host: TaskHost, task_id: str) -> Any:
+    """The task once nobody works on it any more; None: it was never made."""
+    await all_over(host)
+    try:
+        return await host.wait_turn(task_id)
+    except TrunklineError:
+        return None
