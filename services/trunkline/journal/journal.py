@@ -366,12 +366,15 @@ class Journal:
         else:
             grouping.fail(error)
         self._go_on()
+        if grouping.group.created or grouping.group.changed or self._store.is_log_long:
+            self._upkeep.wake()
 
     def _go_on(self) -> None:
         """The lane is free again: upkeep that waited for it is short and goes first."""
-        self._upkeep.take_turn()
-        self._flush()
-        self._upkeep.wake()
+        if self._upkeep.is_due:
+            self._upkeep.take_turn()
+        if self._pending:
+            self._flush()
 
     def _publish(self, grouping: Grouping) -> None:
         group = grouping.group

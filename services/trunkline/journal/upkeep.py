@@ -44,7 +44,8 @@ class Upkeep:
         self._on_retired = on_retired
         self._on_landed = on_landed
         self._timer: asyncio.TimerHandle | None = None
-        self._is_due = False
+        self.is_due = False
+        """A step found the lane taken: it is for `take_turn`."""
         self._is_closed = False
         self._was_settling = False
         # Moving the log: in a thread of its own, and then what is left of it on the lane.
@@ -59,7 +60,7 @@ class Upkeep:
             return
         if self._store.is_log_long and self._move is None and not self._has_log_rest:
             self._move_log()
-        if self._timer is None and not self._is_due and self._has_work:
+        if self._timer is None and not self.is_due and self._has_work:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(_INTERVAL_S, self._on_timer)
 
@@ -71,8 +72,8 @@ class Upkeep:
 
     def take_turn(self) -> None:
         """The lane is free: do the step that found it taken."""
-        if self._is_due and not self._lane.is_busy:
-            self._is_due = False
+        if self.is_due and not self._lane.is_busy:
+            self.is_due = False
             self._step()
 
     def finish(self) -> None:
@@ -108,7 +109,7 @@ class Upkeep:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._is_due = True
+        self.is_due = True
         self.take_turn()
 
     def _step(self) -> None:

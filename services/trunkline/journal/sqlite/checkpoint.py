@@ -24,13 +24,9 @@ class Checkpointer:
         self._connection = connect(path)
         self._pages = 0
 
-    def wrote(self, size_bytes: int) -> None:
-        """Count what was written."""
+    def wrote(self, size_bytes: int) -> bool:
+        """Count what was written; tell whether the log is long and it is time to move it."""
         self._pages += _PAGES_OF_A_WRITE + size_bytes // _PAGE_BYTES
-
-    @property
-    def is_log_long(self) -> bool:
-        """It is time to move it."""
         return self._pages >= _LONG_PAGES
 
     def move(self) -> bool:
@@ -40,10 +36,10 @@ class Checkpointer:
             _, pages, moved_pages = self._connection.execute(
                 "PRAGMA wal_checkpoint(PASSIVE)"
             ).fetchone()
-        is_all: bool = pages == moved_pages
+        # SQLite counts up to where the log ended when it began.
+        is_all: bool = pages == moved_pages and self._pages == counted
         if is_all:
-            # What was written meanwhile stays counted.
-            self._pages -= counted
+            self._pages = 0
         return is_all
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ _PROBLEMS: Final = {
     sqlite3.SQLITE_READONLY: "it can't be written; change its permissions or use another one",
     sqlite3.SQLITE_PERM: "it can't be written; change its permissions or use another one",
     sqlite3.SQLITE_CANTOPEN: (
-        "it can't be opened; check that it is a file in a folder that can be written, "
+        "it can't be opened; check that it and its folder can be read and written, "
         "or use another data directory"
     ),
     sqlite3.SQLITE_BUSY: _WRITTEN_BY_OTHERS,

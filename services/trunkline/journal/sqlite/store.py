@@ -45,6 +45,7 @@ class SqliteStore:
         self._path = path
         self.id = claimed.journal_id
         self.epoch = claimed.epoch
+        self.is_log_long = False
         with contextlib.ExitStack() as undo:
             self._writer = Writer(path, claimed.epoch, synchronous, claimed.journal_id)
             undo.callback(self._writer.connection.close)
@@ -110,7 +111,7 @@ class SqliteStore:
                 self._write_rows(group)
         else:
             commit_id = self._writer.insert_commit(payload)
-        self._checkpointer.wrote(len(payload))
+        self.is_log_long = self._checkpointer.wrote(len(payload))
         for batch, (offset, size_bytes) in zip(group.batches, places, strict=True):
             place = Place(commit_id, offset, size_bytes)
             self._directory.add(batch.task_id, batch.first_sequence, batch.count, place)
@@ -195,7 +196,7 @@ class SqliteStore:
                 note(self._writer.connection, self.clock, self.epoch)
             self._settling.write(self._writer.connection, budget_bytes)
         self._settling.written()
-        self._checkpointer.wrote(2 * budget_bytes)
+        self.is_log_long = self._checkpointer.wrote(2 * budget_bytes)
 
     def compact(self, task_id: str, fold: StoredFold) -> None:
         """Keep a fold in place of a task's events; see `JournalStore`."""
@@ -209,7 +210,7 @@ class SqliteStore:
                 (task_id,),
             )
         self._settling.add_compacted([task_id])
-        self._checkpointer.wrote(len(fold.snapshot))
+        self.is_log_long = self._checkpointer.wrote(len(fold.snapshot))
 
     def forget(self, task_ids: Sequence[str]) -> None:
         """Keep nothing of compacted tasks; see `JournalStore`."""
@@ -217,20 +218,18 @@ class SqliteStore:
             values = [(one,) for one in task_ids]
             self._writer.connection.executemany("DELETE FROM folds WHERE task_id = ?", values)
             self._writer.connection.executemany("DELETE FROM tasks WHERE task_id = ?", values)
-        self._checkpointer.wrote(0)
-
-    @property
-    def is_log_long(self) -> bool:
-        """Tell whether it is time for `shorten_log`."""
-        return self._checkpointer.is_log_long
+        self.is_log_long = self._checkpointer.wrote(0)
 
     def shorten_log(self) -> bool:
         """Move what SQLite's log holds into the file; see `JournalStore`."""
-        return self._checkpointer.move()
+        is_all = self._checkpointer.move()
+        if is_all:
+            self.is_log_long = False
+        return is_all
 
     def renew(self, lease_s: float) -> None:
         """Let the lease hold from now on, and drop some of the keys that expired."""
-        self._writer.check_files()
+        self._writer.check_file()
         with self._writer.transaction():
             until_s = time.monotonic() + lease_s
             self._writer.connection.execute("UPDATE meta SET lease_until_s = ?", (until_s,))

@@ -35,22 +35,24 @@ class Writer:
         self._journal_id = journal_id
         self._synchronous = synchronous
         self._lock = threading.Lock()
-        self._is_broken = False
         self.connection = self._connect()
         # Where SQLite keeps them, whatever the current folder is later.
-        file = os.path.realpath(path)
-        self._log_file = f"{file}-wal"
-        self._log_inode = os.stat(self._log_file).st_ino  # noqa: PTH116  A Path costs twice as much.
-        self._inodes = {file: os.stat(file).st_ino}  # noqa: PTH116
+        self._file = os.path.realpath(path)
+        self._log_file = f"{self._file}-wal"
+        # A Path would cost twice as much.
+        self._inode = os.stat(self._file).st_ino  # noqa: PTH116
+        self._log_inode = os.stat(self._log_file).st_ino  # noqa: PTH116
 
     def insert_commit(self, payload: bytearray) -> int:
         """Write one row of `commits`, and return its id. FencedError after a takeover.
 
-        The epoch is checked in the same statement: most commits are this one alone.
+        The epoch is checked in the same statement: most commits are this one alone. Whether the
+        files are still there is left to `transaction`: no task begins or ends without.
         """
         with self._lock:
             try:
-                self._check_log()
+                if self.connection.in_transaction:
+                    self._mend()
                 return self._insert(payload)
             except sqlite3.Error as error:
                 raise problem_of(self._path, error) from error
@@ -62,7 +64,10 @@ class Writer:
         Yields the id of the row of `commits` that a payload was written to.
         """
         with self._lock, translated(self._path):
-            self._check_log()
+            if self.connection.in_transaction:
+                self._mend()
+            # SQLite itself goes on writing into files that were deleted.
+            self._check(self._log_file, self._log_inode)
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 commit_id = 0
@@ -76,11 +81,9 @@ class Writer:
                 self._roll_back()
                 raise
 
-    def check_files(self) -> None:
-        """See that what is written can be found again. JournalUnavailableError if not."""
-        for file, inode in self._inodes.items():
-            if _inode_of(file) != inode:
-                raise JournalUnavailableError(str(self._path), _MOVED)
+    def check_file(self) -> None:
+        """See that the file is still there. JournalUnavailableError if not."""
+        self._check(self._file, self._inode)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[sqlite3.Connection]:
@@ -88,14 +91,12 @@ class Writer:
         with self._lock, translated(self._path):
             yield self.connection
 
-    def _check_log(self) -> None:
-        """Refuse what would be lost, and mend the connection if the last error left it unusable.
-
-        SQLite itself goes on writing into files that were deleted.
-        """
-        if self._is_broken:
-            self._mend()
-        if _inode_of(self._log_file) != self._log_inode:
+    def _check(self, file: str, inode: int) -> None:
+        try:
+            is_there = os.stat(file).st_ino == inode  # noqa: PTH116
+        except OSError:
+            is_there = False
+        if not is_there:
             raise JournalUnavailableError(str(self._path), _MOVED)
 
     def _insert(self, payload: bytearray) -> int:
@@ -109,17 +110,16 @@ class Writer:
         return epoch
 
     def _roll_back(self) -> None:
-        """Leave no transaction open; a connection that can't even do that is replaced later."""
+        """Leave no transaction open; if even that fails, the next write mends the connection."""
         with contextlib.suppress(sqlite3.Error):
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
-        self._is_broken = self.connection.in_transaction
 
     def _mend(self) -> None:
+        """Replace a connection that is stuck in a transaction: closing it ends that."""
         mended = self._connect()
         self.connection.close()
         self.connection = mended
-        self._is_broken = False
 
     def _connect(self) -> sqlite3.Connection:
         connection = connect(self._path)
@@ -132,10 +132,3 @@ class Writer:
             connection.close()
             raise
         return connection
-
-
-def _inode_of(file: str) -> int:
-    try:
-        return os.stat(file).st_ino  # noqa: PTH116
-    except OSError:
-        return 0

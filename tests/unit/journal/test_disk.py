@@ -1,0 +1,226 @@
+"""Disks that are full, failing, read-only or gone: one clear error, nothing told is lost."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.journal_events import append, begin, completed, created
+from harness.journal_processes import start
+from trunkline.errors import JournalUnavailableError
+from trunkline.journal.events import draft
+from trunkline.journal.journal import Journal
+from trunkline.journal.sqlite.connection import connect
+from trunkline.journal.sqlite.writer import Writer
+
+
+def writer_of(journal: Journal) -> Writer:
+    return journal._store._writer  # type: ignore[attr-defined, no-any-return]
+
+
+async def begun(journal: Journal) -> str:
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "x")])])
+    return task_id
+
+
+async def text_of(journal: Journal, task_id: str) -> str:
+    return (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
+
+
+# Writes numbers until its files may not grow any more; then they may, and it goes on.
+LIMITED = """
+import asyncio, resource, signal, sys
+from pathlib import Path
+from harness.journal_events import append, begin, completed, created
+from trunkline.errors import JournalUnavailableError
+from trunkline.journal.events import draft
+from trunkline.journal.journal import Journal
+
+async def main():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    journal = Journal.open(Path(sys.argv[1]), synchronous=sys.argv[2])
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "0 ")])])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+    number = 0
+    problems = set()
+    told = set()
+    for _ in range(200):
+        try:
+            await journal.append(task_id, journal.epoch, [draft([append("a", f"{number + 1} ")])])
+            number += 1
+        except JournalUnavailableError as error:
+            problems.add(error.problem)
+    for _ in range(3):
+        try:
+            await journal.create(journal.new_task_id(), created())
+        except JournalUnavailableError as error:
+            problems.add(error.problem)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await journal.append(task_id, journal.epoch, [draft([append("a", f"{number + 1} ")])])
+    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    print(task_id, number + 1, *problems, sep="|", flush=True)
+
+asyncio.run(main())
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("synchronous", ["normal", "full"])
+async def test_a_disk_without_room_is_said_to_be_so_and_used_again_when_it_has_room(
+    tmp_path: Path, synchronous: str
+) -> None:
+    path = tmp_path / "journal.db"
+    process = start(LIMITED, path, synchronous)
+    assert process.stdout is not None
+    task_id, count, *problems = process.stdout.readline().strip().split("|")
+    assert problems == ["the disk can't be read or written; check it, and the space on it"]
+    process.kill()
+    process.communicate()
+    journal = Journal.open(path)
+    numbers = [int(word) for word in (await text_of(journal, task_id)).split()]
+    assert numbers == list(range(int(count) + 1))
+    assert journal.row(task_id).is_ended
+    journal.close()
+
+
+async def test_a_journal_that_cannot_be_written_says_so_until_it_can(journal: Journal) -> None:
+    task_id = await begun(journal)
+    writer = writer_of(journal)
+    writer.connection.execute("PRAGMA query_only = 1")
+    for event in (append("a", "y"), completed()):
+        with pytest.raises(JournalUnavailableError, match="can't be written"):
+            await journal.append(task_id, journal.epoch, [draft([event])])
+    with pytest.raises(JournalUnavailableError, match="can't be written"):
+        journal.renew(10.0)
+    writer.connection.execute("PRAGMA query_only = 0")
+    await journal.append(task_id, journal.epoch, [draft([append("a", "z"), completed()])])
+    assert await text_of(journal, task_id) == "xz"
+
+
+async def test_a_transaction_that_cannot_be_ended_is_mended_by_another_connection(
+    journal: Journal,
+) -> None:
+    task_id = await begun(journal)
+    writer = writer_of(journal)
+    # As a rollback that failed leaves it.
+    writer.connection.execute("BEGIN IMMEDIATE")
+    assert (await journal.create(journal.new_task_id(), created())).is_new
+    writer.connection.execute("BEGIN IMMEDIATE")
+    await journal.append(task_id, journal.epoch, [draft([append("a", "y")])])
+    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    assert await text_of(journal, task_id) == "xy"
+
+
+def remove_all(folder: Path) -> None:
+    for one in folder.iterdir():
+        one.unlink()
+
+
+def replace_log(folder: Path) -> None:
+    log = folder / "journal.db-wal"
+    content = log.read_bytes()
+    log.unlink()
+    log.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", [remove_all, replace_log])
+async def test_no_task_begins_or_ends_in_files_that_were_deleted(
+    journal: Journal, tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    task_id = await begun(journal)
+    harm(tmp_path)
+    with pytest.raises(JournalUnavailableError, match="moved, replaced or deleted"):
+        await journal.create(journal.new_task_id(), created())
+    with pytest.raises(JournalUnavailableError, match="moved, replaced or deleted"):
+        await journal.append(task_id, journal.epoch, [draft([completed()])])
+    with pytest.raises(JournalUnavailableError, match="moved, replaced or deleted"):
+        journal.renew(10.0)
+
+
+async def test_files_that_were_put_back_are_used_again(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "journal.db")
+    task_id = await begun(journal)
+    away = tmp_path / "away"
+    away.mkdir()
+    names = [f"journal.db{suffix}" for suffix in ("", "-wal", "-shm")]
+    for name in names:
+        (tmp_path / name).rename(away / name)
+    with pytest.raises(JournalUnavailableError):
+        await journal.append(task_id, journal.epoch, [draft([completed()])])
+    for name in names:
+        (away / name).rename(tmp_path / name)
+    assert await journal.append(task_id, journal.epoch, [draft([completed()])]) == 3
+    journal.close()
+
+
+# Opens a journal as somebody who may only read it, also when root runs the tests.
+READER = """
+import os, sys
+from pathlib import Path
+from trunkline.errors import JournalUnavailableError
+from trunkline.journal.journal import Journal
+
+os.chdir(sys.argv[1])
+if os.geteuid() == 0:
+    os.seteuid(65534)
+try:
+    Journal.open(Path("journal.db"))
+except JournalUnavailableError as error:
+    print(error.problem, flush=True)
+"""
+
+
+@pytest.mark.parametrize("file_mode", [0o444, 0o000])
+@pytest.mark.parametrize("folder_mode", [0o777, 0o555])
+def test_a_file_that_may_not_be_written_or_read_is_said_to_be_so(
+    tmp_path: Path, file_mode: int, folder_mode: int
+) -> None:
+    folder = tmp_path / "data"
+    Journal.open(folder / "journal.db").close()
+    (folder / "journal.db").chmod(file_mode)
+    folder.chmod(folder_mode)
+    process = start(READER, folder)
+    told, _ = process.communicate(timeout=60)
+    folder.chmod(0o755)
+    assert told.startswith("it can't be ")
+
+
+async def test_the_log_stays_short_under_steady_load(journal: Journal, tmp_path: Path) -> None:
+    task_id = await begun(journal)
+    log, longest_bytes, written_bytes = tmp_path / "journal.db-wal", 0, 0
+    text = "y" * 3000
+    for _ in range(400):
+        flights = [
+            journal.append(task_id, journal.epoch, [draft([append("a", text)])]) for _ in range(40)
+        ]
+        await asyncio.wait(flights)
+        written_bytes += 40 * len(text)
+        longest_bytes = max(longest_bytes, log.stat().st_size)
+    assert written_bytes > 45e6
+    assert longest_bytes < 24e6
+
+
+async def test_a_log_that_cannot_be_moved_fails_no_commit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.open(path)
+    task_id = await begun(journal)
+    checkpointer = journal._store._checkpointer  # type: ignore[attr-defined]
+    checkpointer._connection.close()
+    for _ in range(3000):
+        await journal.append(task_id, journal.epoch, [draft([append("a", "y")])])
+    assert journal.head(task_id) == 3002
+    async with asyncio.timeout(30):
+        while "journal.upkeep_failed" not in caplog.text:
+            journal.renew(10.0)
+            await asyncio.sleep(0)
+    checkpointer._connection = connect(path)
+    assert journal._store.shorten_log()
+    assert caplog.text.count("journal.upkeep_failed") == 1
+    journal.close()
