@@ -11,6 +11,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
+from harness.gate import Gate
 from harness.small_mesh import PATIENCE_S
 from harness.tasks import define
 from trunkline.a2a.v1 import a2a_pb2
@@ -23,25 +24,6 @@ from trunkline_bridge.inbound.sse import send_events
 from trunkline_bridge.projection import WholeEvent, WireEvent
 from trunkline_bridge.render import EventRenderer
 from trunkline_bridge.serving import serve_http
-
-
-class Gate:
-    """An agent that writes a piece whenever it is told to."""
-
-    def __init__(self) -> None:
-        self.began = asyncio.Event()
-        self._orders: asyncio.Queue[str] = asyncio.Queue(100)
-
-    def write(self, *texts: str) -> None:
-        for text in texts:
-            self._orders.put_nowait(text)
-
-    async def __call__(self, task: TaskContext) -> None:
-        artifact = task.artifact("pieces")
-        self.began.set()
-        while text := await self._orders.get():
-            await artifact.append(text)
-        await artifact.close()
 
 
 @pytest.fixture
@@ -58,11 +40,7 @@ def caller(bridged: BridgedMesh) -> Caller:
 
 async def join_gate(bridged: BridgedMesh) -> tuple[Gate, Caller]:
     gate = Gate()
-
-    async def gated(task: TaskContext) -> None:
-        await gate(task)
-
-    await bridged.mesh.join(define(gated))
+    await bridged.mesh.join(gate.agent())
     return gate, bridged.at("/agents/tested")
 
 
