@@ -70,6 +70,7 @@ class TaskContext:
         """Where the agent may keep what it goes on from after a takeover; None: nowhere."""
         self._emitter = emitter
         self._create = create
+        self._exists = create is None
         self._again = again
         latest = snapshot if again is None else again.latest
         self._state = latest.task.status.state
@@ -225,6 +226,7 @@ class TaskContext:
         self._check_open()
         self.reply_message = agent_message(message, task_id="", context_id=self.context_id)
         self._is_over = True
+        self._create = None
 
     def artifact(
         self,
@@ -380,7 +382,7 @@ class TaskContext:
     @property
     def exists(self) -> bool:
         """The task is in the journal; one that may still be answered directly isn't."""
-        return self._create is None
+        return self._exists
 
     def open_children(self) -> Sequence[event_pb2.ChildStarted]:
         """Return the children that have not ended, as far as the journal knows."""
@@ -397,6 +399,7 @@ class TaskContext:
     def begin_cancel(self) -> None:
         """Take nothing more from the agent: it is being stopped. For the host only."""
         self._is_canceling = True
+        self._create = None  # It holds whoever waits for the task; there will be none.
 
     async def end(self, state: task_pb2.TaskState.ValueType, reason: str) -> None:
         """End the task over the agent's head. For the host only."""
@@ -433,6 +436,7 @@ class TaskContext:
         self._check_open()
         if self._create is not None:
             create, self._create = self._create, None
+            self._exists = True
             await create()
         return self._emitter
 

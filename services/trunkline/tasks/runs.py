@@ -95,6 +95,7 @@ class Runs:
 
     def release(self, run: Run) -> None:
         """Give the place back. Repeating this is harmless."""
+        run.creation = None  # It holds the run in turn.
         if self._runs.get(run.task_id) is run:
             del self._runs[run.task_id]
             self._on_release(run)

@@ -1,0 +1,136 @@
+"""More than a host can do: what is too much is refused at once, and nothing grows."""
+
+import asyncio
+import gc
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from harness.lives import all_over
+from harness.tasks import NOTHING, Open, define, message
+from trunkline.errors import OverloadedError
+from trunkline.tasks.admission import Pace
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.emitter import Emitter
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.runs import Run
+from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.submission import Accepted, Creation
+from trunkline.v1 import event_pb2, message_service_pb2
+
+HELD = (TaskContext, Emitter, Run, Creation)
+
+
+def held() -> Counter[str]:
+    """How many objects there are of what a task is made of."""
+    return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in HELD)
+
+
+async def flood(host: TaskHost, times: int) -> tuple[list[str], list[OverloadedError]]:
+    """Submit so often at once; return the tasks, and the refusals."""
+    accepted: list[str] = []
+    refused: list[OverloadedError] = []
+
+    async def one() -> None:
+        try:
+            taken = await host.submit("tested", message(), NOTHING)
+        except OverloadedError as error:
+            refused.append(error)
+        else:
+            assert isinstance(taken, Accepted)
+            accepted.append(taken.task_id)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(times):
+            group.create_task(one())
+    return accepted, refused
+
+
+async def test_ten_times_the_load_is_refused_and_leaves_nothing_behind(open_host: Open) -> None:
+    running = most = 0
+
+    async def work(task: TaskContext) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return "done"
+
+    settings = TaskSettings(queue_limit=16)
+    host = await open_host(define(work, concurrency=4), settings=settings)
+    await flood(host, 1)
+    await all_over(host)
+    gc.collect()
+    gc.disable()
+    try:
+        before = held()
+        for _ in range(10):
+            accepted, refused = await flood(host, 200)
+            # One burst is taken in one turn of the loop: it can't slip past the queue's limit.
+            assert (len(accepted), len(refused)) == (20, 180)
+            assert all(int(one.retry_after_s) >= 1 for one in refused)
+            for task_id in accepted:
+                ended = await host.wait_turn(task_id)
+                assert ended.task.status.state == State.TASK_STATE_COMPLETED
+            await all_over(host)
+            del refused
+        assert most == 4
+        assert held() == before
+    finally:
+        gc.enable()
+    assert host._admissions.accepted == 0
+    assert not [one for one in asyncio.all_tasks() if one.get_name() in accepted]
+
+
+async def test_a_host_takes_so_many_turns_in_all_but_children_still_get_in(
+    open_host: Open,
+) -> None:
+    release = asyncio.Event()
+
+    async def wait(task: TaskContext) -> None:
+        await release.wait()
+
+    host = await open_host(define(wait), settings=TaskSettings(task_limit=3))
+    accepted, refused = await flood(host, 5)
+    assert (len(accepted), len(refused)) == (3, 2)
+    child = message_service_pb2.Submission(parent=event_pb2.ParentTask(task_id="p"))
+    assert isinstance(await host.submit("tested", message(), child), Accepted)
+    release.set()
+    await all_over(host)
+    assert len((await flood(host, 1))[0]) == 1
+
+
+async def test_direct_replies_leave_nothing_behind(open_host: Open) -> None:
+    async def reply(task: TaskContext) -> Any:
+        return task.message
+
+    host = await open_host(define(reply, direct_replies=True))
+    await host.submit("tested", message(), NOTHING)
+    await all_over(host)
+    gc.collect()
+    gc.disable()
+    try:
+        before = held()
+        for _ in range(50):
+            await host.submit("tested", message(), NOTHING)
+        await all_over(host)
+        assert held() == before
+    finally:
+        gc.enable()
+
+
+def test_retry_after_is_taken_from_the_pace_of_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    pace = Pace()
+    assert pace.seconds_for(100) == 1
+    for _ in range(10):
+        now_s += 0.5
+        pace.note()
+    assert pace.seconds_for(20) == 9
+    assert pace.seconds_for(1) == 1
+    assert pace.seconds_for(10**6) == 300
