@@ -11,7 +11,7 @@ from trunkline.client import Channels, Directory, HostClient, RegistryClient
 from trunkline.registry import Membership, RegistryServicer
 from trunkline.server import MeshServer
 from trunkline.settings import Settings
-from trunkline.supervisor import Supervisor
+from trunkline.supervisor import ChildLimits, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.hosts import Hosts
 from trunkline.v1 import (
@@ -79,9 +79,11 @@ class SmallMesh:
             timeout_s=PATIENCE_S,
         )
 
-    async def supervise(self, *others: Agent, **options: str) -> JoinedHost:
+    async def supervise(
+        self, *others: Agent, default_agent: str = "", limits: ChildLimits | None = None
+    ) -> JoinedHost:
         """Add a host with a supervisor that is ready to run."""
-        supervisor = Supervisor(self.directory, **options)
+        supervisor = Supervisor(self.directory, default_agent=default_agent, limits=limits)
         await supervisor.prewarm()
         return await self.join(supervisor, *others)
 

@@ -106,7 +106,7 @@ async def test_the_answer_is_whole_and_what_was_done_is_not_done_again(killable:
 def written(event: Event) -> bool:
     """Whether an event updates the answer."""
     update = event.result.get("artifactUpdate", {})
-    return update.get("artifact", {}).get("name") == "answer"
+    return bool(update.get("artifact", {}).get("name") == "answer")
 
 
 def held(updates: list[Event]) -> str:

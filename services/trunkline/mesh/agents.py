@@ -16,7 +16,7 @@ from trunkline.reasoning import MeshTools, ReasoningAgent
 from trunkline.reasoning import prewarm as prewarm_reasoning
 from trunkline.runtime import Serving
 from trunkline.settings import Settings
-from trunkline.supervisor import Supervisor
+from trunkline.supervisor import ChildLimits, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tools.config import McpConfig, agents_from_config
 
@@ -55,7 +55,7 @@ def make_agents(
     Raises:
         ConfigurationError: nobody has such a name, or two have one.
     """
-    known = _known_agents(config, directory)
+    known = _known_agents(settings, config, directory)
     agents = []
     for name in known if names is None else dict.fromkeys(names):
         if name not in known:
@@ -81,11 +81,15 @@ async def prewarm(agents: Sequence[Agent]) -> None:
             await agent.prewarm()
 
 
-def _known_agents(config: McpConfig, directory: Directory) -> dict[str, Callable[[], Agent]]:
+def _known_agents(
+    settings: Settings, config: McpConfig, directory: Directory
+) -> dict[str, Callable[[], Agent]]:
     """How each agent that has a name here is made."""
     tools = MeshTools(directory)
+    # A host that is lost has been taken over, or its tasks have been failed, within two leases.
+    limits = ChildLimits(patience_s=2.5 * settings.lease_s)
     known: dict[str, Callable[[], Agent]] = {
-        "supervisor": lambda: Supervisor(directory),
+        "supervisor": lambda: Supervisor(directory, limits=limits),
         "echo": lambda: echo,
         "math": lambda: math_agent(tools),
         "currency": lambda: currency_agent(tools),

@@ -1,5 +1,6 @@
 """The supervisor: an agent whose tools are other agents."""
 
 from trunkline.supervisor.agent import Supervisor
+from trunkline.supervisor.child import ChildLimits
 
-__all__ = ["Supervisor"]
+__all__ = ["ChildLimits", "Supervisor"]
