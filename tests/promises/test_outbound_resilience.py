@@ -6,18 +6,28 @@ Each hop has a breaker, which is seen from outside to go through its three state
 import asyncio
 import json
 import os
+import random
 import sys
-from collections.abc import Awaitable, Callable
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from harness.processes import running_mesh
-from harness.sse import PATIENCE_S, Json, call, user_message
+import httpx
+
+from harness.nonsense_host import nonsense_host
+from harness.processes import Services, open_services, running_mesh
+from harness.proving import Scale, spread
+from harness.sse import PATIENCE_S, Json, call, send, user_message
 from harness.tool_servers import AWKWARD
-from trunkline.client import Channels, ToolClient
+from trunkline.client import Channels, ToolClient, running
 from trunkline.v1 import tool_service_pb2
 
 TESTS = Path(__file__).parents[1]
+# In the flooder's pieces, which have a kilobyte each.
+MIB = 1024
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -27,7 +37,7 @@ def environment(**settings: str) -> dict[str, str]:
 
 
 async def ask(url: str, text: str, path: str = "/") -> tuple[str, str]:
-    """Ask, and return the task's state and what it says at last: the answer, or why there is none."""
+    """Ask; return the task's state and what it says at last: the answer, or why there is none."""
     async with asyncio.timeout(PATIENCE_S):
         response = await call(url, path, "SendMessage", {"message": user_message(text)})
     if "error" in response:
@@ -43,7 +53,7 @@ async def ask(url: str, text: str, path: str = "/") -> tuple[str, str]:
 async def until(look: Callable[[], Awaitable[bool]]) -> None:
     """Look again and again until it is so."""
     async with asyncio.timeout(PATIENCE_S):
-        while not await look():
+        while not await look():  # noqa: ASYNC110  other processes tell nobody
             await asyncio.sleep(0.05)
 
 
@@ -124,3 +134,120 @@ async def test_a_tool_server_that_fails_harms_no_other(tmp_path: Path) -> None:
         assert await ask(mesh.http_url, "@frail repeat hello") == ("COMPLETED", "hello")
         shown = await tool_servers(mesh.mesh_address)
         assert {shown[name]["breaker"] for name in ("frail", "math", "currency")} == {"closed"}
+
+
+# The hops from host to host.
+
+
+@asynccontextmanager
+async def running_trouble(folder: Path) -> AsyncIterator[Services]:
+    """A mesh with a good agent and bad ones, each host a process; `garbler` is this process."""
+    module = "harness.trouble_agents"
+    async with open_services(folder, environment=environment(lease_s="1")) as services:
+        await services.start("registry", "registry")
+        await services.launch("bridge", "bridge")
+        for name in ("supervisor", "echo"):
+            await services.launch(name, "agents", name)
+        both = ("--agent", f"{module}:hanger", "--agent", f"{module}:flooder")
+        await services.launch("hanger", "agents", *both)
+        await services.launch("flapper", "agents", "--agent", f"{module}:flapper")
+        for name in ("bridge", "supervisor", "echo", "hanger", "flapper"):
+            await services.ready(name)
+        async with nonsense_host(services.mesh_address, "garbler"):
+            await until(partial(are_known, services, "garbler", "flapper"))
+            yield services
+
+
+async def are_known(services: Services, *agents: str) -> bool:
+    """Whether the bridge knows these agents."""
+    async with httpx.AsyncClient(base_url=services.http_url) as client:
+        paths = [f"/agents/{name}/.well-known/agent-card.json" for name in agents]
+        return all([(await client.get(path)).status_code == 200 for path in paths])
+
+
+async def flap(services: Services, rng: random.Random) -> None:
+    """Kill the flapper and start it again, for ever."""
+    while True:
+        await asyncio.sleep(rng.uniform(0, 1))
+        await services.kill("flapper")
+        await asyncio.sleep(rng.uniform(0, 2))
+        await services.restart("flapper")
+
+
+async def test_outbound_resilience(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+    """Agents that hang, talk nonsense, flood and flap: each is named, and the others work on."""
+    rounds = scale.pick(ci=3, prove=100)
+    quiet: list[float] = []
+    troubled: list[float] = []
+    flaps: Counter[str] = Counter()
+
+    async def good(url: str, times: list[float]) -> None:
+        for number in range(4):
+            began = time.perf_counter()
+            assert await ask(url, f"@echo fine {number}") == ("COMPLETED", f"fine {number}")
+            times.append(time.perf_counter() - began)
+
+    async def bad(url: str) -> None:
+        state, said = await ask(
+            url, "@echo alpha; @hanger wait; @garbler speak; @flooder pour 300; @echo omega"
+        )
+        assert state == "COMPLETED", said
+        lines = said.split("\n")
+        assert (lines[0], lines[-1]) == ("alpha", "omega"), lines
+        assert lines[1].startswith('Could not answer "wait": '), lines
+        assert lines[1].endswith("(agent hanger)."), lines
+        assert lines[2].startswith('Could not answer "speak": '), lines
+        assert lines[2].endswith("(agent garbler)."), lines
+        assert lines[3].startswith("xxxx"), lines
+
+    async def flapping(url: str) -> None:
+        state, said = await ask(url, "@flapper once")
+        assert (state, said) == ("COMPLETED", "flapped once") or "flapper" in said, (state, said)
+        flaps[state.lower()] += 1
+
+    async with running_trouble(tmp_path) as services:
+        url = services.http_url
+        await good(url, quiet)
+        async with running(flap(services, rng)):
+            for _ in range(rounds):
+                async with asyncio.TaskGroup() as group:
+                    for work in (good(url, troubled), bad(url), bad(url), flapping(url)):
+                        group.create_task(work)
+        state, said = await ask(url, f"@echo still here; @flooder pour {17 * MIB}")
+        assert state == "COMPLETED"
+        assert said.startswith("still here\nCould not answer"), said
+        assert "it sent more than 16 MiB in one turn" in said
+    scale.report(rounds=rounds, quiet=spread(quiet), troubled=spread(troubled), **flaps)
+
+
+async def test_the_breaker_of_a_host_goes_through_its_states(tmp_path: Path) -> None:
+    """Seen at the bridge: closed, open when the host is gone, half-open, closed when it is back."""
+    # The lease is long: a host that is on the mesh and can't be reached is what breakers are for.
+    variables = environment(lease_s="120", breaker_open_s="1")
+    async with open_services(tmp_path, environment=variables) as services:
+        await services.start("registry", "registry")
+        await services.start("echo", "agents", "echo")
+        await services.start("bridge", "bridge", "--default", "echo")
+        await until(partial(are_known, services, "echo"))
+        url = services.http_url
+
+        async def is_so(state: str) -> bool:
+            async with httpx.AsyncClient(base_url=url) as client:
+                breakers = (await client.get("/readyz")).json().get("breakers", {})
+            return bool(breakers.get(services._addresses["echo"]) == state)
+
+        async def asked(state: str) -> bool:
+            await send(url, "/", "SendMessage", params(), {"Trunkline-Timeout": "1"})
+            return await is_so(state)
+
+        def params() -> Json:
+            return {"message": user_message("hello")}
+
+        assert await ask(url, "hello") == ("COMPLETED", "hello")
+        assert await is_so("closed")
+        await services.kill("echo")
+        await until(partial(asked, "open"))
+        await until(partial(is_so, "half-open"))
+        await services.restart("echo")
+        await until(partial(asked, "closed"))
+        assert await ask(url, "hello again") == ("COMPLETED", "hello again")

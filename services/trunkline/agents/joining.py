@@ -29,7 +29,7 @@ async def join_mesh(
     """
     check_exposure("listen", settings.listen, is_allowed=settings.insecure)
     mesh = str(settings.mesh)
-    channels = Channels()
+    channels = Channels.of(settings)
     directory = Directory(channels, mesh)
     agents = make(directory)
     name = agents[0].card.name

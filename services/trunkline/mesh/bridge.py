@@ -24,7 +24,7 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[Serving]:
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
         stack.callback(configure("bridge", mesh_address=mesh).shutdown)
-        channels = await stack.enter_async_context(Channels())
+        channels = await stack.enter_async_context(Channels.of(settings))
         directory = await stack.enter_async_context(Directory(channels, mesh))
         url = await stack.enter_async_context(open_bridge(directory, settings))
         serving = Serving([{"http": url}])

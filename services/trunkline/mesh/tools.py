@@ -32,7 +32,7 @@ async def serve_tools(settings: Settings) -> AsyncIterator[Serving]:
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
         stack.callback(configure("tools", mesh_address=mesh).shutdown)
-        channels = await stack.enter_async_context(Channels())
+        channels = await stack.enter_async_context(Channels.of(settings))
         server = MeshServer()
         adapter = add_tools(server, load_tools(settings), settings, mesh_address=mesh)
         (address,) = await server.start(str(settings.listen))

@@ -36,7 +36,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-"))
         local = f"unix:{folder}/mesh.sock"
-        channels = Channels()
+        channels = Channels.of(settings)
         directory = Directory(channels, local)
         agents = make_agents(settings, config, directory)
         names = [agent.card.name for agent in agents]

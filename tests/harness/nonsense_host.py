@@ -1,0 +1,57 @@
+"""A host on the mesh that answers every call with bytes which are no message."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import grpc
+
+from trunkline.client import Channels, RegistryClient
+from trunkline.registry import Membership
+from trunkline.v1 import agent_card_pb2, registry_service_pb2
+
+NONSENSE = b"\xff\xfe\xfd nothing that a parser likes"
+
+
+class _Handler(grpc.GenericRpcHandler):
+    """Serves every method as a stream of nonsense."""
+
+    def service(self, _details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes]":
+        async def answer(
+            _requests: object, context: "grpc.aio.ServicerContext[bytes, bytes]"
+        ) -> None:
+            await context.write(NONSENSE)
+
+        return grpc.stream_stream_rpc_method_handler(answer)
+
+
+@asynccontextmanager
+async def nonsense_host(mesh_address: str, name: str) -> AsyncIterator[str]:
+    """Serve it, as the agent `name`, for the length of a block; yield its address."""
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((_Handler(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    address = f"127.0.0.1:{port}"
+    card = agent_card_pb2.AgentCard(
+        name=name,
+        description="Answers nonsense.",
+        version="1",
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[agent_card_pb2.AgentSkill(id=name, name=name, tags=[name])],
+    )
+    host = registry_service_pb2.Host(
+        host_id="nonsense",
+        address=address,
+        journal_ids=["nonsense"],
+        agents=[registry_service_pb2.AgentRegistration(card=card, routable=True)],
+    )
+    try:
+        async with (
+            Channels() as channels,
+            Membership(RegistryClient(channels.get(mesh_address)), host) as member,
+        ):
+            await member.registered.wait()
+            yield address
+    finally:
+        await server.stop(0)

@@ -1,0 +1,27 @@
+"""Agents that make trouble for those who call them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from trunkline import TaskContext, agent
+
+PIECE = "x" * 1000
+
+
+@agent(name="hanger", description="Never answers.", tags=["hang"], timeout_s=1.5)
+async def hanger(_task: TaskContext) -> None:
+    """Wait until the task's time is over."""
+    await asyncio.Event().wait()
+
+
+@agent(name="flooder", description="Answers without end.", tags=["flood"])
+async def flooder(task: TaskContext) -> AsyncIterator[str]:
+    """Yield as many kilobytes as it is asked for, as fast as they are taken."""
+    for _ in range(int(task.text.split()[-1])):
+        yield PIECE
+
+
+@agent(name="flapper", description="Is there, and then it isn't.", tags=["flap"], repeatable=True)
+async def flapper(task: TaskContext) -> str:
+    """Answer, if the test lets this process live."""
+    return f"flapped {task.text}"
