@@ -11,8 +11,8 @@ import gc
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -39,21 +39,18 @@ async def main() -> None:
     load_before = load()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        systems = {
-            name: await stack.enter_async_context(OPENERS[name](folder / str(number), {}))
-            for number, name in enumerate(wanted)
-            if name in needed or options.curves
-        }
-        for system in systems.values():
-            await _warm(system)
+        systems = Systems(folder)
+        for name in wanted:
+            if name in needed or options.curves:
+                systems.running[name] = await stack.enter_async_context(systems.started(name))
         # What the client has made so far stays; looking at it again would show as latency.
         gc.collect()
         gc.freeze()
         if options.curves:
-            print(await curves(systems))
+            print(await curves(systems.running))
         else:
             found = [(row, await _row(row, systems, repetitions, size)) for row in rows]
-            print(table(found, list(systems)))
+            print(table(found, list(systems.running)))
     print(f"\n{where(load_before)}; repetitions {repetitions}")
 
 
@@ -67,7 +64,33 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def _warm(system: System) -> None:
+class Systems:
+    """What runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.running: dict[str, System] = {}
+        self._folder = folder
+        self._started = 0
+
+    @asynccontextmanager
+    async def started(self, name: str) -> AsyncIterator[System]:
+        """Start one, and let it do a little of everything."""
+        self._started += 1
+        async with OPENERS[name](self._folder / str(self._started), {}) as system:
+            await warm(system)
+            yield system
+
+    @asynccontextmanager
+    async def lent(self, name: str, row: Row) -> AsyncIterator[System]:
+        """Give the one that runs, or a new one where a row wants that."""
+        if row.is_fresh:
+            async with self.started(name) as system:
+                yield system
+        else:
+            yield self.running[name]
+
+
+async def warm(system: System) -> None:
     """Let a system load what its first tasks load."""
     for path in (ONE_HOP, TWO_HOPS):
         for _ in range(1 if system.name == PEER else 4):
@@ -75,15 +98,15 @@ async def _warm(system: System) -> None:
     await unary(system.url, ECHO, "echo hello", callers=8, calls=10)
 
 
-async def _row(row: Row, systems: Mapping[str, System], repetitions: int, size: Size) -> Found:
+async def _row(row: Row, systems: Systems, repetitions: int, size: Size) -> Found:
     """Let the systems take turns."""
     found: dict[str, list[Figures]] = {}
     for _ in range(min(repetitions, row.repetitions or repetitions)):
-        for name in _present(row, systems):
+        for name in (name for name in row.systems if name in systems.running):
             began = time.monotonic()
             try:
-                async with asyncio.timeout(_PATIENCE_S):
-                    figures = await row.measure(systems[name], size)
+                async with asyncio.timeout(_PATIENCE_S), systems.lent(name, row) as system:
+                    figures = await row.measure(system, size)
             # One that can't do it is left out of this row, and said to be.
             except (AssertionError, OSError, TimeoutError, ExceptionGroup) as error:
                 print(f"{row.name}: {name} failed: {_first(error)!r:.300}", file=sys.stderr)
@@ -99,10 +122,6 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _present(row: Row, systems: Mapping[str, System]) -> Sequence[str]:
-    return [name for name in row.systems if name in systems]
 
 
 if __name__ == "__main__":

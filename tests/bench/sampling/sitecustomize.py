@@ -69,7 +69,10 @@ class _Sampler:
                 for name, count in counts.most_common(limit + len(everywhere))
                 if name not in everywhere
             ]
-        self._path.write_text("\n".join(lines) + "\n")
+        # Whoever waits for it sees it once it is whole.
+        unfinished = self._path.with_suffix(".part")
+        unfinished.write_text("\n".join(lines) + "\n")
+        unfinished.rename(self._path)
 
 
 def _name(frame: FrameType) -> str:
