@@ -4,7 +4,6 @@ Nearly all events are pieces of text: those are put together from a template tha
 for each artifact of a stream, and only their text is escaped.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from json import encoder
 
@@ -26,7 +25,7 @@ class EventRenderer:
     """Renders the events of one JSON-RPC stream."""
 
     def __init__(self, request_id: str | int | None) -> None:
-        self._envelope = f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},'
+        self._envelope = f'{{"jsonrpc":"2.0","id":{protojson.dumps(request_id)},'
         self._openings: dict[ArtifactView, str] = {}
 
     def render(self, event: WireEvent) -> str:

@@ -1,0 +1,109 @@
+"""Going on behind an event: what is there, what isn't yet, and what went with an earlier life."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from trunkline.errors import CursorExpiredError
+from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
+from trunkline_bridge.errors import WireError
+from trunkline_bridge.inbound.resume import check_known, is_end, read_event_id, unseen_events
+from trunkline_bridge.projection import EventId, WireEvent
+
+TASK = "jrnl0001-task"
+
+
+@dataclass
+class Stream:
+    """A stream behind a cursor."""
+
+    batches: Sequence[event_pb2.EventBatch]
+    snapshot: snapshot_pb2.TaskSnapshot
+    message: None = None
+
+    async def __aiter__(self) -> AsyncIterator[list[bytes]]:
+        for batch in self.batches:
+            yield [batch.SerializeToString()]
+
+
+def head(
+    sequence: int,
+    *,
+    epoch: int = 1,
+    state: task_pb2.TaskState.ValueType = task_pb2.TASK_STATE_WORKING,
+    has_answer: bool = False,
+) -> snapshot_pb2.TaskSnapshot:
+    snapshot = snapshot_pb2.TaskSnapshot(sequence=sequence, epoch=epoch)
+    snapshot.task.id = TASK
+    snapshot.task.status.state = state
+    snapshot.task.artifacts.append(artifact_pb2.Artifact(artifact_id="artifact-1"))
+    kind = event_pb2.ARTIFACT_KIND_ANSWER if has_answer else event_pb2.ARTIFACT_KIND_UNSPECIFIED
+    snapshot.artifacts.add(artifact_id="artifact-1", kind=kind)
+    return snapshot
+
+
+def texts(first_sequence: int, epoch: int, *content: str) -> event_pb2.EventBatch:
+    header = event_pb2.BatchHeader(
+        task_id=TASK, first_sequence=first_sequence, count=len(content), epoch=epoch
+    )
+    delta = event_pb2.ArtifactDelta(artifact_id="artifact-1", texts=content)
+    return event_pb2.EventBatch(header=header, events=[event_pb2.Event(delta=delta)])
+
+
+async def behind(seen: str, *batches: event_pb2.EventBatch) -> list[WireEvent]:
+    cursor = read_event_id(seen)
+    stream: Any = Stream(batches, head(cursor.sequence - 1))
+    found: list[WireEvent] = []
+    async for ready in unseen_events(stream, seen=cursor, head=head(20, epoch=2)):
+        found += ready
+    return found
+
+
+async def test_what_was_seen_is_left_out_and_what_follows_keeps_its_epoch() -> None:
+    events = await behind("5.0", texts(5, 1, "a", "b"), texts(7, 2, "c"))
+    assert [event.id for event in events] == ["6.0", "7.0-2"]
+
+
+async def test_an_event_of_a_later_life_is_gone_on_behind_by_its_epoch() -> None:
+    events = await behind("7.0-2", texts(7, 2, "c", "d"))
+    assert [event.id for event in events] == ["8.0-2"]
+
+
+@pytest.mark.parametrize(("seen", "epoch"), [("7.0", 2), ("7.0-2", 3), ("7.0-3", 2)])
+async def test_another_event_in_the_place_of_the_one_that_was_seen_is_an_error(
+    seen: str, epoch: int
+) -> None:
+    with pytest.raises(CursorExpiredError) as raised:
+        await behind(seen, texts(7, epoch, "c"))
+    assert (raised.value.after, raised.value.snapshot_sequence) == ("7", "20")
+
+
+async def test_the_first_item_says_that_the_event_is_there() -> None:
+    stream: Any = Stream([texts(5, 1, "a", "b")], head(4))
+    events = unseen_events(stream, seen=EventId(5, 0), head=head(6))
+    assert list(await anext(events)) == []
+
+
+def test_an_event_that_is_not_there_yet_is_no_place_to_go_on_from() -> None:
+    check_known(EventId(9, 0), head(9))
+    with pytest.raises(WireError, match="no event 10 yet, the last one is 9"):
+        check_known(EventId(10, 0), head(9))
+
+
+def test_an_event_that_went_with_an_earlier_life_is_gone() -> None:
+    with pytest.raises(CursorExpiredError):
+        check_known(EventId(10, 0, 1), head(9, epoch=2))
+
+
+def test_nothing_is_behind_the_last_event_of_a_task_that_has_ended() -> None:
+    completed = task_pb2.TASK_STATE_COMPLETED
+    assert is_end(EventId(9, 0), head(9, state=completed))
+    # The end of an answer is two events.
+    assert not is_end(EventId(9, 0), head(9, state=completed, has_answer=True))
+    assert is_end(EventId(9, 1), head(9, state=completed, has_answer=True))
+    assert is_end(EventId(9, 0), head(9, state=task_pb2.TASK_STATE_FAILED, has_answer=True))
+    assert not is_end(EventId(9, 0), head(9))
+    assert not is_end(EventId(8, 0), head(9, state=completed))
+    assert not is_end(EventId(9, 0, 1), head(9, state=completed, epoch=2))
