@@ -20,7 +20,9 @@ from trunkline.v1 import message_service_pb2
 
 def within(seconds: float) -> message_service_pb2.Submission:
     """A submission whose task ends at the latest so soon."""
-    return message_service_pb2.Submission(deadline=datetime.now(UTC) + timedelta(seconds=seconds))
+    submission = message_service_pb2.Submission()
+    submission.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=seconds))
+    return submission
 
 
 async def accept(

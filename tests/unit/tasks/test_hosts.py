@@ -16,9 +16,8 @@ from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.hosts import Hosts
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import Accepted
-from trunkline.v1 import task_service_pb2
+from trunkline.v1 import snapshot_pb2, task_service_pb2
 
 
 async def answer(task: TaskContext) -> str:
@@ -26,11 +25,9 @@ async def answer(task: TaskContext) -> str:
 
 
 @asynccontextmanager
-async def opened(
-    folder: Path, agent: FunctionAgent, **options: TaskSettings
-) -> AsyncIterator[Hosts]:
+async def opened(folder: Path, agent: FunctionAgent) -> AsyncIterator[Hosts]:
     journal = Journal.open(folder / "primary.db")
-    async with Hosts(journal, [agent], **options) as hosts:
+    async with Hosts(journal, [agent]) as hosts:
         yield hosts
     journal.close()
 
@@ -77,7 +74,8 @@ async def test_a_list_is_one_over_all_journals_page_by_page(tmp_path: Path) -> N
         ours = [(await finish(hosts.primary)).task.id for _ in range(3)]
         await hosts.adopt(Journal.open(tmp_path / "dead.db"))
         await hosts.wait_turn(dead[-1])
-        rows, token = [], ""
+        rows: list[snapshot_pb2.TaskSummary] = []
+        token = ""
         while True:
             request = task_service_pb2.ListTasksRequest(page_size=3, page_token=token)
             page = hosts.list(request)

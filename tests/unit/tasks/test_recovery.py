@@ -1,7 +1,6 @@
 """What becomes of tasks whose host died."""
 
 import asyncio
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +177,8 @@ async def test_a_deadline_that_passed_while_nobody_ran_the_task_ends_it(
 
     journal = Journal.open(journal_path)
     task_id = journal.new_task_id()
-    submission = message_service_pb2.Submission(deadline=datetime.now(UTC))
+    submission = message_service_pb2.Submission()
+    submission.deadline.GetCurrentTime()
     created = task_created("tested", task_id, message(), submission)
     await journal.create(task_id, event_pb2.Event(created=created))
     journal.close()
