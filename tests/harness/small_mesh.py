@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trunkline.agents.hosting import describe_host, open_hosts, serve_host
 from trunkline.client import Channels, Directory, HostClient, RegistryClient
@@ -58,10 +59,11 @@ class SmallMesh:
         self._registry = RegistryClient(channels.get(registry_address))
         self._messages = 0
 
-    async def join(self, *agents: Agent) -> JoinedHost:
+    async def join(self, *agents: Agent, **settings: Any) -> JoinedHost:
         """Add a host with these agents; everyone knows them when this returns."""
+        given = Settings(data_dir=self._folder, **settings)
         host = await self._stack.enter_async_context(
-            open_hosts(agents, directory=self.directory, settings=Settings(data_dir=self._folder))
+            open_hosts(agents, directory=self.directory, settings=given)
         )
         server = MeshServer()
         serve_host(server, host)

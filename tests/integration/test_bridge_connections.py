@@ -7,6 +7,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,6 +16,7 @@ from harness.bridge import BridgedMesh, open_bridged_mesh
 from harness.small_mesh import PATIENCE_S, open_small_mesh
 from harness.sse import (
     Answer,
+    RefusedError,
     WireEvent,
     WireFold,
     call,
@@ -107,6 +109,42 @@ async def test_a_reader_that_comes_back_after_the_end_gets_the_rest_and_the_end(
     headers = {"Last-Event-ID": uncut[-2].id}
     async with sse(bridged.url, ECHO, "SubscribeToTask", task, headers) as answer:
         assert shown(await read(answer)) == shown(uncut[-1:])
+
+
+async def test_a_reader_that_comes_back_after_its_events_are_gone_is_told_at_once(
+    tmp_path: Path,
+) -> None:
+    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path) as bridged:
+        await bridged.mesh.join(echo, compact_after_s=0.01, lease_s=1.0)
+        uncut = await whole(bridged.url, "count 50")
+        task = {"id": uncut[0].result["task"]["id"]}
+        head = uncut[-1].id.partition(".")[0]
+        error = await gone(bridged.url, task, uncut[20].id)
+        assert error["code"] == -32602
+        assert error["data"][0]["metadata"]["snapshotSequence"] == head
+        assert "GetTask" in error["message"]
+        # Who has seen all of it has missed nothing.
+        headers = {"Last-Event-ID": uncut[-1].id}
+        async with sse(bridged.url, ECHO, "SubscribeToTask", task, headers) as answer:
+            assert await read(answer) == []
+        fold = WireFold()
+        for event in uncut:
+            fold.apply(event)
+        whole_task = (await call(bridged.url, ECHO, "GetTask", task))["result"]
+        again = WireFold()
+        again.take_task(whole_task)
+        assert again.texts == fold.texts
+
+
+async def gone(url: str, task: dict[str, str], last_event_id: str) -> dict[str, Any]:
+    """Go on behind an event until that is refused, and return the error."""
+    headers = {"Last-Event-ID": last_event_id}
+    while True:
+        try:
+            async with sse(url, ECHO, "SubscribeToTask", task, headers) as answer:
+                await read(answer)
+        except RefusedError as refused:
+            return refused.error
 
 
 async def test_a_client_that_vanishes_anywhere_leaves_nothing_behind(bridged: BridgedMesh) -> None:
