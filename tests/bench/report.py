@@ -134,6 +134,6 @@ def _spread(values: Sequence[str]) -> str:
 
 
 def _number(value: float) -> str:
-    if abs(value) >= 100:
+    if abs(value) >= 100 or float(value).is_integer():
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2f}"

@@ -34,7 +34,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         samples = Path(folder) / "samples"
         samples.mkdir()
-        paths = (*options.path, str(TESTS), str(TESTS / "bench" / "sampling"))
+        paths = (*options.path, str(TESTS / "bench" / "sampling"))
         environment = {"BENCH_PROFILE": str(samples), "PYTHONPATH": os.pathsep.join(paths)}
         async with OPENERS[options.system](Path(folder) / "data", environment) as system:
             await warm(system)

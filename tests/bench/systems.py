@@ -1,6 +1,7 @@
 """Starts what is compared: Trunkline in two shapes, a pair of the a2a-sdk, and the floor."""
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -37,7 +38,8 @@ class _Starter:
         self.pids: dict[str, int] = {}
         self._stack = stack
         self._folder = folder
-        self._environment = {"PYTHONPATH": str(TESTS), **environment}
+        path = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(TESTS))))
+        self._environment = {**environment, "PYTHONPATH": path}
 
     async def start(self, role: str, command: Sequence[str]) -> dict[str, str]:
         """Start a process, and return what it says of itself once it is ready."""

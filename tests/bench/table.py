@@ -8,10 +8,11 @@ system; clients are not counted. Journal and tracing are on. See README.md besid
 import argparse
 import asyncio
 import gc
+import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -39,7 +40,8 @@ async def main() -> None:
     load_before = load()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        systems = Systems(folder)
+        environment = {"PYTHONPATH": os.pathsep.join(options.path)} if options.path else {}
+        systems = Systems(folder, environment)
         for name in wanted:
             if name in needed or options.curves:
                 systems.running[name] = await stack.enter_async_context(systems.started(name))
@@ -60,6 +62,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, default=0)
     parser.add_argument("--rows", nargs="*", help="rows whose names hold one of these words")
     parser.add_argument("--systems", nargs="*", choices=list(OPENERS), metavar="SYSTEM")
+    parser.add_argument("--path", nargs="*", default=[], help="folders of another version's code")
     parser.add_argument("--curves", action="store_true", help="by streams and by events instead")
     return parser.parse_args()
 
@@ -67,16 +70,18 @@ def _options() -> argparse.Namespace:
 class Systems:
     """What runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.running: dict[str, System] = {}
         self._folder = folder
+        self._environment = environment
         self._started = 0
 
     @asynccontextmanager
     async def started(self, name: str) -> AsyncIterator[System]:
         """Start one, and let it do a little of everything."""
         self._started += 1
-        async with OPENERS[name](self._folder / str(self._started), {}) as system:
+        folder = self._folder / str(self._started)
+        async with OPENERS[name](folder, self._environment) as system:
             await warm(system)
             yield system
 
