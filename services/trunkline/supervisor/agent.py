@@ -14,6 +14,7 @@ from trunkline.client import Directory
 from trunkline.errors import PeerError
 from trunkline.supervisor.card import supervisor_card
 from trunkline.supervisor.child import ChildLimits
+from trunkline.supervisor.nodes import begin
 from trunkline.supervisor.resuming import to_go_on
 from trunkline.supervisor.routing import Router
 from trunkline.supervisor.running import Turn
@@ -59,15 +60,18 @@ class Supervisor:
 
     async def run(self, task: TaskContext) -> None:
         """Run one turn, or go on with one that its host was lost in."""
-        graph = await self._compiled()
-        state: SupervisorState = {"text": task.text}
+        state: SupervisorState | None = None
         if task.attempt > 1:
-            state = to_go_on(task.snapshot, task.latest, task.text) or state
+            state = to_go_on(task.snapshot, task.latest, task.text)
             await task.rewind(_kept(task))
         if task.attempt > 1 or self._directory.revision == 0:
-            await self._settled(state.get("steps", ()))
+            await self._settled(state["steps"] if state else ())
         router = self._current_router().without(task.path)
         turn = Turn(task, self._directory, router, task.plan().id, self._limits)
+        state = state or await begin(turn)
+        if state is None:
+            return
+        graph = await self._compiled()
         # Nobody reads along: what is to be seen is in the journal.
         async for _ in graph.astream(state, context=turn, stream_mode=[]):
             pass

@@ -26,19 +26,19 @@ class _Node(Protocol):
 
 
 def compile_graph() -> SupervisorGraph:
-    """Return the graph: plan → run → synthesise.
+    """Return the graph: run → synthesise, and once more by plan → run where steps have failed.
 
-    What nobody can take is asked back, an answer to a waiting child is run without a plan, and a
-    step that failed is planned once more. The graph keeps nothing: any number of turns may run in
-    it. It has few nodes, each of which says what comes next, because LangGraph takes 0.3 ms for
-    every node and 0.1 ms for every condition on an edge. Everything in it is a coroutine function,
-    since plain functions would run in threads.
+    It is entered with a plan, one just made by `nodes.begin` or that of a turn that goes on. The
+    graph keeps nothing: any number of turns may run in it. It has few nodes, each of which says
+    what comes next, and the first plan is out before it is entered, because LangGraph takes 0.3 ms
+    for every node and 0.1 ms for every condition on an edge. Everything in it is a coroutine
+    function, since plain functions would run in threads.
     """
     graph = StateGraph(SupervisorState, context_schema=Turn)
-    graph.add_node("plan", _node(nodes.plan), destinations=("run", END))
     graph.add_node("run", _node(nodes.run), destinations=("synthesise",))
     graph.add_node("synthesise", _node(nodes.synthesise), destinations=("plan", END))
-    graph.add_edge(START, "plan")
+    graph.add_node("plan", _node(nodes.plan), destinations=("run",))
+    graph.add_edge(START, "run")
     return graph.compile(name="supervisor")
 
 

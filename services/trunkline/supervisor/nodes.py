@@ -29,31 +29,32 @@ _PIECE_CHARS = 32 * 1024
 Done: TypeAlias = tuple[SupervisorState, Literal["plan", "run", "synthesise", "end"]]
 
 
-async def plan(state: SupervisorState, turn: Turn) -> Done:
-    """Find out what is asked of whom and write it down, or ask back.
+async def begin(turn: Turn) -> SupervisorState | None:
+    """Find out what is asked of whom and write it down, or ask back: then there is no more to do.
 
-    Steps that come in are of a plan that the journal has; an answer to a child that waits belongs
-    to such a plan, too.
+    An answer to a child that waits belongs to a plan that was written before.
     """
-    steps = state.get("steps", ())
-    if not steps:
-        answered = to_answer(turn.task.snapshot, state["text"])
-        if answered:
-            return answered, "run"
-        steps = plan_steps(state["text"], turn.router)
-        if len(steps) > MAX_STEPS:
-            await turn.task.require_input(too_many(len(steps)))
-            return {}, "end"
-        if not any(step.agent for step in steps):
-            await turn.task.record(*_decisions(steps[:1]))
-            await turn.task.require_input(nobody_fits(steps, turn.router))
-            return {}, "end"
-    elif not state.get("retries"):
-        return {}, "run"
-    revision = state.get("revision", 0) + 1
-    await _write_plan(turn, steps, revision, state.get("retries") or steps)
-    outcomes = state.get("outcomes", {})
-    return {"steps": steps, "outcomes": outcomes, "retries": (), "revision": revision}, "run"
+    task = turn.task
+    answered = to_answer(task.snapshot, task.text)
+    if answered:
+        return answered
+    steps = plan_steps(task.text, turn.router)
+    if len(steps) > MAX_STEPS:
+        await task.require_input(too_many(len(steps)))
+        return None
+    if not any(step.agent for step in steps):
+        await task.record(*_decisions(steps[:1]))
+        await task.require_input(nobody_fits(steps, turn.router))
+        return None
+    await _write_plan(turn, steps, 1, steps)
+    return {"steps": steps, "outcomes": {}, "revision": 1}
+
+
+async def plan(state: SupervisorState, turn: Turn) -> Done:
+    """Write the plan anew, with other agents for steps that failed."""
+    revision = state["revision"] + 1
+    await _write_plan(turn, state["steps"], revision, state["retries"])
+    return {"retries": (), "revision": revision}, "run"
 
 
 async def run(state: SupervisorState, turn: Turn) -> Done:

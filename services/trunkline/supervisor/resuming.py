@@ -26,7 +26,7 @@ def to_answer(snapshot: snapshot_pb2.TaskSnapshot, text: str) -> SupervisorState
         for other in others
     }
     steps = (replace(first, text=text), *others)
-    return {"text": text, "steps": steps, "outcomes": kept, "is_revised": True}
+    return {"steps": steps, "outcomes": kept, "is_revised": True}
 
 
 def to_go_on(
@@ -54,7 +54,6 @@ def to_go_on(
     steps = tuple(_step(one, routes, children) for one in planned.steps)
     outcomes = {step.id: ended[step.called] for step in steps if step.called in ended}
     return {
-        "text": text,
         "steps": steps,
         "outcomes": outcomes,
         "is_revised": planned.revision > 1,

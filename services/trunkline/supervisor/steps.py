@@ -96,8 +96,6 @@ def failed(agent: str, reason: str, *, child_id: str = "") -> Outcome:
 class SupervisorState(TypedDict, total=False):
     """What the nodes of the graph hand on during a turn."""
 
-    text: str
-    """The request."""
     steps: tuple[Step, ...]
     outcomes: Mapping[str, Outcome]
     retries: tuple[Step, ...]
