@@ -210,9 +210,9 @@ class Emitter:
         self._flight = None
         sent, self._sent = self._sent, []
         error = asyncio.CancelledError() if flight.cancelled() else flight.exception()
+        if self._flushing.trouble is not None and not isinstance(error, JournalUnavailableError):
+            self._flushing.recovered()
         if error is None:
-            if self._flushing.trouble is not None:
-                self._flushing.recovered()
             if self._is_urgent:
                 self._flush()
             elif self._events:

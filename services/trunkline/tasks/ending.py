@@ -6,9 +6,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from trunkline import telemetry
 from trunkline.errors import (
     FencedError,
     JournalUnavailableError,
+    PeerUnavailableError,
     TaskNotCancelableError,
     TaskNotFoundError,
     TrunklineError,
@@ -25,6 +27,8 @@ CancelChild = Callable[[str, str], Awaitable[None]]
 
 # A journal that can't be read is asked again after this.
 _READ_AGAIN_S: Final = 0.5
+# A host that can't be reached may be: the mesh's picture is just being read, after a start.
+_REACH_AGAIN_S: Final = 0.1
 
 
 class Endings:
@@ -63,14 +67,20 @@ class Endings:
             run.ending = self._group.create_task(self._end(run, state, reason, grace_s))
         return run.ending
 
-    async def cancel_children(self, context: TaskContext, tried: set[str] | None = None) -> None:
-        """Cancel all children that have not ended, but for those that were tried."""
+    async def cancel_children(
+        self, context: TaskContext, tried: set[str] | None = None, *, is_patient: bool = False
+    ) -> None:
+        """Cancel all children that have not ended, but for those that were tried.
+
+        Whoever is patient tries those whose host can't be reached again and again.
+        """
         tried = set() if tried is None else tried
         async with asyncio.TaskGroup() as group:
             for child in context.open_children():
                 if child.task_id not in tried:
                     tried.add(child.task_id)
-                    group.create_task(self._cancel_one_child(context, child))
+                    cancel = self._cancel_one_child(context, child, is_patient=is_patient)
+                    group.create_task(cancel)
 
     async def _end(
         self, run: Run, state: task_pb2.TaskState.ValueType, reason: str, grace_s: float
@@ -78,6 +88,9 @@ class Endings:
         try:
             context = run.context or await self._context_of(run)
             context.begin_cancel()
+            if not telemetry.trace_id():
+                # Nobody called for this, a clock did.
+                telemetry.continue_trace(context.snapshot.traceparent)
             await self._let_go(run, context, grace_s)
             # What the code read or opened meanwhile is what is to be ended.
             context = run.context or context
@@ -121,12 +134,21 @@ class Endings:
         except TimeoutError:
             logger.warning("agent.ignores_cancel", extra={"task_id": run.task_id})
 
-    async def _cancel_one_child(self, context: TaskContext, child: event_pb2.ChildStarted) -> None:
+    async def _cancel_one_child(
+        self, context: TaskContext, child: event_pb2.ChildStarted, *, is_patient: bool
+    ) -> None:
         if self._cancel_child is None:
             return
         state = State.TASK_STATE_CANCELED
         try:
-            await self._cancel_child(child.task_id, context.account)
+            while True:
+                try:
+                    await self._cancel_child(child.task_id, context.account)
+                    break
+                except PeerUnavailableError:
+                    if not is_patient:
+                        raise
+                await asyncio.sleep(_REACH_AGAIN_S)
         except TaskNotFoundError:
             return  # The call that makes it was canceled before it was made.
         except TaskNotCancelableError as error:

@@ -21,7 +21,7 @@ from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.tasks.rewinding import rewind_drafts
 from trunkline.tasks.runs import Run, Runs
 from trunkline.tasks.settings import TaskSettings
-from trunkline.v1 import event_pb2, snapshot_pb2
+from trunkline.v1 import event_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -121,76 +121,79 @@ class Recovery:
 
     async def _open(self, row: TaskRow, run: Run) -> bool:
         """Bring a task to where its agent can run; False: it was ended."""
-        async with self._slots:
-            while True:
-                try:
-                    return await self._reopen(row, run)
-                except JournalUnavailableError as error:
-                    if run.context is not None and run.context.is_lost:
-                        return False
-                    extra = {"task_id": row.task_id, "problem": error.problem}
-                    logger.warning("task.not_read", extra=extra)
-                    await asyncio.sleep(_READ_AGAIN_S)
-                except FencedError:
+        while True:
+            try:
+                return await self._reopen(row, run)
+            except JournalUnavailableError as error:
+                if run.context is not None and run.context.is_lost:
                     return False
+                extra = {"task_id": row.task_id, "problem": error.problem}
+                logger.warning("task.not_read", extra=extra)
+                await asyncio.sleep(_READ_AGAIN_S)
+            except FencedError:
+                return False
 
     async def _reopen(self, row: TaskRow, run: Run) -> bool:
-        task_id = row.task_id
-        latest = await self._journal.snapshot(task_id)
-        turn = await read_turn(self._journal, task_id)
-        forwarded = await self._journal.forwarded(task_id)
         agent = self._agents.get(row.agent)
-        may_repeat = agent is not None and agent.repeatable and not agent.resumable
-        has_begun = latest.task.status.state != State.TASK_STATE_SUBMITTED
-        snapshot = latest
-        drafts: list[Draft] = []
-        if has_begun:
-            snapshot = await self._journal.snapshot(task_id, at=turn.start)
-        if may_repeat and has_begun:
-            drafts = rewind_drafts(latest, snapshot, forwarded)
-        attempt = turn.attempts + 1 if has_begun else 1
-        context = run.context = self._context(
-            snapshot,
-            latest.task.history[-1],
-            forwarded=forwarded,
-            again=Again(attempt, turn.start, latest, is_rewound=may_repeat),
-        )
-        telemetry.continue_trace(latest.traceparent)
-        reason = self._why_not(agent, latest, attempt, has_begun=has_begun)
+        async with self._slots:
+            context, drafts = await self._read(row, agent)
+        run.context = context
+        telemetry.continue_trace(context.snapshot.traceparent)
+        reason = self._why_not(agent, context)
         if reason:
             context.begin_cancel()
             await self._cancel_children(context)
             await context.end(State.TASK_STATE_FAILED, reason)
             return False
         if context.deadline is not None:
-            self._deadlines.add(task_id, context.deadline)
-        if has_begun:
-            if may_repeat:
+            self._deadlines.add(context.id, context.deadline)
+        if context.state != State.TASK_STATE_SUBMITTED:
+            if _starts_over(agent):
                 await self._cancel_children(context)
             await context.begin_again(drafts)
         return True
 
-    def _why_not(
-        self,
-        agent: Agent | None,
-        latest: snapshot_pb2.TaskSnapshot,
-        attempt: int,
-        *,
-        has_begun: bool,
-    ) -> str:
+    async def _read(self, row: TaskRow, agent: Agent | None) -> tuple[TaskContext, Sequence[Draft]]:
+        """Read the task as its agent will see it, and what is to be cut off before that."""
+        task_id = row.task_id
+        latest = await self._journal.snapshot(task_id)
+        turn = await read_turn(self._journal, task_id)
+        forwarded = await self._journal.forwarded(task_id)
+        has_begun = latest.task.status.state != State.TASK_STATE_SUBMITTED
+        snapshot = latest
+        drafts: list[Draft] = []
+        if has_begun and _starts_over(agent):
+            snapshot = await self._journal.snapshot(task_id, at=turn.start)
+            drafts = rewind_drafts(latest, snapshot, forwarded)
+        again = Again(
+            turn.attempts + 1 if has_begun else 1,
+            turn.start,
+            latest,
+            is_rewound=_starts_over(agent),
+        )
+        message = latest.task.history[-1]
+        return self._context(snapshot, message, forwarded=forwarded, again=again), drafts
+
+    def _why_not(self, agent: Agent | None, context: TaskContext) -> str:
         """Return why a task can't run again; nothing: it can."""
-        deadline = latest.deadline.ToDatetime(tzinfo=UTC) if latest.HasField("deadline") else None
-        if deadline is not None and deadline <= datetime.now(UTC):
+        if context.deadline is not None and context.deadline <= datetime.now(UTC):
             return DEADLINE_PASSED
         if agent is None:
             return _ABANDONED
+        has_begun = context.state != State.TASK_STATE_SUBMITTED
         if has_begun and not (agent.resumable or agent.repeatable):
             return _ABANDONED
-        if attempt > self._settings.attempt_limit:
-            return f"its host stopped {attempt - 1} times while it worked on this; ask otherwise"
+        if context.attempt > self._settings.attempt_limit:
+            died = context.attempt - 1
+            return f"its host stopped {died} times while it worked on this; ask otherwise"
         return ""
 
     async def _cancel_children(self, context: TaskContext) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.cancel_grace_s):
-                await self._endings.cancel_children(context)
+                await self._endings.cancel_children(context, is_patient=True)
+
+
+def _starts_over(agent: Agent | None) -> bool:
+    """Tell whether the host rewinds the turns of this agent, before they run again."""
+    return agent is not None and agent.repeatable and not agent.resumable
