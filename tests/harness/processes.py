@@ -36,6 +36,16 @@ async def read_line(process: asyncio.subprocess.Process, start: str) -> dict[str
     raise AssertionError(f"ended without a line {start!r}: {seen}")
 
 
+async def ended(process: asyncio.subprocess.Process) -> None:
+    """Wait until a process has ended that was told to."""
+    try:
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await process.wait()
+    except TimeoutError:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+
+
 @asynccontextmanager
 async def running_process(
     *command: str, cwd: Path, environment: dict[str, str] | None = None
@@ -55,12 +65,7 @@ async def running_process(
             process.send_signal(signal.SIGTERM)
             # A test may have stopped it.
             process.send_signal(signal.SIGCONT)
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await process.wait()
-        except TimeoutError:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+        await ended(process)
 
 
 @asynccontextmanager
@@ -97,6 +102,10 @@ class Services:
         # How each was started, and where it serves since: it comes back there.
         self._words: dict[str, tuple[str, ...]] = {}
         self._addresses: dict[str, str] = {}
+
+    def reserve_mesh_address(self) -> None:
+        """Decide where the registry will serve before it is started."""
+        self._addresses["registry"] = self.mesh_address = free_address()
 
     async def start(self, name: str, *words: str, environment: Mapping[str, str] = {}) -> None:
         """Start a service by the words behind `trunkline serve`; return when it is ready."""
@@ -167,12 +176,20 @@ async def open_services(
     """Yield a mesh of no service, with its data below `folder`, to start them one by one."""
     async with AsyncExitStack() as stack:
         services = Services(stack, folder, environment or {})
-        yield services
-        # All at once: one after the other takes long. The registry gets the others' last spans.
-        for name, process in services.processes.items():
-            if name != "registry" and process.returncode is None:
-                process.send_signal(signal.SIGCONT)
+        try:
+            yield services
+        finally:
+            # All at once: one after the other takes long. The registry gets the others' spans.
+            left = [
+                process
+                for name, process in services.processes.items()
+                if name != "registry" and process.returncode is None
+            ]
+            for process in left:
                 process.terminate()
+                process.send_signal(signal.SIGCONT)
+            for process in left:
+                await ended(process)
 
 
 @asynccontextmanager

@@ -1,0 +1,295 @@
+"""A mesh of one service per process: in any order, and whatever becomes of each."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.processes import Services, open_services
+from trunkline.client import Channels, Directory, RegistryClient
+from trunkline.errors import AgentNotFoundError, PeerError, TaskNotFoundError
+from trunkline.v1 import (
+    message_pb2,
+    message_service_pb2,
+    part_pb2,
+    snapshot_pb2,
+    task_pb2,
+)
+
+# Far above what any wait needs, so that only a hang meets it.
+PATIENCE_S = 45.0
+POLL_S = 0.02
+QUICK = {"TRUNKLINE_LEASE_S": "1"}
+NUMBERS = 100
+WHOLE = "".join(f"{number} " for number in range(1, NUMBERS + 1))
+TERMINAL = {
+    task_pb2.TASK_STATE_COMPLETED,
+    task_pb2.TASK_STATE_FAILED,
+    task_pb2.TASK_STATE_CANCELED,
+}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody on the mesh."""
+
+    directory: Directory
+
+    async def begin(self, text: str, *, agent: str = "echo") -> str:
+        """Send a message; return the id of its task as soon as that exists."""
+        message = message_pb2.Message(
+            message_id="m-1", role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text=text)]
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    answer = await self.directory.for_agent(agent).send_message(
+                        agent=agent,
+                        message=message,
+                        submission=message_service_pb2.Submission(),
+                        return_immediately=True,
+                    )
+                except PeerError:
+                    # A connection that was refused is not tried again for up to a second.
+                    await asyncio.sleep(POLL_S)
+                    continue
+                assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+                return answer.task.id
+
+    async def until(
+        self, task_id: str, is_so: Callable[[snapshot_pb2.TaskSnapshot], bool]
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Ask for the task, of whoever has it, until it is so."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    client = self.directory.for_task(task_id)
+                    found = await client.get_task(task_id, account="")
+                    if is_so(found):
+                        return found
+                except (PeerError, TaskNotFoundError):
+                    pass  # Its host is gone, and nobody has taken it over yet.
+                await asyncio.sleep(POLL_S)
+
+    async def under_way(self, *, agent: str = "echo") -> str:
+        """Begin a task that streams for a while, and wait until it does."""
+        task_id = await self.begin(f"count {NUMBERS} 20", agent=agent)
+        await self.until(task_id, lambda found: len(text_of(found)) > 10)
+        return task_id
+
+    async def sees(self, *agents: str) -> None:
+        """Wait until there are just these agents."""
+        await self.directory.wait_until(
+            lambda known: set(known.agents()) == set(agents), timeout_s=PATIENCE_S
+        )
+
+
+def text_of(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+    return "".join(part.text for artifact in snapshot.task.artifacts for part in artifact.parts)
+
+
+def has_ended(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
+    return snapshot.task.status.state in TERMINAL
+
+
+def why(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+    return "".join(part.text for part in snapshot.task.status.message.parts)
+
+
+def journals(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "data" / "journals").glob("*.db")}
+
+
+@asynccontextmanager
+async def hosts(
+    folder: Path, *agents: str, environment: dict[str, str] = QUICK
+) -> AsyncIterator[tuple[Services, Caller]]:
+    """A registry, and a process for each agent."""
+    async with (
+        open_services(folder, environment=environment) as services,
+        Channels() as channels,
+    ):
+        await services.start("registry", "registry")
+        for name in agents:
+            await services.launch(name, "agents", name)
+        for name in agents:
+            await services.ready(name)
+        async with Directory(channels, services.mesh_address) as directory:
+            caller = Caller(directory)
+            await caller.sees(*agents)
+            yield services, caller
+
+
+async def test_services_may_start_in_any_order(tmp_path: Path) -> None:
+    async with open_services(tmp_path) as services, Channels() as channels:
+        services.reserve_mesh_address()
+        await services.launch("supervisor", "agents", "supervisor")
+        await services.launch("math", "agents", "math")
+        await services.launch("bridge", "bridge")
+        await services.launch("tools", "tools")
+        await services.start("registry", "registry")
+        for name in ("supervisor", "math", "bridge", "tools"):
+            await services.ready(name)
+        async with Directory(channels, services.mesh_address) as directory:
+            caller = Caller(directory)
+            await caller.sees("math", "supervisor")
+            task_id = await caller.begin("what is 1+2", agent="supervisor")
+            answer = (await caller.until(task_id, has_ended)).task.artifacts[-1]
+            assert [part.text for part in answer.parts] == ["3"]
+
+
+async def test_tasks_of_a_killed_host_are_ended_by_another_and_stay_readable(
+    tmp_path: Path,
+) -> None:
+    async with hosts(tmp_path, "echo", "math") as (services, caller):
+        task_id = await caller.under_way()
+        await services.kill("echo")
+        ended = await caller.until(task_id, has_ended)
+        assert ended.task.status.state == task_pb2.TASK_STATE_FAILED
+        assert "host stopped" in why(ended)
+        assert WHOLE.startswith(text_of(ended))
+        # The dead host is off the mesh; its next life has a journal of its own.
+        await caller.sees("math")
+        assert journals(tmp_path) == {"echo.db", "math.db"}
+        await services.restart("echo")
+        assert journals(tmp_path) == {"echo.db", "echo.2.db", "math.db"}
+        await caller.sees("echo", "math")
+        again = await caller.begin("hello")
+        assert again.partition("-")[0] != task_id.partition("-")[0]
+        assert text_of(await caller.until(again, has_ended)) == "hello"
+        assert await caller.until(task_id, has_ended) == ended
+
+
+async def test_a_host_killed_and_started_again_runs_its_tasks_again_on_the_same_journal(
+    tmp_path: Path,
+) -> None:
+    async with hosts(tmp_path, "echo", "math", environment={}) as (services, caller):
+        task_id = await caller.under_way()
+        await services.kill("echo")
+        # Far within the lease: nobody else has it yet, and the registry takes it for alive.
+        await services.restart("echo")
+        ended = await caller.until(task_id, has_ended)
+        assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, why(ended)
+        assert text_of(ended) == WHOLE
+        assert journals(tmp_path) == {"echo.db", "math.db"}
+        assert set(caller.directory.agents()) == {"echo", "math"}
+
+
+async def test_a_host_frozen_past_its_lease_is_killed_before_its_tasks_are_taken_over(
+    tmp_path: Path,
+) -> None:
+    async with hosts(tmp_path, "echo", "math") as (services, caller):
+        task_id = await caller.under_way()
+        services.stop("echo")
+        ended = await caller.until(task_id, has_ended)
+        assert ended.task.status.state == task_pb2.TASK_STATE_FAILED
+        async with asyncio.timeout(PATIENCE_S):
+            assert await services.processes["echo"].wait() == -9
+        await services.restart("echo")
+        await caller.sees("echo", "math")
+        assert await caller.until(task_id, has_ended) == ended
+
+
+async def test_a_host_that_has_lost_its_journal_exits_with_an_error(tmp_path: Path) -> None:
+    async with hosts(tmp_path, "echo", "math") as (services, caller):
+        await caller.under_way()
+        # As a takeover would that could not reach the process.
+        with closing(sqlite3.connect(tmp_path / "data" / "journals" / "echo.db")) as file:
+            file.execute("UPDATE meta SET epoch = epoch + 1")
+            file.commit()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await services.processes["echo"].wait() == 1
+        await services.restart("echo")
+        await caller.sees("echo", "math")
+
+
+async def test_hosts_come_back_to_a_restarted_registry_and_nobody_misses_them(
+    tmp_path: Path,
+) -> None:
+    async with hosts(tmp_path, "echo", "math") as (services, caller):
+        task_id = await caller.under_way()
+        await services.kill("registry")
+        seen = caller.directory.revision
+        await services.restart("registry")
+        pictures: list[set[str]] = []
+
+        async def look() -> None:
+            nonlocal seen
+            while True:
+                seen = await caller.directory.changed(seen)
+                pictures.append(set(caller.directory.agents()))
+
+        async with asyncio.TaskGroup() as group, Channels() as channels:
+            looking = group.create_task(look())
+            ended = await caller.until(task_id, has_ended)
+            await caller.begin("hello", agent="echo")
+            await until_whole(RegistryClient(channels.get(services.mesh_address)))
+            while not pictures:  # noqa: ASYNC110 - it is told by its own task
+                await asyncio.sleep(POLL_S)
+            looking.cancel()
+        assert text_of(ended) == WHOLE
+        assert pictures
+        assert all(picture == {"echo", "math"} for picture in pictures)
+
+
+async def until_whole(client: RegistryClient) -> None:
+    """Wait until the registry no longer doubts who is there: as long as a lease."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                async with aclosing(client.watch_agents()) as pictures:
+                    async for picture in pictures:
+                        if not picture.is_partial:
+                            return
+            except PeerError:
+                await asyncio.sleep(POLL_S)
+
+
+async def test_a_host_told_to_stop_under_load_ends_what_runs_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    async with hosts(tmp_path, "echo", "math", environment={}) as (services, caller):
+        tasks = [await caller.begin(f"count {NUMBERS} 10") for _ in range(20)]
+        code = await services.terminate("echo")
+        assert code == 0
+        await caller.sees("math")
+        await services.restart("echo")
+        for task_id in tasks:
+            ended = await caller.until(task_id, has_ended)
+            assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, why(ended)
+            assert text_of(ended) == WHOLE
+
+
+async def test_a_task_that_waits_for_input_outlives_its_host(tmp_path: Path) -> None:
+    async with hosts(tmp_path, "echo", environment={}) as (services, caller):
+        task_id = await caller.begin("ask your name?")
+        await caller.until(
+            task_id,
+            lambda found: found.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED,
+        )
+        await services.kill("echo")
+        await services.restart("echo")
+        found = await caller.until(task_id, lambda _: True)
+        assert found.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED
+
+
+async def test_a_name_that_a_living_host_has_is_refused(tmp_path: Path) -> None:
+    async with hosts(tmp_path, "echo", environment={}) as (services, caller):
+        await services.launch("another", "agents", "echo")
+        async with asyncio.timeout(PATIENCE_S):
+            assert await services.processes["another"].wait() == 1
+        task_id = await caller.begin("hello")
+        assert text_of(await caller.until(task_id, has_ended)) == "hello"
+
+
+async def test_an_agent_that_left_is_nobody(tmp_path: Path) -> None:
+    async with hosts(tmp_path, "echo", "math") as (services, caller):
+        await services.terminate("echo")
+        await caller.sees("math")
+        try:
+            await caller.begin("hello")
+        except AgentNotFoundError:
+            return
+        raise AssertionError("it was found")
