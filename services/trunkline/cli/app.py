@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -297,3 +298,59 @@ def _run_service(work: Coroutine[Any, Any, int]) -> None:
     from trunkline.runtime import run
 
     finish(lambda: run(work))
+
+
+data = typer.Typer(help="Check, copy, bring back and trim what a mesh keeps on disk.")
+app.add_typer(data, name="data")
+
+
+@data.command("check")
+def data_check(data: Data = None, *, json: Json = False) -> None:
+    """Check every journal, also of a mesh that runs. Exits 1 if one is damaged."""
+    from trunkline.cli import data as command
+
+    finish(lambda: command.check(data, as_json=json))
+
+
+@data.command("backup")
+def data_backup(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A new folder for the copy.", show_default=False)
+    ],
+    data: Data = None,
+    *,
+    json: Json = False,
+) -> None:
+    """Copy journals, checkpoints and traces, also of a mesh that runs."""
+    from trunkline.cli import data as command
+
+    finish(lambda: command.backup(folder, data, as_json=json))
+
+
+@data.command("restore")
+def data_restore(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The backup.", show_default=False)],
+    data: Data = None,
+    *,
+    json: Json = False,
+) -> None:
+    """Bring a backup back, where nothing is kept yet."""
+    from trunkline.cli import data as command
+
+    finish(lambda: command.restore(folder, data, as_json=json))
+
+
+@data.command("prune")
+def data_prune(
+    data: Data = None,
+    *,
+    older_than: Annotated[
+        float | None,
+        typer.Option(metavar="DAYS", min=0, help="Forget what ended longer ago. [retain_s]"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compact and forget tasks that ended long ago. The mesh must be stopped."""
+    from trunkline.cli import data as command
+
+    finish(lambda: command.prune(data, older_than_days=older_than, as_json=json))

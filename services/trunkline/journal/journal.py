@@ -300,15 +300,6 @@ class Journal:
         self._store.renew(lease_s)
         self._upkeep.look()
 
-    def prune(self) -> tuple[int, int]:
-        """Do at once what retention asks for; blocks. How many were compacted, and forgotten.
-
-        Raises:
-            JournalUnavailableError, FencedError.
-        """
-        self._upkeep.finish()
-        return self._upkeep.counts
-
     def close(self) -> None:
         """Write what is pending and give the journal back. Whoever still waits gets an error."""
         if self._is_closed:

@@ -76,26 +76,6 @@ class Upkeep:
             self.is_due = False
             self._step()
 
-    def finish(self) -> None:
-        """Do all there is to do now, and wait for it. Nothing else may use the journal.
-
-        Raises:
-            JournalUnavailableError.
-        """
-        self._retiring.look()
-        while self._has_work:
-            if self._store.has_backlog():
-                self._store.settle(budget_bytes=_SETTLED_BYTES)
-            elif (bite := self._folded()) is not None:
-                bite.write()
-                self._written(bite)
-            self._retiring.look()
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many tasks were compacted and forgotten since the journal was opened."""
-        return self._retiring.compacted, self._retiring.forgotten
-
     def close(self) -> None:
         """Do nothing more; wait for what is under way."""
         self._is_closed = True

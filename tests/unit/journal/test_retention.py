@@ -41,6 +41,16 @@ async def until_compacted(journal: Journal, task_id: str) -> None:
             await asyncio.sleep(0)
 
 
+async def retire(journal: Journal) -> tuple[int, int]:
+    """Let a journal do all that is due; how many tasks were compacted so far, and forgotten."""
+    async with asyncio.timeout(30):
+        journal.renew(10.0)
+        while journal._upkeep._has_work:
+            await asyncio.sleep(0)
+            journal.renew(10.0)
+    return journal._upkeep._retiring.compacted, journal._upkeep._retiring.forgotten
+
+
 @pytest.fixture(params=["normal", "full"])
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
     one = Journal.open(tmp_path / "journal.db", synchronous=request.param, retention=AT_ONCE)
@@ -133,7 +143,7 @@ async def test_a_task_that_has_not_ended_is_kept_whole(
     await journal.create(task_id, created())
     await journal.append(task_id, journal.epoch, [draft([begin("a", "x"), status(state)])])
     over = await ended(journal)
-    assert journal.prune() == (1, 1)
+    assert await retire(journal) == (1, 1)
     with pytest.raises(TaskNotFoundError):
         journal.row(over)
     assert len(journal.read(task_id, 0)) == 2
@@ -146,12 +156,12 @@ async def test_what_is_past_retention_is_gone_with_its_key(tmp_path: Path) -> No
     task_id = journal.new_task_id()
     await journal.create(task_id, created(), key="key", content_hash="hash")
     await journal.append(task_id, journal.epoch, [draft([completed()])])
-    assert journal.prune() == (0, 0)
+    assert await retire(journal) == (0, 0)
     assert journal.first_available(task_id) == 1
     journal.close()
 
     journal = Journal.open(path, retention=NOTHING)
-    assert journal.prune() == (1, 1)
+    assert await retire(journal) == (1, 1)
     for ask in (journal.row, journal.head, lambda one: journal.read(one, 0)):
         with pytest.raises(TaskNotFoundError):
             ask(task_id)
@@ -166,14 +176,14 @@ async def test_what_is_past_retention_is_gone_with_its_key(tmp_path: Path) -> No
 async def test_nothing_is_compacted_before_its_time(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "journal.db", retention=Retention())
     task_id = await ended(journal)
-    journal.prune()
+    await retire(journal)
     assert len(journal.read(task_id, 0)) == 4
     for hours, is_compacted in ((0.9, False), (0.2, True)):
         journal._store.clock._began_ns -= int(hours * 3600 * 10**9)
-        journal.prune()
+        await retire(journal)
         assert (journal.first_available(task_id) > 1) is is_compacted
     journal._store.clock._began_ns -= 31 * 24 * 3600 * 10**9
-    journal.prune()
+    await retire(journal)
     with pytest.raises(TaskNotFoundError):
         journal.row(task_id)
     journal.close()
@@ -249,7 +259,7 @@ async def test_compaction_may_be_killed_anywhere(tmp_path: Path) -> None:
         journal.close()
     assert kills > 1
     journal = Journal.open(path, retention=AT_ONCE)
-    journal.prune()
+    await retire(journal)
     rows = journal._store._read.execute("SELECT count(*) FROM settled").fetchone()  # type: ignore[attr-defined]
     assert rows == (0,)
     assert {one: await journal.snapshot(one) for one in tasks} == before

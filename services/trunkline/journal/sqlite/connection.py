@@ -47,7 +47,7 @@ def looking(path: Path) -> Iterator[sqlite3.Connection]:
 
     Never open it by other means: closing any handle on it drops the locks of this process.
     """
-    with translated(path):
+    with distrusted(path):
         address = f"{path.absolute().as_uri()}?mode=ro"
         connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=_LOOK_S)
         with contextlib.closing(connection):
@@ -61,7 +61,17 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise problem_of(path, error) from error
-    except (DecodeError, struct.error) as error:
+    except (DecodeError, struct.error, UnicodeDecodeError) as error:
+        raise JournalUnavailableError(str(path), DAMAGED) from error
+
+
+@contextlib.contextmanager
+def distrusted(path: Path) -> Iterator[None]:
+    """The same for a file that may hold anything: also what has the wrong type is damage."""
+    try:
+        with translated(path):
+            yield
+    except (TypeError, ValueError, OverflowError) as error:
         raise JournalUnavailableError(str(path), DAMAGED) from error
 
 

@@ -117,6 +117,8 @@ class Claim:
 
     journal_id: str
     epoch: int
+    was_lost: bool
+    """The owner before did not give it back."""
 
 
 def tenure_of(connection: sqlite3.Connection, path: Path) -> Tenure:
@@ -164,7 +166,7 @@ def claim(connection: sqlite3.Connection, path: Path) -> Claim:
         (epoch, here.pid, here.started, time.monotonic() + _FIRST_LEASE_S),
     )
     connection.execute("COMMIT")
-    return Claim(tenure.journal_id, epoch)
+    return Claim(tenure.journal_id, epoch, was_lost=not tenure.is_free)
 
 
 def release(connection: sqlite3.Connection, epoch: int) -> None:
@@ -172,6 +174,14 @@ def release(connection: sqlite3.Connection, epoch: int) -> None:
     connection.execute(
         "UPDATE meta SET owner_pid = 0, owner_started = '' WHERE epoch = ?", (epoch,)
     )
+
+
+def disown(connection: sqlite3.Connection) -> None:
+    """Let a copy of a journal look as if its owner had died; another program's is left alone."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] == _APPLICATION_ID:
+        connection.execute(
+            "UPDATE meta SET owner_pid = 1, owner_started = 'copied', lease_until_s = 0"
+        )
 
 
 def noted(connection: sqlite3.Connection) -> Noted:

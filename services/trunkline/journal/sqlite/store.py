@@ -14,10 +14,10 @@ from trunkline.journal.clock import Clock
 from trunkline.journal.events import header_of
 from trunkline.journal.sqlite import rows
 from trunkline.journal.sqlite.checkpoint import Checkpointer
-from trunkline.journal.sqlite.connection import connect, looking, translated
+from trunkline.journal.sqlite.connection import connect, distrusted, looking, translated
 from trunkline.journal.sqlite.directory import Directory, Place
 from trunkline.journal.sqlite.payload import frames, pack
-from trunkline.journal.sqlite.schema import Claim, claim, note, noted, release, tenure_of
+from trunkline.journal.sqlite.schema import Claim, claim, disown, note, noted, release, tenure_of
 from trunkline.journal.sqlite.settling import Settling, slice_of
 from trunkline.journal.sqlite.writer import Synchronous, Writer
 from trunkline.journal.store import (
@@ -46,6 +46,7 @@ class SqliteStore:
         self.id = claimed.journal_id
         self.epoch = claimed.epoch
         self.is_log_long = False
+        self._was_lost = claimed.was_lost
         with contextlib.ExitStack() as undo:
             self._writer = Writer(path, claimed.epoch, synchronous, claimed.journal_id)
             undo.callback(self._writer.connection.close)
@@ -67,7 +68,7 @@ class SqliteStore:
             JournalUnavailableError: it can't be, and why.
         """
         _make_file(path)
-        with translated(path), contextlib.closing(connect(path)) as connection:
+        with distrusted(path), contextlib.closing(connect(path)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             # Who owns it since which epoch must outlive the machine, too: else two lives of the
             # journal could write different events under the same epoch.
@@ -227,6 +228,11 @@ class SqliteStore:
             self.is_log_long = False
         return is_all
 
+    def shrink(self) -> None:
+        """Give room that nothing is kept in back to the disk; it rewrites the whole file."""
+        with self._writer.alone() as connection:
+            connection.execute("VACUUM")
+
     def renew(self, lease_s: float) -> None:
         """Let the lease hold from now on, and drop some of the keys that expired."""
         self._writer.check_file()
@@ -240,12 +246,18 @@ class SqliteStore:
                 (self.clock.age_ns(),),
             )
 
-    def close(self) -> None:
-        """Give the journal back: the next owner needs no takeover."""
+    def close(self, *, leaves_lost: bool = False) -> None:
+        """Give the journal back: the next owner needs no takeover.
+
+        One that was lost may be left so: who was to take it over still is.
+        """
         with self._writer.alone() as connection:
             try:
                 note(connection, self.clock, self.epoch)
-                release(connection, self.epoch)
+                if leaves_lost and self._was_lost:
+                    disown(connection)
+                else:
+                    release(connection, self.epoch)
             finally:
                 self._checkpointer.close()
                 self._read.close()

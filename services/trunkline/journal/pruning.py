@@ -1,0 +1,56 @@
+"""Applies retention to a journal that no host has open, all of it at once."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
+from trunkline.journal.retention import Retention, Retiring
+from trunkline.journal.sqlite import SqliteStore
+
+_BITE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many tasks were replaced by their folds, are gone, or can't be read and were left."""
+
+    compacted: int
+    forgotten: int
+    damaged: int
+
+
+def prune(path: Path, retention: Retention) -> Pruned:
+    """Do what retention asks for, and give the room back to the disk.
+
+    A journal that its host has lost stays lost: who is to take it over still is.
+
+    Raises:
+        JournalUnavailableError: a process has it open, or it can't be read or written.
+    """
+    store = SqliteStore.open(path)
+    try:
+        retiring = Retiring(store, retention)
+        damaged = 0
+        while store.has_backlog() or _finds(retiring):
+            if store.has_backlog():
+                store.settle(budget_bytes=_BITE_BYTES)
+                continue
+            try:
+                bite = retiring.step(_BITE_BYTES)
+            except (JournalUnavailableError, InvalidAgentResponseError):
+                damaged += 1
+                continue
+            if bite is not None:
+                bite.write()
+                retiring.written(bite)
+        if retiring.compacted or retiring.forgotten:
+            store.shrink()
+        return Pruned(retiring.compacted, retiring.forgotten, damaged)
+    finally:
+        store.close(leaves_lost=True)
+
+
+def _finds(retiring: Retiring) -> bool:
+    retiring.look()
+    return retiring.has_work
