@@ -10,7 +10,7 @@ from google.rpc import error_details_pb2, status_pb2
 from trunkline.client import status as inward
 from trunkline.client import tracing
 from trunkline.errors import Code, PeerProtocolError, TrunklineError, error_classes
-from trunkline.server import interceptor
+from trunkline.server import calls
 from trunkline.server import status as outward
 
 CLASSES = sorted(error_classes(), key=lambda cls: cls.reason)
@@ -101,4 +101,4 @@ def test_long_attributes_are_cut_so_that_an_error_fits_into_headers(value: str) 
 def test_both_sides_agree_on_what_they_must_share() -> None:
     assert inward.ERROR_DOMAIN == outward.ERROR_DOMAIN
     assert inward.STATUS_DETAILS_KEY == outward.STATUS_DETAILS_KEY
-    assert tracing.QUIET_METHODS == interceptor.QUIET_METHODS
+    assert tracing.QUIET_METHODS == calls.QUIET_METHODS

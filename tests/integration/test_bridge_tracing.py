@@ -105,7 +105,8 @@ async def test_the_span_of_a_stream_lives_as_long_as_the_stream(
         assert await of_bridge(spans, 0) == []
         await caller.call("CancelTask", {"id": task_id})
         await stream.rest()
-    names = [span.name for span in await of_bridge(spans, 2)]
+    # The stream may see its task end before the cancel is answered.
+    names = sorted(span.name for span in await of_bridge(spans, 2))
     assert names == ["CancelTask", "SendStreamingMessage"]
 
 

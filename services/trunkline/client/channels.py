@@ -1,5 +1,7 @@
 """Channels to the other processes of the mesh: one per address, shared, traced."""
 
+import asyncio
+import contextvars
 import ipaddress
 import json
 from collections.abc import Callable, Mapping
@@ -10,6 +12,8 @@ import grpc
 
 from trunkline.client.breaker import DEFAULTS, Breaker, Breakers, BreakerSettings
 from trunkline.client.tracing import TracedMethod
+from trunkline.client.trunk import Trunk
+from trunkline.settings import Settings
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -18,6 +22,11 @@ _Deserializer: TypeAlias = Callable[[bytes], _Response] | None
 
 # Snapshots grow with a task's artifacts and history, so a reader takes more than a server does.
 RECEIVE_BYTES = 64 * 1024 * 1024
+
+# Shorter than a host's lease: a peer that was stopped is found before its tasks are taken over.
+PING_S = 3.0
+# What plain calls of a channel that is closed have to end, in seconds.
+_RETIRE_GRACE_S = 60.0
 
 # Calls that may be made twice: reads, and those whose repetition the contract calls harmless.
 _REPEATABLE = {
@@ -57,6 +66,9 @@ _OPTIONS: tuple[tuple[str, str | int], ...] = (
     # grpc would wait up to two minutes before it tries a restarted peer again.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A new channel is to connect at once: else it shares the failed connection of the one before,
+    # and its pause.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 
@@ -79,6 +91,9 @@ class MeshChannel(grpc.aio.Channel):
     def __init__(self, address: str, *, target: str, breaker: Breaker | None = None) -> None:
         self.address = address
         self.breaker = breaker or Breaker(address)
+        self._is_closed = False
+        self.trunk: Trunk | None = None
+        """Carries the calls to a host's tasks and agents, where the channel has one."""
         """Of the hop to this peer: whoever calls it asks, and tells how the call went."""
         # A proxy from the environment must never see traffic that stays on this machine.
         proxy = (("grpc.enable_http_proxy", 0),) if is_local(target) else ()
@@ -97,6 +112,7 @@ class MeshChannel(grpc.aio.Channel):
 
     async def close(self, grace: float | None = None) -> None:
         """Close the channel; calls under way end after `grace` seconds, or at once."""
+        self._is_closed = True
         await self._inner.close(grace)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:  # noqa: FBT001, FBT002
@@ -119,7 +135,9 @@ class MeshChannel(grpc.aio.Channel):
         **options: bool,
     ) -> grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]:
         """Return the traced method."""
-        call = self._inner.unary_unary(method, request_serializer, response_deserializer, **options)
+        call = self._inner.unary_unary(
+            method, request_serializer, response_deserializer, **self._known(options)
+        )
         return cast(
             "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]",
             self._traced(call, method, is_stream=False),
@@ -134,7 +152,7 @@ class MeshChannel(grpc.aio.Channel):
     ) -> grpc.aio.UnaryStreamMultiCallable[_Request, _Response]:
         """Return the traced method."""
         call = self._inner.unary_stream(
-            method, request_serializer, response_deserializer, **options
+            method, request_serializer, response_deserializer, **self._known(options)
         )
         return cast(
             "grpc.aio.UnaryStreamMultiCallable[_Request, _Response]",
@@ -150,7 +168,7 @@ class MeshChannel(grpc.aio.Channel):
     ) -> grpc.aio.StreamUnaryMultiCallable[_Request, _Response]:
         """Return the traced method."""
         call = self._inner.stream_unary(
-            method, request_serializer, response_deserializer, **options
+            method, request_serializer, response_deserializer, **self._known(options)
         )
         return cast(
             "grpc.aio.StreamUnaryMultiCallable[_Request, _Response]",
@@ -166,32 +184,51 @@ class MeshChannel(grpc.aio.Channel):
     ) -> grpc.aio.StreamStreamMultiCallable[_Request, _Response]:
         """Return the traced method."""
         call = self._inner.stream_stream(
-            method, request_serializer, response_deserializer, **options
+            method, request_serializer, response_deserializer, **self._known(options)
         )
         return cast(
             "grpc.aio.StreamStreamMultiCallable[_Request, _Response]",
             self._traced(call, method, is_stream=True),
         )
 
+    def _known(self, options: dict[str, bool]) -> dict[str, bool]:
+        # Generated stubs register their methods; grpc would do so in memory that it has freed.
+        return {} if self._is_closed else options
+
     def _traced(self, call: Callable[..., Any], method: str, *, is_stream: bool) -> TracedMethod:
         return TracedMethod(call, method=method, address=self.address, is_stream=is_stream)
 
 
 class Channels:
-    """One channel per address, shared by everyone in the process; closing it closes them all.
+    """One channel per address, shared by everyone in the process; leaving it closes them all.
 
     `aliases` says where an address is reached more cheaply, for example the Unix socket of this
-    very process. `breakers` are those of the peers, by address.
+    very process. `breakers` are those of the peers, by address. A peer that is silent for `ping_s`
+    although it is asked has failed. Trunks are there only inside the block.
     """
 
     def __init__(
-        self, *, aliases: Mapping[str, str] | None = None, breakers: BreakerSettings = DEFAULTS
+        self,
+        *,
+        aliases: Mapping[str, str] | None = None,
+        breakers: BreakerSettings = DEFAULTS,
+        ping_s: float = PING_S,
     ) -> None:
         self.breakers = Breakers(breakers)
         self._aliases = dict(aliases or {})
+        self._ping_s = ping_s
         self._channels: dict[str, MeshChannel] = {}
+        self._retired: dict[MeshChannel, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Make them as a process's settings say."""
+        return cls(breakers=BreakerSettings.of(settings), ping_s=settings.ping_limit_s)
 
     async def __aenter__(self) -> Self:
+        self._group = asyncio.TaskGroup()
+        await self._group.__aenter__()
         return self
 
     async def __aexit__(
@@ -200,8 +237,17 @@ class Channels:
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
+        group, self._group = self._group, None
+        channels = (*self._channels.values(), *self._retired)
+        self._channels = {}
+        for task in self._retired.values():
+            task.cancel()
+        for channel in channels:
+            if channel.trunk is not None:
+                channel.trunk.close()
+        if group is not None:
+            await group.__aexit__(None, None, None)
+        for channel in channels:
             await channel.close()
 
     def alias(self, address: str, target: str) -> None:
@@ -214,8 +260,32 @@ class Channels:
         if channel is None:
             target = self._aliases.get(address, address)
             channel = MeshChannel(address, target=target, breaker=self.breakers.get(address))
+            if self._group is not None:
+                channel.trunk = Trunk(
+                    channel,
+                    peer=address,
+                    group=self._group,
+                    breaker=channel.breaker,
+                    ping_s=self._ping_s,
+                )
             self._channels[address] = channel
         return channel
+
+    def retire(self, address: str) -> None:
+        """Close the channel to an address that nobody needs any more, behind its open calls."""
+        channel = self._channels.pop(address, None)
+        self.breakers.forget(address)
+        if channel is not None and self._group is not None:
+            self._retired[channel] = self._group.create_task(
+                self._close_idle(channel), context=contextvars.Context()
+            )
+
+    async def _close_idle(self, channel: MeshChannel) -> None:
+        if channel.trunk is not None:
+            await channel.trunk.idle()
+            channel.trunk.close()
+        await channel.close(_RETIRE_GRACE_S)
+        del self._retired[channel]
 
 
 def peer_of(channel: grpc.aio.Channel) -> str:

@@ -1,14 +1,19 @@
 """Calls to a host: messages to its agents, and its tasks."""
 
-from contextlib import AbstractAsyncContextManager
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
-from trunkline.client.channels import peer_of
+from trunkline.client.backoff import Backoff
+from trunkline.client.channels import MeshChannel, peer_of
 from trunkline.client.status import mesh_errors
 from trunkline.client.stream import TaskStream, opened
-from trunkline.errors import PeerProtocolError
+from trunkline.client.trunk import REQUEST_BYTES, Trunk
+from trunkline.errors import PeerProtocolError, PeerUnavailableError, UnsupportedOperationError
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -20,14 +25,48 @@ from trunkline.v1 import (
 
 UNARY_TIMEOUT_S = 60.0
 
+_Response = TypeVar("_Response", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Method(Generic[_Response]):
+    """A method by its full name; how its plain call is made, and what it answers with."""
+
+    name: str
+    plain: Callable[..., Any]
+    response: type[_Response]
+
+
+_MESSAGES: Final = "trunkline.v1.MessageService/"
+_TASKS: Final = "trunkline.v1.TaskService/"
+
 
 class HostClient:
-    """A host as its callers see it. Every method raises TrunklineErrors only."""
+    """A host as its callers see it. Every method raises TrunklineErrors only.
+
+    Calls ride on the channel's trunk, where it has one and the host serves it.
+    """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._peer = peer_of(channel)
-        self._messages = message_service_pb2_grpc.MessageServiceStub(channel)
-        self._tasks = task_service_pb2_grpc.TaskServiceStub(channel)
+        self._trunk: Trunk | None = channel.trunk if isinstance(channel, MeshChannel) else None
+        messages = message_service_pb2_grpc.MessageServiceStub(channel)
+        tasks = task_service_pb2_grpc.TaskServiceStub(channel)
+        contract = task_service_pb2
+        self._send = _Method(
+            f"{_MESSAGES}SendMessage",
+            messages.SendMessage,
+            message_service_pb2.SendMessageResponse,
+        )
+        self._stream = _Method(
+            f"{_MESSAGES}StreamMessage",
+            messages.StreamMessage,
+            message_service_pb2.StreamMessageResponse,
+        )
+        self._get = _Method(f"{_TASKS}GetTask", tasks.GetTask, contract.GetTaskResponse)
+        self._list = _Method(f"{_TASKS}ListTasks", tasks.ListTasks, contract.ListTasksResponse)
+        self._cancel = _Method(f"{_TASKS}CancelTask", tasks.CancelTask, contract.CancelTaskResponse)
+        self._watch = _Method(f"{_TASKS}WatchTask", tasks.WatchTask, contract.WatchTaskResponse)
 
     async def send_message(
         self,
@@ -49,10 +88,9 @@ class HostClient:
             submission=submission,
             return_immediately=return_immediately,
         )
-        with mesh_errors(self._peer):
-            response = await self._messages.SendMessage(
-                request, timeout=UNARY_TIMEOUT_S if timeout_s is None else timeout_s
-            )
+        response = await self._call(
+            self._send, request, timeout_s=UNARY_TIMEOUT_S if timeout_s is None else timeout_s
+        )
         match response.WhichOneof("payload"):
             case "snapshot":
                 return response.snapshot
@@ -60,33 +98,34 @@ class HostClient:
                 return response.message
         raise PeerProtocolError(self._peer, "it answered with neither a task nor a message")
 
-    def stream_message(
+    @asynccontextmanager
+    async def stream_message(
         self,
         *,
         agent: str,
         message: message_pb2.Message,
         submission: message_service_pb2.Submission,
-    ) -> AbstractAsyncContextManager[TaskStream]:
+    ) -> AsyncIterator[TaskStream]:
         """Give a message to an agent and follow the turn until it is over."""
         request = message_service_pb2.StreamMessageRequest(
             agent=agent, message=message, submission=submission
         )
-        begin = partial(self._messages.StreamMessage, request)
-        return opened(begin, peer=self._peer, needs_answer=True)
+        async with self._opened(self._stream, request) as stream:
+            if stream.snapshot is None and stream.message is None:
+                problem = "its stream began with neither a snapshot nor a message"
+                raise PeerProtocolError(self._peer, problem)
+            yield stream
 
     async def get_task(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Return the fold of a task."""
         request = task_service_pb2.GetTaskRequest(task_id=task_id, account=account)
-        with mesh_errors(self._peer):
-            response = await self._tasks.GetTask(request, timeout=UNARY_TIMEOUT_S)
-        return response.snapshot
+        return (await self._read(self._get, request)).snapshot
 
     async def list_tasks(
         self, request: task_service_pb2.ListTasksRequest
     ) -> task_service_pb2.ListTasksResponse:
         """Return a page of the host's tasks."""
-        with mesh_errors(self._peer):
-            return await self._tasks.ListTasks(request, timeout=UNARY_TIMEOUT_S)
+        return await self._read(self._list, request)
 
     async def cancel_task(
         self, task_id: str, *, account: str, reason: str = ""
@@ -95,25 +134,89 @@ class HostClient:
         request = task_service_pb2.CancelTaskRequest(
             task_id=task_id, account=account, reason=reason
         )
-        with mesh_errors(self._peer):
-            response = await self._tasks.CancelTask(request, timeout=UNARY_TIMEOUT_S)
-        return response.snapshot
+        return (await self._call(self._cancel, request)).snapshot
 
-    def watch_task(
+    def watch_task(  # noqa: PLR0913  what a reader may choose, each by name
         self,
         task_id: str,
         *,
         account: str,
         after: int | None = None,
+        epoch: int = 0,
         with_snapshot: bool = True,
         until_head: bool = False,
+        until_turn_ends: bool = False,
     ) -> AbstractAsyncContextManager[TaskStream]:
-        """Read a task's events behind a cursor, or from the head on, until it has ended."""
+        """Read a task's events behind a cursor, or from the head on, until it has ended.
+
+        `epoch` is the one in which the cursor was read, 0 if that is unknown. `until_head` ends it
+        where the journal ends now, `until_turn_ends` also where the task asks for input.
+        """
         request = task_service_pb2.WatchTaskRequest(
             task_id=task_id,
             account=account,
             after_sequence=after,
+            epoch=epoch,
             with_snapshot=with_snapshot,
             until_head=until_head,
+            until_turn_ends=until_turn_ends,
         )
-        return opened(partial(self._tasks.WatchTask, request), peer=self._peer)
+        return self._opened(self._watch, request)
+
+    def probe(self) -> None:
+        """Let the next call through even if the host kept failing: whoever asks paces himself."""
+        if self._trunk is not None:
+            self._trunk.breaker.retry_now()
+
+    async def _read(self, method: _Method[_Response], request: Message) -> _Response:
+        """Call a method that changes nothing: once more if the trunk breaks under it."""
+        try:
+            return await self._call(method, request)
+        except PeerUnavailableError as error:
+            if self._trunk is None or error.peer != self._peer:
+                # gRPC repeats plain calls by itself.
+                raise
+        await Backoff().pause()
+        return await self._call(method, request)
+
+    async def _call(
+        self, method: _Method[_Response], request: Message, *, timeout_s: float = UNARY_TIMEOUT_S
+    ) -> _Response:
+        serialized = request.SerializeToString()
+        trunk = self._trunk
+        if trunk is not None and trunk.is_served and len(serialized) <= REQUEST_BYTES:
+            try:
+                answer = await trunk.unary(method.name, serialized, timeout_s=timeout_s)
+            except UnsupportedOperationError:
+                if trunk.is_served:
+                    raise
+            else:
+                return self._parsed(method, answer)
+        with mesh_errors(self._peer):
+            response: Awaitable[_Response] = method.plain(request, timeout=timeout_s)
+            return await response
+
+    @asynccontextmanager
+    async def _opened(self, method: _Method[Any], request: Message) -> AsyncIterator[TaskStream]:
+        serialized = request.SerializeToString()
+        trunk = self._trunk
+        if trunk is not None and trunk.is_served and len(serialized) <= REQUEST_BYTES:
+            async with AsyncExitStack() as stack:
+                try:
+                    first, batches = await stack.enter_async_context(
+                        trunk.stream(method.name, serialized)
+                    )
+                except UnsupportedOperationError:
+                    if trunk.is_served:
+                        raise
+                else:
+                    yield TaskStream(self._parsed(method, first), batches)
+                    return
+        async with opened(lambda: method.plain(request), peer=self._peer) as stream:
+            yield stream
+
+    def _parsed(self, method: _Method[_Response], serialized: bytes) -> _Response:
+        try:
+            return method.response.FromString(serialized)
+        except DecodeError:
+            raise PeerProtocolError(self._peer, "its answer can't be read") from None

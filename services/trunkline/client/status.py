@@ -17,6 +17,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
     error_classes,
 )
+from trunkline.v1 import trunk_service_pb2
 
 ERROR_DOMAIN = "trunkline.dev"
 STATUS_DETAILS_KEY = "grpc-status-details-bin"
@@ -61,6 +62,8 @@ _MAKE_BY_CODE: dict[grpc.StatusCode, Callable[[str, str], TrunklineError]] = {
     grpc.StatusCode.UNAUTHENTICATED: ConfigurationError,
 }
 
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
 
 def from_rpc_error(error: grpc.aio.AioRpcError, *, peer: str) -> TrunklineError:
     """Return the error the peer raised, or what its bare status means.
@@ -73,6 +76,14 @@ def from_rpc_error(error: grpc.aio.AioRpcError, *, peer: str) -> TrunklineError:
         return _CLASS_OF_REASON[info.reason].from_metadata(dict(info.metadata))
     code = error.code()
     return _MAKE_BY_CODE[code](peer, error.details() or code.name)
+
+
+def from_end(end: trunk_service_pb2.TrunkEnd, *, peer: str) -> TrunklineError:
+    """Return the error that ended a call on the trunk, as `from_rpc_error` does."""
+    if end.reason in _CLASS_OF_REASON:
+        return _CLASS_OF_REASON[end.reason].from_metadata(dict(end.metadata))
+    code = _CODES.get(end.code, grpc.StatusCode.UNKNOWN)
+    return _MAKE_BY_CODE[code](peer, end.message or code.name)
 
 
 @contextmanager

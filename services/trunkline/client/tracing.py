@@ -16,15 +16,54 @@ from opentelemetry.trace import Span, SpanKind
 from trunkline import telemetry
 
 # The mesh's own upkeep: nobody asks for its spans, and they would bury those of real work.
-# The same list is in trunkline.server.interceptor.
+# What rides on the trunk has spans of its own. The same list is in trunkline.server.calls.
 QUIET_METHODS = (
     "trunkline.v1.RegistryService/",
     "trunkline.v1.TraceService/",
+    "trunkline.v1.TrunkService/",
     "trunkline.v1.ToolService/WatchTools",
     "grpc.health.",
     "grpc.reflection.",
     "opentelemetry.",
 )
+
+
+class MethodSpans:
+    """Makes the CLIENT spans of one method at one address."""
+
+    __slots__ = ("_attributes", "method")
+
+    def __init__(self, method: str, address: str) -> None:
+        self.method = method
+        host, separator, port = address.rpartition(":")
+        self._attributes: dict[str, str | int] = {
+            telemetry.RPC_SYSTEM_NAME: "grpc",
+            telemetry.RPC_METHOD: method,
+            telemetry.SERVER_ADDRESS: host if separator and port.isdecimal() else address,
+        }
+        if separator and port.isdecimal():
+            self._attributes[telemetry.SERVER_PORT] = int(port)
+
+    def begin(self) -> tuple[Span, dict[str, str]]:
+        """Start a span; return it, and what carries its context to the server."""
+        attributes = self._attributes
+        service = telemetry.service_of(otel_context.get_current())
+        if service:
+            attributes = {**attributes, telemetry.SERVICE: service}
+        span = telemetry.tracer().start_span(
+            self.method, kind=SpanKind.CLIENT, attributes=attributes
+        )
+        return span, telemetry.inject(trace.set_span_in_context(span))
+
+
+def end_span(span: Span, code: str, *, is_stream: bool) -> None:
+    """End the span of a call by the code it ended with."""
+    span.set_attribute(telemetry.RPC_STATUS_CODE, code)
+    # A reader that leaves a stream has got what it wanted, and nothing failed.
+    has_left = is_stream and code == "CANCELLED"
+    if code != "OK" and not has_left:
+        telemetry.mark_error(span, code)
+    span.end()
 
 
 class TracedMethod:
@@ -35,16 +74,8 @@ class TracedMethod:
     ) -> None:
         self._call = call
         self._is_stream = is_stream
-        self._method = method.removeprefix("/")
-        self._is_quiet = self._method.startswith(QUIET_METHODS)
-        host, separator, port = address.rpartition(":")
-        self._attributes: dict[str, str | int] = {
-            telemetry.RPC_SYSTEM_NAME: "grpc",
-            telemetry.RPC_METHOD: self._method,
-            telemetry.SERVER_ADDRESS: host if separator and port.isdecimal() else address,
-        }
-        if separator and port.isdecimal():
-            self._attributes[telemetry.SERVER_PORT] = int(port)
+        self._spans = MethodSpans(method.removeprefix("/"), address)
+        self._is_quiet = self._spans.method.startswith(QUIET_METHODS)
 
     def __call__(
         self,
@@ -55,8 +86,7 @@ class TracedMethod:
         """Begin the call. Its span ends with it, whether it is read to its end or not."""
         if self._is_quiet:
             return self._call(*request, metadata=metadata, **options)
-        span = self._start_span()
-        carrier = telemetry.inject(trace.set_span_in_context(span))
+        span, carrier = self._spans.begin()
         try:
             call = self._call(*request, metadata=(*(metadata or ()), *carrier.items()), **options)
         except BaseException as error:
@@ -65,27 +95,12 @@ class TracedMethod:
             raise
         # Done means: answered, failed or cancelled, by its reader or by the end of its channel. A
         # stream that is merely dropped goes on, so readers use the context managers of this room.
-        call.add_done_callback(partial(_end_span, span, self._is_stream))
+        call.add_done_callback(partial(_end, span, self._is_stream))
         return call
 
-    def _start_span(self) -> Span:
-        attributes = self._attributes
-        service = telemetry.service_of(otel_context.get_current())
-        if service:
-            attributes = {**attributes, telemetry.SERVICE: service}
-        return telemetry.tracer().start_span(
-            self._method, kind=SpanKind.CLIENT, attributes=attributes
-        )
 
-
-def _end_span(span: Span, is_stream: bool, call: grpc.aio.Call) -> None:  # noqa: FBT001
-    code = _code_of(call)
-    span.set_attribute(telemetry.RPC_STATUS_CODE, code.name)
-    # A reader that leaves a stream has got what it wanted, and nothing failed.
-    has_left = is_stream and code is grpc.StatusCode.CANCELLED
-    if code is not grpc.StatusCode.OK and not has_left:
-        telemetry.mark_error(span, code.name)
-    span.end()
+def _end(span: Span, is_stream: bool, call: grpc.aio.Call) -> None:  # noqa: FBT001
+    end_span(span, _code_of(call).name, is_stream=is_stream)
 
 
 def _code_of(call: grpc.aio.Call) -> grpc.StatusCode:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import grpc
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import Span, SpanKind
 
 from trunkline import telemetry
 from trunkline.errors import InternalError, TrunklineError
@@ -46,8 +46,9 @@ class ServedCall:
         self.method = method
         self._is_stream = is_stream
         self._started_s = time.monotonic()
+        self._span: Span = trace.INVALID_SPAN
+        self._context = otel_context.get_current()
         if method.startswith(QUIET_METHODS):
-            self._span, self._context = trace.INVALID_SPAN, otel_context.get_current()
             return
         attributes: dict[str, str | float] = {
             telemetry.RPC_SYSTEM_NAME: "grpc",

@@ -1,0 +1,178 @@
+"""All calls to one peer on one stream: the caller's side of trunkline.v1.TrunkService."""
+
+import asyncio
+import contextvars
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import grpc
+
+from trunkline.client.breaker import Breaker, is_failure
+from trunkline.client.tracing import MethodSpans, end_span
+from trunkline.client.trunk_line import (
+    WINDOW_BYTES,
+    Line,
+    StreamCall,
+    UnaryCall,
+)
+from trunkline.errors import PeerTimeoutError, PeerUnavailableError, TrunklineError
+from trunkline.v1 import trunk_service_pb2, trunk_service_pb2_grpc
+
+# A larger request would hold the others up: it goes by a plain call.
+REQUEST_BYTES: Final = 256 * 1024
+CONNECT_S: Final = 5.0
+
+
+class Trunk:
+    """The calls of this process to one peer.
+
+    It connects with the first call. When it breaks, all calls on it fail, and the next one
+    connects again: unless the peer keeps failing, and its breaker is open.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        peer: str,
+        group: asyncio.TaskGroup,
+        breaker: Breaker,
+        ping_s: float,
+        connect_s: float = CONNECT_S,
+    ) -> None:
+        """Its tasks run in the group, until `close`.
+
+        A peer that is silent for `ping_s` has failed; for its first word it has `connect_s`.
+        """
+        self.peer = peer
+        self.breaker = breaker
+        self.is_served = True
+        """Until the peer says that it knows no trunks."""
+        self._stub = trunk_service_pb2_grpc.TrunkServiceStub(channel)
+        self._group = group
+        self._ping_s = ping_s
+        self._connect_s = connect_s
+        self._line: Line | None = None
+        self._is_closed = False
+        self._is_trusted = False
+        self._spans: dict[str, MethodSpans] = {}
+
+    async def unary(self, method: str, request: bytes, *, timeout_s: float) -> bytes:
+        """Call a unary method; return its serialised response.
+
+        Raises:
+            TrunklineError: whatever the peer answered; PeerTimeoutError when it didn't in time.
+            UnsupportedOperationError: and `is_served` is false: it must be a plain call.
+        """
+        line = self._open()
+        span, carrier = self._spans_of(method).begin()
+        call = UnaryCall(self.peer)
+        made = _call(method, request, carrier)
+        made.timeout.FromNanoseconds(int(timeout_s * 1e9))
+        call_id = line.begin(call, made)
+        code = "CANCELLED"
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await call.answer
+            code = "OK"
+            return response
+        except TimeoutError:
+            # The peer ends it by itself, at the same time.
+            line.forget(call_id)
+            code = "DEADLINE_EXCEEDED"
+            raise PeerTimeoutError(self.peer, f"no answer within {timeout_s:g} s") from None
+        except TrunklineError as error:
+            code = error.code.value
+            raise
+        except asyncio.CancelledError:
+            line.leave(call_id)
+            raise
+        finally:
+            line.forget(call_id)
+            end_span(span, code, is_stream=False)
+
+    @asynccontextmanager
+    async def stream(self, method: str, request: bytes) -> AsyncIterator[tuple[bytes, StreamCall]]:
+        """Call a method that answers with a stream, for the length of a block.
+
+        Entered, the stream stands: its first response without batches, then the batches. Errors
+        are those of `unary`.
+        """
+        line = self._open()
+        span, carrier = self._spans_of(method).begin()
+        call = StreamCall(line)
+        made = _call(method, request, carrier)
+        made.credit_bytes = WINDOW_BYTES
+        call.call_id = line.begin(call, made)
+        try:
+            yield await call.first(), call
+        finally:
+            line.leave(call.call_id)
+            end_span(span, call.code, is_stream=True)
+
+    async def idle(self) -> None:
+        """Wait until no call is open."""
+        if self._line is not None:
+            await self._line.idle.wait()
+
+    def close(self) -> None:
+        """End it, and every call that is open."""
+        self._is_closed = True
+        if self._line is not None:
+            self._line.end(PeerUnavailableError(self.peer, "its channel is closed"))
+
+    def _open(self) -> Line:
+        """Return the line that stands, or begin to make one.
+
+        Raises:
+            PeerUnavailableError: the breaker is open, or the trunk was closed.
+        """
+        line = self._line
+        if line is not None and line.failure is None:
+            return line
+        if self._is_closed:
+            raise PeerUnavailableError(self.peer, "its channel is closed")
+        self.breaker.check()
+        self._is_trusted = False
+        line = self._line = Line(
+            self._stub.Connect,
+            peer=self.peer,
+            ping_s=self._ping_s,
+            connect_s=self._connect_s,
+            on_news=self._on_news,
+        )
+        # Whoever happens to call first must not lend it his context.
+        self._group.create_task(self._run(line), context=contextvars.Context())
+        return line
+
+    async def _run(self, line: Line) -> None:
+        try:
+            await line.run()
+        finally:
+            if line.is_unserved:
+                self.is_served = False
+            if self._is_closed or line.failure is None:
+                self.breaker.on_leave()
+            elif is_failure(line.failure, of=self.peer):
+                self.breaker.on_failure(line.failure.metadata()["problem"])
+
+    def _on_news(self) -> None:
+        if not self._is_trusted:
+            self.breaker.on_success()
+            self._is_trusted = self.breaker.state == "closed"
+
+    def _spans_of(self, method: str) -> MethodSpans:
+        spans = self._spans.get(method)
+        if spans is None:
+            spans = self._spans[method] = MethodSpans(method, self.peer)
+        return spans
+
+
+def _call(method: str, request: bytes, carrier: dict[str, str]) -> trunk_service_pb2.TrunkCall:
+    return trunk_service_pb2.TrunkCall(
+        method=method,
+        request=request,
+        traceparent=carrier.get("traceparent", ""),
+        tracestate=carrier.get("tracestate", ""),
+    )

@@ -1,0 +1,344 @@
+"""One connected trunk: a reader, a writer, the calls that are open on it, and its end."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias
+
+import grpc
+
+from trunkline.client.status import from_end, mesh_errors
+from trunkline.errors import PeerUnavailableError, TrunklineError, UnsupportedOperationError
+from trunkline.v1 import trunk_service_pb2
+
+logger = logging.getLogger(__name__)
+
+CONNECT: Final = "trunkline.v1.TrunkService/Connect"
+# What a reader's side keeps of one stream; a single batch may be larger.
+WINDOW_BYTES: Final = 32 * 1024
+# Of one message up, but for a single call that is larger.
+_MESSAGE_BYTES: Final = 256 * 1024
+# So many looks within `ping_s`, and after how many without news a ping is due.
+_LOOKS: Final = 6
+_LOOKS_TO_PING: Final = 2
+
+RawCall: TypeAlias = grpc.aio.StreamStreamCall[
+    trunk_service_pb2.ConnectRequest, trunk_service_pb2.ConnectResponse
+]
+
+
+class _Call(Protocol):
+    def deliver(self, frame: trunk_service_pb2.TrunkFrame) -> None: ...
+
+    def fail(self, error: TrunklineError) -> None: ...
+
+
+class Line:
+    """A trunk from its opening to its end, which all its calls end with."""
+
+    def __init__(
+        self,
+        connect: Callable[[], RawCall],
+        *,
+        peer: str,
+        ping_s: float,
+        connect_s: float,
+        on_news: Callable[[], None],
+    ) -> None:
+        """`on_news` is called with each message that the peer sends."""
+        self.peer = peer
+        self.is_unserved = False
+        """The peer knows no trunks."""
+        self.has_connected = False
+        self.failure: TrunklineError | None = None
+        """Why it is over."""
+        self._connect = connect
+        self._on_news = on_news
+        self._calls: dict[int, _Call] = {}
+        self._last_id = 0
+        self._task: asyncio.Task[None] | None = None
+        # What goes up with the next message: calls by id, the rest, and a ping.
+        self._queued: dict[int, trunk_service_pb2.TrunkCall] = {}
+        self._upward = trunk_service_pb2.ConnectRequest()
+        self._must_ping = False
+        self._news_up = asyncio.Event()
+        self._look_s = ping_s / _LOOKS
+        self._looks_to_connect = max(_LOOKS, round(connect_s / self._look_s))
+        self._silent_looks = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.idle = asyncio.Event()
+        """Set while no call is open."""
+        self.idle.set()
+
+    async def run(self) -> None:
+        """Serve the calls until the trunk ends; never raises."""
+        if self.failure is not None:
+            return
+        self._task = asyncio.current_task()
+        error: TrunklineError = PeerUnavailableError(self.peer, "its channel is closed")
+        try:
+            error = await self._serve()
+        except Exception:
+            # A defect of ours; the peer may be well.
+            logger.exception("trunk.failed", extra={"peer": self.peer})
+            error = PeerUnavailableError(self.peer, "the trunk to it failed; the log says how")
+        finally:
+            self._task = None
+            self.end(error)
+
+    def end(self, error: TrunklineError) -> None:
+        """End it, and every call that is open with an error. Repeating this is harmless."""
+        if self.failure is None:
+            self.failure = error
+            if self._timer is not None:
+                self._timer.cancel()
+            calls, self._calls = self._calls, {}
+            self.idle.set()
+            for call in calls.values():
+                call.fail(error)
+        if self._task is not None:
+            self._task.cancel()
+
+    def begin(self, call: _Call, request: trunk_service_pb2.TrunkCall) -> int:
+        """Send a call up; return its id."""
+        self._last_id += 1
+        request.call_id = self._last_id
+        self._calls[self._last_id] = call
+        self._queued[self._last_id] = request
+        self._news_up.set()
+        self.idle.clear()
+        if self._timer is None:
+            self._silent_looks = 0
+            self._look_later()
+        return self._last_id
+
+    def forget(self, call_id: int) -> None:
+        """A call is over, for whatever reason."""
+        self._calls.pop(call_id, None)
+        if not self._calls:
+            self.idle.set()
+
+    def leave(self, call_id: int) -> None:
+        """Tell the peer that nothing more of a call is wanted, unless it is over."""
+        if self._calls.get(call_id) is None:
+            return
+        self.forget(call_id)
+        if self._queued.pop(call_id, None) is None:
+            self._upward.leaves.append(call_id)
+            self._news_up.set()
+
+    def give_credit(self, call_id: int, size_bytes: int) -> None:
+        """Tell the peer that so much more can be taken."""
+        self._upward.credits.add(call_id=call_id, bytes=size_bytes)
+        self._news_up.set()
+
+    async def _serve(self) -> TrunklineError:
+        try:
+            with mesh_errors(self.peer):
+                raw = self._connect()
+        except TrunklineError as error:
+            return error
+        try:
+            async with asyncio.TaskGroup() as group:
+                writing = group.create_task(self._write(raw))
+                ended = await self._read(raw)
+                writing.cancel()
+            return ended
+        finally:
+            raw.cancel()
+
+    async def _read(self, raw: RawCall) -> TrunklineError:
+        """Hand out what comes, until nothing more does; return why."""
+        calls = self._calls
+        try:
+            with mesh_errors(self.peer):
+                while isinstance(response := await raw.read(), trunk_service_pb2.ConnectResponse):
+                    self._silent_looks = 0
+                    self.has_connected = True
+                    self._on_news()
+                    for frame in response.frames:
+                        call = calls.get(frame.call_id)
+                        if call is not None:
+                            call.deliver(frame)
+            return PeerUnavailableError(self.peer, "it ended the stream of all calls")
+        except PeerUnavailableError as error:
+            # However the peer calls itself: to us it is this one.
+            return PeerUnavailableError(self.peer, error.problem)
+        except UnsupportedOperationError:
+            self.is_unserved = True
+            return UnsupportedOperationError(CONNECT, "the peer doesn't serve it")
+        except TrunklineError as error:
+            return error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # By gRPC: somebody closed the channel.
+            return PeerUnavailableError(self.peer, "its channel is closed")
+
+    async def _write(self, raw: RawCall) -> None:
+        """Send what goes up, in one message per turn of the loop."""
+        try:
+            while True:
+                await self._news_up.wait()
+                self._news_up.clear()
+                while (request := self._next_request()) is not None:
+                    await raw.write(request)
+        except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+            # The reader hears why.
+            return
+
+    def _next_request(self) -> trunk_service_pb2.ConnectRequest | None:
+        request, self._upward = self._upward, trunk_service_pb2.ConnectRequest()
+        size = 0
+        while self._queued:
+            call_id, call = next(iter(self._queued.items()))
+            size += len(call.request)
+            if request.calls and size > _MESSAGE_BYTES:
+                return request
+            del self._queued[call_id]
+            request.calls.append(call)
+        if request.calls or request.credits or request.leaves:
+            return request
+        if self._must_ping:
+            self._must_ping = False
+            return request
+        return None
+
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._look_s, self._look)
+
+    def _look(self) -> None:
+        """Ping a silent peer, and give up one that stays silent.
+
+        Looks are counted, and not time: a process that was stopped itself, or busy for long, looks
+        once, and doesn't blame its peer.
+        """
+        self._timer = None
+        if not self._calls:
+            return
+        self._silent_looks += 1
+        limit = _LOOKS if self.has_connected else self._looks_to_connect
+        if self._silent_looks >= limit:
+            silent_s = limit * self._look_s
+            self.end(PeerUnavailableError(self.peer, f"it has been silent for {silent_s:g} s"))
+            return
+        if self._silent_looks == _LOOKS_TO_PING:
+            self._must_ping = True
+            self._news_up.set()
+        self._look_later()
+
+
+class UnaryCall:
+    """A call with one answer."""
+
+    def __init__(self, peer: str) -> None:
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._peer = peer
+
+    def deliver(self, frame: trunk_service_pb2.TrunkFrame) -> None:
+        """Take the answer."""
+        if not frame.HasField("end") or self.answer.done():
+            return
+        if frame.end.code:
+            self.answer.set_exception(from_end(frame.end, peer=self._peer))
+        else:
+            self.answer.set_result(frame.response)
+
+    def fail(self, error: TrunklineError) -> None:
+        """Give whoever waits the error."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class StreamCall:
+    """A call with a stream of batches: iterating gives what came together, in order.
+
+    What was taken is given back as credit when its reader comes for more, so a slow reader keeps a
+    window's worth here, and no more.
+    """
+
+    __slots__ = (
+        "_batches",
+        "_error",
+        "_first",
+        "_line",
+        "_owed_bytes",
+        "_waiter",
+        "call_id",
+        "is_over",
+    )
+
+    def __init__(self, line: Line) -> None:
+        self.call_id = 0
+        self.is_over = False
+        """The peer, or the trunk, has ended it."""
+        self._line = line
+        self._first: bytes | None = None
+        self._batches: list[bytes] = []
+        self._owed_bytes = 0
+        self._error: TrunklineError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def code(self) -> str:
+        """What it ended with, if it has."""
+        if not self.is_over:
+            return "CANCELLED"
+        return "OK" if self._error is None else self._error.code.value
+
+    def deliver(self, frame: trunk_service_pb2.TrunkFrame) -> None:
+        """Take what came."""
+        if frame.batches:
+            self._batches.extend(frame.batches)
+        if frame.HasField("response"):
+            self._first = frame.response
+        if frame.HasField("end"):
+            self.is_over = True
+            if frame.end.code:
+                self._error = from_end(frame.end, peer=self._line.peer)
+            self._line.forget(self.call_id)
+        self._wake()
+
+    def fail(self, error: TrunklineError) -> None:
+        """End it with an error, behind what has come."""
+        self.is_over = True
+        self._error = error
+        self._wake()
+
+    async def first(self) -> bytes:
+        """Wait for the first response: then the stream stands. Raises what the peer answers."""
+        while self._first is None:
+            if self.is_over:
+                raise self._error or PeerUnavailableError(self._line.peer, "it sent no response")
+            await self._news()
+        return self._first
+
+    def __aiter__(self) -> "StreamCall":
+        return self
+
+    async def __anext__(self) -> list[bytes]:
+        owed_bytes = self._owed_bytes
+        if owed_bytes * 2 >= WINDOW_BYTES and not self.is_over:
+            self._owed_bytes = 0
+            self._line.give_credit(self.call_id, owed_bytes)
+        while not self._batches:
+            if self.is_over:
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            await self._news()
+        batches, self._batches = self._batches, []
+        self._owed_bytes += sum(map(len, batches))
+        return batches
+
+    async def _news(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
