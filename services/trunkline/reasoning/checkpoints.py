@@ -140,7 +140,7 @@ def _open(path: Path) -> Checkpoints:
     try:
         return _connected(path)
     except sqlite3.DatabaseError as error:
-        logger.warning("checkpoints.put_aside", extra={"file": str(path), "problem": str(error)})
+        logger.warning("checkpoints.made_anew", extra={"file": str(path), "problem": str(error)})
         for ending in ("", "-wal", "-shm"):
             Path(f"{path}{ending}").unlink(missing_ok=True)
     try:
