@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from google.protobuf import struct_pb2, timestamp_pb2
+from google.protobuf import struct_pb2
 
 from trunkline.v1 import message_pb2, part_pb2
 
@@ -43,10 +43,3 @@ def struct(values: Mapping[str, Any] | None) -> struct_pb2.Struct | None:
     result = struct_pb2.Struct()
     result.update(dict(values))
     return result
-
-
-def now() -> timestamp_pb2.Timestamp:
-    """Return the wall clock's time."""
-    timestamp = timestamp_pb2.Timestamp()
-    timestamp.GetCurrentTime()
-    return timestamp

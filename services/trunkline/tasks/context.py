@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.events import Draft, splice
-from trunkline.tasks.content import Content, agent_message, now, struct, text_of
+from trunkline.tasks.content import Content, agent_message, struct, text_of
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transition
 from trunkline.tasks.rewinding import cut, is_of_turn, rewound
@@ -465,7 +465,8 @@ def _highest(kind: str, ids: Iterable[str]) -> int:
 
 
 def _status_event(state: task_pb2.TaskState.ValueType) -> event_pb2.Event:
-    status = task_pb2.TaskStatus(state=state, timestamp=now())
+    # Without a time of its own: it has that of its commit, which never goes backwards.
+    status = task_pb2.TaskStatus(state=state)
     return event_pb2.Event(status=event_pb2.StatusChanged(status=status))
 
 

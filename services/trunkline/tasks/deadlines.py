@@ -7,6 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
+DEADLINE_PASSED: Final = "the deadline passed before the work was done; allow more time"
+
 # Entries of tasks that have ended stay in the heap until they are most of it.
 _SLACK: Final = 64
 

@@ -3,54 +3,35 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from trunkline.errors import (
     AgentNotFoundError,
     FencedError,
-    InvalidArgumentError,
     JournalUnavailableError,
-    PeerTimeoutError,
     PeerUnavailableError,
-    TaskEndedError,
     TaskNotCancelableError,
-    TaskNotFoundError,
     TrunklineError,
-    UnsupportedOperationError,
 )
-from trunkline.journal.fold import Fold
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.admission import Admissions
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.context import Again, TaskContext
-from trunkline.tasks.deadlines import Deadlines
-from trunkline.tasks.emitter import Emitter
+from trunkline.tasks.contexts import Contexts
+from trunkline.tasks.deadlines import DEADLINE_PASSED, Deadlines
 from trunkline.tasks.ending import CancelChild, Endings
 from trunkline.tasks.flushing import Flushing
+from trunkline.tasks.intake import Intake, find_row, own_row
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
-from trunkline.tasks.recovery import DEADLINE_PASSED, Recovery
+from trunkline.tasks.recovery import Recovery
 from trunkline.tasks.runs import Run, Runs
 from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.submission import (
-    ANONYMOUS,
-    Accepted,
-    Creation,
-    submission_key,
-    task_created,
-)
+from trunkline.tasks.submission import ANONYMOUS, Accepted
 from trunkline.tasks.validation import check_message
 from trunkline.tasks.watch import TaskWatch, check_cursor
-from trunkline.v1 import (
-    event_pb2,
-    message_pb2,
-    message_service_pb2,
-    snapshot_pb2,
-    task_service_pb2,
-)
+from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 
 __all__ = ["CancelChild", "TaskHost"]
 
@@ -86,7 +67,6 @@ class TaskHost:
         self.lost = asyncio.Event()
         """Set when somebody else has taken the journal: nothing is written or answered any more."""
         self._settings = settings or TaskSettings()
-        self._checkpoint_path = checkpoint_path
         self._is_draining = False
         self._group = asyncio.TaskGroup()
         self._admissions = admissions or Admissions(agents, self._settings)
@@ -95,8 +75,17 @@ class TaskHost:
         )
         self._deadlines = Deadlines(self._expire)
         self._runs = Runs(self._group, self._admissions, on_release=self._on_release)
+        self._contexts = Contexts(journal, self._flushing, self._settings, checkpoint_path)
         self._endings = Endings(
-            self._group, self._runs, load=self._context_of, cancel_child=cancel_child
+            self._group, self._runs, load=self._contexts.read, cancel_child=cancel_child
+        )
+        self._intake = Intake(
+            journal,
+            self._settings,
+            runs=self._runs,
+            contexts=self._contexts,
+            admissions=self._admissions,
+            deadlines=self._deadlines,
         )
         self._keepers: list[asyncio.Task[None]] = []
 
@@ -109,7 +98,7 @@ class TaskHost:
             runs=self._runs,
             endings=self._endings,
             deadlines=self._deadlines,
-            context=self._context,
+            context=self._contexts.make,
         )
         found = recovery.reserve()
         self._keepers = [
@@ -165,8 +154,8 @@ class TaskHost:
         if trouble is not None:
             raise JournalUnavailableError(trouble.path, trouble.problem)
         if message.task_id:
-            return await self._next_turn(agent, message, submission)
-        return await self._first_turn(agent, message, submission)
+            return await self._intake.next_turn(agent, message, submission)
+        return await self._intake.first_turn(agent, message, submission)
 
     async def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Return the fold of a task of the account. TaskNotFoundError."""
@@ -271,141 +260,11 @@ class TaskHost:
                 for run in left:
                     await run.done.wait()
 
-    async def _first_turn(
-        self,
-        agent: Agent,
-        message: message_pb2.Message,
-        submission: message_service_pb2.Submission,
-    ) -> Accepted | message_pb2.Message:
-        task_id = submission.task_id or self.journal.new_task_id()
-        if not task_id.startswith(f"{self.journal.id}-"):
-            raise InvalidArgumentError("submission.task_id", "is not of this host's journal")
-        if submission.task_id:
-            if (known := self._find_row(task_id)) is not None:
-                return Accepted(task_id, 1, known.head, is_new=False)
-            if (run := self._runs.find(task_id)) is not None and run.creation is not None:
-                return await self._outcome(run, run.creation)
-        name = agent.card.name
-        self._admissions.check(name, is_child=submission.HasField("parent"))
-        timeout_s = self._settings.agent_timeouts.get(name, agent.timeout_s)
-        created = task_created(name, task_id, message, submission, timeout_s=timeout_s)
-        key = submission_key(name, message, submission)
-        run = self._runs.reserve(task_id)
-        self._runs.admit(run, agent)
-        if created.HasField("deadline"):
-            self._deadlines.add(task_id, created.deadline.ToDatetime(tzinfo=UTC))
-        if agent.direct_replies:
-            return await self._run_undecided(agent, run, created, key)
-
-        def on_made(is_new: bool) -> None:  # noqa: FBT001
-            if is_new and not run.is_stopped:
-                self._runs.start(agent, run)
-            elif run.ending is None:
-                self._runs.release(run)
-
-        run.context = self._first_context(task_id, created)
-        run.creation = Creation(self.journal, task_id, created, key, on_made)
-        run.creation.begin()
-        return await run.creation.wait()
-
-    async def _run_undecided(
-        self, agent: Agent, run: Run, created: event_pb2.TaskCreated, key: tuple[str, str]
-    ) -> Accepted | message_pb2.Message:
-        """Run an agent that may still answer directly; the task exists once it emits anything."""
-
-        async def create() -> None:
-            creation.begin()
-            with contextlib.suppress(TrunklineError):
-                if (await creation.wait()).is_new:
-                    return
-            # Refused, or made before by the same submission: this turn must not go on.
-            run.stop()
-            await asyncio.Event().wait()
-
-        creation = Creation(self.journal, run.task_id, created, key, lambda _: None)
-        run.creation = creation
-        run.context = self._first_context(run.task_id, created, create=create)
-        self._runs.start(agent, run)
-        return await self._outcome(run, creation)
-
-    async def _outcome(self, run: Run, creation: Creation) -> Accepted | message_pb2.Message:
-        """Wait until the task is made, or answered without one."""
-        settled: list[asyncio.Future[Any]] = [creation.accepted]
-        if run.code is not None:
-            settled.append(run.code)
-        await asyncio.wait(settled, return_when=asyncio.FIRST_COMPLETED)
-        if creation.accepted.done():
-            return creation.accepted.result()
-        context = run.context
-        if context is not None and context.reply_message is not None:
-            return context.reply_message
-        if run.ending is not None and not self._is_draining:
-            raise PeerTimeoutError(f"agent of {run.task_id!r}", DEADLINE_PASSED)
-        raise PeerUnavailableError("this host", "the task could not be journaled; try again")
-
-    async def _next_turn(
-        self,
-        agent: Agent,
-        message: message_pb2.Message,
-        submission: message_service_pb2.Submission,
-    ) -> Accepted:
-        row = await self._waiting_row(agent, message, submission.account)
-        self._admissions.check(agent.card.name, is_child=submission.HasField("parent"))
-        # Reserved without a wait in between: of two messages at once, one opens the turn.
-        run = self._runs.reserve(row.task_id)
-        self._runs.admit(run, agent)
-        opened: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
-
-        async def opening() -> bool:
-            try:
-                run.context = await self._context_of(row.task_id)
-                await run.context.open_turn(message)
-                run.context = await self._context_of(row.task_id)
-            except TrunklineError as error:
-                opened.set_exception(error)
-                opened.exception()  # Whoever waited may have left.
-                return False
-            snapshot = run.context.snapshot
-            opened.set_result(Accepted(row.task_id, snapshot.turn, snapshot.sequence, is_new=False))
-            return True
-
-        code = self._runs.start(agent, run, opening)
-        settled: list[asyncio.Future[Any]] = [opened, code]
-        await asyncio.wait(settled, return_when=asyncio.FIRST_COMPLETED)
-        if not opened.done():
-            raise TaskEndedError(row.task_id, "being ended")
-        return opened.result()
-
-    async def _waiting_row(
-        self, agent: Agent, message: message_pb2.Message, account: str
-    ) -> TaskRow:
-        """The row of the task that the message is for, if it waits for one."""
-        task_id = message.task_id
-        if self._own_row(task_id, account).agent != agent.card.name:
-            raise TaskNotFoundError(task_id)
-        run = self._runs.find(task_id)
-        if run is not None and run.context is not None and run.context.is_over:
-            # The question is out, and the code that asked is just about to return; or it is being
-            # ended, which takes no longer.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.cancel_grace_s):
-                    await run.done.wait()
-        row = self._own_row(task_id, account)
-        if message.context_id and message.context_id != row.context_id:
-            raise InvalidArgumentError("message.contextId", "is not that of the task")
-        if row.state in TERMINAL:
-            raise TaskEndedError(task_id, state_name(row.state))
-        if row.state not in INTERRUPTED or self._runs.find(task_id) is not None:
-            raise UnsupportedOperationError(
-                "a message to a task that works", "wait until it asks, or start another task"
-            )
-        return row
-
     def _expire(self, task_id: str) -> None:
         """End a task whose deadline has passed, whatever it does or waits for."""
         run = self._runs.find(task_id)
         if run is None:
-            row = self._find_row(task_id)
+            row = find_row(self.journal, task_id)
             if row is None or row.is_ended:
                 return
             run = self._runs.reserve(task_id)
@@ -453,60 +312,5 @@ class TaskHost:
             raise PeerUnavailableError("this host", "another one has its journal now; ask that")
 
     def _own_row(self, task_id: str, account: str) -> TaskRow:
-        """The row, if the account may see it: else it doesn't exist."""
         self._check_serving()
-        row = self._find_row(task_id)
-        if row is None or row.account != (account or ANONYMOUS):
-            raise TaskNotFoundError(task_id)
-        return row
-
-    def _find_row(self, task_id: str) -> TaskRow | None:
-        try:
-            return self.journal.row(task_id)
-        except TaskNotFoundError:
-            return None
-
-    async def _context_of(self, task_id: str) -> TaskContext:
-        """A context to go on with a task that nobody else writes to."""
-        snapshot = await self.journal.snapshot(task_id)
-        forwarded = await self.journal.forwarded(task_id)
-        return self._context(snapshot, snapshot.task.history[-1], forwarded=forwarded)
-
-    def _first_context(
-        self,
-        task_id: str,
-        created: event_pb2.TaskCreated,
-        *,
-        create: Callable[[], Awaitable[None]] | None = None,
-    ) -> TaskContext:
-        """A context for a task that is journaled as `created`, or will be."""
-        fold = Fold(task_id)
-        header = event_pb2.BatchHeader(
-            task_id=task_id, epoch=self.journal.epoch, first_sequence=1, count=1
-        )
-        events = [event_pb2.Event(created=created)]
-        fold.apply(event_pb2.EventBatch(header=header, events=events))
-        return self._context(fold.snapshot(), created.message, create=create)
-
-    def _context(
-        self,
-        snapshot: snapshot_pb2.TaskSnapshot,
-        message: message_pb2.Message,
-        *,
-        forwarded: Mapping[str, int] | None = None,
-        create: Callable[[], Awaitable[None]] | None = None,
-        again: Again | None = None,
-    ) -> TaskContext:
-        """A context whose emitter is the task's one writer."""
-        emitter = Emitter(
-            self.journal,
-            snapshot.task.id,
-            self.journal.epoch,
-            flushing=self._flushing,
-            pending_limit_bytes=self._settings.pending_limit_bytes,
-        )
-        context = TaskContext(
-            snapshot, message, emitter, forwarded=forwarded, create=create, again=again
-        )
-        context.checkpoint_path = self._checkpoint_path
-        return context
+        return own_row(self.journal, task_id, account)

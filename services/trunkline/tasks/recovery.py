@@ -15,7 +15,7 @@ from trunkline.journal.events import Draft, Kind, event_count, header_of, kind_o
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.context import ATTEMPT_KEY, Again, TaskContext
-from trunkline.tasks.deadlines import Deadlines
+from trunkline.tasks.deadlines import DEADLINE_PASSED, Deadlines
 from trunkline.tasks.ending import Endings
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.tasks.rewinding import rewind_drafts
@@ -25,7 +25,6 @@ from trunkline.v1 import event_pb2
 
 logger = logging.getLogger(__name__)
 
-DEADLINE_PASSED: Final = "the deadline passed before the work was done; allow more time"
 _ABANDONED: Final = "the host stopped while it worked on this; send it again"
 _TURN: Final = Kind.CREATED.bit | Kind.TURN_STARTED.bit
 _AT_ONCE: Final = 16

@@ -1,0 +1,213 @@
+"""Takes messages: for new tasks, for the next turn of a task, and for direct replies."""
+
+import asyncio
+import contextlib
+from datetime import UTC, datetime
+from typing import Any
+
+from trunkline.errors import (
+    InvalidArgumentError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskEndedError,
+    TaskNotFoundError,
+    TrunklineError,
+    UnsupportedOperationError,
+)
+from trunkline.journal.journal import Journal, TaskRow
+from trunkline.tasks.admission import Admissions
+from trunkline.tasks.agent import Agent
+from trunkline.tasks.contexts import Contexts
+from trunkline.tasks.deadlines import DEADLINE_PASSED, Deadlines
+from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
+from trunkline.tasks.runs import Run, Runs
+from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.submission import (
+    ANONYMOUS,
+    Accepted,
+    Creation,
+    submission_key,
+    task_created,
+)
+from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
+
+
+def find_row(journal: Journal, task_id: str) -> TaskRow | None:
+    """Return the row of a task, if there is such a task."""
+    try:
+        return journal.row(task_id)
+    except TaskNotFoundError:
+        return None
+
+
+def own_row(journal: Journal, task_id: str, account: str) -> TaskRow:
+    """Return the row of a task that the account may see: else it doesn't exist.
+
+    Raises:
+        TaskNotFoundError: no such task of the account.
+    """
+    row = find_row(journal, task_id)
+    if row is None or row.account != (account or ANONYMOUS):
+        raise TaskNotFoundError(task_id)
+    return row
+
+
+class Intake:
+    """Takes messages for a host's agents; `TaskHost.submit` says what that promises and raises.
+
+    Whatever follows from a message is done in the place of its task, never in the call of whoever
+    sent it, who may leave at any moment.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        settings: TaskSettings,
+        *,
+        runs: Runs,
+        contexts: Contexts,
+        admissions: Admissions,
+        deadlines: Deadlines,
+    ) -> None:
+        self._journal = journal
+        self._settings = settings
+        self._runs = runs
+        self._contexts = contexts
+        self._admissions = admissions
+        self._deadlines = deadlines
+
+    async def first_turn(
+        self,
+        agent: Agent,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+    ) -> Accepted | message_pb2.Message:
+        """Make a task of the message and run it, or have it answered directly."""
+        task_id = submission.task_id or self._journal.new_task_id()
+        if not task_id.startswith(f"{self._journal.id}-"):
+            raise InvalidArgumentError("submission.task_id", "is not of this host's journal")
+        if submission.task_id:
+            if (known := find_row(self._journal, task_id)) is not None:
+                return Accepted(task_id, 1, known.head, is_new=False)
+            if (run := self._runs.find(task_id)) is not None and run.creation is not None:
+                return await self._outcome(run, run.creation)
+        name = agent.card.name
+        self._admissions.check(name, is_child=submission.HasField("parent"))
+        timeout_s = self._settings.agent_timeouts.get(name, agent.timeout_s)
+        created = task_created(name, task_id, message, submission, timeout_s=timeout_s)
+        key = submission_key(name, message, submission)
+        run = self._runs.reserve(task_id)
+        self._runs.admit(run, agent)
+        if created.HasField("deadline"):
+            self._deadlines.add(task_id, created.deadline.ToDatetime(tzinfo=UTC))
+        if agent.direct_replies:
+            return await self._run_undecided(agent, run, created, key)
+
+        def on_made(is_new: bool) -> None:  # noqa: FBT001
+            if is_new and not run.is_stopped:
+                self._runs.start(agent, run)
+            elif run.ending is None:
+                self._runs.release(run)
+
+        run.context = self._contexts.first(task_id, created)
+        run.creation = Creation(self._journal, task_id, created, key, on_made)
+        run.creation.begin()
+        return await run.creation.wait()
+
+    async def _run_undecided(
+        self, agent: Agent, run: Run, created: event_pb2.TaskCreated, key: tuple[str, str]
+    ) -> Accepted | message_pb2.Message:
+        """Run an agent that may still answer directly; the task exists once it emits anything."""
+
+        async def create() -> None:
+            creation.begin()
+            with contextlib.suppress(TrunklineError):
+                if (await creation.wait()).is_new:
+                    return
+            # Refused, or made before by the same submission: this turn must not go on.
+            run.stop()
+            await asyncio.Event().wait()
+
+        creation = Creation(self._journal, run.task_id, created, key, lambda _: None)
+        run.creation = creation
+        run.context = self._contexts.first(run.task_id, created, create=create)
+        self._runs.start(agent, run)
+        return await self._outcome(run, creation)
+
+    async def _outcome(self, run: Run, creation: Creation) -> Accepted | message_pb2.Message:
+        """Wait until the task is made, or answered without one."""
+        settled: list[asyncio.Future[Any]] = [creation.accepted]
+        if run.code is not None:
+            settled.append(run.code)
+        await asyncio.wait(settled, return_when=asyncio.FIRST_COMPLETED)
+        if creation.accepted.done():
+            return creation.accepted.result()
+        context = run.context
+        if context is not None and context.reply_message is not None:
+            return context.reply_message
+        if (
+            context is not None
+            and context.deadline is not None
+            and (context.deadline <= datetime.now(UTC))
+        ):
+            raise PeerTimeoutError(f"agent of {run.task_id!r}", DEADLINE_PASSED)
+        raise PeerUnavailableError("this host", "the task could not be journaled; try again")
+
+    async def next_turn(
+        self,
+        agent: Agent,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+    ) -> Accepted:
+        """Open the next turn of the task that the message is for, and run it."""
+        row = await self._waiting_row(agent, message, submission.account)
+        self._admissions.check(agent.card.name, is_child=submission.HasField("parent"))
+        # Reserved without a wait in between: of two messages at once, one opens the turn.
+        run = self._runs.reserve(row.task_id)
+        self._runs.admit(run, agent)
+        opened: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
+
+        async def opening() -> bool:
+            try:
+                run.context = await self._contexts.read(row.task_id)
+                await run.context.open_turn(message)
+                run.context = await self._contexts.read(row.task_id)
+            except TrunklineError as error:
+                opened.set_exception(error)
+                opened.exception()  # Whoever waited may have left.
+                return False
+            snapshot = run.context.snapshot
+            opened.set_result(Accepted(row.task_id, snapshot.turn, snapshot.sequence, is_new=False))
+            return True
+
+        code = self._runs.start(agent, run, opening)
+        settled: list[asyncio.Future[Any]] = [opened, code]
+        await asyncio.wait(settled, return_when=asyncio.FIRST_COMPLETED)
+        if not opened.done():
+            raise TaskEndedError(row.task_id, "being ended")
+        return opened.result()
+
+    async def _waiting_row(
+        self, agent: Agent, message: message_pb2.Message, account: str
+    ) -> TaskRow:
+        """The row of the task that the message is for, if it waits for one."""
+        task_id = message.task_id
+        if own_row(self._journal, task_id, account).agent != agent.card.name:
+            raise TaskNotFoundError(task_id)
+        run = self._runs.find(task_id)
+        if run is not None and run.context is not None and run.context.is_over:
+            # The question is out, and the code that asked is just about to return; or it is being
+            # ended, which takes no longer.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.cancel_grace_s):
+                    await run.done.wait()
+        row = own_row(self._journal, task_id, account)
+        if message.context_id and message.context_id != row.context_id:
+            raise InvalidArgumentError("message.contextId", "is not that of the task")
+        if row.state in TERMINAL:
+            raise TaskEndedError(task_id, state_name(row.state))
+        if row.state not in INTERRUPTED or self._runs.find(task_id) is not None:
+            raise UnsupportedOperationError(
+                "a message to a task that works", "wait until it asks, or start another task"
+            )
+        return row
