@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bench.rows import LONG, RATE, SHORT, Figures, Row
-from bench.systems import NO_JOURNAL, NO_TRACING, PEER, SERVICES
+from bench.systems import FLOOR, PEER, SERVICES, TOGETHER
 
 Found = Mapping[str, Sequence[Figures]]
 """The figures of a row, by system."""
@@ -19,6 +19,7 @@ Found = Mapping[str, Sequence[Figures]]
 _Line = tuple[str, Sequence[str], str]
 """What, a cell for each column, and the aim."""
 
+COLUMNS = (SERVICES, TOGETHER, PEER, FLOOR)
 _NONE = "-"
 _PACKAGES = ("grpcio", "protobuf", "a2a-sdk", "uvloop", "httptools", "uvicorn")
 
@@ -54,7 +55,7 @@ def _commit() -> str:
 
 def table(rows: Sequence[tuple[Row, Found]], systems: Sequence[str]) -> str:
     """Return all rows as one table in Markdown; systems are its columns."""
-    columns = [name for name in systems if name not in (NO_JOURNAL, NO_TRACING)]
+    columns = [name for name in COLUMNS if name in systems]
     lines = [
         "| shape | figure | " + " | ".join(columns) + " | aim |",
         "|" + "---|" * (len(columns) + 3),
@@ -65,15 +66,11 @@ def table(rows: Sequence[tuple[Row, Found]], systems: Sequence[str]) -> str:
 
 
 def _lines(row: Row, found: Found, columns: Sequence[str]) -> list[str]:
-    off = next((found[name] for name in (NO_JOURNAL, NO_TRACING) if name in found), None)
-    lines = _compared(row, found, off) if off is not None else _plain(row, found, columns)
-    blanks = " |" * (len(columns) - 1)
-    named = [row.name, *[""] * (len(lines) - 1)]
+    lines = _switched(row, found, columns) if row.switched else _plain(row, found, columns)
+    names = [row.name, *[""] * (len(lines) - 1)]
     return [
-        f"| {name} | {what} | "
-        + (" | ".join(cells) if off is None else cells[0] + blanks)
-        + f" | {aim} |"
-        for name, (what, cells, aim) in zip(named, lines, strict=True)
+        f"| {name} | {what} | {' | '.join(cells)} | {aim} |"
+        for name, (what, cells, aim) in zip(names, lines, strict=True)
     ]
 
 
@@ -100,17 +97,20 @@ def _plain(row: Row, found: Found, columns: Sequence[str]) -> list[_Line]:
     return lines
 
 
-def _compared(row: Row, found: Found, off: Sequence[Figures]) -> list[_Line]:
-    """What is asked of Trunkline with something on and off, and how they compare."""
-    on = found.get(SERVICES, ())
+def _switched(row: Row, found: Found, columns: Sequence[str]) -> list[_Line]:
+    """What something costs that can be turned off: on, off, and each repetition's ratio."""
+    pairs = [row.switched.get(column, ("", "")) for column in columns]
     lines: list[_Line] = []
     for figure, aim in row.aims.items():
-        each = [one[figure] / other[figure] for one, other in zip(on, off, strict=False)]
-        ratio = _spread([f"{value:.2f}x" for value in sorted(each)]) if each else _NONE
+        ratios = []
+        for on, off in pairs:
+            runs = zip(found.get(on, ()), found.get(off, ()), strict=False)
+            each = sorted(with_it[figure] / without[figure] for with_it, without in runs)
+            ratios.append(_spread([f"{value:.2f}x" for value in each]) if each else _NONE)
         lines += [
-            (f"{figure}, on", [_cell(on, figure)], ""),
-            (f"{figure}, off", [_cell(off, figure)], ""),
-            ("on against off, of each repetition", [ratio], aim),
+            (f"{figure}, on", [_cell(found.get(on, ()), figure) for on, _ in pairs], ""),
+            (f"{figure}, off", [_cell(found.get(off, ()), figure) for _, off in pairs], ""),
+            ("on against off, of each repetition", ratios, aim),
         ]
     return lines
 

@@ -5,7 +5,7 @@ import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,6 +18,7 @@ from bench.systems import (
     NO_TRACING,
     ONE_HOP,
     PEER,
+    PEER_TRACED,
     SERVICES,
     TOGETHER,
     TWO_HOPS,
@@ -73,12 +74,24 @@ class Row:
     systems: Sequence[str] = (SERVICES, TOGETHER, PEER, FLOOR)
     repetitions: int = 0
     """At most so many, of what takes long; 0: as many as asked for."""
+    switched: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """The systems with something on and off that a column compares, instead of `systems`."""
     is_fresh: bool = False
     """Each repetition is done to processes that have done nothing else."""
 
+    @property
+    def runs(self) -> Sequence[str]:
+        """The systems it runs on."""
+        switched = [name for pair in self.switched.values() for name in pair]
+        return list(dict.fromkeys(switched)) or self.systems
+
+
+def _is_peer(system: System) -> bool:
+    return system.name in (PEER, PEER_TRACED)
+
 
 def _rounds(system: System, size: Size) -> int:
-    return 1 if system.name == PEER else size.rounds
+    return 1 if _is_peer(system) else size.rounds
 
 
 def _unpaced(path: str) -> Measure:
@@ -109,7 +122,7 @@ async def _alone(system: System, size: Size) -> Figures:
 
 async def _paced(system: System, size: Size) -> Figures:
     # More than it can carry would only queue.
-    tasks = _PEER_PACED_TASKS if system.name == PEER else size.paced_tasks
+    tasks = _PEER_PACED_TASKS if _is_peer(system) else size.paced_tasks
     ask = Ask(tokens=size.paced_s * 50, gap_ms=20)
     before, busy = system.cpu_s(), _Busy()
     seen = await streams(system.url, TWO_HOPS, ask, tasks, spread_s=1.0, preload_s=size.preload_s)
@@ -125,7 +138,7 @@ async def _paced(system: System, size: Size) -> Figures:
 
 
 async def _unary(system: System, size: Size) -> Figures:
-    callers, calls = 32, size.calls
+    callers, calls = 32, size.calls // 4 if _is_peer(system) else size.calls
     before, began = system.cpu_s(), time.perf_counter()
     await unary(system.url, ECHO, "echo hello", callers=callers, calls=calls)
     took_s = time.perf_counter() - began
@@ -136,8 +149,8 @@ async def _unary(system: System, size: Size) -> Figures:
 
 
 async def _marginal(system: System, size: Size) -> Figures:
-    long = 5_000 if system.name == PEER else size.long_events
-    short = 5 if system.name == PEER else 50
+    long = 5_000 if _is_peer(system) else size.long_events
+    short = 5 if _is_peer(system) else 50
     return {
         SHORT: await _slope_us(system, 100, 500, tasks=short),
         LONG: await _slope_us(system, long // 2, long, tasks=1),
@@ -191,7 +204,8 @@ class _Busy:
         return sum(ticks), ticks[3] + ticks[4]
 
 
-_TRACED = (SERVICES, NO_TRACING)
+_JOURNAL = {SERVICES: (SERVICES, NO_JOURNAL)}
+_TRACING = {SERVICES: (SERVICES, NO_TRACING), PEER: (PEER_TRACED, PEER)}
 ROWS = (
     Row("one hop, 16 at once", _unpaced(ONE_HOP), {CPU_EVENT: "≤ 20", RATE: "≥ 25x"}),
     Row("two hops, 16 at once", _unpaced(TWO_HOPS), {
@@ -204,9 +218,9 @@ ROWS = (
     Row("idle SSE readers", _idle, {
         READER_KB: "≤ 50", IDLE_CPU: "≤ 0.15",
     }, repetitions=2, is_fresh=True),
-    Row("journal on and off: paced", _paced, {CPU_EVENT: "≤ 1.25x"}, (SERVICES, NO_JOURNAL)),
-    Row("tracing on and off: streams", _unpaced(TWO_HOPS), {CPU_EVENT: "≤ 1.1x"}, _TRACED),
-    Row("tracing on and off: unary", _unary, {CPU_CALL: "≤ 1.6x"}, _TRACED),
+    Row("journal on and off: paced", _paced, {CPU_EVENT: "≤ 1.25x"}, switched=_JOURNAL),
+    Row("tracing on and off: one hop", _unpaced(ONE_HOP), {CPU_EVENT: "≤ 1.1x"}, switched=_TRACING),
+    Row("tracing on and off: unary", _unary, {CPU_CALL: "≤ 1.6x"}, switched=_TRACING),
 )  # fmt: skip
 
 

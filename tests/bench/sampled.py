@@ -39,7 +39,7 @@ async def main() -> None:
         async with OPENERS[options.system](Path(folder) / "data", environment) as system:
             await warm(system)
             for row in rows:
-                if options.system in row.systems:
+                if options.system in row.runs:
                     text = await _sample(row, system, size, samples)
                     name = re.sub(r"\W+", "-", row.name)
                     (options.folder / f"profile-{name}.txt").write_text(text)

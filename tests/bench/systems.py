@@ -18,6 +18,7 @@ PEER = "a2a-sdk"
 FLOOR = "floor"
 NO_JOURNAL = "trunkline without journal"
 NO_TRACING = "trunkline without tracing"
+PEER_TRACED = "a2a-sdk with a tracer"
 # Where each shape is asked, in every system.
 ONE_HOP = "/agents/workload"
 TWO_HOPS = "/"
@@ -117,6 +118,14 @@ async def peer(folder: Path, environment: Environment) -> AsyncIterator[System]:
 
 
 @asynccontextmanager
+async def peer_traced(folder: Path, environment: Environment) -> AsyncIterator[System]:
+    """The same with spans that somebody takes."""
+    environment = {**environment, "BENCH_TRACER": "1"}
+    async with _chain(folder, environment, "bench.peers.server") as chain:
+        yield System(PEER_TRACED, *chain)
+
+
+@asynccontextmanager
 async def floor(folder: Path, environment: Environment) -> AsyncIterator[System]:
     """The same chain of bare programs."""
     async with _chain(folder, environment, "bench.floor.server") as chain:
@@ -142,4 +151,5 @@ OPENERS: Mapping[str, Opener] = {
     FLOOR: floor,
     NO_JOURNAL: without_journal,
     NO_TRACING: without_tracing,
+    PEER_TRACED: peer_traced,
 }

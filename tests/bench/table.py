@@ -23,7 +23,7 @@ from bench.curves import curves
 from bench.processes import System
 from bench.report import Found, table, where
 from bench.rows import FULL, QUICK, ROWS, Figures, Row, Size, load
-from bench.systems import ECHO, ONE_HOP, OPENERS, PEER, TWO_HOPS
+from bench.systems import ECHO, ONE_HOP, OPENERS, PEER, PEER_TRACED, TWO_HOPS
 from bench.workload import Ask
 
 _PATIENCE_S = 300.0
@@ -36,7 +36,7 @@ async def main() -> None:
     repetitions = options.repetitions or (2 if options.quick else 5)
     rows = [row for row in ROWS if any(word in row.name for word in options.rows or [""])]
     wanted = [name for name in OPENERS if name in (options.systems or OPENERS)]
-    needed = {name for row in rows for name in row.systems}
+    needed = {name for row in rows for name in row.runs}
     load_before = load()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
@@ -53,7 +53,7 @@ async def main() -> None:
         else:
             found = [(row, await _row(row, systems, repetitions, size)) for row in rows]
             print(table(found, list(systems.running)))
-    print(f"\n{where(load_before)}; repetitions {repetitions}")
+    print(f"\n{where(load_before)}, repetitions {1 if options.curves else repetitions}")
 
 
 def _options() -> argparse.Namespace:
@@ -98,7 +98,7 @@ class Systems:
 async def warm(system: System) -> None:
     """Let a system load what its first tasks load."""
     for path in (ONE_HOP, TWO_HOPS):
-        for _ in range(1 if system.name == PEER else 4):
+        for _ in range(1 if system.name in (PEER, PEER_TRACED) else 4):
             await streams(system.url, path, Ask(), 8)
     await unary(system.url, ECHO, "echo hello", callers=8, calls=10)
 
@@ -107,7 +107,7 @@ async def _row(row: Row, systems: Systems, repetitions: int, size: Size) -> Foun
     """Let the systems take turns."""
     found: dict[str, list[Figures]] = {}
     for _ in range(min(repetitions, row.repetitions or repetitions)):
-        for name in (name for name in row.systems if name in systems.running):
+        for name in (name for name in row.runs if name in systems.running):
             began = time.monotonic()
             try:
                 async with asyncio.timeout(_PATIENCE_S), systems.lent(name, row) as system:
