@@ -161,9 +161,11 @@ class Recovery:
         has_begun = latest.task.status.state != State.TASK_STATE_SUBMITTED
         snapshot = latest
         drafts: list[Draft] = []
-        if has_begun and _starts_over(agent):
+        if has_begun:
+            # Whoever goes on tells by it what is of this turn: a supervisor its plan and children.
             snapshot = await self._journal.snapshot(task_id, at=turn.start)
-            drafts = rewind_drafts(latest, snapshot, forwarded)
+            if _starts_over(agent):
+                drafts = rewind_drafts(latest, snapshot, forwarded)
         again = Again(
             turn.attempts + 1 if has_begun else 1,
             turn.start,
