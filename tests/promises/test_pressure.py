@@ -82,7 +82,7 @@ async def test_priorities_overtake_and_a_full_queue_says_so_at_once(tmp_path: Pa
         assert float(overloaded.value.retry_after_s) >= 1
         params: Json = {"message": user_message("one too many")}
         status, headers, body = await send(mesh.http_url, "/agents/worker", "SendMessage", params)
-        assert (status, body["error"]["code"]) == (429, -32603), body
+        assert status == 429, body
         assert int(headers["retry-after"]) >= 1
         with pytest.raises(RefusedError) as refused:
             async with sse(mesh.http_url, "/agents/worker", "SendStreamingMessage", params):

@@ -13,8 +13,11 @@ _MAGIC: Final = b"SQLite format 3\x00"
 
 
 def sqlite_files(folder: Path) -> list[Path]:
-    """Return all SQLite files below a folder, whatever their names. Nobody here has them open."""
-    return sorted(path for path in folder.rglob("*") if path.is_file() and _is_sqlite(path))
+    """Return all SQLite files below a folder, whatever their names, and those that should be some.
+
+    Nobody here has them open.
+    """
+    return sorted(path for path in folder.rglob("*") if path.is_file() and _is_database(path))
 
 
 def back_up(path: Path, target: Path) -> None:
@@ -39,6 +42,8 @@ def back_up(path: Path, target: Path) -> None:
         disown(copy)
 
 
-def _is_sqlite(path: Path) -> bool:
+def _is_database(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+        begin = file.read(len(_MAGIC))
+    # Of one whose beginning is damaged only the name tells; an empty one holds nothing yet.
+    return begin == _MAGIC or (path.suffix == ".db" and begin != b"")
