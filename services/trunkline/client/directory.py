@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from types import TracebackType
 from typing import Self
 
@@ -12,6 +12,7 @@ import grpc
 from trunkline.client.background import running
 from trunkline.client.backoff import Backoff
 from trunkline.client.channels import Channels
+from trunkline.client.following import PATIENCE_S, FollowedStream, Giving, Watching
 from trunkline.client.hosts import HostClient
 from trunkline.client.registry import RegistryClient
 from trunkline.errors import (
@@ -21,7 +22,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.v1 import registry_service_pb2
+from trunkline.v1 import message_pb2, message_service_pb2, registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +132,48 @@ class Directory:
         addresses = {host.address for host in self.hosts}
         return {address: state for address, state in states.items() if address in addresses}
 
+    def follow(
+        self,
+        task_id: str,
+        *,
+        account: str,
+        after: int | None = None,
+        epoch: int = 0,
+        with_snapshot: bool = False,
+        patience_s: float = PATIENCE_S,
+    ) -> AbstractAsyncContextManager[FollowedStream]:
+        """Read a task's events behind a cursor, or from the head on, until it has ended.
+
+        A stream that is cut is opened again behind what was read, on whatever host serves the task
+        then. Without news for `patience_s` the cut is raised; what is no cut, at once.
+        """
+        opening = Watching(self, task_id, account, after, epoch, with_snapshot)
+        return FollowedStream(
+            self, opening, account=account, until_turn_ends=False, patience_s=patience_s
+        )
+
+    def begin(
+        self,
+        agent: str,
+        *,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+        patience_s: float = PATIENCE_S,
+    ) -> AbstractAsyncContextManager[FollowedStream]:
+        """Give a message to an agent and follow the turn until it is over, as `follow` does.
+
+        However often it is cut, the message arrives once: a new task is named before it is given,
+        unless `submission` names it already.
+        """
+        opening = Giving(self, agent, message, submission)
+        return FollowedStream(
+            self,
+            opening,
+            account=submission.account,
+            until_turn_ends=True,
+            patience_s=patience_s,
+        )
+
     async def wait_until(
         self, predicate: Callable[["Directory"], bool], *, timeout_s: float
     ) -> None:
@@ -197,6 +240,7 @@ class Directory:
 
     def _learn(self, hosts: Sequence[registry_service_pb2.Host]) -> None:
         self._problem = None
+        left = {host.address for host in self.hosts} - {host.address for host in hosts}
         self.hosts = tuple(hosts)
         for host in hosts:
             for journal_id in host.journal_ids:
@@ -206,6 +250,8 @@ class Directory:
             del self._journals[next(iter(self._journals))]
         addresses = {host.address for host in hosts}
         self._clients = {at: client for at, client in self._clients.items() if at in addresses}
+        for address in left - {self._registry_address}:
+            self._channels.retire(address)
         # One that was started again is not to wait until its breaker lets it be tried.
         self._channels.breakers.retry_now(addresses)
         self.revision += 1

@@ -1,0 +1,342 @@
+"""Streams of tasks that survive cuts: opened again, on whatever host has the task then."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from trunkline.client.backoff import Backoff
+from trunkline.client.stream import TaskStream
+from trunkline.errors import (
+    AgentNotFoundError,
+    FencedError,
+    JournalUnavailableError,
+    PeerProtocolError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+    TrunklineError,
+)
+from trunkline.journal.events import header_of
+from trunkline.v1 import (
+    event_pb2,
+    message_pb2,
+    message_service_pb2,
+    registry_service_pb2,
+    snapshot_pb2,
+    task_pb2,
+)
+
+if TYPE_CHECKING:
+    from trunkline.client.directory import Directory
+
+logger = logging.getLogger(__name__)
+
+# Two leases and a little: after that a task has been taken over, or won't be.
+PATIENCE_S: Final = 30.0
+# A stream that stood so long was a good one, though nothing came; a shorter one may be one of many.
+_STOOD_S: Final = 1.0
+
+_STATUS: Final = 1 << event_pb2.Event.STATUS_FIELD_NUMBER
+_ENDED: Final = frozenset(
+    {
+        task_pb2.TASK_STATE_COMPLETED,
+        task_pb2.TASK_STATE_FAILED,
+        task_pb2.TASK_STATE_CANCELED,
+        task_pb2.TASK_STATE_REJECTED,
+    }
+)
+_TURN_ENDS: Final = _ENDED | {task_pb2.TASK_STATE_INPUT_REQUIRED}
+
+# The host, or the way to it, is in trouble: the task is well, or will be on another host.
+_CUTS: Final = (PeerUnavailableError, PeerTimeoutError, JournalUnavailableError, FencedError)
+# Behind a cut this may only mean that the picture of the mesh is not yet the new one.
+_NOT_THERE: Final = (TaskNotFoundError, AgentNotFoundError)
+
+Opening: TypeAlias = Callable[
+    ["FollowedStream"], Awaitable[AbstractAsyncContextManager[TaskStream]]
+]
+
+
+def new_task_id(host: registry_service_pb2.Host) -> str:
+    """Return an id for a task of this host's journal.
+
+    Raises:
+        PeerProtocolError: the host registered no journal.
+    """
+    if not host.journal_ids:
+        raise PeerProtocolError(host.address, "it runs agents but registered no journal")
+    return f"{host.journal_ids[0]}-{secrets.token_hex(8)}"
+
+
+class FollowedStream(TaskStream):
+    """A task's events behind a cursor, each once and in order, however often the stream is cut.
+
+    Iterating raises what isn't a cut, CursorExpiredError for example, and the last cut when
+    nothing was heard for `patience_s`.
+    """
+
+    def __init__(
+        self,
+        directory: "Directory",
+        opening: Opening,
+        *,
+        account: str,
+        until_turn_ends: bool,
+        patience_s: float,
+    ) -> None:
+        super().__init__(None, self._read())
+        self.task_id = ""
+        """The task; known once it is open."""
+        self.tries = 0
+        """How often it was tried to open it since something came."""
+        self.has_begun = False
+        """Whether the task is known to exist."""
+        self._directory = directory
+        self._opening = opening
+        self._account = account
+        self._ends = _TURN_ENDS if until_turn_ends else _ENDED
+        self._patience_s = patience_s
+        self._epoch = 0
+        self._sequence = 0
+        self._state: task_pb2.TaskState.ValueType = task_pb2.TASK_STATE_UNSPECIFIED
+        self._backoff = Backoff()
+        self._give_up_at_s = 0.0
+        self._opened_at_s = 0.0
+        self._current = AsyncExitStack()
+        self._stream: TaskStream | None = None
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """Epoch and sequence of the last event that was read: where a later watch may go on."""
+        return self._epoch, self._sequence
+
+    async def __aenter__(self) -> "FollowedStream":
+        try:
+            stream = await self._open()
+        except BaseException:
+            await self._current.aclose()
+            raise
+        self.snapshot, self.message = stream.snapshot, stream.message
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._current.aclose()
+
+    def start_at(self, epoch: int, sequence: int) -> None:
+        """Set the cursor, before anything is read."""
+        self._epoch, self._sequence = epoch, sequence
+
+    async def _read(self) -> AsyncIterator[list[bytes]]:
+        while self._stream is not None and self.message is None:
+            try:
+                async for batches in self._stream:
+                    self._note(batches)
+                    yield batches
+                if await self._is_over():
+                    return
+                problem: TrunklineError = PeerUnavailableError(
+                    self.task_id, "its stream ended before the task"
+                )
+            except _CUTS as error:
+                problem = error
+            if self._state in self._ends:
+                return
+            if time.monotonic() - self._opened_at_s >= _STOOD_S:
+                self._progress()
+            await self._close()
+            await self._wait(problem)
+            await self._open()
+
+    async def _open(self) -> TaskStream:
+        """Open it, again and again if need be; the new stream goes on behind the cursor."""
+        while True:
+            self.tries += 1
+            try:
+                opened = await self._opening(self)
+                stream = await self._current.enter_async_context(opened)
+            except _CUTS as error:
+                problem: TrunklineError = error
+            except _NOT_THERE as error:
+                if self.tries == 1 and not self.has_begun:
+                    raise
+                problem = error
+            else:
+                self._stream = stream
+                self._opened_at_s = time.monotonic()
+                self._begin(stream.snapshot)
+                return stream
+            await self._close()
+            await self._wait(problem)
+
+    def _begin(self, snapshot: snapshot_pb2.TaskSnapshot | None) -> None:
+        self.has_begun = True
+        if snapshot is not None:
+            self.task_id = snapshot.task.id
+            self._epoch, self._sequence = snapshot.epoch, snapshot.sequence
+            self._state = snapshot.task.status.state
+            self._progress()
+
+    def _note(self, batches: list[bytes]) -> None:
+        for sealed in batches:
+            header = header_of(sealed)
+            if header.kinds & _STATUS:
+                for event in event_pb2.EventBatch.FromString(sealed).events:
+                    if event.HasField("status"):
+                        self._state = event.status.status.state
+        self._epoch = header.epoch
+        self._sequence = header.first_sequence + header.count - 1
+        if self.tries:
+            self._progress()
+
+    def _progress(self) -> None:
+        self.tries = 0
+        self._give_up_at_s = 0.0
+        self._backoff.reset()
+
+    async def _is_over(self) -> bool:
+        """Whether a stream that ended well did so behind the end; if unseen, the task tells."""
+        if self._state in self._ends:
+            return True
+        client = self._directory.for_task(self.task_id)
+        snapshot = await client.get_task(self.task_id, account=self._account)
+        return snapshot.task.status.state in self._ends and snapshot.sequence <= self._sequence
+
+    async def _close(self) -> None:
+        self._stream = None
+        current, self._current = self._current, AsyncExitStack()
+        await current.aclose()
+
+    async def _wait(self, problem: TrunklineError) -> None:
+        """Pause before the next try, until the mesh looks different; raise when patience is out."""
+        now_s = time.monotonic()
+        self._give_up_at_s = self._give_up_at_s or now_s + self._patience_s
+        if now_s >= self._give_up_at_s:
+            raise problem
+        logger.info("stream.reopened", extra={"task_id": self.task_id, "reason": problem.reason})
+        pause_s = min(self._backoff.next_s(), self._give_up_at_s - now_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._directory.changed(self._directory.revision)
+
+
+@dataclass(slots=True)
+class Watching:
+    """Opens a stream of a task: the first time as it was asked for, then behind the cursor."""
+
+    directory: "Directory"
+    task_id: str
+    account: str
+    after: int | None = None
+    epoch: int = 0
+    with_snapshot: bool = False
+    until_turn_ends: bool = False
+    is_first: bool = True
+
+    async def __call__(self, stream: FollowedStream) -> AbstractAsyncContextManager[TaskStream]:
+        """Open it."""
+        stream.task_id = self.task_id
+        client = self.directory.for_task(self.task_id)
+        if stream.tries > 1 or stream.has_begun:
+            client.probe()
+        if stream.has_begun:
+            epoch, after = stream.cursor
+            return client.watch_task(
+                self.task_id,
+                account=self.account,
+                after=after,
+                epoch=epoch,
+                with_snapshot=False,
+                until_turn_ends=self.until_turn_ends,
+            )
+        if self.after is not None:
+            stream.start_at(self.epoch, self.after)
+        return client.watch_task(
+            self.task_id,
+            account=self.account,
+            after=self.after,
+            epoch=self.epoch,
+            # From the head on: where that is, the snapshot says.
+            with_snapshot=self.with_snapshot or self.after is None,
+            until_turn_ends=self.until_turn_ends,
+        )
+
+
+class Giving:
+    """Opens a stream of a turn: gives the message, once, and then watches the task behind it."""
+
+    def __init__(
+        self,
+        directory: "Directory",
+        agent: str,
+        message: message_pb2.Message,
+        submission: message_service_pb2.Submission,
+    ) -> None:
+        self._directory = directory
+        self._agent = agent
+        self._message = message
+        self._submission = message_service_pb2.Submission()
+        self._submission.CopyFrom(submission)
+        # An id that the caller chose, it may have written down already.
+        self._is_named = bool(submission.task_id or message.task_id)
+
+    async def __call__(self, stream: FollowedStream) -> AbstractAsyncContextManager[TaskStream]:
+        """Give the message, or find that it has arrived."""
+        if stream.has_begun:
+            return await self._watch(stream)
+        if self._message.task_id:
+            stream.task_id = self._message.task_id
+            if stream.tries > 1 and await self._has_arrived():
+                return await self._watch(stream)
+        elif self._is_named:
+            stream.task_id = self._submission.task_id
+        elif not await self._name(stream):
+            return await self._watch(stream)
+        client = self._directory.for_task(stream.task_id)
+        if stream.tries > 1:
+            client.probe()
+        return client.stream_message(
+            agent=self._agent, message=self._message, submission=self._submission
+        )
+
+    async def _name(self, stream: FollowedStream) -> bool:
+        """Name the task by the agent's host, so that giving it twice is giving it once.
+
+        An agent that moved while the first try was under way gets a new one, unless it arrived.
+        """
+        host = self._directory.host_of_agent(self._agent)
+        named = self._submission.task_id
+        if host.journal_ids and named.startswith(f"{host.journal_ids[0]}-"):
+            return True
+        if named:
+            client = self._directory.for_task(named)
+            client.probe()
+            with contextlib.suppress(TaskNotFoundError):
+                await client.get_task(named, account=self._submission.account)
+                return False
+        self._submission.task_id = stream.task_id = new_task_id(host)
+        return True
+
+    async def _has_arrived(self) -> bool:
+        """Whether an earlier try opened the turn: given again it could answer a later question."""
+        task_id = self._message.task_id
+        client = self._directory.for_task(task_id)
+        client.probe()
+        snapshot = await client.get_task(task_id, account=self._submission.account)
+        message_id = self._message.message_id
+        return any(said.message_id == message_id for said in snapshot.task.history)
+
+    def _watch(self, stream: FollowedStream) -> Awaitable[AbstractAsyncContextManager[TaskStream]]:
+        watching = Watching(
+            self._directory,
+            stream.task_id,
+            self._submission.account,
+            with_snapshot=True,
+            until_turn_ends=True,
+        )
+        return watching(stream)
