@@ -13,10 +13,8 @@ from starlette.types import Receive, Scope, Send
 from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
 from harness.gate import Gate
 from harness.small_mesh import PATIENCE_S
-from harness.tasks import define
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.agents.echo import echo
-from trunkline.tasks.context import TaskContext
 from trunkline_bridge import BridgeSettings
 from trunkline_bridge.inbound.heartbeats import Heartbeats
 from trunkline_bridge.inbound.presence import Answers
@@ -216,22 +214,6 @@ async def test_large_bursts_come_whole(caller: Caller) -> None:
         events = await stream.rest()
     pieces = [event.text for event in events if event.text]
     assert [piece.split()[0] for piece in pieces] == [str(n) for n in range(1, 5001)]
-
-
-async def test_a_host_that_goes_away_ends_the_stream_with_an_error(bridged: BridgedMesh) -> None:
-    async def endless(task: TaskContext) -> None:
-        await task.working("still at it")
-        await asyncio.Event().wait()
-
-    joined = await bridged.mesh.join(define(endless))
-    caller = bridged.at("/agents/tested")
-    async with caller.streamed("go") as stream:
-        assert (await anext(stream)).state == "TASK_STATE_SUBMITTED"
-        await joined.cut()
-        last = (await stream.rest())[-1]
-    assert last.kind == "error"
-    assert last.response["error"]["data"][0]["reason"] == "UNAVAILABLE"
-    assert last.id == ""
 
 
 async def test_a_reader_that_stalls_holds_nobody_up(bridged: BridgedMesh, caller: Caller) -> None:

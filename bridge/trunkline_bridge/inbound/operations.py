@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from datetime import datetime
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Directory, HostClient, TaskStream
+from trunkline.client.following import new_task_id
 from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
@@ -35,7 +35,6 @@ from trunkline_bridge.inbound.resume import (
     read_event_id,
     unseen_events,
 )
-from trunkline_bridge.inbound.seam import Mesh
 from trunkline_bridge.inbound.streams import WireEvents, turn_events
 from trunkline_bridge.projection import project_task
 from trunkline_bridge.settings import BridgeSettings
@@ -70,7 +69,6 @@ class Operations:
 
     def __init__(self, directory: Directory, settings: BridgeSettings) -> None:
         self._directory = directory
-        self._mesh = Mesh(directory)
         self._settings = settings
 
     async def send(
@@ -120,8 +118,7 @@ class Operations:
             if not request.configuration.return_immediately:
                 async for _ in stream:
                     pass
-        async with self._follow(caller, task_id) as now:
-            return _own(caller, task_id, now.snapshot)
+        return await self._found_task(caller, task_id)
 
     @asynccontextmanager
     async def stream(
@@ -142,7 +139,7 @@ class Operations:
         request: a2a_pb2.SendMessageRequest,
         submission: message_service_pb2.Submission,
     ) -> AbstractAsyncContextManager[TaskStream]:
-        return self._mesh.begin(
+        return self._directory.begin(
             caller.agent,
             message=request.message,
             submission=submission,
@@ -211,13 +208,13 @@ class Operations:
     ) -> AsyncIterator[WireEvents]:
         """Go on behind an event: render its journal event again, and leave out what was seen."""
         seen = read_event_id(last_event_id)
-        now = await self._own_task(caller, task_id)
+        now = await self._found_task(caller, task_id)
         check_known(seen, now)
         tracing.link_task(now)
         if is_end(seen, now):
             yield nothing()
             return
-        async with self._mesh.follow(
+        async with self._directory.follow(
             task_id,
             account=caller.account,
             after=seen.sequence - 1,
@@ -231,7 +228,7 @@ class Operations:
 
     def _follow(self, caller: Caller, task_id: str) -> AbstractAsyncContextManager[TaskStream]:
         """Follow a task from where it is now, its snapshot first."""
-        return self._mesh.follow(
+        return self._directory.follow(
             task_id,
             account=caller.account,
             with_snapshot=True,
@@ -245,7 +242,7 @@ class Operations:
         message = request.message
         if not message.task_id:
             return
-        snapshot = await self._own_task(caller, message.task_id)
+        snapshot = await self._found_task(caller, message.task_id)
         if message.context_id not in ("", snapshot.task.context_id):
             problem = f"is not the context of task {message.task_id!r}; leave it out"
             raise invalid_params(("message.contextId", problem))
@@ -256,15 +253,18 @@ class Operations:
         """What the mesh is told about a message. A new task gets its name here."""
         submission = _submission(caller, request)
         if not request.message.task_id:
-            host = self._directory.host_of_agent(caller.agent)
-            if host.journal_ids:
-                submission.task_id = f"{host.journal_ids[0]}-{secrets.token_hex(8)}"
+            submission.task_id = new_task_id(self._directory.host_of_agent(caller.agent))
         return submission
 
     async def _own_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
         client = self._directory.for_task(task_id)
         snapshot = await client.get_task(task_id, account=caller.account)
         return _own(caller, task_id, snapshot)
+
+    async def _found_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        """Return a task, wherever it is; wait for that as streams do."""
+        async with self._follow(caller, task_id) as stream:
+            return _own(caller, task_id, stream.snapshot)
 
 
 async def _read_tasks(

@@ -92,6 +92,10 @@ class ScriptedDirectory:
         self.agent(name)
         return self.host
 
+    def begin(self, name: str, **_call: object) -> AbstractAsyncContextManager[ScriptedStream]:
+        self.agent(name)
+        return self.host.stream_message()
+
 
 async def post(host: ScriptedHost, method: str, params: object = SEND) -> httpx2.Response:
     # A stand-in has only what these calls need.

@@ -1,0 +1,136 @@
+"""A host that goes away for a while is invisible to A2A clients; if it stays away, they hear it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
+from harness.gate import Gate
+from harness.small_mesh import PATIENCE_S, JoinedHost
+from trunkline.agents.echo import echo
+from trunkline_bridge import BridgeSettings
+
+HEARTBEAT_S = 0.05
+
+
+@asynccontextmanager
+async def gated_mesh(
+    folder: Path, *, patience_s: float = PATIENCE_S
+) -> AsyncIterator[tuple[BridgedMesh, JoinedHost, Gate]]:
+    gate = Gate()
+    settings = BridgeSettings(
+        default_agent="tested", heartbeat_s=HEARTBEAT_S, patience_s=patience_s
+    )
+    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(folder, settings) as bridged:
+        yield bridged, await bridged.mesh.join(gate.agent()), gate
+
+
+def text(events: list[Event]) -> str:
+    return "".join(event.text for event in events)
+
+
+async def test_a_stream_goes_on_when_its_host_is_back(tmp_path: Path) -> None:
+    async with (
+        gated_mesh(tmp_path) as (bridged, host, gate),
+        bridged.at("/").streamed("go") as stream,
+    ):
+        events = [await anext(stream)]
+        for number in range(5):
+            gate.write(f"{number} ")
+            while not events[-1].text.endswith(f"{number} "):
+                events.append(await anext(stream))
+            await host.cut()
+            # What is written meanwhile is not lost, and comments keep the stream open.
+            gate.write("meanwhile ")
+            assert await stream.comment() == ": alive"
+            await host.serve_again()
+        gate.write("")
+        events += await stream.rest()
+    assert text(events) == "".join(f"{number} meanwhile " for number in range(5))
+    assert events[-1].state == "TASK_STATE_COMPLETED"
+    assert len({event.id for event in events}) == len(events)
+
+
+async def test_a_call_that_waits_gets_its_task_when_its_host_is_back(tmp_path: Path) -> None:
+    async with gated_mesh(tmp_path) as (bridged, host, gate), asyncio.TaskGroup() as group:
+        caller = bridged.at("/")
+        waiting = group.create_task(caller.send("go"))
+        await gate.began.wait()
+        await host.cut()
+        gate.write("done", "")
+        await host.serve_again()
+        task = await waiting
+        listed = (await caller.call("ListTasks", {}))["tasks"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert task["artifacts"][0]["parts"] == [{"text": "done"}]
+    assert [one["id"] for one in listed] == [task["id"]]
+
+
+async def test_a_message_that_finds_its_host_away_is_taken_once_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    async with gated_mesh(tmp_path) as (bridged, host, gate), asyncio.TaskGroup() as group:
+        caller = bridged.at("/")
+        gate.write("first", "", "second", "")
+        await caller.send("go")
+        await host.cut()
+        waiting = group.create_task(caller.send("go again"))
+        await host.serve_again()
+        task = await waiting
+        listed = (await caller.call("ListTasks", {}))["tasks"]
+    assert task["artifacts"][0]["parts"] == [{"text": "second"}]
+    assert len(listed) == 2
+
+
+async def test_an_answer_to_a_question_is_given_once(tmp_path: Path) -> None:
+    async with gated_mesh(tmp_path) as (bridged, _, _gate):
+        joined = await bridged.mesh.join(echo)
+        caller = bridged.at("/agents/echo")
+        asked = await caller.send("ask what?")
+        await joined.cut()
+        async with asyncio.TaskGroup() as group:
+            answering = group.create_task(caller.send("this", taskId=asked["id"]))
+            await joined.serve_again()
+        task = answering.result()
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert task["artifacts"][0]["parts"] == [{"text": "answer: this"}]
+
+
+async def test_a_host_that_stays_away_ends_the_stream_with_an_error(tmp_path: Path) -> None:
+    async with gated_mesh(tmp_path, patience_s=0.3) as (bridged, host, gate):
+        caller = bridged.at("/")
+        async with caller.streamed("go") as stream:
+            events = [await anext(stream)]
+            await host.cut()
+            last = (await stream.rest())[-1]
+        assert last.kind == "error"
+        assert last.id == ""
+        error = last.response["error"]
+        assert error["data"][0]["reason"] == "UNAVAILABLE"
+        assert error["data"][1]["retryDelay"] == "1s"
+        await host.serve_again()
+        gate.write("back", "")
+        resumed = await resume(caller, events[-1])
+    assert text(resumed) == "back"
+
+
+async def test_a_call_whose_host_stays_away_is_answered_with_an_error(tmp_path: Path) -> None:
+    async with gated_mesh(tmp_path, patience_s=0.3) as (bridged, host, gate):
+        caller = bridged.at("/")
+        async with asyncio.TaskGroup() as group:
+            params = {"message": caller.message("go")}
+            waiting = group.create_task(caller.post("SendMessage", params))
+            await gate.began.wait()
+            await host.cut()
+        answer = waiting.result()
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        await host.serve_again()
+
+
+async def resume(caller: Caller, last: Event) -> list[Event]:
+    task = {"id": last.result.get("task", {}).get("id", "")}
+    headers = {"Last-Event-ID": last.id}
+    async with caller.stream("SubscribeToTask", task, headers) as stream:
+        return await stream.rest()
