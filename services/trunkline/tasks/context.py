@@ -1,17 +1,17 @@
 """What an agent's code sees of its task, and all it can do to it: the `task` of an agent."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.events import Draft, splice
 from trunkline.tasks.content import Content, agent_message, struct, text_of
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transition
-from trunkline.tasks.rewinding import cut, is_of_turn, rewound
+from trunkline.tasks.names import Names
+from trunkline.tasks.rewinding import ATTEMPT_KEY, Again, cut, rewound
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
 from trunkline.v1 import (
     event_pb2,
@@ -23,21 +23,6 @@ from trunkline.v1 import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-ATTEMPT_KEY: Final = "trunkline/attempt"
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """A turn that runs again: which attempt it is, and what the earlier ones left."""
-
-    attempt: int
-    turn_start: int
-    """Sequence of the event that opened the turn."""
-    latest: snapshot_pb2.TaskSnapshot
-    """The task as it stands now."""
-    is_rewound: bool
-    """What the earlier ones wrote is cut off before the agent runs."""
 
 
 class TaskContext:
@@ -76,21 +61,8 @@ class TaskContext:
         self._state = latest.task.status.state
         self._is_over = False
         self._is_canceling = False
-        # New ids count from where they stood at the start of the turn, those of calls go on.
         start = latest.sequence if again is None else again.turn_start
-        self._artifacts = _highest(
-            "artifact",
-            (
-                info.artifact_id
-                for info in latest.artifacts
-                if info.first_sequence <= start and not info.HasField("origin")
-            ),
-        )
-        self._plans = _highest(
-            "plan", (plan.plan_id for plan in latest.plans if plan.first_sequence <= start)
-        )
-        self._revisions = {plan.plan_id: plan.revision for plan in latest.plans}
-        self._calls = len(latest.tool_calls)
+        self._names = Names(latest, start)
         self._open_calls = {
             call.started.call_id: ToolCall(call.started.call_id, call.started.tool)
             for call in latest.tool_calls
@@ -101,14 +73,8 @@ class TaskContext:
             for child in latest.children
             if not (child.HasField("finished") and child.finished.state in TERMINAL)
         }
-        # What this turn has written already, and whether it is closed.
-        self._written: dict[str, bool] = {}
-        if again is not None and not again.is_rewound:
-            self._written = {
-                info.artifact_id: info.closed
-                for info in latest.artifacts
-                if is_of_turn(info, start)
-            }
+        # What earlier attempts at this turn have written, and whether it is closed.
+        self._written = {} if again is None else again.written()
         self._forwarded = dict(forwarded or {})
 
     @property
@@ -242,11 +208,10 @@ class TaskContext:
         In a turn that runs again, one that was rewound to some text, or not at all, is gone on
         with under its id.
         """
-        self._artifacts += 1
+        artifact_id = self._names.artifact(id)
         start = event_pb2.ArtifactStart(
             name=name, description=description, metadata=struct(metadata), kind=kind
         )
-        artifact_id = id or f"artifact-{self._artifacts}"
         is_closed = self._written.get(artifact_id)
         if is_closed is None:
             return ArtifactWriter(self._begin_work, self.agent, artifact_id, start)
@@ -254,9 +219,7 @@ class TaskContext:
 
     def plan(self) -> PlanWriter:
         """Return a new plan to write to."""
-        self._plans += 1
-        plan_id = f"plan-{self._plans}"
-        revision = self._revisions.get(plan_id, 0) + 1
+        plan_id, revision = self._names.plan()
         return PlanWriter(self._begin_work, plan_id, revision=revision)
 
     @asynccontextmanager
@@ -267,8 +230,7 @@ class TaskContext:
 
         Set `summary` and `is_error` of what is yielded; an exception makes it an error.
         """
-        self._calls += 1
-        call = ToolCall(f"call-{self._calls}", name)
+        call = ToolCall(self._names.call(), name)
         started = event_pb2.ToolStarted(call_id=call.id, tool=name, arguments=struct(arguments))
         (await self._begin_work()).put(event_pb2.Event(tool_started=started))
         self._open_calls[call.id] = call
@@ -454,14 +416,6 @@ class TaskContext:
             raise InvalidAgentResponseError(self.agent, "it emitted something after the turn's end")
         if self._is_canceling:
             raise InvalidAgentResponseError(self.agent, "it went on after it was canceled")
-
-
-def _highest(kind: str, ids: Iterable[str]) -> int:
-    """The highest number that was given out: a writer that never wrote left a gap."""
-    numbers = (one.removeprefix(f"{kind}-") for one in ids if one.startswith(f"{kind}-"))
-    return max(
-        (int(number) for number in numbers if number.isdecimal() and len(number) < 10), default=0
-    )
 
 
 def _status_event(state: task_pb2.TaskState.ValueType) -> event_pb2.Event:

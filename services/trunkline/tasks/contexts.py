@@ -5,9 +5,10 @@ from pathlib import Path
 
 from trunkline.journal.fold import Fold
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import Again, TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.flushing import Flushing
+from trunkline.tasks.rewinding import Again
 from trunkline.tasks.settings import TaskSettings
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 

@@ -1,14 +1,36 @@
 """Cuts artifacts back to what they held, before a part of a turn runs again."""
 
 from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Final
 
 from trunkline.journal.events import Draft, draft
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
 
+ATTEMPT_KEY: Final = "trunkline/attempt"
 
-def is_of_turn(info: snapshot_pb2.ArtifactInfo, turn_start: int) -> bool:
-    """Tell whether an artifact is the task's own and began behind the start of the turn."""
-    return info.first_sequence > turn_start and not info.HasField("origin")
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A turn that runs again: which attempt it is, and what the earlier ones left."""
+
+    attempt: int
+    turn_start: int
+    """Sequence of the event that opened the turn."""
+    latest: snapshot_pb2.TaskSnapshot
+    """The task as it stands now."""
+    is_rewound: bool
+    """What the earlier ones wrote is cut off before the agent runs."""
+
+    def written(self) -> dict[str, bool]:
+        """Return the task's own artifacts of this turn that stay, and whether each is closed."""
+        if self.is_rewound:
+            return {}
+        return {
+            info.artifact_id: info.closed
+            for info in self.latest.artifacts
+            if info.first_sequence > self.turn_start and not info.HasField("origin")
+        }
 
 
 def cut(artifact: artifact_pb2.Artifact, length: int) -> artifact_pb2.Artifact:
