@@ -7,7 +7,7 @@ from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.processes import Services, open_services
+from harness.processes import Services, open_services, running_mesh
 from trunkline.client import Channels, Directory, RegistryClient
 from trunkline.errors import AgentNotFoundError, PeerError, TaskNotFoundError
 from trunkline.v1 import (
@@ -160,6 +160,22 @@ async def test_tasks_of_a_killed_host_are_ended_by_another_and_stay_readable(
         assert again.partition("-")[0] != task_id.partition("-")[0]
         assert text_of(await caller.until(again, has_ended)) == "hello"
         assert await caller.until(task_id, has_ended) == ended
+
+
+async def test_who_runs_the_same_agents_runs_the_tasks_of_a_dead_host_again(
+    tmp_path: Path,
+) -> None:
+    async with hosts(tmp_path, "echo") as (services, caller):
+        task_id = await caller.under_way()
+        await services.kill("echo")
+        async with (
+            running_mesh(tmp_path, environment=QUICK) as mesh,
+            Channels() as channels,
+            Directory(channels, mesh.mesh_address) as directory,
+        ):
+            ended = await Caller(directory).until(task_id, has_ended)
+            assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, why(ended)
+            assert text_of(ended) == WHOLE
 
 
 async def test_a_host_killed_and_started_again_runs_its_tasks_again_on_the_same_journal(

@@ -1,0 +1,92 @@
+"""Which journals of a data directory a host opens: its own family, as far as nobody has it."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from trunkline.agents.journals import Journals, OpenJournal
+from trunkline.journal.journal import Journal
+from trunkline.settings import Settings
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "journals"
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Journals:
+    return Journals(Settings(data_dir=tmp_path))
+
+
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def hold(held: ExitStack, found: OpenJournal) -> OpenJournal:
+    held.callback(found.journal.close)
+    return found
+
+
+def make(path: Path) -> str:
+    """Make a journal that nobody has."""
+    journal = Journal.open(path)
+    journal.close()
+    return journal.id
+
+
+def test_the_first_journal_of_a_host_is_named_after_it(
+    journals: Journals, folder: Path, held: ExitStack
+) -> None:
+    own = hold(held, journals.open_own("math"))
+    assert own.path == folder / "math.db"
+    assert own.checkpoint_path == folder / "math.db.checkpoints"
+
+
+def test_a_host_comes_back_to_the_journal_that_it_had(
+    journals: Journals, folder: Path, held: ExitStack
+) -> None:
+    known = make(folder / "math.db")
+    assert hold(held, journals.open_own("math")).journal.id == known
+
+
+def test_a_host_whose_journal_somebody_has_takes_the_next(
+    journals: Journals, folder: Path, held: ExitStack
+) -> None:
+    first = hold(held, journals.open_own("math"))
+    second = hold(held, journals.open_own("math"))
+    assert second.path == folder / "math.2.db"
+    assert second.journal.id != first.journal.id
+
+
+def test_all_free_journals_of_the_family_and_no_others_are_opened_beside(
+    journals: Journals, folder: Path, held: ExitStack
+) -> None:
+    names = ("math.db", "math.2.db", "math.10.db", "math.1.db", "math-2.db", "mathematics.db")
+    for name in names:
+        make(folder / name)
+    (folder / "math.db.checkpoints").touch()
+    hold(held, OpenJournal(Journal.open(folder / "math.2.db"), folder / "math.2.db"))
+    own = hold(held, journals.open_own("math"))
+    found = [hold(held, one).path.name for one in journals.open_free("math", beside=own)]
+    assert own.path.name == "math.db"
+    assert found == ["math.10.db"]
+
+
+def test_a_damaged_journal_is_left_out_and_said_so(
+    journals: Journals,
+    folder: Path,
+    held: ExitStack,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder.mkdir()
+    (folder / "math.db").write_bytes(b"no journal at all, but more than nothing" * 100)
+    with caplog.at_level(logging.ERROR):
+        assert hold(held, journals.open_own("math")).path == folder / "math.2.db"
+    assert [record.getMessage() for record in caplog.records] == ["journal.left_out"]
+    assert (folder / "math.db").read_bytes().startswith(b"no journal")
