@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 START_TIMEOUT_S = 45.0
 STOP_TIMEOUT_S = 30.0
@@ -48,13 +48,17 @@ async def ended(process: asyncio.subprocess.Process) -> None:
 
 @asynccontextmanager
 async def running_process(
-    *command: str, cwd: Path, environment: dict[str, str] | None = None
+    *command: str,
+    cwd: Path,
+    environment: dict[str, str] | None = None,
+    stderr: BinaryIO | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a command for the length of a block; afterwards it is told to stop, and must."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=cwd,
         stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
         env={**os.environ, **(environment or {})},
         start_new_session=True,
     )
@@ -70,7 +74,10 @@ async def running_process(
 
 @asynccontextmanager
 async def running_mesh(
-    folder: Path, *flags: str, environment: dict[str, str] | None = None
+    folder: Path,
+    *flags: str,
+    environment: dict[str, str] | None = None,
+    stderr: BinaryIO | None = None,
 ) -> AsyncIterator[MeshProcess]:
     """Run `trunkline up` on free ports with its data below `folder`."""
     command: Sequence[str] = (
@@ -78,7 +85,9 @@ async def running_mesh(
         "--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", "--data", str(folder / "data"),
         *flags,
     )  # fmt: skip
-    async with running_process(*command, cwd=folder, environment=environment) as process:
+    async with running_process(
+        *command, cwd=folder, environment=environment, stderr=stderr
+    ) as process:
         ready = await read_line(process, "ready ")
         yield MeshProcess(process, ready["http"], ready["mesh"])
 
