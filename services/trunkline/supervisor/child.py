@@ -2,13 +2,11 @@
 
 import asyncio
 import contextlib
-import logging
-import secrets
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from trunkline.client import Backoff, Directory, HostClient, TaskStream
+from trunkline.client import Directory, TaskStream
 from trunkline.errors import (
+    PeerError,
     PeerProtocolError,
     PeerTimeoutError,
     PeerUnavailableError,
@@ -20,9 +18,7 @@ from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
 from trunkline.tasks.content import text_of
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
-from trunkline.v1 import message_pb2, registry_service_pb2
-
-logger = logging.getLogger(__name__)
+from trunkline.v1 import message_pb2, snapshot_pb2
 
 # Within the grace that a canceled turn has.
 _CANCEL_S = 1.5
@@ -39,17 +35,6 @@ class ChildLimits:
     """How long a child's host may be away: it may be started again, or somebody takes over."""
     content_bytes: int = 16 * _MIB
     """What a child may send in a turn; the journal of its parent has to hold it, too."""
-
-
-def new_child_id(host: registry_service_pb2.Host) -> str:
-    """Return an id for a task of this host's journal.
-
-    Raises:
-        PeerProtocolError: the host registered no journal.
-    """
-    if not host.journal_ids:
-        raise PeerProtocolError(host.address, "it runs agents but registered no journal")
-    return f"{host.journal_ids[0]}-{secrets.token_hex(8)}"
 
 
 class Child:
@@ -98,81 +83,75 @@ class Child:
     async def _follow(
         self, message: message_pb2.Message, idle: asyncio.Timeout, *, is_known: bool
     ) -> Outcome:
-        """Read the child's stream; open it again behind the cursor when it breaks."""
-        loop = asyncio.get_running_loop()
-        backoff = Backoff()
-        since = loop.time()
-        while True:
-            cursor = self._cursor
-            try:
-                async with await self._open(message, is_known=is_known) as stream:
-                    if stream.message is not None:
-                        return await self._direct(stream.message)
-                    outcome = await self._listen(stream, message, idle)
-                    if outcome is not None:
-                        return outcome
-                problem: TrunklineError = PeerProtocolError(
-                    self._agent, "its stream ended before its task"
-                )
-            except (PeerUnavailableError, PeerTimeoutError) as error:
-                problem = error
-            # Whatever broke, the message may have arrived.
-            is_known = True
-            if self._cursor > cursor:
-                backoff.reset()
-                since = loop.time()
-            elif loop.time() - since > self._limits.patience_s:
-                raise problem
-            logger.info("child.reopened", extra={"task_id": self.id, "reason": problem.reason})
-            await backoff.pause()
+        """Give the message and read on; from the beginning, if the child is further than we are.
 
-    async def _open(
-        self, message: message_pb2.Message, *, is_known: bool
-    ) -> AbstractAsyncContextManager[TaskStream]:
-        """Go on behind the cursor; from the beginning, if the child has its message and we nothing.
-
-        That of a new task may be given twice: it attaches to the task that it made. An answer to a
-        question may not: it could answer the next question, too.
+        The message of a new child may be given twice: it attaches to the task that it made. An
+        answer to a question may not: it could answer the next question, too.
         """
-        try:
-            client = self._directory.for_task(self.id)
-        except TaskNotFoundError:
-            # Its journal was there when the child was called: after a restart it comes back.
-            raise PeerUnavailableError(
-                f"agent {self._agent!r}", "its host is not on the mesh; start it again"
-            ) from None
-        account = self._task.account
-        may_have_arrived = self._heard is None and (is_known or bool(message.task_id))
-        if may_have_arrived and await self._has_arrived(client, message):
-            self._heard = Transcript(self.id, self._agent, message_id=message.message_id)
-        if self._heard is not None:
-            return client.watch_task(
-                self.id, account=account, after=self._cursor, with_snapshot=False
-            )
+        if is_known and await self._has_arrived(message):
+            return await self._read_again(message, idle)
         submission = self._task.child_submission("" if message.task_id else self.id)
-        return client.stream_message(agent=self._agent, message=message, submission=submission)
+        begun = self._directory.begin(
+            self._agent,
+            message=message,
+            submission=submission,
+            patience_s=self._limits.patience_s,
+        )
+        async with begun as stream:
+            if stream.message is not None:
+                return await self._direct(stream.message)
+            snapshot = stream.snapshot
+            if snapshot is not None and not self._has_missed(snapshot):
+                return await self._listen(stream, Transcript(self.id, self._agent, snapshot), idle)
+        return await self._read_again(message, idle)
 
-    async def _has_arrived(self, client: HostClient, message: message_pb2.Message) -> bool:
+    async def _has_arrived(self, message: message_pb2.Message) -> bool:
+        """Whether an earlier life of the parent gave the message: its id tells."""
+        with contextlib.suppress(PeerError):
+            # After a restart of the mesh its host may come back later than ours.
+            await self._directory.wait_until(self._is_served, timeout_s=self._limits.patience_s)
+        if not self._is_served(self._directory):
+            problem = "its host is not on the mesh; start it again"
+            raise PeerUnavailableError(f"agent {self._agent!r}", problem)
+        head = self._directory.follow(
+            self.id, account=self._task.account, patience_s=self._limits.patience_s
+        )
         try:
-            snapshot = await client.get_task(self.id, account=self._task.account)
+            async with head as stream:
+                history = stream.snapshot.task.history if stream.snapshot is not None else ()
+                return any(known.message_id == message.message_id for known in history)
         except TaskNotFoundError:
             if message.task_id:
                 raise
             return False
-        history = snapshot.task.history
-        return any(known.message_id == message.message_id for known in history)
+
+    def _is_served(self, mesh: Directory) -> bool:
+        journal_id = self.id.partition("-")[0]
+        return any(journal_id in host.journal_ids for host in mesh.hosts)
+
+    def _has_missed(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
+        """Whether the child has written what we have not: an earlier try did arrive."""
+        ours = {(info.origin.task_id, info.artifact_id) for info in self._task.latest.artifacts}
+        return any(
+            (info.origin.task_id or self.id, info.artifact_id) not in ours
+            for info in snapshot.artifacts
+        )
+
+    async def _read_again(self, message: message_pb2.Message, idle: asyncio.Timeout) -> Outcome:
+        """Read all of the child; what was forwarded before is left out."""
+        heard = Transcript(self.id, self._agent, message_id=message.message_id)
+        followed = self._directory.follow(
+            self.id, account=self._task.account, after=0, patience_s=self._limits.patience_s
+        )
+        async with followed as stream:
+            return await self._listen(stream, heard, idle)
 
     async def _listen(
-        self, stream: TaskStream, message: message_pb2.Message, idle: asyncio.Timeout
-    ) -> Outcome | None:
-        """Forward what a stream brings; None when it ended before the turn did."""
+        self, stream: TaskStream, heard: Transcript, idle: asyncio.Timeout
+    ) -> Outcome:
+        """Forward what a stream brings until the child's turn is over."""
         loop = asyncio.get_running_loop()
-        heard = self._heard
-        if heard is None:
-            snapshot = stream.snapshot
-            if snapshot is None or (snapshot.artifacts and not message.task_id):
-                return None  # An earlier call made it, and it has written already.
-            heard = self._heard = Transcript(self.id, self._agent, snapshot)
+        self._heard = heard
         if heard.is_over:
             return heard.outcome()
         async for batches in stream:
@@ -184,7 +163,7 @@ class Child:
                 if heard.is_over:
                     return heard.outcome()
             idle.reschedule(loop.time() + self._limits.idle_s)
-        return None
+        raise PeerProtocolError(f"agent {self._agent!r}", "its stream ended before its task")
 
     async def _forward(self, sealed: bytes) -> None:
         self._bytes += len(sealed)
@@ -193,10 +172,6 @@ class Child:
             problem = f"it sent more than {limit / _MIB:.3g} MiB in one turn; ask it for less"
             raise PeerProtocolError(f"agent {self._agent!r}", problem)
         await self._task.forward(sealed, agent=self._agent)
-
-    @property
-    def _cursor(self) -> int:
-        return self._heard.cursor if self._heard is not None else 0
 
     async def _direct(self, message: message_pb2.Message) -> Outcome:
         """Take a direct reply for the answer; what is not text becomes an artifact of ours."""

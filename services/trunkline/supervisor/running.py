@@ -9,8 +9,9 @@ from opentelemetry.trace import SpanKind
 
 from trunkline import telemetry
 from trunkline.client import Directory
+from trunkline.client.following import new_task_id
 from trunkline.errors import TrunklineError
-from trunkline.supervisor.child import Child, ChildLimits, new_child_id
+from trunkline.supervisor.child import Child, ChildLimits
 from trunkline.supervisor.references import resolved
 from trunkline.supervisor.routing import Router
 from trunkline.supervisor.steps import Outcome, StateValue, Step, clipped, failed
@@ -72,7 +73,7 @@ async def _run_step(turn: Turn, step: Step, outcomes: Mapping[str, Outcome]) -> 
         text = resolved(text, earlier.text)
     try:
         child_id = step.child_id or step.called
-        child_id = child_id or new_child_id(turn.directory.host_of_agent(step.agent))
+        child_id = child_id or new_task_id(turn.directory.host_of_agent(step.agent))
     except TrunklineError as error:
         return failed(step.agent, str(error))
     return await _call(turn, step, text, child_id)
@@ -101,7 +102,8 @@ async def _call(turn: Turn, step: Step, text: str, child_id: str) -> Outcome:
             )
             try:
                 message = _message(turn, step, text, child_id)
-                outcome = await child.run(message, is_known=bool(step.called))
+                is_known = bool(step.called or (step.child_id and task.attempt > 1))
+                outcome = await child.run(message, is_known=is_known)
             except asyncio.CancelledError:
                 call.summary = f"{step.agent}: canceled"
                 await task.record(_finished(step, child_id, State.TASK_STATE_CANCELED))
