@@ -86,6 +86,9 @@ class Settings:
     """Longest HTTP request body; longer ones get 413."""
     heartbeat_s: float = 15.0
     """A comment goes out on an SSE stream that was silent for so long, so that proxies keep it."""
+    patience_s: float = 30.0
+    """How long a stream or a waiting call of the bridge stands while its task's host can't be
+    reached; then it ends with an error. Takeovers of tasks take up to two leases."""
     synchronous: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` that of the machine; commits cost more."""
     cancel_grace_s: float = 2.0
@@ -139,6 +142,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "flush_interval_ms": (0, 5),
     "body_limit_bytes": (1024, 1 << 30),
     "heartbeat_s": (0.1, 3600),
+    "patience_s": (0, 3600),
     "trace_limit": (1, 10_000_000),
     "trace_age_s": (1, 10 * 365 * 24 * 3600),
 }

@@ -47,6 +47,7 @@ async def open_bridge(directory: Directory, settings: Settings) -> AsyncIterator
             public_url=settings.public_url,
             body_limit_bytes=settings.body_limit_bytes,
             heartbeat_s=settings.heartbeat_s,
+            patience_s=settings.patience_s,
         ),
     )
     async with serve_http(
