@@ -21,7 +21,7 @@ from harness.tasks import NOTHING, define, message, texts
 from trunkline import telemetry
 from trunkline.client import Channels, HostClient, MeshChannel
 from trunkline.client.trunk import REQUEST_BYTES
-from trunkline.client.trunk_line import WINDOW_BYTES
+from trunkline.client.trunk.line import WINDOW_BYTES
 from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,

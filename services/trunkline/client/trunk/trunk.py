@@ -10,7 +10,7 @@ import grpc
 
 from trunkline.client.breaker import Breaker, is_failure
 from trunkline.client.tracing import MethodSpans, end_span
-from trunkline.client.trunk_line import (
+from trunkline.client.trunk.line import (
     WINDOW_BYTES,
     Line,
     StreamCall,
