@@ -223,11 +223,6 @@ class WireFold:
         for artifact in task.get("artifacts", ()):
             self._put(artifact, "")
 
-    def texts_by_name(self) -> dict[str, str]:
-        """The texts by the artifacts' names; no two may have the same."""
-        assert len(set(self.names.values())) == len(self.names), self.names
-        return {self.names[one]: text for one, text in self.texts.items()}
-
     def _put(self, artifact: Json, before: str) -> None:
         self.texts[artifact["artifactId"]] = before + _text(artifact)
         self.names[artifact["artifactId"]] = artifact.get("name", "")

@@ -1,0 +1,122 @@
+"""Promises 1 and 3: whatever streams through whatever, each text arrives once and in its place."""
+
+import asyncio
+import os
+import random
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from harness.bridge import open_bridged_mesh
+from harness.fuzz_agents import act, texts_of
+from harness.processes import read_line, running_process
+from harness.proving import Scale
+from harness.sse import WireFold, call, sse, user_message
+from trunkline import TaskContext, agent
+from trunkline.agents import FunctionAgent
+from trunkline.client import Directory
+from trunkline.journal.fold import fold_all
+from trunkline.v1 import event_pb2, message_pb2, part_pb2
+from trunkline_bridge import BridgeSettings
+
+CHILDREN = 8
+TASKS_AT_ONCE = 8
+
+
+def branching(directory: Directory) -> FunctionAgent:
+    """An agent that writes itself while it forwards what several others write."""
+
+    async def forward(task: TaskContext, seed: int) -> None:
+        message = message_pb2.Message(
+            message_id=f"{task.id}-{seed}",
+            role=message_pb2.ROLE_USER,
+            parts=[part_pb2.Part(text=str(seed))],
+        )
+        async with directory.begin(
+            "leaf", message=message, submission=task.child_submission("")
+        ) as stream:
+            started = event_pb2.ChildStarted(task_id=stream.task_id, agent="leaf")
+            await task.record(event_pb2.Event(child_started=started))
+            async for batches in stream:
+                for sealed in batches:
+                    await task.forward(sealed, agent="leaf")
+
+    @agent(name="branch", description="Forwards.", tags=["branch"])
+    async def branch(task: TaskContext) -> None:
+        own, *children = map(int, task.text.split())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(act(task, own))
+            for seed in children:
+                group.create_task(forward(task, seed))
+
+    return branch
+
+
+async def check_one(url: str, directory: Directory, seeds: list[int]) -> int:
+    """Run one task; compare what every kind of reader gets. Return how many events there were."""
+    # The wire names what children write alike, so texts are compared; hardly two are the same.
+    wanted = sorted(text for seed in seeds for text in texts_of(seed).values())
+    fold = WireFold()
+    params = {"message": user_message(" ".join(map(str, seeds)))}
+    async with sse(url, "/agents/branch", "SendStreamingMessage", params) as answer:
+        async for event in answer.events():
+            fold.apply(event)
+    assert fold.state == "TASK_STATE_COMPLETED"
+    assert sorted(fold.texts.values()) == wanted
+    task = (await call(url, "/agents/branch", "GetTask", {"id": fold.task_id}))["result"]
+    again = WireFold()
+    again.take_task(task)
+    assert (again.texts, again.names) == (fold.texts, fold.names)
+    return await check_journal(directory, fold.task_id)
+
+
+async def check_journal(directory: Directory, task_id: str) -> int:
+    """A task's events have no gap and fold to the task."""
+    client = directory.for_task(task_id)
+    journal: list[bytes] = []
+    async with client.watch_task(
+        task_id, account="anonymous", after=0, with_snapshot=False
+    ) as stream:
+        async for batches in stream:
+            journal += batches
+    snapshot = await client.get_task(task_id, account="anonymous")
+    # The fold refuses gaps, appends before a create and whatever follows the end.
+    assert fold_all(task_id, journal) == snapshot
+    return snapshot.sequence
+
+
+async def test_no_text_doubled_lost_or_moved(
+    tmp_path: Path, scale: Scale, rng: random.Random
+) -> None:
+    """Fuzzed tasks with up to eight children that stream at once, from two other processes."""
+    tasks = scale.pick(ci=60, prove=10_000)
+    events = children = 0
+    path = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
+    async with AsyncExitStack() as stack:
+        bridged = await stack.enter_async_context(
+            open_bridged_mesh(tmp_path, BridgeSettings(default_agent="branch"))
+        )
+        leaf = await stack.enter_async_context(
+            running_process(
+                sys.executable, "-m", "harness.fuzz_agents",
+                "--mesh", bridged.mesh.registry_address, "--data", str(tmp_path / "leaf"),
+                cwd=tmp_path, environment={"PYTHONPATH": path},
+            )
+        )  # fmt: skip
+        await read_line(leaf, "ready ")
+        directory = bridged.mesh.directory
+        await bridged.mesh.join(branching(directory))
+        await directory.wait_until(lambda known: "leaf" in known.agents(), timeout_s=45)
+        turns = asyncio.Semaphore(TASKS_AT_ONCE)
+
+        async def one(seeds: list[int]) -> None:
+            nonlocal events, children
+            async with turns:
+                events += await check_one(bridged.url, directory, seeds)
+                children += len(seeds) - 1
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(tasks):
+                count = 1 + rng.randrange(CHILDREN + 1)
+                group.create_task(one(rng.sample(range(10**9), count)))
+    scale.report(tasks=tasks, children=children, events=events)
