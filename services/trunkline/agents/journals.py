@@ -40,6 +40,7 @@ class Journals:
 
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.data_dir / "journals"
+        self._left_out: set[Path] = set()
         self._synchronous = settings.synchronous
         self._retention = Retention(
             compact_after_s=settings.compact_after_s, retain_s=settings.retain_s
@@ -97,9 +98,14 @@ class Journals:
             if not is_owned(path):
                 if not path.exists():
                     raise
-                # The host works without it; `trunkline data check` tells more.
-                logger.error("journal.left_out", extra={"path": path, "problem": error.problem})
+                self._leave_out(path, error)
             return None
+
+    def _leave_out(self, path: Path, error: JournalUnavailableError) -> None:
+        """Say once that the host works without it; `trunkline data check` tells more."""
+        if path not in self._left_out:
+            self._left_out.add(path)
+            logger.error("journal.left_out", extra={"path": path, "problem": error.problem})
 
     def _open(self, path: Path) -> OpenJournal:
         journal = Journal.open(path, synchronous=self._synchronous, retention=self._retention)
