@@ -8,7 +8,12 @@ from typing import Final, Protocol, TypeAlias
 import grpc
 
 from trunkline.client.status import from_end, mesh_errors
-from trunkline.errors import PeerUnavailableError, TrunklineError, UnsupportedOperationError
+from trunkline.errors import (
+    PeerProtocolError,
+    PeerUnavailableError,
+    TrunklineError,
+    UnsupportedOperationError,
+)
 from trunkline.v1 import trunk_service_pb2
 
 logger = logging.getLogger(__name__)
@@ -21,6 +26,8 @@ _MESSAGE_BYTES: Final = 256 * 1024
 # So many looks within `ping_s`, and after how many without news a ping is due.
 _LOOKS: Final = 6
 _LOOKS_TO_PING: Final = 2
+# gRPC's words for a write that met the end of its call: why that ended, only the next try can tell.
+_WRITE_MET_END: Final = "Internal error from Core"
 
 RawCall: TypeAlias = grpc.aio.StreamStreamCall[
     trunk_service_pb2.ConnectRequest, trunk_service_pb2.ConnectResponse
@@ -168,13 +175,18 @@ class Line:
             self.is_unserved = True
             return UnsupportedOperationError(CONNECT, "the peer doesn't serve it")
         except TrunklineError as error:
-            return error
+            return self._why(error)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # By gRPC: somebody closed the channel.
             return PeerUnavailableError(self.peer, "its channel is closed")
+
+    def _why(self, error: TrunklineError) -> TrunklineError:
+        if isinstance(error, PeerProtocolError) and error.problem == _WRITE_MET_END:
+            return PeerUnavailableError(self.peer, "it ended the stream of all calls")
+        return error
 
     async def _write(self, raw: RawCall) -> None:
         """Send what goes up, in one message per turn of the loop."""
