@@ -7,6 +7,8 @@ from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from harness.processes import Services, open_services, running_mesh
 from trunkline.client import Channels, Directory, RegistryClient
 from trunkline.errors import AgentNotFoundError, PeerError, TaskNotFoundError
@@ -304,8 +306,5 @@ async def test_an_agent_that_left_is_nobody(tmp_path: Path) -> None:
     async with hosts(tmp_path, "echo", "math") as (services, caller):
         await services.terminate("echo")
         await caller.sees("math")
-        try:
+        with pytest.raises(AgentNotFoundError):
             await caller.begin("hello")
-        except AgentNotFoundError:
-            return
-        raise AssertionError("it was found")
