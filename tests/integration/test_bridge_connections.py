@@ -94,7 +94,7 @@ async def test_a_reader_that_is_cut_again_and_again_while_the_task_runs_misses_n
                     break
         method, params = "SubscribeToTask", {"id": fold.task_id}
         headers = {"Last-Event-ID": fold.last_event_id}
-    assert list(fold.texts_by_name().values()) == ["".join(f"{n} " for n in range(1, 301))]
+    assert list(fold.texts.values()) == ["".join(f"{n} " for n in range(1, 301))]
     assert len(set(ids)) == len(ids)
 
 
