@@ -20,8 +20,9 @@ from harness.journal_events import (
     working,
 )
 from trunkline.errors import JournalUnavailableError
+from trunkline.journal.events import header_of
 from trunkline.journal.sqlite import SqliteStore
-from trunkline.journal.store import CommitGroup, JournalStore, KeyRecord, TaskFilter
+from trunkline.journal.store import CommitGroup, JournalStore, KeyRecord, StoredFold, TaskFilter
 from trunkline.v1 import task_pb2
 
 LIMIT = 64 * 1024
@@ -82,7 +83,7 @@ SECOND = stored([begin("a", "x", "y")], 2)
 THIRD = stored([append("a", "z"), completed()], 4)
 
 
-def write_ended(store: JournalStore, task_id: str = TASK) -> list[bytes]:
+def write_ended(store: JournalStore, task_id: str = TASK, *, ended_ns: int = 0) -> list[bytes]:
     """Write a task of three commits that has ended, and return its batches."""
     batches = [
         stored([created()], 1, task_id=task_id),
@@ -91,7 +92,8 @@ def write_ended(store: JournalStore, task_id: str = TASK) -> list[bytes]:
     ]
     store.commit(group(batches[0], made=[row(task_id)]))
     store.commit(group(batches[1]))
-    store.commit(group(batches[2], changed=[row(task_id, state=ENDED, head=5)]))
+    last = replace(row(task_id, state=ENDED, head=5), ended_ns=ended_ns)
+    store.commit(group(batches[2], changed=[last]))
     return [one.sealed for one in batches]
 
 
@@ -273,6 +275,101 @@ def test_a_long_task_is_settled_in_bites(reopenable: Reopenable) -> None:
     assert reopenable.settled().read(TASK, 0, limit_bytes=big) == expected
     assert reopenable.now.read(TASK, 20, limit_bytes=big) == expected[20:]
     assert reopenable.again().read(TASK, 20, limit_bytes=25_000) == expected[20:22]
+
+
+FOLD = StoredFold(b"what is left", epoch=3, forwarded={"child": 7})
+
+
+def write_settled(reopenable: Reopenable, task_id: str, *, ended_ns: int) -> None:
+    """Write a task that ended then, and settle it."""
+    write_ended(reopenable.now, task_id, ended_ns=ended_ns)
+    reopenable.settled()
+
+
+def test_tasks_that_ended_long_ago_are_found_oldest_first(reopenable: Reopenable) -> None:
+    for name, ended_ns in (("journal1-b", 20), ("journal1-a", 10), ("journal1-c", 30)):
+        write_settled(reopenable, name, ended_ns=ended_ns)
+    live = "journal1-live"
+    reopenable.now.commit(group(stored([created()], 1, task_id=live), made=[row(live)]))
+    for store in reopenable.lives():
+        found = store.ended_before(20, is_compacted=False, limit=10)
+        assert [one.task_id[-1] for one in found] == ["a", "b"]
+        found = store.ended_before(99, is_compacted=False, limit=2)
+        assert [one.task_id[-1] for one in found] == ["a", "b"]
+        assert store.ended_before(9, is_compacted=False, limit=10) == []
+        assert store.ended_before(99, is_compacted=True, limit=10) == []
+
+
+def test_a_compacted_task_has_a_fold_in_place_of_its_events(reopenable: Reopenable) -> None:
+    write_settled(reopenable, TASK, ended_ns=10)
+    other = f"{TASK}-other"
+    write_settled(reopenable, other, ended_ns=11)
+    expected = reopenable.now.read(other, 0, limit_bytes=LIMIT)
+    assert reopenable.now.find_fold(TASK) is None
+    reopenable.now.compact(TASK, FOLD)
+    for store in reopenable.lives():
+        assert store.find_fold(TASK) == FOLD
+        found = store.find_row(TASK)
+        assert found is not None
+        assert (found.head, found.first_available, found.state) == (5, 6, ENDED)
+        assert store.has_backlog()
+    reopenable.settled()
+    for store in reopenable.lives():
+        assert not store.has_backlog()
+        assert store.read(TASK, 0, limit_bytes=LIMIT) == []
+        assert store.find_fold(TASK) == FOLD
+        assert store.read(other, 0, limit_bytes=LIMIT) == expected
+        compacted = store.ended_before(99, is_compacted=True, limit=10)
+        assert [one.task_id for one in compacted] == [TASK]
+
+
+def test_the_first_events_of_a_compacted_task_go_first(reopenable: Reopenable) -> None:
+    text = "x" * 10_000
+    batches = [FIRST, stored([begin("a", text)], 2)]
+    batches += [stored([append("a", text)], sequence) for sequence in range(3, 100)]
+    batches.append(stored([completed()], 100))
+    for one in batches:
+        made = [row()] if one is FIRST else []
+        changed = [row(state=ENDED, head=100)] if one is batches[-1] else []
+        reopenable.now.commit(group(one, made=made, changed=changed))
+    reopenable.settled()
+    reopenable.now.compact(TASK, FOLD)
+    firsts = []
+    while reopenable.now.has_backlog():
+        left = reopenable.now.read(TASK, 0, limit_bytes=2**30)
+        firsts.append(header_of(left[0]).first_sequence)
+        assert left == [one.sealed for one in batches[firsts[-1] - 1 :]]
+        reopenable.now.settle(budget_bytes=1)
+    assert firsts == sorted(firsts)
+    assert len(set(firsts)) > 1
+
+
+def test_nothing_is_left_of_a_task_that_is_forgotten(reopenable: Reopenable) -> None:
+    write_settled(reopenable, TASK, ended_ns=10)
+    reopenable.now.compact(TASK, FOLD)
+    reopenable.settled()
+    reopenable.now.forget([TASK, "journal1-nobody"])
+    for store in reopenable.lives():
+        assert store.find_row(TASK) is None
+        assert store.find_fold(TASK) is None
+        assert store.ended_before(99, is_compacted=True, limit=10) == []
+        assert store.list_rows(TaskFilter("acme"), limit=10).total == 0
+
+
+def test_a_log_is_shortened_without_a_change_to_what_is_read(reopenable: Reopenable) -> None:
+    batches = write_ended(reopenable.now)
+    assert reopenable.now.shorten_log()
+    assert not reopenable.now.is_log_long
+    for store in reopenable.lives():
+        assert store.read(TASK, 0, limit_bytes=LIMIT) == batches
+
+
+def test_a_journals_age_goes_on_after_a_restart(reopenable: Reopenable) -> None:
+    before_ns = reopenable.now.clock.age_ns()
+    time_ns = reopenable.now.clock.time_ns()
+    after = reopenable.again().clock
+    assert after.age_ns() >= before_ns
+    assert after.time_ns() >= time_ns
 
 
 def test_lists_are_by_status_time_newest_first_and_then_by_id(store: JournalStore) -> None:

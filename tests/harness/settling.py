@@ -23,7 +23,9 @@ class WatchedStore(SqliteStore):
             self._loop.call_soon_threadsafe(self._stepped.set)
 
     async def step(self) -> None:
-        """Wait for the next step, which may fail."""
+        """Wait for the next step, which may fail, if there is anything to do."""
+        if not self.has_backlog():
+            return
         self._stepped.clear()
         async with asyncio.timeout(30):
             await self._stepped.wait()

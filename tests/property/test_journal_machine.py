@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -17,10 +18,10 @@ from hypothesis.stateful import (
 )
 
 from harness.journal_events import append, begin, completed, created, working
-from trunkline.errors import TaskEndedError
+from trunkline.errors import CursorExpiredError, TaskEndedError
 from trunkline.journal.events import draft, header_of, parse
 from trunkline.journal.fold import fold_all
-from trunkline.journal.journal import Journal
+from trunkline.journal.journal import Journal, Retention
 from trunkline.v1 import event_pb2, task_service_pb2
 
 
@@ -31,6 +32,7 @@ class Model:
         self.events: list[event_pb2.Event] = [created()]
         self.has_artifact = False
         self.is_ended = False
+        self.is_compacted = False
 
     def write(self, texts: list[str], *, ends: bool) -> list[event_pb2.Event]:
         """Return events to append, and remember them one by one."""
@@ -49,7 +51,7 @@ class Model:
 
 
 class JournalMachine(RuleBasedStateMachine):
-    """Creates, appends to several tasks at once, reads from any cursor, reopens and settles."""
+    """Creates, appends to several tasks at once, reads from any cursor, reopens, compacts."""
 
     tasks = Bundle("tasks")
 
@@ -62,7 +64,9 @@ class JournalMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         # Small tails, so that readers are sent to the store as well.
-        self.journal = Journal.open(self.folder / "journal.db", tail_bytes=400)
+        self.journal = Journal.open(
+            self.folder / "journal.db", tail_bytes=400, retention=Retention(compact_after_s=0)
+        )
 
     def teardown(self) -> None:
         self.journal.close()
@@ -122,11 +126,30 @@ class JournalMachine(RuleBasedStateMachine):
         while self.journal._store.has_backlog():
             self.journal._store.settle(budget_bytes=10**6)
 
+    @rule(steps=st.sampled_from([1, 3, 1000]))
+    def compact(self, steps: int) -> None:
+        """Go on with compacting, as the journal does between appends, and maybe not to the end."""
+        retiring = self.journal._upkeep._retiring
+        retiring.look()
+        while retiring.has_work and steps:
+            bite = retiring.step(budget_bytes=300)
+            steps -= 1
+            if bite is not None:
+                bite.write()
+                retiring.written(bite)
+                self.journal._forget_all(bite.task_ids)
+                for task_id in bite.task_ids:
+                    self.models[task_id].is_compacted = True
+
     @rule(task_id=tasks, data=st.data())
     def read(self, task_id: str, data: st.DataObject) -> None:
         events = self.models[task_id].events
         cursor = data.draw(st.integers(0, len(events)), label="cursor")
         limit_bytes = data.draw(st.sampled_from([1, 300, 10**6]), label="limit")
+        if self.models[task_id].is_compacted and cursor < len(events):
+            with pytest.raises(CursorExpiredError):
+                self.journal.read(task_id, cursor, limit_bytes=limit_bytes)
+            return
         while batches := self.journal.read(task_id, cursor, limit_bytes=limit_bytes):
             for sealed in batches:
                 header = header_of(sealed)
@@ -149,7 +172,8 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(task_id=tasks, data=st.data())
     def snapshot(self, task_id: str, data: st.DataObject) -> None:
         events = self.models[task_id].events
-        at = data.draw(st.integers(0, len(events)), label="at")
+        first = len(events) if self.models[task_id].is_compacted else 0
+        at = data.draw(st.integers(first, len(events)), label="at")
         snapshot = self.loop.run_until_complete(self.journal.snapshot(task_id, at=at))
         text = "".join(text for one in events[:at] for text in one.delta.texts)
         assert snapshot.sequence == at
@@ -171,7 +195,9 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule()
     def fold(self) -> None:
-        for task_id in self.models:
+        for task_id, model in self.models.items():
+            if model.is_compacted:
+                continue
             batches = self.journal._store.read(task_id, 0, limit_bytes=10**6)
             assert batches == self.journal.read(task_id, 0, limit_bytes=10**6)
             snapshot = self.loop.run_until_complete(self.journal.snapshot(task_id))

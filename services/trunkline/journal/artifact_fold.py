@@ -17,6 +17,7 @@ class ArtifactFold:
         """Go on from an artifact of a snapshot; both are copied."""
         self.info = snapshot_pb2.ArtifactInfo()
         self.info.CopyFrom(info)
+        self.is_closed = info.closed
         self._artifact = artifact_pb2.Artifact()
         self._artifact.CopyFrom(artifact)
         # Texts behind the last finished part. None: no text part is under way.
@@ -36,7 +37,7 @@ class ArtifactFold:
     @property
     def may_start(self) -> bool:
         """It was cut back to nothing, so whatever runs again may create it again."""
-        return not self._artifact.parts and self._texts is None and not self.info.closed
+        return not self._artifact.parts and self._texts is None and not self.is_closed
 
     def begin(self, start: event_pb2.ArtifactStart) -> None:
         """Take over what its first delta says of it."""
@@ -53,11 +54,19 @@ class ArtifactFold:
     def add(self, delta: event_pb2.ArtifactDelta) -> None:
         """Take over what a delta adds."""
         if delta.texts:
-            self._add_texts(delta.texts)
+            self.add_run(delta.texts)
         elif delta.HasField("part"):
             self._add_part(delta.part)
         if delta.last:
-            self.info.closed = True
+            self._close()
+
+    def add_run(self, texts: Iterable[str], *, last: bool = False) -> None:
+        """Take over what a delta adds that holds nothing but texts."""
+        if self._texts is None:
+            self._texts = []
+        self._texts.extend(texts)
+        if last:
+            self._close()
 
     def rewind(self, remains: artifact_pb2.Artifact) -> None:
         """Hold what remains and nothing else, and take appends again."""
@@ -66,7 +75,7 @@ class ArtifactFold:
         self._texts = None
         for part in remains.parts:
             self._add_part(part)
-        self.info.closed = False
+        self.is_closed = self.info.closed = False
 
     def artifact(self) -> artifact_pb2.Artifact:
         """Return it as it stands, its text joined."""
@@ -78,19 +87,17 @@ class ArtifactFold:
         whole.parts.add(text=self._texts[0])
         return whole
 
+    def _close(self) -> None:
+        self.is_closed = self.info.closed = True
+
     def _add_part(self, part: part_pb2.Part) -> None:
         if _is_plain_text(part):
-            self._add_texts((part.text,))
+            self.add_run((part.text,))
             return
         if self._texts is not None:
             self._artifact.parts.add(text="".join(self._texts))
             self._texts = None
         self._artifact.parts.append(part)
-
-    def _add_texts(self, texts: Iterable[str]) -> None:
-        if self._texts is None:
-            self._texts = []
-        self._texts.extend(texts)
 
 
 def _is_plain_text(part: part_pb2.Part) -> bool:

@@ -1,7 +1,7 @@
 """Folds a task's events into the task: what is shown of it, compared and recovered from."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.journal.artifact_fold import ArtifactFold
@@ -9,6 +9,8 @@ from trunkline.journal.events import Kind, event_count, kind_of
 from trunkline.journal.metadata import merge
 from trunkline.journal.states import INTERRUPTED, TERMINAL
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
+
+_DELTAS_ALONE: Final = Kind.DELTA.bit
 
 
 class Fold:
@@ -49,6 +51,10 @@ class Fold:
         self._header = event_pb2.BatchHeader()
         self._forwarded = dict(forwarded or {})
         self._sequence = self._snapshot.sequence
+        self._epoch = self._snapshot.epoch
+        self._is_ended = self._task.status.state in TERMINAL
+        # Of the batch at hand: the task that wrote it first, if that was another one.
+        self._origin_task = ""
 
     @property
     def sequence(self) -> int:
@@ -67,28 +73,57 @@ class Fold:
             InvalidAgentResponseError: the events break the contract, or don't follow.
         """
         header = self._header = batch.header
+        self._check_follows(header)
+        if header.kinds == _DELTAS_ALONE and self._sequence and not self._is_ended:
+            self._apply_deltas(batch.events)
+        else:
+            for event in batch.events:
+                self._apply_event(event)
+        self._epoch = header.epoch
+
+    def _check_follows(self, header: event_pb2.BatchHeader) -> None:
+        """See that a batch is the task's next one, and brings no events of another task twice."""
         if header.task_id != self._task_id:
             raise self._defect(f"events of task {header.task_id!r} are no events of this one")
         if header.first_sequence != self._sequence + 1:
             raise self._defect(f"event {header.first_sequence} follows event {self._sequence}")
-        for event in batch.events:
-            kind = kind_of(event)
-            if (self._sequence == 0) != (kind is Kind.CREATED):
-                raise self._defect("a task begins by being created, once")
-            if self._task.status.state in TERMINAL:
-                raise self._defect("something was emitted after the task had ended")
-            self._STEPS[kind](self, event)
-            self._sequence += event_count(event)
-        self._snapshot.epoch = header.epoch
+        self._origin_task = ""
         if header.HasField("origin"):
             origin = header.origin
-            self._forwarded[origin.task_id] = origin.first_sequence + header.count - 1
+            writer = self._origin_task = origin.task_id
+            if origin.first_sequence <= self._forwarded.get(writer, 0):
+                raise self._defect(
+                    f"event {origin.first_sequence} of task {writer!r} was forwarded twice"
+                )
+            self._forwarded[writer] = origin.first_sequence + header.count - 1
+
+    def _apply_deltas(self, events: Iterable[event_pb2.Event]) -> None:
+        """Nearly all there is: runs of texts for an artifact that takes them."""
+        for event in events:
+            delta = event.delta
+            texts = delta.texts
+            artifact = self._artifacts.get((self._origin_task, delta.artifact_id))
+            if not texts or artifact is None or artifact.is_closed or delta.HasField("start"):
+                self._apply_event(event)
+            else:
+                artifact.add_run(texts, last=delta.last)
+                self._sequence += len(texts)
+
+    def _apply_event(self, event: event_pb2.Event) -> None:
+        kind = kind_of(event)
+        if (self._sequence == 0) != (kind is Kind.CREATED):
+            raise self._defect("a task begins by being created, once")
+        if self._is_ended:
+            raise self._defect("something was emitted after the task had ended")
+        self._STEPS[kind](self, event)
+        self._sequence += event_count(event)
 
     def snapshot(self) -> snapshot_pb2.TaskSnapshot:
         """Return the task as it stands; what comes later doesn't change what is returned."""
         snapshot = snapshot_pb2.TaskSnapshot()
         snapshot.CopyFrom(self._snapshot)
         snapshot.sequence = self._sequence
+        snapshot.epoch = self._epoch
         snapshot.task.artifacts.extend(one.artifact() for one in self._artifacts.values())
         snapshot.artifacts.extend(one.info for one in self._artifacts.values())
         snapshot.plans.extend(plan.plan() for plan in self._plans.values())
@@ -126,6 +161,7 @@ class Fold:
             status.timestamp.CopyFrom(self._header.time)
         if event.status.HasField("metadata"):
             merge(self._task.metadata, event)
+        self._is_ended = status.state in TERMINAL
 
     def _on_turn_started(self, event: event_pb2.Event) -> None:
         # What the agent asked belongs to the conversation, before the answer.
@@ -138,7 +174,7 @@ class Fold:
 
     def _on_delta(self, event: event_pb2.Event) -> None:
         delta = event.delta
-        key = (self._header.origin.task_id, delta.artifact_id)
+        key = (self._origin_task, delta.artifact_id)
         artifact = self._artifacts.get(key)
         if delta.HasField("start"):
             if artifact is None:
@@ -150,13 +186,13 @@ class Fold:
             artifact.begin(delta.start)
         elif artifact is None:
             raise self._defect(f"artifact {delta.artifact_id!r} was appended to before its create")
-        if artifact.info.closed:
+        if artifact.is_closed:
             raise self._defect(f"artifact {delta.artifact_id!r} was appended to after its close")
         artifact.add(delta)
 
     def _on_rewound(self, event: event_pb2.Event) -> None:
         remains = event.rewound.remains
-        artifact = self._artifacts.get((self._header.origin.task_id, remains.artifact_id))
+        artifact = self._artifacts.get((self._origin_task, remains.artifact_id))
         if artifact is None:
             raise self._defect(f"artifact {remains.artifact_id!r} was rewound before its create")
         artifact.rewind(remains)

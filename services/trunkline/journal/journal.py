@@ -449,10 +449,12 @@ class Journal:
         fold = self._folds.pop(task_id, None)
         if fold is None or fold.sequence > until:
             fold = Fold(task_id)
+        is_cut = until < self.head(task_id)
+        read_whole = event_pb2.EventBatch.FromString
         while fold.sequence < until:
             for sealed in self.read(task_id, fold.sequence):
-                fold.apply(parse(sealed, until=until))
-                if fold.sequence == until:
+                fold.apply(parse(sealed, until=until) if is_cut else read_whole(sealed))
+                if fold.sequence >= until:
                     break
             if fold.sequence < until:
                 # A long task takes a second: others are served meanwhile.

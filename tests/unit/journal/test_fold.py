@@ -315,3 +315,45 @@ def test_a_snapshot_does_not_change_with_what_comes_later() -> None:
     one.apply(batch([append("a", "y"), plan_run("p", 1, ["2"]), working()], 4))
     assert before == copy
     assert one.sequence == 6
+
+
+def forwarded(sequence: int, *events: event_pb2.Event, at: int) -> event_pb2.EventBatch:
+    origin = event_pb2.Origin(agent="math", task_id="child", first_sequence=at, path=["math"])
+    return batch(events, sequence, origin=origin)
+
+
+def test_what_another_task_wrote_is_taken_over_once() -> None:
+    one = Fold(TASK)
+    one.apply(batch([created()]))
+    one.apply(forwarded(2, begin("a", "x", "y"), at=4))
+    one.apply(forwarded(4, append("a", "z"), at=7))
+    assert one.forwarded == {"child": 7}
+    for again in (4, 6, 7):
+        other = Fold(TASK, one.snapshot(), forwarded=one.forwarded)
+        with pytest.raises(InvalidAgentResponseError, match="was forwarded twice"):
+            other.apply(forwarded(5, append("a", "z"), at=again))
+
+
+@pytest.mark.parametrize(
+    ("event", "problem"),
+    [
+        (append("b", "x"), "appended to before its create"),
+        (begin("a", "x"), "created twice"),
+        (append("closed", "x"), "appended to after its close"),
+    ],
+)
+def test_a_batch_of_deltas_alone_is_held_to_the_contract(
+    event: event_pb2.Event, problem: str
+) -> None:
+    one = Fold(TASK)
+    one.apply(batch([created(), begin("a", "x"), begin("closed", "x")]))
+    one.apply(batch([append("a", "y"), append("closed", "y", last=True)], 4))
+    with pytest.raises(InvalidAgentResponseError, match=problem):
+        one.apply(batch([event], 6))
+
+
+def test_a_batch_of_deltas_behind_the_end_is_a_defect() -> None:
+    one = Fold(TASK)
+    one.apply(batch([created(), begin("a", "x"), completed()]))
+    with pytest.raises(InvalidAgentResponseError, match="after the task had ended"):
+        one.apply(batch([append("a", "y")], 4))

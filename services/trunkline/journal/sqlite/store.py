@@ -18,7 +18,7 @@ from trunkline.journal.sqlite.connection import connect, distrusted, looking, tr
 from trunkline.journal.sqlite.directory import Directory, Place
 from trunkline.journal.sqlite.payload import frames, pack
 from trunkline.journal.sqlite.schema import Claim, claim, disown, note, noted, release, tenure_of
-from trunkline.journal.sqlite.settling import Settling, slice_of
+from trunkline.journal.sqlite.settling import Settling, slices_of
 from trunkline.journal.sqlite.writer import Synchronous, Writer
 from trunkline.journal.store import (
     CommitGroup,
@@ -124,7 +124,7 @@ class SqliteStore:
         with translated(self._path):
             places = self._directory.find(task_id, after, limit_bytes=limit_bytes)
             if places is not None:
-                return [slice_of(self._read, place, str(self._path)) for place in places]
+                return slices_of(self._read, places, str(self._path))
             return self._read_settled(task_id, after, limit_bytes)
 
     def find_row(self, task_id: str) -> TaskRow | None:
