@@ -210,6 +210,8 @@ def batch(
     if writer is not None:
         header.origin.agent = f"agent of {writer}"
         header.origin.task_id = writer
+        # It wrote more than was forwarded: its sequences go up, with gaps.
+        header.origin.first_sequence = first_sequence
     made = event_pb2.EventBatch(header=header)
     for _, event in entries:
         last = made.events[-1] if made.events else None
