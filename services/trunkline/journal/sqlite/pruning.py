@@ -6,7 +6,7 @@ from typing import Final
 
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.retention import Retention, Retiring
-from trunkline.journal.sqlite import SqliteStore
+from trunkline.journal.sqlite.store import SqliteStore
 
 _BITE_BYTES: Final = 1 << 20
 
