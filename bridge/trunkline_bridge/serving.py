@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from trunkline.client import running
 from trunkline.errors import ConfigurationError
-from trunkline_bridge.inbound.presence import CONNECTION, Connection
+from trunkline_bridge.inbound.streaming.presence import CONNECTION, Connection
 
 # How often uvicorn may set the date of its responses.
 _TICK_S = 1.0

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trunkline.agents.authoring import agent
     from trunkline.agents.process import run
-    from trunkline.tasks.context import TaskContext
-    from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
+    from trunkline.tasks.turn.context import TaskContext
+    from trunkline.tasks.turn.writers import ArtifactWriter, PlanWriter, ToolCall
     from trunkline.v1.agent_card_pb2 import AgentSkill
     from trunkline.v1.event_pb2 import PlanStep
     from trunkline.v1.message_pb2 import Message
@@ -43,13 +43,13 @@ __all__ = [
 
 _HOMES = {
     "AgentSkill": "trunkline.v1.agent_card_pb2",
-    "ArtifactWriter": "trunkline.tasks.writers",
+    "ArtifactWriter": "trunkline.tasks.turn.writers",
     "Message": "trunkline.v1.message_pb2",
     "Part": "trunkline.v1.part_pb2",
     "PlanStep": "trunkline.v1.event_pb2",
-    "PlanWriter": "trunkline.tasks.writers",
-    "TaskContext": "trunkline.tasks.context",
-    "ToolCall": "trunkline.tasks.writers",
+    "PlanWriter": "trunkline.tasks.turn.writers",
+    "TaskContext": "trunkline.tasks.turn.context",
+    "ToolCall": "trunkline.tasks.turn.writers",
     "agent": "trunkline.agents.authoring",
     "run": "trunkline.agents.process",
 }

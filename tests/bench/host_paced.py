@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.tasks import NOTHING, define, message
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
+from trunkline.tasks.turn.context import TaskContext
 
 
 class Pace:

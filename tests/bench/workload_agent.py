@@ -2,7 +2,7 @@
 
 from bench.workload import PLAN, Ask, tokens
 from trunkline import agent, run
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 from harness.tasks import define
 from trunkline.agents import FunctionAgent
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 
 
 class Gate:

@@ -10,7 +10,7 @@ from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
 from harness.small_mesh import PATIENCE_S
 from harness.tasks import define
 from trunkline.agents.echo import echo
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 from trunkline_bridge import BridgeSettings
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 

@@ -16,9 +16,9 @@ from harness.small_mesh import PATIENCE_S
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.agents.echo import echo
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.inbound.heartbeats import Heartbeats
-from trunkline_bridge.inbound.presence import Answers
-from trunkline_bridge.inbound.sse import send_events
+from trunkline_bridge.inbound.streaming.heartbeats import Heartbeats
+from trunkline_bridge.inbound.streaming.presence import Answers
+from trunkline_bridge.inbound.streaming.sse import send_events
 from trunkline_bridge.projection import WholeEvent, WireEvent
 from trunkline_bridge.render import EventRenderer
 from trunkline_bridge.serving import serve_http

@@ -11,7 +11,7 @@ from harness.tasks import define
 from trunkline.client.following import FollowedStream
 from trunkline.errors import CursorExpiredError, PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.events import header_of
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import message_service_pb2, task_pb2
 
 NOTHING = message_service_pb2.Submission()

@@ -23,9 +23,9 @@ from trunkline.journal.events import header_of
 from trunkline.journal.fold import Fold
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import (
     event_pb2,
     message_pb2,

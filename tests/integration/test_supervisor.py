@@ -11,7 +11,7 @@ from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from harness.tasks import NOTHING, said, texts
 from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.echo import echo
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2, task_pb2
 
 State = task_pb2.TaskState

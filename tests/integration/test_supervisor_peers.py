@@ -15,8 +15,8 @@ from trunkline.agents.echo import echo
 from trunkline.server import MeshServer
 from trunkline.supervisor import ChildLimits
 from trunkline.supervisor.transcript import KEPT_CHARS
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import TERMINAL, State
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import (
     agent_card_pb2,
     message_service_pb2_grpc,

@@ -16,8 +16,8 @@ from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.echo import echo
 from trunkline.journal.fold import Fold
 from trunkline.supervisor.resuming import to_go_on
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import message_service_pb2, snapshot_pb2, task_pb2
 
 State = task_pb2.TaskState

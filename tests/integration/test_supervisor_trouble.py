@@ -23,7 +23,7 @@ from trunkline import telemetry
 from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.echo import echo
 from trunkline.supervisor import Supervisor
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import message_service_pb2, registry_service_pb2, snapshot_pb2, task_pb2
 
 State = task_pb2.TaskState

@@ -31,8 +31,8 @@ from trunkline.journal.events import header_of
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer, message_servicer, task_servicer
 from trunkline.server.trunk_connection import MESSAGE_BYTES, TURN_BYTES
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import (
     snapshot_pb2,
     task_service_pb2,

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from harness.tasks import NOTHING, define, message
 from trunkline.errors import InvalidAgentResponseError, TaskNotCancelableError
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, TRANSITIONS, State
 from trunkline.tasks.submission import Accepted
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2, snapshot_pb2
 
 ACTIONS = (

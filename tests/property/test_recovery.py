@@ -13,11 +13,11 @@ from harness.lives import replay
 from harness.tasks import NOTHING, define, message, said
 from trunkline.journal.events import Kind, delta_run, draft, header_of, seal
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.tasks.submission import Accepted
-from trunkline.tasks.writers import PlanWriter
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.turn.writers import PlanWriter
 from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2
 
 ACTIONS = (

@@ -24,7 +24,6 @@ from trunkline_bridge.inbound.envelope import (
     readable_id,
     success,
 )
-from trunkline_bridge.inbound.heartbeats import Heartbeats
 from trunkline_bridge.inbound.http import (
     HTTP_LEVEL,
     Body,
@@ -34,9 +33,10 @@ from trunkline_bridge.inbound.http import (
 )
 from trunkline_bridge.inbound.methods import Methods, unknown_method
 from trunkline_bridge.inbound.operations import Caller, Operations
-from trunkline_bridge.inbound.presence import Answers
-from trunkline_bridge.inbound.sse import send_events
-from trunkline_bridge.inbound.streams import WireEvents
+from trunkline_bridge.inbound.streaming.heartbeats import Heartbeats
+from trunkline_bridge.inbound.streaming.presence import Answers
+from trunkline_bridge.inbound.streaming.sse import send_events
+from trunkline_bridge.inbound.streaming.streams import WireEvents
 from trunkline_bridge.render import EventRenderer
 from trunkline_bridge.settings import BridgeSettings
 

@@ -10,7 +10,7 @@ from trunkline_bridge import protojson
 from trunkline_bridge.errors import METHOD_NOT_FOUND, PUSH_NOTIFICATION_NOT_SUPPORTED, WireError
 from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.operations import NO_PUSH, Caller, Operations
-from trunkline_bridge.inbound.streams import WireEvents
+from trunkline_bridge.inbound.streaming.streams import WireEvents
 
 Answer: TypeAlias = Callable[[Caller, object], Awaitable[protojson.Json]]
 Stream: TypeAlias = Callable[[Caller, object], AbstractAsyncContextManager[WireEvents]]

@@ -27,7 +27,7 @@ from trunkline.v1 import (
 from trunkline_bridge.errors import PUSH_NOTIFICATION_NOT_SUPPORTED, WireError, invalid_params
 from trunkline_bridge.inbound import tracing
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
-from trunkline_bridge.inbound.resume import (
+from trunkline_bridge.inbound.streaming.resume import (
     ENDED,
     check_known,
     is_end,
@@ -35,7 +35,7 @@ from trunkline_bridge.inbound.resume import (
     read_event_id,
     unseen_events,
 )
-from trunkline_bridge.inbound.streams import WireEvents, turn_events
+from trunkline_bridge.inbound.streaming.streams import WireEvents, turn_events
 from trunkline_bridge.projection import project_task
 from trunkline_bridge.settings import BridgeSettings
 

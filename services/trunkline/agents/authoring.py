@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from trunkline.errors import ConfigurationError
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2
 
 Result: TypeAlias = str | part_pb2.Part | message_pb2.Message | None

@@ -9,7 +9,7 @@ from trunkline.reasoning.models import RULES, open_model
 from trunkline.reasoning.source import Listing, ToolSource
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.verdict import Status
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import agent_card_pb2
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 
 logger = logging.getLogger(__name__)
 

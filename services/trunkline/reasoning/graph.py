@@ -30,8 +30,8 @@ from trunkline.reasoning.checkpoints import Thread
 from trunkline.reasoning.source import ToolSource
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.verdict import STATUS_KEY, Status, Verdict
-from trunkline.tasks.context import TaskContext
-from trunkline.tasks.writers import ArtifactWriter
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.turn.writers import ArtifactWriter
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, tool_service_pb2
 
 MESSAGE_LIMIT = 10

@@ -19,7 +19,7 @@ from trunkline.supervisor.resuming import to_go_on
 from trunkline.supervisor.routing import Router
 from trunkline.supervisor.running import Turn
 from trunkline.supervisor.steps import Step, SupervisorState
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from trunkline.errors import (
 )
 from trunkline.supervisor.steps import Outcome, shortened
 from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
-from trunkline.tasks.content import text_of
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.turn.content import text_of
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import message_pb2, snapshot_pb2
 
 # Within the grace that a canceled turn has.

@@ -15,8 +15,8 @@ from trunkline.supervisor.child import Child, ChildLimits
 from trunkline.supervisor.references import resolved
 from trunkline.supervisor.routing import Router
 from trunkline.supervisor.steps import Outcome, StateValue, Step, clipped, failed
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State, state_name
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from google.protobuf.message import DecodeError
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 from trunkline.journal.events import Kind, event_count, kind_of
 from trunkline.supervisor.steps import Outcome, StateValue, shortened
-from trunkline.tasks.content import text_of
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
+from trunkline.tasks.turn.content import text_of
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
 
 KEPT_CHARS = 256 * 1024

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import agent_card_pb2
 
 

@@ -5,16 +5,16 @@ from pathlib import Path
 
 from trunkline.journal.fold import Fold
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
-from trunkline.tasks.emitter import Emitter
-from trunkline.tasks.flushing import Flushing
-from trunkline.tasks.rewinding import Again
 from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.turn.emitter import Emitter
+from trunkline.tasks.turn.flushing import Flushing
+from trunkline.tasks.turn.rewinding import Again
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 
 
 class Contexts:
-    """Makes contexts for whoever holds the place of a task; see `trunkline.tasks.runs`."""
+    """Makes contexts for whoever holds the place of a task; see `trunkline.tasks.running.runs`."""
 
     def __init__(
         self,

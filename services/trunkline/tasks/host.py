@@ -17,18 +17,18 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.journal import Journal, TaskRow
-from trunkline.tasks.admission import Admissions
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.contexts import Contexts
-from trunkline.tasks.deadlines import DEADLINE_PASSED, Deadlines
-from trunkline.tasks.ending import CancelChild, Endings
-from trunkline.tasks.flushing import Flushing
 from trunkline.tasks.intake import Intake, find_row, own_row
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
-from trunkline.tasks.recovery import Recovery
-from trunkline.tasks.runs import Run, Runs
+from trunkline.tasks.running.admission import Admissions
+from trunkline.tasks.running.deadlines import DEADLINE_PASSED, Deadlines
+from trunkline.tasks.running.ending import CancelChild, Endings
+from trunkline.tasks.running.recovery import Recovery
+from trunkline.tasks.running.runs import Run, Runs
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import ANONYMOUS, Accepted
+from trunkline.tasks.turn.flushing import Flushing
 from trunkline.tasks.validation import check_message
 from trunkline.tasks.watch import TaskWatch, check_cursor
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
@@ -44,7 +44,7 @@ class TaskHost:
     """Runs the tasks of some agents on one journal. An async context manager: tasks live inside.
 
     What is accepted is run to an end or to a question, whether or not the caller is still there.
-    What an earlier life of the journal left is taken up; see `trunkline.tasks.recovery`.
+    What an earlier life of the journal left is taken up; see `trunkline.tasks.running.recovery`.
     """
 
     def __init__(

@@ -11,10 +11,10 @@ from typing import Self
 from trunkline.errors import TaskNotFoundError, TrunklineError
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merged, page_size_of
-from trunkline.tasks.admission import Admissions
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.ending import CancelChild
 from trunkline.tasks.host import TaskHost
+from trunkline.tasks.running.admission import Admissions
+from trunkline.tasks.running.ending import CancelChild
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import Accepted
 from trunkline.tasks.watch import TaskWatch

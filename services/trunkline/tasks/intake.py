@@ -15,12 +15,12 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.journal.journal import Journal, TaskRow
-from trunkline.tasks.admission import Admissions
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.contexts import Contexts
-from trunkline.tasks.deadlines import DEADLINE_PASSED, Deadlines
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
-from trunkline.tasks.runs import Run, Runs
+from trunkline.tasks.running.admission import Admissions
+from trunkline.tasks.running.deadlines import DEADLINE_PASSED, Deadlines
+from trunkline.tasks.running.runs import Run, Runs
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import (
     ANONYMOUS,

@@ -5,7 +5,7 @@ import pytest
 from trunkline.agents import agent
 from trunkline.agents.loading import load_agent
 from trunkline.errors import ConfigurationError
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 
 
 async def hello(task: TaskContext) -> str:

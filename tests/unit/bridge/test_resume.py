@@ -9,7 +9,12 @@ import pytest
 from trunkline.errors import CursorExpiredError
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.inbound.resume import check_known, is_end, read_event_id, unseen_events
+from trunkline_bridge.inbound.streaming.resume import (
+    check_known,
+    is_end,
+    read_event_id,
+    unseen_events,
+)
 from trunkline_bridge.projection import EventId, WireEvent
 
 TASK = "jrnl0001-task"

@@ -7,8 +7,8 @@ import pytest
 from starlette.types import Message
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline_bridge.inbound.heartbeats import EventStream, Heartbeats
-from trunkline_bridge.inbound.sse import send_events
+from trunkline_bridge.inbound.streaming.heartbeats import EventStream, Heartbeats
+from trunkline_bridge.inbound.streaming.sse import send_events
 from trunkline_bridge.projection import WholeEvent, WireEvent
 from trunkline_bridge.render import HEARTBEAT, EventRenderer
 

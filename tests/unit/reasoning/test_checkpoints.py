@@ -14,7 +14,7 @@ from langgraph.graph import END, START, StateGraph
 from trunkline.reasoning.checkpoints import Thread, thread_of
 
 if TYPE_CHECKING:
-    from trunkline.tasks.context import TaskContext
+    from trunkline.tasks.turn.context import TaskContext
 
 
 @dataclass

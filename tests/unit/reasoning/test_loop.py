@@ -24,9 +24,9 @@ from trunkline.reasoning.graph import Turn, answer, build_graph
 from trunkline.reasoning.source import OnProgress
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.verdict import Status, Verdict
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.submission import Accepted
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import (
     agent_card_pb2,
     message_pb2,

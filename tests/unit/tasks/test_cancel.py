@@ -6,10 +6,10 @@ import pytest
 
 from harness.tasks import NOTHING, Open, define, finish, message, said, texts
 from trunkline.errors import TaskNotCancelableError, TaskNotFoundError
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2
 
 

@@ -11,10 +11,10 @@ from harness.lives import all_over
 from harness.tasks import NOTHING, Open, define, finish, message, said, texts
 from trunkline.errors import PeerTimeoutError
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import Accepted
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import message_service_pb2
 
 

@@ -12,11 +12,11 @@ from harness.tasks import NOTHING, define, finish, message, texts
 from trunkline.agents import FunctionAgent
 from trunkline.errors import PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.hosts import Hosts
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import Accepted
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import snapshot_pb2, task_service_pb2
 
 

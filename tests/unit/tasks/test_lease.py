@@ -7,10 +7,10 @@ from typing import Any
 from harness.tasks import NOTHING, define, finish, message
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.turn.context import TaskContext
 
 QUICK = TaskSettings(lease_s=0.03)
 

@@ -11,14 +11,14 @@ import pytest
 from harness.lives import all_over
 from harness.tasks import NOTHING, Open, define, message
 from trunkline.errors import OverloadedError
-from trunkline.tasks.admission import Pace
-from trunkline.tasks.context import TaskContext
-from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.runs import Run
+from trunkline.tasks.running.admission import Pace
+from trunkline.tasks.running.runs import Run
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import Accepted, Creation
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.turn.emitter import Emitter
 from trunkline.v1 import event_pb2, message_service_pb2
 
 HELD = (TaskContext, Emitter, Run, Creation)

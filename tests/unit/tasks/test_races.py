@@ -15,10 +15,10 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import TERMINAL, State, state_name
 from trunkline.tasks.submission import Accepted
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2
 
 ENDS = ("complete", "fail", "reject", "require_input", "return", "raise", "stay")

@@ -9,11 +9,11 @@ from harness.tasks import NOTHING, Open, define, message, said, texts
 from trunkline.agents import FunctionAgent
 from trunkline.errors import TaskNotFoundError
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.rewinding import ATTEMPT_KEY
 from trunkline.tasks.submission import Accepted, task_created
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.turn.rewinding import ATTEMPT_KEY
 from trunkline.v1 import event_pb2, message_service_pb2
 
 

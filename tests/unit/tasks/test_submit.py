@@ -14,11 +14,11 @@ from trunkline.errors import (
     PeerUnavailableError,
 )
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import Accepted
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import message_pb2, message_service_pb2, task_service_pb2
 
 ONCE = message_service_pb2.Submission(idempotent=True, caller="alice")

@@ -12,11 +12,11 @@ from harness.tasks import NOTHING, define, finish, message, said, texts
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import CommitGroup
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import Accepted
+from trunkline.tasks.turn.context import TaskContext
 
 ROOM = TaskSettings(pending_limit_bytes=64)
 

@@ -16,9 +16,9 @@ from trunkline.errors import (
     TaskEndedError,
     UnsupportedOperationError,
 )
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_service_pb2
 
 

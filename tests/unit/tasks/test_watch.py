@@ -7,10 +7,10 @@ import pytest
 from harness.tasks import NOTHING, Open, define, finish, message, texts
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.fold import Fold
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import Accepted
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.tasks.watch import Frame
 from trunkline.v1 import event_pb2, snapshot_pb2
 

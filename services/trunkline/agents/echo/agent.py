@@ -5,7 +5,7 @@ import re
 
 from trunkline.agents.authoring import agent
 from trunkline.errors import InvalidArgumentError
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import part_pb2
 
 _COUNT = re.compile(r"count (\d{1,7})(?: (\d{1,6}))?(?: (\d{1,5}))?")

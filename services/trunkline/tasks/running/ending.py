@@ -15,9 +15,9 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import TERMINAL, State
-from trunkline.tasks.runs import Run, Runs
+from trunkline.tasks.running.runs import Run, Runs
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2, task_pb2
 
 logger = logging.getLogger(__name__)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.events import Draft, splice
-from trunkline.tasks.content import Content, agent_message, struct, text_of
-from trunkline.tasks.emitter import Emitter
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transition
-from trunkline.tasks.names import Names
-from trunkline.tasks.rewinding import ATTEMPT_KEY, Again, cut, rewound
-from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
+from trunkline.tasks.turn.content import Content, agent_message, struct, text_of
+from trunkline.tasks.turn.emitter import Emitter
+from trunkline.tasks.turn.names import Names
+from trunkline.tasks.turn.rewinding import ATTEMPT_KEY, Again, cut, rewound
+from trunkline.tasks.turn.writers import ArtifactWriter, PlanWriter, ToolCall
 from trunkline.v1 import (
     event_pb2,
     message_pb2,

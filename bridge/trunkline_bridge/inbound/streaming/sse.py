@@ -7,9 +7,9 @@ from starlette.types import Send
 
 from trunkline_bridge.errors import wire_error
 from trunkline_bridge.inbound import tracing
-from trunkline_bridge.inbound.heartbeats import EventStream, Heartbeats
 from trunkline_bridge.inbound.http import raw
-from trunkline_bridge.inbound.streams import WireEvents
+from trunkline_bridge.inbound.streaming.heartbeats import EventStream, Heartbeats
+from trunkline_bridge.inbound.streaming.streams import WireEvents
 from trunkline_bridge.render import EventRenderer
 
 _HEADERS = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import Draft, draft
 from trunkline.journal.journal import Journal
-from trunkline.tasks.flushing import Flushing
+from trunkline.tasks.turn.flushing import Flushing
 from trunkline.v1 import event_pb2, part_pb2
 
 

@@ -14,13 +14,13 @@ from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import Draft, Kind, event_count, header_of, kind_of
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.context import TaskContext
-from trunkline.tasks.deadlines import DEADLINE_PASSED, Deadlines
-from trunkline.tasks.ending import Endings
 from trunkline.tasks.lifecycle import INTERRUPTED, State
-from trunkline.tasks.rewinding import ATTEMPT_KEY, Again, rewind_drafts
-from trunkline.tasks.runs import Run, Runs
+from trunkline.tasks.running.deadlines import DEADLINE_PASSED, Deadlines
+from trunkline.tasks.running.ending import Endings
+from trunkline.tasks.running.runs import Run, Runs
 from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.turn.rewinding import ATTEMPT_KEY, Again, rewind_drafts
 from trunkline.v1 import event_pb2
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from trunkline import telemetry
 from trunkline.errors import FencedError, InternalError, JournalUnavailableError, TrunklineError
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.turn.context import TaskContext
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue

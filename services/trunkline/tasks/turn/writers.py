@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from trunkline.errors import InvalidAgentResponseError
-from trunkline.tasks.emitter import Emitter
+from trunkline.tasks.turn.emitter import Emitter
 from trunkline.v1 import event_pb2, part_pb2
 
 # Makes the task exist and work before something is written to it, and gives its emitter.

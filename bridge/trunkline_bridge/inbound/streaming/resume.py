@@ -4,7 +4,7 @@ from trunkline.client import TaskStream
 from trunkline.errors import CursorExpiredError
 from trunkline.v1 import snapshot_pb2, task_pb2
 from trunkline_bridge.errors import invalid_params
-from trunkline_bridge.inbound.streams import WireEvents, projection_of, read_batch
+from trunkline_bridge.inbound.streaming.streams import WireEvents, projection_of, read_batch
 from trunkline_bridge.projection import EventId, WireEvent, count_last_events
 
 ENDED = frozenset(

@@ -5,10 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from trunkline.tasks.admission import Admission, Admissions
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.context import TaskContext
-from trunkline.tasks.runner import run_turn
+from trunkline.tasks.running.admission import Admission, Admissions
+from trunkline.tasks.running.runner import run_turn
+from trunkline.tasks.turn.context import TaskContext
 
 if TYPE_CHECKING:
     from trunkline.tasks.submission import Creation
