@@ -1,6 +1,7 @@
 """Real processes on real sockets: a mesh, and agents that join it."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -159,8 +160,9 @@ class Services:
         self.processes[name].send_signal(signal.SIGSTOP)
 
     def cont(self, name: str) -> None:
-        """SIGCONT."""
-        self.processes[name].send_signal(signal.SIGCONT)
+        """SIGCONT; one that was killed meanwhile stays dead."""
+        with contextlib.suppress(ProcessLookupError):
+            self.processes[name].send_signal(signal.SIGCONT)
 
     async def restart(self, name: str) -> None:
         """Start a service again that has ended, where it was before; return when it is ready."""

@@ -4,9 +4,12 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.processes import running_mesh
+import pytest
+
+from harness.following import follow
+from harness.processes import Services, running_mesh, running_services
 from harness.proving import Scale
-from harness.sse import Json, WireEvent, sse, user_message
+from harness.sse import Json, WireEvent, WireFold, call, sse, user_message
 from trunkline.client import Channels, HostClient
 from trunkline.v1 import event_pb2, snapshot_pb2
 
@@ -73,6 +76,43 @@ async def test_resume_anywhere(tmp_path: Path, scale: Scale, rng: random.Random)
         assert told([first, *late]) == told(uncut)
         await grpc_reader_resumes(mesh.mesh_address, task_id, rng=rng, cuts=cuts)
     scale.report(events=len(uncut), cuts_live=live_cuts, cuts_after_the_end=late_cuts, grpc=cuts)
+
+
+@pytest.mark.parametrize("victim", ["bridge", "registry", "echo"])
+async def test_resume_after_a_kill(
+    tmp_path: Path, scale: Scale, rng: random.Random, victim: str
+) -> None:
+    """A process dies at any point of a task: what its reader holds in the end is the task."""
+    kills = scale.pick(ci=1, prove=50)
+    environment = {"TRUNKLINE_LEASE_S": "1"}
+    async with running_services(tmp_path, agents=("echo",), environment=environment) as services:
+        for _ in range(kills):
+            at = rng.randrange(1, EVENTS)
+            seen = 0
+
+            async def on_event(fold: WireFold, _event: WireEvent) -> None:
+                nonlocal seen
+                seen += 1
+                if seen == at:  # noqa: B023  read within this round of the loop
+                    await services.kill(victim)
+                    await services.restart(victim)
+
+            fold = await follow(
+                services.http_url, "/agents/echo", f"count {EVENTS} 1", on_event=on_event
+            )
+            assert fold.state == "TASK_STATE_COMPLETED"
+            whole = "".join(f"{n} " for n in range(1, EVENTS + 1))
+            assert list(fold.texts.values()) == [whole]
+            assert await told_by_get_task(services, fold.task_id) == fold.texts
+    scale.report(victim=victim, kills=kills)
+
+
+async def told_by_get_task(services: Services, task_id: str) -> dict[str, str]:
+    """The texts of a task as it stands."""
+    again = WireFold()
+    answer = await call(services.http_url, "/agents/echo", "GetTask", {"id": task_id})
+    again.take_task(answer["result"])
+    return again.texts
 
 
 async def grpc_reader_resumes(address: str, task_id: str, *, rng: random.Random, cuts: int) -> None:
