@@ -1,9 +1,7 @@
 """The workload as an agent of Trunkline: `--agent bench.workload_agent:workload`, or run alone."""
 
 from bench.workload import PLAN, Ask, tokens
-from trunkline import agent, run
-from trunkline.tasks.turn.context import TaskContext
-from trunkline.v1 import event_pb2
+from trunkline import PlanStep, TaskContext, agent, run
 
 
 @agent(
@@ -21,7 +19,7 @@ async def workload(task: TaskContext) -> None:
     plan = task.plan()
     for token in PLAN:
         await plan.append(token)
-    await plan.finish([event_pb2.PlanStep(step_id="step-1", text="stream", agent="workload")])
+    await plan.finish([PlanStep(step_id="step-1", text="stream", agent="workload")])
     async with task.tool("workload"):
         text = await _answer(task, ask)
     await task.artifact("whole").append(text, last=True)
