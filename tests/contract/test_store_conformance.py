@@ -306,7 +306,7 @@ def test_a_compacted_task_has_a_fold_in_place_of_its_events(reopenable: Reopenab
     write_settled(reopenable, other, ended_ns=11)
     expected = reopenable.now.read(other, 0, limit_bytes=LIMIT)
     assert reopenable.now.find_fold(TASK) is None
-    reopenable.now.compact(TASK, FOLD)
+    reopenable.now.compact({TASK: FOLD})
     for store in reopenable.lives():
         assert store.find_fold(TASK) == FOLD
         found = store.find_row(TASK)
@@ -333,7 +333,7 @@ def test_the_first_events_of_a_compacted_task_go_first(reopenable: Reopenable) -
         changed = [row(state=ENDED, head=100)] if one is batches[-1] else []
         reopenable.now.commit(group(one, made=made, changed=changed))
     reopenable.settled()
-    reopenable.now.compact(TASK, FOLD)
+    reopenable.now.compact({TASK: FOLD})
     firsts = []
     while reopenable.now.has_backlog():
         left = reopenable.now.read(TASK, 0, limit_bytes=2**30)
@@ -346,7 +346,7 @@ def test_the_first_events_of_a_compacted_task_go_first(reopenable: Reopenable) -
 
 def test_nothing_is_left_of_a_task_that_is_forgotten(reopenable: Reopenable) -> None:
     write_settled(reopenable, TASK, ended_ns=10)
-    reopenable.now.compact(TASK, FOLD)
+    reopenable.now.compact({TASK: FOLD})
     reopenable.settled()
     reopenable.now.forget([TASK, "journal1-nobody"])
     for store in reopenable.lives():

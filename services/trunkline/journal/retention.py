@@ -11,9 +11,11 @@ from trunkline.journal.fold import Fold
 from trunkline.journal.store import JournalStore, StoredFold, TaskRow
 
 _NS_PER_S: Final = 1_000_000_000
-# How many tasks are looked for at once, and forgotten at once.
+# How many tasks are looked for at once. As many are forgotten as are compacted, so that neither
+# outruns the other.
 _LOOKED_FOR: Final = 64
-_FORGOTTEN: Final = 16
+# In one bite.
+_COMPACTED: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Retiring:
         self._due: deque[TaskRow] = deque()
         self._expired: tuple[str, ...] = ()
         self._fold: Fold | None = None
+        self._folded: dict[str, StoredFold] = {}
         # They stay as they are: `trunkline data check` names them.
         self._damaged: set[str] = set()
         self.forgotten = 0
@@ -58,7 +61,7 @@ class Retiring:
     @property
     def has_work(self) -> bool:
         """The last look found something that is not done yet."""
-        return bool(self._due or self._expired)
+        return bool(self._due or self._expired or self._folded)
 
     def look(self) -> None:
         """Look for what is due, unless something is still to be done. JournalUnavailableError."""
@@ -68,7 +71,7 @@ class Retiring:
         retain_s = self._retention.retain_s
         compact_s = min(self._retention.compact_after_s, retain_s)
         expired = self._store.ended_before(
-            age_ns - int(retain_s * _NS_PER_S), is_compacted=True, limit=_FORGOTTEN
+            age_ns - int(retain_s * _NS_PER_S), is_compacted=True, limit=_LOOKED_FOR
         )
         due = self._store.ended_before(
             age_ns - int(compact_s * _NS_PER_S),
@@ -88,19 +91,12 @@ class Retiring:
         if self._expired:
             expired = self._expired
             return Bite(expired, lambda: self._store.forget(expired))
-        row = self._due[0]
-        fold = self._fold = self._fold or Fold(row.task_id)
-        try:
-            if not self._advance(row, fold, budget_bytes):
-                return None
-        except (JournalUnavailableError, InvalidAgentResponseError):
-            self._damaged.add(row.task_id)
-            self._due.popleft()
-            self._fold = None
-            raise
-        snapshot = fold.snapshot()
-        stored = StoredFold(snapshot.SerializeToString(), snapshot.epoch, fold.forwarded)
-        return Bite((row.task_id,), lambda: self._store.compact(row.task_id, stored))
+        while self._due and budget_bytes > 0 and len(self._folded) < _COMPACTED:
+            budget_bytes -= self._advance(self._due[0], budget_bytes)
+        if not self._folded:
+            return None
+        folded = dict(self._folded)
+        return Bite(tuple(folded), lambda: self._store.compact(folded))
 
     def written(self, bite: Bite) -> None:
         """A bite was written."""
@@ -108,22 +104,35 @@ class Retiring:
             self._expired = ()
             self.forgotten += len(bite.task_ids)
         else:
-            self._due.popleft()
-            self._fold = None
-            self.compacted += 1
+            self._folded.clear()
+            self.compacted += len(bite.task_ids)
 
     def put_off(self) -> None:
         """A bite could not be written; the next look begins anew."""
         self._expired = ()
         self._due.clear()
         self._fold = None
+        self._folded.clear()
 
-    def _advance(self, row: TaskRow, fold: Fold, budget_bytes: int) -> bool:
-        """Fold in what follows; tell whether that was the last of it."""
-        if fold.sequence < row.head:
+    def _advance(self, row: TaskRow, budget_bytes: int) -> int:
+        """Fold about so much of a task; return how much that was."""
+        fold = self._fold = self._fold or Fold(row.task_id)
+        try:
             batches = self._store.read(row.task_id, fold.sequence, limit_bytes=budget_bytes)
             for sealed in batches:
                 fold.apply(parse(sealed))
             if not batches:
                 raise InvalidAgentResponseError(row.agent, f"events behind {fold.sequence} lack")
-        return fold.sequence >= row.head
+        except (JournalUnavailableError, InvalidAgentResponseError):
+            self._damaged.add(row.task_id)
+            self._due.popleft()
+            self._fold = None
+            raise
+        if fold.sequence >= row.head:
+            snapshot = fold.snapshot()
+            self._folded[row.task_id] = StoredFold(
+                snapshot.SerializeToString(), snapshot.epoch, fold.forwarded
+            )
+            self._due.popleft()
+            self._fold = None
+        return sum(map(len, batches))

@@ -169,8 +169,8 @@ class JournalStore(Protocol):
         """
         ...
 
-    def compact(self, task_id: str, fold: StoredFold) -> None:
-        """Keep a fold in place of a task's events: its first available one is behind its head.
+    def compact(self, folds: Mapping[str, StoredFold]) -> None:
+        """Keep folds in place of tasks' events: the first available one is behind the head.
 
         The events themselves are deleted while settling, the first ones first.
         """

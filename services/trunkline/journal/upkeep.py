@@ -14,9 +14,9 @@ from trunkline.journal.store import JournalStore
 
 logger = logging.getLogger(__name__)
 
-_INTERVAL_S: Final = 0.01
+_INTERVAL_S: Final = 0.005
 _SETTLED_BYTES: Final = 16 * 1024
-_FOLDED_BYTES: Final = 8 * 1024
+_FOLDED_BYTES: Final = 32 * 1024
 # What failed is tried again after so long.
 _RETRY_S: Final = 1.0
 

@@ -72,9 +72,7 @@ class Settling:
         free = list(itertools.islice(self._free, _DELETED_COMMITS))
         connection.executemany("DELETE FROM commits WHERE id = ?", [(one,) for one in free])
         self._deleted = len(free)
-        self._cleared = []
-        if self._compacted:
-            self._clear(connection, self._compacted[0])
+        self._clear(connection)
 
     def written(self) -> None:
         """The transaction is through."""
@@ -107,16 +105,21 @@ class Settling:
         )
         self._moved, self._next_position = moved, position
 
-    def _clear(self, connection: sqlite3.Connection, task_id: str) -> None:
+    def _clear(self, connection: sqlite3.Connection) -> None:
         """Delete some of the oldest events; a reader that finds the first finds all behind it."""
-        cursor = connection.execute(
-            "DELETE FROM settled WHERE rowid IN (SELECT rowid FROM settled WHERE task_id = ? "
-            "ORDER BY first_sequence LIMIT ?)",
-            (task_id, _DELETED_CHUNKS),
-        )
-        if cursor.rowcount < _DELETED_CHUNKS:
+        self._cleared = []
+        left = _DELETED_CHUNKS
+        for task_id in list(itertools.islice(self._compacted, _SETTLED_TASKS)):
+            cursor = connection.execute(
+                "DELETE FROM settled WHERE rowid IN (SELECT rowid FROM settled WHERE task_id = ? "
+                "ORDER BY first_sequence LIMIT ?)",
+                (task_id, left),
+            )
+            left -= cursor.rowcount
+            if left <= 0:
+                break
             connection.execute("UPDATE tasks SET stage = 3 WHERE task_id = ?", (task_id,))
-            self._cleared = [task_id]
+            self._cleared.append(task_id)
 
     def _chunk(
         self, connection: sqlite3.Connection, task_id: str, after: int

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -199,19 +199,24 @@ class SqliteStore:
         self._settling.written()
         self.is_log_long = self._checkpointer.wrote(2 * budget_bytes)
 
-    def compact(self, task_id: str, fold: StoredFold) -> None:
-        """Keep a fold in place of a task's events; see `JournalStore`."""
+    def compact(self, folds: Mapping[str, StoredFold]) -> None:
+        """Keep folds in place of tasks' events; see `JournalStore`."""
         with self._writer.transaction():
-            self._writer.connection.execute(
+            self._writer.connection.executemany(
                 "INSERT OR REPLACE INTO folds VALUES (?, ?, ?, ?)",
-                (task_id, fold.epoch, fold.snapshot, json.dumps(dict(fold.forwarded))),
+                [
+                    (task_id, one.epoch, one.snapshot, json.dumps(dict(one.forwarded)))
+                    for task_id, one in folds.items()
+                ],
             )
-            self._writer.connection.execute(
+            self._writer.connection.executemany(
                 "UPDATE tasks SET stage = 2, first_available = head + 1 WHERE task_id = ?",
-                (task_id,),
+                [(task_id,) for task_id in folds],
             )
-        self._settling.add_compacted([task_id])
-        self.is_log_long = self._checkpointer.wrote(len(fold.snapshot))
+        self._settling.add_compacted(folds)
+        self.is_log_long = self._checkpointer.wrote(
+            sum(len(one.snapshot) for one in folds.values())
+        )
 
     def forget(self, task_ids: Sequence[str]) -> None:
         """Keep nothing of compacted tasks; see `JournalStore`."""
