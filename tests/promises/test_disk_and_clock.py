@@ -10,9 +10,11 @@ from pathlib import Path
 
 from harness.processes import MeshProcess, running_mesh
 from harness.proving import Scale
-from harness.sse import Json, WireFold, call, send, sse, user_message
+from harness.sse import PATIENCE_S, Json, WireFold, call, send, sse, user_message
 
 HARNESS = Path(__file__).parents[1] / "harness"
+# The write-ahead log has its bound of 16 MiB, beside what is kept.
+BOUND_BYTES = 20 * 1024 * 1024
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
@@ -186,3 +188,36 @@ async def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
         # The newest first, whatever the clock said.
         listed = await call(mesh.http_url, "/agents/echo", "ListTasks", {})
         assert [task["id"] for task in listed["result"]["tasks"]] == list(reversed(folds))
+
+
+async def test_the_store_stays_bounded_under_steady_load(tmp_path: Path, scale: Scale) -> None:
+    """What has ended is compacted and forgotten while more comes: the file stops growing."""
+    rounds = scale.pick(ci=8, prove=60)
+    streams, numbers, size_bytes = 8, 150, 200
+    environment = {"TRUNKLINE_COMPACT_AFTER_S": "0.2", "TRUNKLINE_RETAIN_S": "1"}
+    sizes: list[int] = []
+    async with running_mesh(tmp_path, environment=environment) as mesh:
+
+        async def load() -> None:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(streams):
+                    group.create_task(ask_all(mesh, [f"count {numbers} 1 {size_bytes}"]))
+
+        for _ in range(rounds):
+            await load()
+            await all_forgotten(mesh)
+            sizes.append(sum(one.stat().st_size for one in journal_of(tmp_path).parent.iterdir()))
+    # Each round writes some 4 MB: without an end of it they would be more than twice this.
+    assert sizes[-1] <= BOUND_BYTES, sizes
+    assert sizes[-1] <= 1.25 * max(sizes[: rounds // 2 + 1]), sizes
+    scale.report(rounds=rounds, files_mb=[round(one / 1e6, 1) for one in sizes[-3:]])
+
+
+async def all_forgotten(mesh: MeshProcess) -> None:
+    """Wait until no task is left: retention is over, and what was kept is gone."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            listed = await call(mesh.http_url, "/agents/echo", "ListTasks", {})
+            if not listed["result"]["tasks"]:
+                return
+            await asyncio.sleep(0.05)
