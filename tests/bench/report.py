@@ -105,8 +105,8 @@ def _switched(row: Row, found: Found, columns: Sequence[str]) -> list[_Line]:
         ratios = []
         for on, off in pairs:
             runs = zip(found.get(on, ()), found.get(off, ()), strict=False)
-            each = sorted(with_it[figure] / without[figure] for with_it, without in runs)
-            ratios.append(_spread([f"{value:.2f}x" for value in each]) if each else _NONE)
+            each = [with_it[figure] / without[figure] for with_it, without in runs]
+            ratios.append(_spread(each, "x") if each else _NONE)
         lines += [
             (f"{figure}, on", [_cell(found.get(on, ()), figure) for on, _ in pairs], ""),
             (f"{figure}, off", [_cell(found.get(off, ()), figure) for _, off in pairs], ""),
@@ -124,16 +124,18 @@ def _median(runs: Sequence[Figures], figure: str) -> float:
 
 
 def _cell(runs: Sequence[Figures], figure: str) -> str:
-    values = sorted(run[figure] for run in runs if figure in run)
-    return _spread([_number(value) for value in values]) if values else _NONE
+    values = [run[figure] for run in runs if figure in run]
+    return _spread(values) if values else _NONE
 
 
-def _spread(values: Sequence[str]) -> str:
-    """The middle of sorted values, the lowest and the highest; of an even number, the lower."""
-    return f"{values[(len(values) - 1) // 2]} ({values[0]} to {values[-1]})"
+def _spread(values: Sequence[float], unit: str = "") -> str:
+    """The median, the lowest and the highest."""
+    shown = (statistics.median(values), min(values), max(values))
+    middle, low, high = (_number(value) + unit for value in shown)
+    return f"{middle} ({low} to {high})"
 
 
 def _number(value: float) -> str:
     if abs(value) >= 100 or float(value).is_integer():
         return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2f}"
+    return f"{value:.1f}" if abs(value) >= 5 else f"{value:.2f}"

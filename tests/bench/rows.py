@@ -35,7 +35,7 @@ TASKS = "tasks"
 P50, P99 = "latency p50, ms", "latency p99, ms"
 BUSY = "machine busy, %"
 CPU_CALL, CALLS = "CPU ms a call", "calls a second"
-SHORT, LONG = "behind event 500, µs", "behind event 50,000, µs"
+SHORT, LONG = "early in a task, µs", "late in a long task, µs"
 READER_KB, IDLE_CPU = "KB a reader", "CPU-s per 20 s"
 
 AT_ONCE = 16
