@@ -23,6 +23,7 @@ from trunkline.client import Channels, HostClient, MeshChannel
 from trunkline.client.trunk import REQUEST_BYTES
 from trunkline.client.trunk.line import WINDOW_BYTES
 from trunkline.errors import (
+    JournalUnavailableError,
     PeerTimeoutError,
     PeerUnavailableError,
     TaskNotFoundError,
@@ -407,6 +408,17 @@ async def test_a_trunk_that_breaks_fails_every_call_and_the_next_one_connects_ag
         except PeerUnavailableError:
             # gRPC hasn't tried the address again yet.
             await asyncio.sleep(0.05)
+
+
+async def test_a_watch_ends_when_somebody_else_takes_the_journal(
+    client: HostClient, host: TaskHost
+) -> None:
+    task_id = await begin(client, "wait")
+    async with client.watch_task(task_id, account="") as stream:
+        host._lose()
+        with pytest.raises((JournalUnavailableError, PeerUnavailableError)):
+            async for _ in stream:
+                pass
 
 
 async def test_plain_calls_do_where_nobody_serves_trunks(host: TaskHost) -> None:

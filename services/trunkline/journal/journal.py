@@ -181,13 +181,17 @@ class Journal:
         At least one if there is any, and more as long as they fit into the limit.
 
         Raises:
-            TaskNotFoundError, JournalUnavailableError.
+            TaskNotFoundError.
+            JournalUnavailableError: it can't be read, or it was closed before the task ended and
+                all there is here was read: what follows is in the journal's next life.
             CursorExpiredError: what follows `after` is past retention.
         """
         row = self.row(task_id)
         if after + 1 < row.first_available:
             raise _expired(row, after)
         if after >= row.head:
+            if self._is_closed and not row.is_ended:
+                raise self._closed()
             return []
         batches = self._batches(task_id, after, limit_bytes)
         first_sequence = header_of(batches[0]).first_sequence if batches else row.head

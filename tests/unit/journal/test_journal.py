@@ -221,6 +221,20 @@ async def test_closing_wakes_those_who_wait(journal: Journal) -> None:
         await write(journal, task_id, working())
 
 
+async def test_a_reader_at_the_head_of_a_closed_journal_is_told(journal: Journal) -> None:
+    going, over = await begun(journal), await begun(journal)
+    await write(journal, over, completed())
+    assert journal.read(going, 1) == []
+    told: list[str] = []
+    journal.listen(going, lambda: told.append("woken"))
+    journal.close()
+    assert told == ["woken"]
+    with pytest.raises(JournalUnavailableError, match="closed"):
+        journal.read(going, 1)
+    # Of a task that has ended there is nothing more to come, here or anywhere.
+    assert journal.read(over, 2) == []
+
+
 async def refused(journal: Journal, task_id: str) -> None:
     with pytest.raises(JournalUnavailableError, match="closed"):
         await journal.wait(task_id, 1)
