@@ -189,6 +189,7 @@ async def test_a_connection_that_is_closed_half_is_closed_whole(bridged: Bridged
     writer.write_eof()
     await reader.read()
     await all_answers_are_over(bridged)
+    assert reader.at_eof()
     writer.close()
 
 

@@ -146,7 +146,7 @@ def content(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, Any]:
     }
 
 
-async def play(folder: Path, agent: Any, cuts: Sequence[float]) -> None:
+async def check_lives(folder: Path, agent: Any, cuts: Sequence[float]) -> None:
     journal = Journal.open(folder / "0.db")
     undisturbed = await drive(journal, agent, "")
     task_id = undisturbed.task.id
@@ -173,7 +173,7 @@ def test_a_repeatable_agent_ends_as_if_its_host_had_never_died(
 ) -> None:
     agent = define(Script(first, second).run, repeatable=True)
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(play(Path(folder), agent, cuts))
+        asyncio.run(check_lives(Path(folder), agent, cuts))
 
 
 @settings(max_examples=25)
@@ -191,4 +191,4 @@ def test_a_resumable_agent_that_rewinds_everything_ends_so_too(
 
     agent = define(Rewinding(script, script).run, resumable=True)
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(play(Path(folder), agent, [where]))
+        asyncio.run(check_lives(Path(folder), agent, [where]))

@@ -66,8 +66,11 @@ def read_message(params: object, *, message_type: type[M]) -> M:
 def read_send(params: object) -> a2a_pb2.SendMessageRequest:
     """Return the parameters of SendMessage and SendStreamingMessage."""
     plain = read_plain_send(params)
-    if plain is not None:
-        return plain
+    return read_any_send(params) if plain is None else plain
+
+
+def read_any_send(params: object) -> a2a_pb2.SendMessageRequest:
+    """Return them whatever they hold; for those that `read_plain_send` takes, the same."""
     request = read_message(params, message_type=a2a_pb2.SendMessageRequest)
     violations = [
         *_message_violations(request.message),

@@ -64,7 +64,8 @@ def agent(
     `concurrency` is how many turns run at once, 0 for any number. When the host dies, the turn of
     a `repeatable` agent runs again from its start, what it wrote is cut off; that of a `resumable`
     one is called again with all it wrote in place, and itself calls `task.rewind`; that of any
-    other fails, unless it had emitted nothing yet: then it runs. A task lives no longer than `timeout_s`, or its caller's earlier deadline.
+    other fails, unless it had emitted nothing yet: then it runs. A task lives no longer than
+    `timeout_s`, or its caller's earlier deadline.
 
     Raises:
         ConfigurationError: the name isn't made of lower-case letters, digits and hyphens, or the
