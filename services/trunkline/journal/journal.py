@@ -16,25 +16,25 @@ from trunkline.errors import (
     JournalUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.journal.events import Draft, header_of, parse, trim
-from trunkline.journal.fold import Fold
+from trunkline.journal.events import Draft, header_of, trim
 from trunkline.journal.grouping import Created, Grouping, Pending, PendingAppend, PendingCreate
 from trunkline.journal.lane import Lane
 from trunkline.journal.listing import cursor_of, filter_of, page_size_of, response_of
+from trunkline.journal.reading.audience import Audience
+from trunkline.journal.reading.folds import Folds
+from trunkline.journal.reading.tail import Tails
 from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite import SqliteStore
-from trunkline.journal.store import JournalStore, StoredFold, TaskPage, TaskRow
-from trunkline.journal.tail import Tails
+from trunkline.journal.store import JournalStore, TaskPage, TaskRow
 from trunkline.journal.upkeep import Upkeep
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
 __all__ = ["Created", "Journal", "Retention", "TaskRow"]
 
 _TAIL_BYTES: Final = 64 * 1024
-# Of all tails together, and how many rows of ended tasks and folds are kept at hand.
+# Of all tails together, and how many rows of ended tasks are kept at hand.
 _TAILS_BYTES: Final = 16 * 1024 * 1024
 _ENDED_ROWS: Final = 1024
-_FOLDS: Final = 64
 _RETENTION: Final = Retention()
 _READ_BYTES: Final = 64 * 1024
 # The class has a `list` of its own.
@@ -73,9 +73,8 @@ class Journal:
         self._heads = {task_id: row.head for task_id, row in self._live.items()}
         self._ended: OrderedDict[str, TaskRow] = OrderedDict()
         self._tails = Tails(task_limit_bytes=tail_bytes, limit_bytes=_TAILS_BYTES)
-        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
-        self._listeners: dict[str, set[Callable[[], None]]] = {}
-        self._folds: OrderedDict[str, Fold] = OrderedDict()
+        self._audience = Audience()
+        self._folds = Folds(head=self.head, read=self.read, find_stored=store.find_fold)
 
     @classmethod
     def open(
@@ -229,29 +228,18 @@ class Journal:
         while (row := self.row(task_id)).head <= after and not row.is_ended:
             if self._is_closed:
                 raise self._closed()
-            wakeup: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            waiters = self._waiters.setdefault(task_id, set())
-            waiters.add(wakeup)
-            try:
-                await wakeup
-            finally:
-                waiters.discard(wakeup)
-                if not waiters and self._waiters.get(task_id) is waiters:
-                    del self._waiters[task_id]
+            await self._audience.wait(task_id)
 
     def listen(self, task_id: str, listener: Callable[[], None]) -> None:
         """Call `listener` whenever events of the task were published; it must be quick.
 
         Also once when the journal is closed: reading says so then.
         """
-        self._listeners.setdefault(task_id, set()).add(listener)
+        self._audience.listen(task_id, listener)
 
     def unlisten(self, task_id: str, listener: Callable[[], None]) -> None:
         """Call it no more. Repeating this is harmless."""
-        listeners = self._listeners.get(task_id, set())
-        listeners.discard(listener)
-        if not listeners:
-            self._listeners.pop(task_id, None)
+        self._audience.unlisten(task_id, listener)
 
     async def snapshot(self, task_id: str, *, at: int | None = None) -> snapshot_pb2.TaskSnapshot:
         """Return the fold of a task's events, up to and including sequence `at`, or all.
@@ -265,7 +253,7 @@ class Journal:
         until = head if at is None else at
         if not 0 <= until <= head:
             raise InvalidArgumentError("at", f"the task has {head} events so far")
-        return (await self._fold(task_id, until)).snapshot()
+        return (await self._folds.fold(task_id, until)).snapshot()
 
     async def forwarded(self, task_id: str) -> dict[str, int]:
         """Return what a task has taken over: the last sequence of each task that wrote first.
@@ -275,7 +263,7 @@ class Journal:
         Raises:
             TaskNotFoundError, JournalUnavailableError.
         """
-        return (await self._fold(task_id, self.head(task_id))).forwarded
+        return (await self._folds.fold(task_id, self.head(task_id))).forwarded
 
     def list(self, query: task_service_pb2.ListTasksRequest) -> task_service_pb2.ListTasksResponse:
         """Return a page of an account's tasks by status time, newest first, then by id.
@@ -312,13 +300,7 @@ class Journal:
         self._upkeep.close()
         self._lane.close()
         self._flush()
-        for waiters in self._waiters.values():
-            for wakeup in waiters:
-                if not wakeup.done():
-                    wakeup.set_exception(self._closed())
-        for listeners in tuple(self._listeners.values()):
-            for listener in tuple(listeners):
-                listener()
+        self._audience.dismiss(self._closed)
         self._store.close()
 
     def _put(self, pending: Pending) -> None:
@@ -383,11 +365,7 @@ class Journal:
                 del self._live[row.task_id], self._heads[row.task_id]
                 self._keep_ended(row)
         for task_id in dict.fromkeys(batch.task_id for batch in group.batches):
-            for wakeup in self._waiters.pop(task_id, ()):
-                if not wakeup.done():
-                    wakeup.set_result(None)
-            for listener in tuple(self._listeners.get(task_id, ())):
-                listener()
+            self._audience.tell(task_id)
         grouping.resolve()
 
     def _keep_ended(self, row: TaskRow) -> None:
@@ -413,7 +391,7 @@ class Journal:
     def _forget(self, task_id: str) -> None:
         """Look an ended task up in the store again when it is asked for."""
         self._ended.pop(task_id, None)
-        self._folds.pop(task_id, None)
+        self._folds.drop(task_id)
         self._tails.drop(task_id)
 
     def _forget_all(self, task_ids: Iterable[str]) -> None:
@@ -434,37 +412,6 @@ class Journal:
         batches = self._batches(row.task_id, sequence - 1, 0)
         return header_of(batches[0]).epoch if batches else 0
 
-    async def _fold(self, task_id: str, until: int) -> Fold:
-        try:
-            fold = await self._folded(task_id, until)
-        except CursorExpiredError:
-            # The events are compacted, or were just now; the whole of them is all there is.
-            stored = self._store.find_fold(task_id)
-            if stored is None or until != self.head(task_id):
-                raise
-            fold = _fold_of(task_id, stored)
-        # The next one goes on from here.
-        self._folds[task_id] = fold
-        if len(self._folds) > _FOLDS:
-            self._folds.popitem(last=False)
-        return fold
-
-    async def _folded(self, task_id: str, until: int) -> Fold:
-        fold = self._folds.pop(task_id, None)
-        if fold is None or fold.sequence > until:
-            fold = Fold(task_id)
-        is_cut = until < self.head(task_id)
-        read_whole = event_pb2.EventBatch.FromString
-        while fold.sequence < until:
-            for sealed in self.read(task_id, fold.sequence):
-                fold.apply(parse(sealed, until=until) if is_cut else read_whole(sealed))
-                if fold.sequence >= until:
-                    break
-            if fold.sequence < until:
-                # A long task takes a second: others are served meanwhile.
-                await asyncio.sleep(0)
-        return fold
-
     def _closed(self) -> JournalUnavailableError:
         return JournalUnavailableError(self.id, "it is closed; open it again")
 
@@ -474,8 +421,3 @@ def _expired(row: TaskRow, after: int) -> CursorExpiredError:
     # What was before that is in the snapshot at least; a reader ahead of the task begins with all.
     sequence = kept if after < kept else row.head
     return CursorExpiredError(row.task_id, str(after), str(sequence))
-
-
-def _fold_of(task_id: str, stored: StoredFold) -> Fold:
-    snapshot = snapshot_pb2.TaskSnapshot.FromString(stored.snapshot)
-    return Fold(task_id, snapshot, forwarded=stored.forwarded)

@@ -1,4 +1,4 @@
-from trunkline.journal.tail import Tail, Tails
+from trunkline.journal.reading.tail import Tail, Tails
 
 
 def test_a_tail_drops_the_oldest_batches_beyond_its_limit() -> None:
