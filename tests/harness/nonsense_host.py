@@ -25,13 +25,21 @@ class _Handler(grpc.GenericRpcHandler):
 
 
 @asynccontextmanager
-async def nonsense_host(mesh_address: str, name: str) -> AsyncIterator[str]:
-    """Serve it, as the agent `name`, for the length of a block; yield its address."""
+async def serving_nonsense() -> AsyncIterator[str]:
+    """Serve it for the length of a block; yield its address."""
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((_Handler(),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    address = f"127.0.0.1:{port}"
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(0)
+
+
+@asynccontextmanager
+async def nonsense_host(mesh_address: str, name: str) -> AsyncIterator[str]:
+    """Be such a host, on a mesh, with an agent `name`; yield its address."""
     card = agent_card_pb2.AgentCard(
         name=name,
         description="Answers nonsense.",
@@ -40,18 +48,14 @@ async def nonsense_host(mesh_address: str, name: str) -> AsyncIterator[str]:
         default_output_modes=["text/plain"],
         skills=[agent_card_pb2.AgentSkill(id=name, name=name, tags=[name])],
     )
-    host = registry_service_pb2.Host(
-        host_id="nonsense",
-        address=address,
-        journal_ids=["nonsense"],
-        agents=[registry_service_pb2.AgentRegistration(card=card, routable=True)],
-    )
-    try:
-        async with (
-            Channels() as channels,
-            Membership(RegistryClient(channels.get(mesh_address)), host) as member,
-        ):
+    async with serving_nonsense() as address, Channels() as channels:
+        host = registry_service_pb2.Host(
+            host_id="nonsense",
+            address=address,
+            journal_ids=["nonsense"],
+            agents=[registry_service_pb2.AgentRegistration(card=card, routable=True)],
+        )
+        registry = RegistryClient(channels.get(mesh_address))
+        async with Membership(registry, host) as member:
             await member.registered.wait()
             yield address
-    finally:
-        await server.stop(0)

@@ -17,13 +17,15 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from harness.nonsense_host import serving_nonsense
 from harness.tasks import NOTHING, define, message, texts
 from trunkline import telemetry
-from trunkline.client import Channels, HostClient, MeshChannel
+from trunkline.client import BreakerSettings, Channels, HostClient, MeshChannel
 from trunkline.client.trunk import REQUEST_BYTES
 from trunkline.client.trunk.line import WINDOW_BYTES
 from trunkline.errors import (
     JournalUnavailableError,
+    PeerProtocolError,
     PeerTimeoutError,
     PeerUnavailableError,
     TaskNotFoundError,
@@ -408,6 +410,17 @@ async def test_a_trunk_that_breaks_fails_every_call_and_the_next_one_connects_ag
         except PeerUnavailableError:
             # gRPC hasn't tried the address again yet.
             await asyncio.sleep(0.05)
+
+
+async def test_a_peer_that_sends_nonsense_breaks_the_protocol_and_is_left_alone() -> None:
+    breakers = BreakerSettings(failures=3)
+    async with serving_nonsense() as address, Channels(breakers=breakers) as channels:
+        client = HostClient(channels.get(address))
+        for _ in range(3):
+            with pytest.raises(PeerProtocolError, match=f"{address} broke the protocol"):
+                await client.get_task("a-1", account="")
+        with pytest.raises(PeerUnavailableError, match="it kept failing, at last: it sends what"):
+            await client.get_task("a-1", account="")
 
 
 async def test_a_watch_ends_when_somebody_else_takes_the_journal(

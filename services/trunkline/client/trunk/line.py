@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from trunkline.client.status import from_end, mesh_errors
 from trunkline.errors import (
@@ -29,9 +30,9 @@ _LOOKS_TO_PING: Final = 2
 # gRPC's words for a write that met the end of its call: why that ended, only the next try can tell.
 _WRITE_MET_END: Final = "Internal error from Core"
 
-RawCall: TypeAlias = grpc.aio.StreamStreamCall[
-    trunk_service_pb2.ConnectRequest, trunk_service_pb2.ConnectResponse
-]
+# It gives bytes: gRPC would log what can't be parsed, and call it the end.
+RawCall: TypeAlias = grpc.aio.StreamStreamCall[trunk_service_pb2.ConnectRequest, bytes]
+Connect: TypeAlias = grpc.aio.StreamStreamMultiCallable[trunk_service_pb2.ConnectRequest, bytes]
 
 
 class _Call(Protocol):
@@ -45,7 +46,7 @@ class Line:
 
     def __init__(
         self,
-        connect: Callable[[], RawCall],
+        connect: Connect,
         *,
         peer: str,
         ping_s: float,
@@ -159,7 +160,8 @@ class Line:
         calls = self._calls
         try:
             with mesh_errors(self.peer):
-                while isinstance(response := await raw.read(), trunk_service_pb2.ConnectResponse):
+                while isinstance(given := await raw.read(), bytes):
+                    response = trunk_service_pb2.ConnectResponse.FromString(given)
                     self._silent_looks = 0
                     self.has_connected = True
                     self._on_news()
@@ -168,6 +170,8 @@ class Line:
                         if call is not None:
                             call.deliver(frame)
             return PeerUnavailableError(self.peer, "it ended the stream of all calls")
+        except DecodeError:
+            return PeerProtocolError(self.peer, "it sends what is no message")
         except PeerUnavailableError as error:
             # However the peer calls itself: to us it is this one.
             return PeerUnavailableError(self.peer, error.problem)

@@ -11,13 +11,15 @@ import grpc
 from trunkline.client.breaker import Breaker, is_failure
 from trunkline.client.tracing import MethodSpans, end_span
 from trunkline.client.trunk.line import (
+    CONNECT,
     WINDOW_BYTES,
+    Connect,
     Line,
     StreamCall,
     UnaryCall,
 )
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError, TrunklineError
-from trunkline.v1 import trunk_service_pb2, trunk_service_pb2_grpc
+from trunkline.v1 import trunk_service_pb2
 
 # A larger request would hold the others up: it goes by a plain call.
 REQUEST_BYTES: Final = 256 * 1024
@@ -49,7 +51,9 @@ class Trunk:
         self.breaker = breaker
         self.is_served = True
         """Until the peer says that it knows no trunks."""
-        self._stub = trunk_service_pb2_grpc.TrunkServiceStub(channel)
+        self._connect: Connect = channel.stream_stream(
+            f"/{CONNECT}", request_serializer=_serialized, response_deserializer=None
+        )
         self._group = group
         self._ping_s = ping_s
         self._connect_s = connect_s
@@ -136,7 +140,7 @@ class Trunk:
         self.breaker.check()
         self._is_trusted = False
         line = self._line = Line(
-            self._stub.Connect,
+            self._connect,
             peer=self.peer,
             ping_s=self._ping_s,
             connect_s=self._connect_s,
@@ -176,3 +180,7 @@ def _call(method: str, request: bytes, carrier: dict[str, str]) -> trunk_service
         traceparent=carrier.get("traceparent", ""),
         tracestate=carrier.get("tracestate", ""),
     )
+
+
+def _serialized(request: trunk_service_pb2.ConnectRequest) -> bytes:
+    return request.SerializeToString()
