@@ -13,7 +13,7 @@ from trunkline.errors import (
     TaskEndedError,
     TaskNotFoundError,
 )
-from trunkline.journal.events import Draft, draft, seal
+from trunkline.journal.events import Draft, Sealer, draft
 from trunkline.journal.metadata import merge
 from trunkline.journal.states import TERMINAL
 from trunkline.journal.store import CommitGroup, KeyRecord, SealedBatch, TaskRow
@@ -65,7 +65,7 @@ class Grouping:
         find_key: Callable[[str], KeyRecord | None],
     ) -> None:
         self.group = CommitGroup()
-        self._epoch = epoch
+        self._sealer = Sealer(epoch=epoch, time_ns=time_ns)
         self._time_ns = time_ns
         self._age_ns = age_ns
         self._find_row = find_row
@@ -162,13 +162,7 @@ class Grouping:
         return self._heads.get(task_id) or self._heads_before.get(task_id) or row.head
 
     def _seal(self, task_id: str, first_sequence: int, one: Draft) -> SealedBatch:
-        sealed = seal(
-            one,
-            task_id=task_id,
-            epoch=self._epoch,
-            first_sequence=first_sequence,
-            time_ns=self._time_ns,
-        )
+        sealed = self._sealer.seal(one, task_id=task_id, first_sequence=first_sequence)
         return SealedBatch(task_id, first_sequence, one.count, sealed)
 
     def _behind(self, row: TaskRow, one: Draft) -> TaskRow:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from trunkline.journal.clock import Clock
 from trunkline.journal.states import TERMINAL, State
@@ -46,8 +46,7 @@ class KeyRecord:
     """By the journal's age."""
 
 
-@dataclass(frozen=True, slots=True)
-class SealedBatch:
+class SealedBatch(NamedTuple):
     """A sealed batch and where it belongs."""
 
     task_id: str
