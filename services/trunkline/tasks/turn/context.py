@@ -1,22 +1,21 @@
-"""What an agent's code sees of its task, and all it can do to it: the `task` of an agent."""
+"""What an agent's code can do to its task, and sees of it: the `task` of an agent."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.events import Draft, splice
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transition
-from trunkline.tasks.turn.content import Content, agent_message, struct, text_of
+from trunkline.tasks.turn.content import Content, agent_message, struct
 from trunkline.tasks.turn.emitter import Emitter
 from trunkline.tasks.turn.names import Names
 from trunkline.tasks.turn.rewinding import ATTEMPT_KEY, Again, cut, rewound
+from trunkline.tasks.turn.turn import Turn
 from trunkline.tasks.turn.writers import ArtifactWriter, PlanWriter, ToolCall
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
-    message_service_pb2,
     snapshot_pb2,
     task_pb2,
 )
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class TaskContext:
+class TaskContext(Turn):
     """One turn of one task, as its agent sees it.
 
     Whatever is emitted is journaled in the order of the calls. After the turn has ended, nothing
@@ -47,8 +46,7 @@ class TaskContext:
         `forwarded` is the last sequence that the task has taken over, by the task that wrote it.
         `create` makes the task exist, if it does not yet; that of a direct reply never does.
         """
-        self.snapshot = snapshot
-        self.message = message
+        super().__init__(snapshot, message, forwarded=forwarded, again=again)
         self.reply_message: message_pb2.Message | None = None
         """The direct reply, if there was one."""
         self.checkpoint_path: Path | None = None
@@ -56,8 +54,7 @@ class TaskContext:
         self._emitter = emitter
         self._create = create
         self._exists = create is None
-        self._again = again
-        latest = snapshot if again is None else again.latest
+        latest = self.latest
         self._state = latest.task.status.state
         self._is_over = False
         self._is_canceling = False
@@ -75,74 +72,6 @@ class TaskContext:
         }
         # What earlier attempts at this turn have written, and whether it is closed.
         self._written = {} if again is None else again.written()
-        self._forwarded = dict(forwarded or {})
-
-    @property
-    def id(self) -> str:
-        """The task's id."""
-        return self.snapshot.task.id
-
-    @property
-    def context_id(self) -> str:
-        """The conversation's id."""
-        return self.snapshot.task.context_id
-
-    @property
-    def agent(self) -> str:
-        """Name of the agent that runs."""
-        return self.snapshot.agent
-
-    @property
-    def account(self) -> str:
-        """Whom the caller belongs to."""
-        return self.snapshot.account
-
-    @property
-    def caller(self) -> str:
-        """The caller within the account."""
-        return self.snapshot.caller
-
-    @property
-    def turn(self) -> int:
-        """Counts the task's messages, from 1."""
-        return self.snapshot.turn
-
-    @property
-    def attempt(self) -> int:
-        """Counts how often this turn was run, from 1: again after its host had died."""
-        return 1 if self._again is None else self._again.attempt
-
-    @property
-    def latest(self) -> snapshot_pb2.TaskSnapshot:
-        """The task as it stood when this attempt began; `snapshot` is the start of the turn."""
-        return self.snapshot if self._again is None else self._again.latest
-
-    @property
-    def forwarded(self) -> Mapping[str, int]:
-        """The last sequence that was forwarded of each task that wrote first, by its id."""
-        return self._forwarded
-
-    @property
-    def deadline(self) -> datetime | None:
-        """When the task ends at the latest, in UTC."""
-        if not self.snapshot.HasField("deadline"):
-            return None
-        return self.snapshot.deadline.ToDatetime(tzinfo=UTC)
-
-    @property
-    def text(self) -> str:
-        """The text parts of this turn's message, joined by a space."""
-        return text_of(self.message)
-
-    @property
-    def history(self) -> Sequence[message_pb2.Message]:
-        """The messages of the task up to and including this turn's, oldest first."""
-        return self.snapshot.task.history
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """Agents from the root of the request down to this one."""
-        return (*self.snapshot.parent.path, self.agent)
 
     @property
     def state(self) -> task_pb2.TaskState.ValueType:
@@ -292,19 +221,6 @@ class TaskContext:
             if not remains.parts:
                 del self._written[info.artifact_id]
         await emitter.commit()
-
-    def child_submission(self, task_id: str) -> message_service_pb2.Submission:
-        """Return the submission of a child: same caller, same deadline, this task as parent."""
-        submission = message_service_pb2.Submission(
-            account=self.account,
-            caller=self.caller,
-            task_id=task_id,
-            priority=self.snapshot.priority,
-            parent=event_pb2.ParentTask(task_id=self.id, agent=self.agent, path=self.path),
-        )
-        if self.snapshot.HasField("deadline"):
-            submission.deadline.CopyFrom(self.snapshot.deadline)
-        return submission
 
     async def open_turn(self, message: message_pb2.Message) -> None:
         """Journal that the message opens the task's next turn. For the host only.
