@@ -9,6 +9,7 @@ from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
 from harness.gate import Gate
 from harness.small_mesh import PATIENCE_S, JoinedHost
 from trunkline.agents.echo import echo
+from trunkline.agents.hosting import describe_host
 from trunkline_bridge import BridgeSettings
 
 HEARTBEAT_S = 0.05
@@ -127,6 +128,46 @@ async def test_a_call_whose_host_stays_away_is_answered_with_an_error(tmp_path: 
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
         await host.serve_again()
+
+
+async def test_tasks_of_an_agent_that_left_live_on_with_whoever_took_them_over(
+    tmp_path: Path,
+) -> None:
+    async with gated_mesh(tmp_path) as (bridged, _, _gate):
+        joined = await bridged.mesh.join(echo)
+        caller = bridged.at("/agents/echo")
+        ended = await caller.send("hello")
+        asked = await caller.send("ask what?")
+        heir = describe_host(joined.host, address=joined.address)
+        del heir.agents[:]
+        await bridged.mesh.register(heir)
+        await bridged.mesh.directory.wait_until(
+            lambda known: "echo" not in known.agents(), timeout_s=PATIENCE_S
+        )
+        assert await caller.call("GetTask", {"id": ended["id"]}) == ended
+        async with caller.stream("SubscribeToTask", {"id": asked["id"]}) as stream:
+            first = await anext(stream)
+            assert first.result["task"]["id"] == asked["id"]
+            canceled = await caller.call("CancelTask", {"id": asked["id"]})
+            assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+            assert (await stream.rest())[-1].state == "TASK_STATE_CANCELED"
+        # What is of the agent itself needs it, and elsewhere its tasks are nobody's.
+        elsewhere, nobody = bridged.at("/"), bridged.at("/agents/nobody")
+        for where, method, params in (
+            (caller, "SendMessage", {"message": caller.message("hello")}),
+            (caller, "ListTasks", {}),
+            (caller, "GetTask", {"id": "another-task"}),
+            (caller, "GetTask", {"id": ["no", "id"]}),
+            (nobody, "GetTask", {"id": "another-task"}),
+        ):
+            assert await reason(where, method, params) == "AGENT_NOT_FOUND", (method, params)
+        assert await reason(nobody, "GetTask", {"id": ended["id"]}) == "TASK_NOT_FOUND"
+        assert await reason(elsewhere, "GetTask", {"id": ended["id"]}) == "TASK_NOT_FOUND"
+
+
+async def reason(caller: Caller, method: str, params: object) -> str:
+    """Return why a call is refused."""
+    return str((await caller.error(method, params))["data"][0]["reason"])
 
 
 async def resume(caller: Caller, last: Event) -> list[Event]:

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from trunkline.client import Directory
-from trunkline.errors import PeerUnavailableError
+from trunkline.errors import AgentNotFoundError, PeerUnavailableError
 from trunkline_bridge.errors import VERSION_NOT_SUPPORTED, WireError, wire_error
 from trunkline_bridge.inbound import params, tracing
 from trunkline_bridge.inbound.cards import PROTOCOL_VERSION, RESUME_EXTENSION
@@ -31,7 +31,7 @@ from trunkline_bridge.inbound.http import (
     check_content_type,
     send_json,
 )
-from trunkline_bridge.inbound.methods import Methods, unknown_method
+from trunkline_bridge.inbound.methods import OF_A_TASK, Methods, unknown_method
 from trunkline_bridge.inbound.operations import Caller, Operations
 from trunkline_bridge.inbound.streaming.heartbeats import Heartbeats
 from trunkline_bridge.inbound.streaming.presence import Answers
@@ -150,13 +150,22 @@ class JsonRpc:
             raise unknown_method(call.method)
         tracing.name_request(call.method, caller.agent)
         # That an agent isn't there is said before its parameters are looked at.
-        self._directory.agent(caller.agent)
+        self._check_agent(caller.agent, call.method, call.params)
         if stream is not None:
             return stream(caller, call.params)
         if answer is not None:
             said = success(reply.request_id, await answer(caller, call.params))
             await send_json(reply.send, said, headers=reply.headers)
         return None
+
+    def _check_agent(self, agent: str, method: str, given: object) -> None:
+        """See that the agent is there; tasks outlive it, on whatever host took them over."""
+        try:
+            self._directory.agent(agent)
+        except AgentNotFoundError:
+            task_id = params.task_of(given) if method in OF_A_TASK else ""
+            if not self._directory.knows_host_of(task_id):
+                raise
 
     def _caller(self, scope: Scope, headers: Headers, reply: _Reply) -> Caller:
         extensions = _extensions(headers)

@@ -27,6 +27,8 @@ _OLDER: Mapping[str, str] = {
     "tasks/sendSubscribe": "SendStreamingMessage",
     "agent/getAuthenticatedExtendedCard": "GetExtendedAgentCard",
 }
+# What concerns one task; all else needs its agent to be there.
+OF_A_TASK = frozenset({"GetTask", "CancelTask", "SubscribeToTask"})
 _NAME_LENGTH = 100
 
 

@@ -105,6 +105,10 @@ class Directory:
             )
         raise TaskNotFoundError(task_id)
 
+    def knows_host_of(self, task_id: str) -> bool:
+        """Tell whether a host serves a task's journal, or did: somebody may be taking it over."""
+        return task_id.partition("-")[0] in self._journals
+
     def for_agent(self, name: str) -> HostClient:
         """Return a client of the host that runs an agent; raises as `agent` does."""
         return self._client(self.host_of_agent(name).address)
