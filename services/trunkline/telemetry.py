@@ -14,11 +14,23 @@ from typing import Final
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace import (
+    Link,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
 from trunkline.errors import TrunklineError
+
+# The name under which our code makes its spans.
+SCOPE: Final = "trunkline"
 
 # Characters. A longer text is cut by the SDK that trunkline.traces sets up, and by the span store.
 ATTRIBUTE_LIMIT: Final = 8 * 1024
@@ -111,14 +123,23 @@ def tracer() -> Tracer:
 @lru_cache(maxsize=8)
 def _tracer_of(provider: TracerProvider) -> Tracer:
     # The SDK makes and compares a few objects, and adds a warning filter, each time it is asked.
-    return provider.get_tracer("trunkline")
+    return provider.get_tracer(SCOPE)
 
 
 def inject(context: Context | None = None) -> dict[str, str]:
     """Return `traceparent` (and `tracestate`) of `context` or the current one, if it has a span."""
-    carrier: dict[str, str] = {}
-    _PROPAGATOR.inject(carrier, context=context)
+    span_context = trace.get_current_span(context).get_span_context()
+    if not span_context.is_valid:
+        return {}
+    carrier = {"traceparent": format_traceparent(span_context)}
+    if span_context.trace_state:
+        carrier["tracestate"] = span_context.trace_state.to_header()
     return carrier
+
+
+def format_traceparent(context: SpanContext) -> str:
+    """Return the ids of a span as W3C Trace Context writes them."""
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
 def extract(carrier: Mapping[str, str]) -> Context:
@@ -196,11 +217,13 @@ def begin_span(
 
     For work that is no block of code: whoever asks for it ends it.
     """
-    service = service or service_of(context)
     parent = context if context is not None else otel_context.get_current()
+    given = parent.get(_SERVICE_KEY)
+    service = service or (given if isinstance(given, str) else service_of())
     if service:
-        parent = otel_context.set_value(_SERVICE_KEY, service, parent)
         attributes = {**(attributes or {}), SERVICE: service}
+        if service != given:
+            parent = otel_context.set_value(_SERVICE_KEY, service, parent)
     made = tracer().start_span(
         name, context=parent, kind=kind, attributes=attributes, links=list(links)
     )

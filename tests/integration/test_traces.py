@@ -16,6 +16,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
+from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
@@ -30,6 +31,7 @@ from trunkline.server import MeshServer
 from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure
 from trunkline.traces.exporters import MeshExporter
 from trunkline.traces.otlp_servicer import SPANS_IN_AN_EXPORT
+from trunkline.traces.spans import records_of
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 LIMIT_S = 20.0
@@ -321,12 +323,15 @@ async def test_a_watcher_sees_traces_as_their_spans_arrive(store: SpanStore) -> 
             responses = aiter(call)
             assert not (await anext(responses)).traces
             for count in (1, 2):
-                span = trace_service_pb2.Span(trace_id="ab" * 16, span_id=f"{count:016x}")
-                span.start_time.FromSeconds(4_000_000_000)
-                span.end_time.FromSeconds(4_000_000_001)
-                await asyncio.to_thread(store.add, [span])
+                resource = trace_pb2.ResourceSpans()
+                resource.scope_spans.add().spans.add(
+                    trace_id=b"t" * 16,
+                    span_id=count.to_bytes(8, "big"),
+                    start_time_unix_nano=4_000_000_000 * 10**9,
+                )
+                await asyncio.to_thread(store.add, list(records_of([resource])))
                 (summary,) = (await anext(responses)).traces
-                assert (summary.trace_id, summary.span_count) == ("ab" * 16, count)
+                assert (summary.trace_id, summary.span_count) == (b"t".hex() * 16, count)
         call.cancel()
 
 

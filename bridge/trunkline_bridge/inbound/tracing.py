@@ -90,9 +90,7 @@ def _telling(send: Send, span: trace.Span) -> Send:
         if message["type"] == "http.response.start":
             span.set_attribute(telemetry.HTTP_RESPONSE_STATUS_CODE, message["status"])
             if context.is_valid:
-                told = (
-                    f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
-                )
+                told = telemetry.format_traceparent(context)
                 given = message.get("headers", ())
                 message["headers"] = [*given, (b"traceresponse", told.encode("ascii"))]
         await send(message)

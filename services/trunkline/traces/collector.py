@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import urlsplit
 
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.resource.v1 import resource_pb2
@@ -14,6 +13,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from trunkline import telemetry
 from trunkline.settings import HostPort
+from trunkline.traces.encoding import encoded
 from trunkline.traces.spans import text_of
 
 
@@ -50,7 +50,7 @@ class CollectorExporter(OTLPSpanExporter):
         super().__init__(channel_options=options)  # type: ignore[arg-type]  # its type knows only text options
 
     def _translate_data(self, data: Sequence[ReadableSpan]) -> otlp.ExportTraceServiceRequest:
-        own = encode_spans([span for span in data if not isinstance(span, ReceivedSpan)])
+        own = encoded([span for span in data if not isinstance(span, ReceivedSpan)])
         given = [span.received for span in data if isinstance(span, ReceivedSpan)]
         return by_service([*own.resource_spans, *given])
 

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 import grpc
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from trunkline import telemetry
 from trunkline.errors import TrunklineError
-from trunkline.traces.spans import spans_of
+from trunkline.traces.encoding import encoded
+from trunkline.traces.spans import records_of
 from trunkline.traces.store import SpanStore
 
 _EXPORT_TIMEOUT_S = 2.0
@@ -32,7 +32,7 @@ class StoreExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Add spans to the store."""
         try:
-            self._store.add(spans_of(encode_spans(spans).resource_spans))
+            self._store.add(records_of(encoded(spans).resource_spans))
         except TrunklineError:
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS
@@ -51,9 +51,7 @@ class MeshExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans."""
         try:
-            self._stub.Export(
-                encode_spans(spans), timeout=_EXPORT_TIMEOUT_S, metadata=self._metadata
-            )
+            self._stub.Export(encoded(spans), timeout=_EXPORT_TIMEOUT_S, metadata=self._metadata)
         except grpc.RpcError:
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otl
 from trunkline import telemetry
 from trunkline.errors import OverloadedError
 from trunkline.traces.configure import pass_on
-from trunkline.traces.spans import spans_of
+from trunkline.traces.spans import records_of
 from trunkline.traces.store import SpanStore
 
 # What comes in one export beyond this is refused, as the protocol has it: in part.
@@ -53,7 +53,7 @@ class OtlpServicer(otlp_grpc.TraceServiceServicer):
             for resource in request.resource_spans
             for scope in resource.scope_spans
         )
-        spans = list(islice(spans_of(request.resource_spans), SPANS_IN_AN_EXPORT))
+        spans = list(islice(records_of(request.resource_spans), SPANS_IN_AN_EXPORT))
         added = self._store.add(spans)
         if not is_collected:
             pass_on(request.resource_spans, added)

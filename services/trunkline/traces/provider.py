@@ -6,10 +6,15 @@ from importlib.metadata import version
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import Tracer as SdkTracer
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Tracer
+from opentelemetry.util import types
 
 from trunkline import telemetry
 from trunkline.traces.delivery import DeliveryProcessor
+from trunkline.traces.tracer import MeshTracer
 
 
 class CollectorProcessor(DeliveryProcessor):
@@ -44,6 +49,21 @@ class MeshTracerProvider(TracerProvider):
         """Send no more spans to these processors."""
         gone = set(processors)
         self._targets.processors = tuple(one for one in self._targets.processors if one not in gone)
+
+    def get_tracer(  # noqa: D102  OpenTelemetry's
+        self,
+        instrumenting_module_name: str,
+        instrumenting_library_version: str | None = None,
+        schema_url: str | None = None,
+        attributes: types.Attributes = None,
+    ) -> Tracer:
+        made = super().get_tracer(
+            instrumenting_module_name, instrumenting_library_version, schema_url, attributes
+        )
+        if instrumenting_module_name != telemetry.SCOPE or not isinstance(made, SdkTracer):
+            # Other people's spans; or OpenTelemetry is turned off.
+            return made
+        return MeshTracer(self._targets, self.resource, InstrumentationScope(telemetry.SCOPE))
 
     @property
     def collector(self) -> CollectorProcessor | None:

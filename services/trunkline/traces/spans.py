@@ -1,8 +1,9 @@
-"""Turns OTLP's spans into ours, within bounds whatever came."""
+"""Reads OTLP's spans: what the store looks at, and all of a span as ours, within bounds."""
 
 import base64
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from google.protobuf import struct_pb2
 from opentelemetry.proto.common.v1 import common_pb2
@@ -13,32 +14,76 @@ from trunkline.v1 import trace_service_pb2
 
 # More of any of these in one span is left out.
 _ATTRIBUTES, _EVENTS, _LINKS = 128, 64, 32
-_NAME_LIMIT, _STATUS_LIMIT = 256, 1024
+NAME_LIMIT: Final = 256
+_STATUS_LIMIT = 1024
 _DEPTH_LIMIT = 8
 # In the year 2116; SQLite's integers end in 2262.
 _LAST_NS = 2**62
 _TRACE_ID_BYTES, _SPAN_ID_BYTES = 16, 8
+# A span beyond this is cut to size before it is kept, others when somebody looks.
+_KEPT_BYTES = 32 * 1024
+_TASKS = frozenset({telemetry.TASK_ID, telemetry.A2A_TASK_ID})
 
 
-def spans_of(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[trace_service_pb2.Span]:
+class Record(NamedTuple):
+    """A span as it came, and what the store looks at."""
+
+    trace_id: str
+    span_id: str
+    is_root: bool
+    service: str
+    start_ns: int
+    end_ns: int
+    is_error: bool
+    tasks: Sequence[tuple[str, str]]
+    """Attributes that name a task, and its id."""
+    span: trace_pb2.Span
+
+
+def records_of(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[Record]:
     """Yield the spans of an export; those without proper ids are left out."""
     for resource in resources:
         process = text_of(resource.resource.attributes, telemetry.SERVICE_NAME)
         for scope in resource.scope_spans:
             for span in scope.spans:
                 if len(span.trace_id) == _TRACE_ID_BYTES and len(span.span_id) == _SPAN_ID_BYTES:
-                    yield _span_of(span, process)
+                    yield _record_of(span, process)
 
 
-def _span_of(span: trace_pb2.Span, process: str) -> trace_service_pb2.Span:
+def spans_of(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[trace_service_pb2.Span]:
+    """Yield the spans of an export as ours; those without proper ids are left out."""
+    return (_span_of(record.span, record.service) for record in records_of(resources))
+
+
+def packed(records: Iterable[Record]) -> bytes:
+    """Return spans as an export of OTLP's, without what is never shown of them."""
+    data = trace_pb2.TracesData()
+    services: dict[str, trace_pb2.ScopeSpans] = {}
+    for record in records:
+        if record.service not in services:
+            resource = data.resource_spans.add()
+            resource.resource.attributes.add(
+                key=telemetry.SERVICE_NAME
+            ).value.string_value = record.service
+            services[record.service] = resource.scope_spans.add()
+        services[record.service].spans.append(_bounded(record.span))
+    return data.SerializeToString()
+
+
+def unpacked(content: bytes) -> Sequence[trace_pb2.ResourceSpans]:
+    """Return what was packed."""
+    return trace_pb2.TracesData.FromString(content).resource_spans
+
+
+def _span_of(span: trace_pb2.Span, service: str) -> trace_service_pb2.Span:
     made = trace_service_pb2.Span(
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),
         parent_span_id=span.parent_span_id.hex(),
-        name=span.name[:_NAME_LIMIT],
+        name=span.name[:NAME_LIMIT],
         # Numbers are OpenTelemetry's; one that is newer than we are is kept as it is.
         kind=trace_service_pb2.SpanKind.ValueType(span.kind),
-        service=text_of(span.attributes, telemetry.SERVICE) or process or "unknown",
+        service=service,
         is_error=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
         status_message=span.status.message[:_STATUS_LIMIT],
     )
@@ -46,12 +91,55 @@ def _span_of(span: trace_pb2.Span, process: str) -> trace_service_pb2.Span:
     _set_time(made.end_time, span.end_time_unix_nano)
     _fill(made.attributes, span.attributes)
     for event in span.events[:_EVENTS]:
-        added = made.events.add(name=event.name[:_NAME_LIMIT])
+        added = made.events.add(name=event.name[:NAME_LIMIT])
         _set_time(added.time, event.time_unix_nano)
         _fill(added.attributes, event.attributes)
     for link in span.links[:_LINKS]:
         made.links.add(trace_id=link.trace_id.hex(), span_id=link.span_id.hex())
     return made
+
+
+def _record_of(span: trace_pb2.Span, process: str) -> Record:
+    service = ""
+    tasks: list[tuple[str, str]] = []
+    for attribute in islice(span.attributes, _ATTRIBUTES):
+        key = attribute.key
+        if key == telemetry.SERVICE:
+            service = service or attribute.value.string_value[:NAME_LIMIT]
+        elif key in _TASKS:
+            tasks.append((key, attribute.value.string_value[: telemetry.ATTRIBUTE_LIMIT]))
+    return Record(
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        is_root=not span.parent_span_id,
+        service=service or process or "unknown",
+        start_ns=min(span.start_time_unix_nano, _LAST_NS),
+        end_ns=min(span.end_time_unix_nano, _LAST_NS),
+        is_error=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
+        tasks=tasks,
+        span=span,
+    )
+
+
+def _bounded(span: trace_pb2.Span) -> trace_pb2.Span:
+    """Return the span without what is never shown of it, if it is large."""
+    if span.ByteSize() <= _KEPT_BYTES:
+        return span
+    kept = trace_pb2.Span()
+    kept.CopyFrom(span)
+    kept.name = kept.name[:NAME_LIMIT]
+    kept.status.message = kept.status.message[:_STATUS_LIMIT]
+    del kept.events[_EVENTS:], kept.links[_LINKS:]
+    for attributes in (kept.attributes, *(event.attributes for event in kept.events)):
+        del attributes[_ATTRIBUTES:]
+        for attribute in attributes:
+            attribute.key = attribute.key[:NAME_LIMIT]
+            if attribute.value.HasField("string_value"):
+                cut = attribute.value.string_value[: telemetry.ATTRIBUTE_LIMIT]
+                attribute.value.string_value = cut
+            elif attribute.value.ByteSize() > telemetry.ATTRIBUTE_LIMIT:
+                attribute.ClearField("value")
+    return kept
 
 
 def _set_time(time: Any, time_ns: int) -> None:  # noqa: ANN401 a Timestamp, which has no one type
@@ -62,13 +150,13 @@ def text_of(attributes: Iterable[common_pb2.KeyValue], key: str) -> str:
     """Return a text among attributes, cut to size, or an empty one."""
     for attribute in attributes:
         if attribute.key == key:
-            return attribute.value.string_value[:_NAME_LIMIT]
+            return attribute.value.string_value[:NAME_LIMIT]
     return ""
 
 
 def _fill(struct: struct_pb2.Struct, attributes: Iterable[common_pb2.KeyValue]) -> None:
     for attribute in list(attributes)[:_ATTRIBUTES]:
-        key = attribute.key[:_NAME_LIMIT]
+        key = attribute.key[:NAME_LIMIT]
         struct.fields[key].CopyFrom(_value_of(attribute.value, depth=0))
 
 
@@ -93,7 +181,7 @@ def _value_of(value: common_pb2.AnyValue, *, depth: int) -> struct_pb2.Value:
             made.struct_value.SetInParent()
             for item in value.kvlist_value.values[:_ATTRIBUTES]:
                 inner = _value_of(item.value, depth=depth + 1)
-                made.struct_value.fields[item.key[:_NAME_LIMIT]].CopyFrom(inner)
+                made.struct_value.fields[item.key[:NAME_LIMIT]].CopyFrom(inner)
         case _:
             made.null_value = struct_pb2.NULL_VALUE
     return made

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from trunkline import telemetry
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
+from trunkline.traces.spans import NAME_LIMIT, Record, packed, records_of, spans_of, unpacked
 from trunkline.v1 import trace_service_pb2
 
 # More spans of one trace are dropped: a loop that makes spans must not push out all other traces.
@@ -30,11 +31,12 @@ _TASKS_IN_A_SUMMARY = 50
 _PRUNED_AT_ONCE = 200
 _PAGE, _LONGEST_PAGE = 50, 100
 
+_VERSION = 1
+_DROP = "DROP TABLE IF EXISTS spans; DROP TABLE IF EXISTS traces; DROP TABLE IF EXISTS tasks;"
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS spans (
-    trace_id TEXT NOT NULL, span_id TEXT NOT NULL, start_ns INTEGER NOT NULL, span BLOB NOT NULL,
-    PRIMARY KEY (trace_id, span_id)
-) WITHOUT ROWID;
+-- spans: those of a trace that came together, as OTLP has them
+CREATE TABLE IF NOT EXISTS spans (trace_id TEXT NOT NULL, spans BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS spans_by_trace ON spans (trace_id);
 CREATE TABLE IF NOT EXISTS traces (
     trace_id TEXT PRIMARY KEY, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
     span_count INTEGER NOT NULL, error_count INTEGER NOT NULL,
@@ -137,30 +139,28 @@ class SpanStore:
         """Counts up with every batch of spans; a cursor for `changed_since`."""
         return self._change
 
-    def add(self, spans: Iterable[trace_service_pb2.Span]) -> set[tuple[str, str]]:
+    def add(self, records: Iterable[Record]) -> set[tuple[str, str]]:
         """Keep spans, and return the trace and span ids of those that are new and stay.
 
         One that is there already, by its ids, isn't added again; nor is a protocol's notification
         that belongs to no request: it would be a trace of its own that tells nothing.
         """
-        found = [span for span in spans if not _is_lone_notification(span)]
+        found: dict[str, dict[str, Record]] = defaultdict(dict)
+        for record in records:
+            if not _is_lone_notification(record):
+                found[record.trace_id].setdefault(record.span_id, record)
         if not found:
             return set()
         with self._lock, self._errors(), self._database:
             self._database.execute("BEGIN")
-            news: dict[str, _News] = defaultdict(_News)
-            added = {
-                (span.trace_id, span.span_id)
-                for span in found
-                if self._add_one(span, news[span.trace_id])
-            }
             self._change += 1
-            for trace_id, one in news.items():
-                self._add_news(trace_id, one)
+            added = [
+                one for trace_id, spans in found.items() for one in self._add_to(trace_id, spans)
+            ]
             gone = self._prune()
         for listener in self._listeners:
             listener()
-        return {(trace_id, span_id) for trace_id, span_id in added if trace_id not in gone}
+        return {(one.trace_id, one.span_id) for one in added if one.trace_id not in gone}
 
     def get_trace(self, *, trace_id: str = "", task_id: str = "") -> list[trace_service_pb2.Span]:
         """Return the spans of a trace by start time; of a task, those of its latest trace.
@@ -173,12 +173,11 @@ class SpanStore:
             raise InvalidArgumentError("trace_id", "give the id of a trace or of a task")
         with self._lock, self._errors():
             wanted = trace_id.lower() or self._trace_of(task_id)
-            rows = self._database.execute(
-                "SELECT span FROM spans WHERE trace_id = ? ORDER BY start_ns, span_id", (wanted,)
-            ).fetchall()
-        if not rows:
+            contents = self._contents(wanted)
+        if not contents:
             raise TraceNotFoundError(trace_id or task_id)
-        return [trace_service_pb2.Span.FromString(row[0]) for row in rows]
+        spans = [span for content in contents for span in spans_of(unpacked(content))]
+        return sorted(spans, key=lambda one: (one.start_time.ToNanoseconds(), one.span_id))
 
     def list_traces(
         self, *, page_size: int = 0, page_token: str = ""
@@ -231,44 +230,41 @@ class SpanStore:
         self._database.execute("PRAGMA journal_mode = WAL")
         # A trace may be lost with the machine; a task may not, and is in its journal.
         self._database.execute("PRAGMA synchronous = OFF")
+        if self._one("PRAGMA user_version") != _VERSION:
+            # Traces of before: nobody needs them enough to read two formats.
+            self._database.executescript(_DROP)
+            self._database.execute(f"PRAGMA user_version = {_VERSION}")
         self._database.executescript(_SCHEMA)
         self._change: int = self._one("SELECT coalesce(max(change), 0) FROM traces")
         self._count: int = self._one("SELECT count(*) FROM traces")
 
-    def _add_one(self, span: trace_service_pb2.Span, news: _News) -> bool:
-        start_ns, end_ns = span.start_time.ToNanoseconds(), span.end_time.ToNanoseconds()
-        inserted = self._database.execute(
-            "INSERT INTO spans SELECT ?, ?, ?, ? WHERE "
-            "coalesce((SELECT span_count FROM traces WHERE trace_id = ?), 0) + ? < ? "
-            "ON CONFLICT DO NOTHING",
-            (
-                span.trace_id,
-                span.span_id,
-                start_ns,
-                span.SerializeToString(),
-                span.trace_id,
-                news.span_count,
-                SPANS_IN_A_TRACE,
-            ),
-        ).rowcount
-        if not inserted:
-            return False
-        news.start_ns, news.end_ns = min(news.start_ns, start_ns), max(news.end_ns, end_ns)
-        news.span_count += 1
-        news.error_count += span.is_error
-        if not span.parent_span_id:
-            news.root_name, news.root_service = span.name, span.service
-        for key, weight in ((telemetry.A2A_TASK_ID, 1), (telemetry.TASK_ID, 2)):
-            if key in span.attributes.fields:
-                task_id = span.attributes.fields[key].string_value
-                news.tasks[task_id] = max(weight, news.tasks.get(task_id, 0))
-        return True
+    def _add_to(self, trace_id: str, spans: Mapping[str, Record]) -> Sequence[Record]:
+        """Bring a trace's row up to date, and return those of the spans that are to be kept."""
+        known = self._database.execute(
+            "SELECT span_count FROM traces WHERE trace_id = ?", (trace_id,)
+        ).fetchone()
+        new, room = list(spans.values()), SPANS_IN_A_TRACE
+        if known is None:
+            self._count += 1
+        else:
+            here = {
+                one.span_id
+                for content in self._contents(trace_id)
+                for one in records_of(unpacked(content))
+            }
+            new = [one for one in new if one.span_id not in here]
+            room = max(0, room - known[0])
+        new = new[:room]
+        if new:
+            self._database.execute("INSERT INTO spans VALUES (?, ?)", (trace_id, packed(new)))
+            self._add_news(trace_id, _news_of(new))
+        return new
+
+    def _contents(self, trace_id: str) -> list[bytes]:
+        found = self._database.execute("SELECT spans FROM spans WHERE trace_id = ?", (trace_id,))
+        return [content for (content,) in found]
 
     def _add_news(self, trace_id: str, news: _News) -> None:
-        if not news.span_count:
-            return
-        is_new = not self._one("SELECT count(*) FROM traces WHERE trace_id = ?", trace_id)
-        self._count += is_new
         row = (news.start_ns, news.end_ns, news.span_count, news.error_count)
         root = (news.root_name, news.root_service)
         self._database.execute(_UPSERT_TRACE, (trace_id, *row, *root, self._change))
@@ -337,9 +333,24 @@ class SpanStore:
             raise JournalUnavailableError(str(self._path), problem) from error
 
 
-def _is_lone_notification(span: trace_service_pb2.Span) -> bool:
+def _news_of(spans: Iterable[Record]) -> _News:
+    news = _News()
+    for span in spans:
+        news.start_ns = min(news.start_ns, span.start_ns)
+        news.end_ns = max(news.end_ns, span.end_ns)
+        news.span_count += 1
+        news.error_count += span.is_error
+        if span.is_root:
+            news.root_name, news.root_service = span.span.name[:NAME_LIMIT], span.service
+        for key, task_id in span.tasks:
+            weight = 2 if key == telemetry.TASK_ID else 1
+            news.tasks[task_id] = max(weight, news.tasks.get(task_id, 0))
+    return news
+
+
+def _is_lone_notification(record: Record) -> bool:
     # So MCP names the methods that have no answer; `notifications/cancelled` carries no context.
-    return not span.parent_span_id and span.name.startswith("notifications/")
+    return record.is_root and record.span.name.startswith("notifications/")
 
 
 def _make_token(last: trace_service_pb2.TraceSummary) -> str:

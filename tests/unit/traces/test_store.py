@@ -1,13 +1,16 @@
 """The span store keeps whole traces, finds them by task, and forgets the oldest."""
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.trace.v1 import trace_pb2
 
 from trunkline import telemetry
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
 from trunkline.traces import SpanStore
+from trunkline.traces.spans import Record, records_of
 from trunkline.traces.store import SPANS_IN_A_TRACE
 from trunkline.v1 import trace_service_pb2
 
@@ -27,19 +30,24 @@ def span(
     parent: int = 0,
     at_s: int = 0,
     name: str = "",
+    is_error: bool = False,
     **attributes: str,
-) -> trace_service_pb2.Span:
-    made = trace_service_pb2.Span(
-        trace_id=f"{trace:032x}",
-        span_id=f"{number:016x}",
-        parent_span_id=f"{parent:016x}" if parent else "",
+) -> Record:
+    resource = trace_pb2.ResourceSpans()
+    made = resource.scope_spans.add().spans.add(
+        trace_id=trace.to_bytes(16, "big"),
+        span_id=number.to_bytes(8, "big"),
+        parent_span_id=parent.to_bytes(8, "big") if parent else b"",
         name=name or f"span {number}",
-        service="math",
+        start_time_unix_nano=(NOW_S + at_s) * 10**9,
+        end_time_unix_nano=(NOW_S + at_s + 1) * 10**9,
     )
-    made.start_time.FromSeconds(NOW_S + at_s)
-    made.end_time.FromSeconds(NOW_S + at_s + 1)
-    made.attributes.update({key.replace("_", "."): value for key, value in attributes.items()})
-    return made
+    if is_error:
+        made.status.code = trace_pb2.Status.STATUS_CODE_ERROR
+    for key, value in {telemetry.SERVICE: "math", **attributes}.items():
+        made.attributes.add(key=key.replace("_", ".")).value.string_value = value
+    (record,) = records_of([resource])
+    return record
 
 
 def ids(spans: list[trace_service_pb2.Span]) -> list[str]:
@@ -50,7 +58,21 @@ def test_spans_of_a_trace_come_back_by_start_time_however_they_arrived(store: Sp
     late, early, middle = span(1, 3, parent=2, at_s=30), span(1, 1, at_s=10), span(1, 2, at_s=20)
     store.add([late])
     store.add([middle, early])
-    assert store.get_trace(trace_id=f"{1:032X}") == [early, middle, late]
+    found = store.get_trace(trace_id=f"{1:032X}")
+    assert [one.span_id for one in found] == [one.span_id for one in (early, middle, late)]
+    assert [one.start_time.seconds - NOW_S for one in found] == [10, 20, 30]
+
+
+def test_traces_in_the_format_of_before_make_room_for_new_ones(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "traces.db") as before:
+        before.executescript(
+            "CREATE TABLE spans (trace_id TEXT, span_id TEXT, start_ns INTEGER, span BLOB);"
+            "CREATE TABLE traces (trace_id TEXT); INSERT INTO traces VALUES ('00')"
+        )
+    before.close()
+    with SpanStore(tmp_path / "traces.db") as store:
+        store.add([span(1, 1)])
+        assert [one.span_count for one in store.list_traces().traces] == [1]
 
 
 def test_a_span_that_comes_twice_counts_once(store: SpanStore) -> None:
@@ -74,9 +96,7 @@ def test_a_notification_is_kept_in_the_trace_of_a_request_and_is_none_by_itself(
 
 
 def test_a_summary_tells_root_times_errors_and_tasks(store: SpanStore) -> None:
-    failed = span(1, 2, parent=1, at_s=5, trunkline_task_id="t-1")
-    failed.is_error = True
-    store.add([failed])
+    store.add([span(1, 2, parent=1, at_s=5, is_error=True, trunkline_task_id="t-1")])
     store.add([span(1, 1, name="SendMessage")])
     (summary,) = store.list_traces().traces
     assert (summary.root_name, summary.root_service) == ("SendMessage", "math")
