@@ -104,6 +104,7 @@ class FollowedStream(TaskStream):
         self._patience_s = patience_s
         self._epoch = 0
         self._sequence = 0
+        self._latest: list[bytes] = []
         self._state: task_pb2.TaskState.ValueType = task_pb2.TASK_STATE_UNSPECIFIED
         self._backoff = Backoff()
         self._give_up_at_s = 0.0
@@ -114,6 +115,7 @@ class FollowedStream(TaskStream):
     @property
     def cursor(self) -> tuple[int, int]:
         """Epoch and sequence of the last event that was read: where a later watch may go on."""
+        self._look()
         return self._epoch, self._sequence
 
     async def __aenter__(self) -> "FollowedStream":
@@ -145,6 +147,7 @@ class FollowedStream(TaskStream):
                 )
             except _CUTS as error:
                 problem = error
+            self._look()
             if self._state in self._ends:
                 return
             if time.monotonic() - self._opened_at_s >= _STOOD_S:
@@ -183,16 +186,27 @@ class FollowedStream(TaskStream):
             self._progress()
 
     def _note(self, batches: list[bytes]) -> None:
-        for sealed in batches:
-            header = header_of(sealed)
-            if header.kinds & _STATUS:
-                for event in event_pb2.EventBatch.FromString(sealed).events:
-                    if event.HasField("status"):
-                        self._state = event.status.status.state
-        self._epoch = header.epoch
-        self._sequence = header.first_sequence + header.count - 1
+        # They are looked into when somebody asks, which is hardly ever.
+        self._latest = batches
         if self.tries:
             self._progress()
+
+    def _look(self) -> None:
+        """Move the cursor behind what came last, and see whether that ends the turn.
+
+        What does is the last event of a stream: nothing before it needs to be looked into.
+        """
+        batches, self._latest = self._latest, []
+        if not batches:
+            return
+        header = header_of(batches[-1])
+        self._epoch = header.epoch
+        self._sequence = header.first_sequence + header.count - 1
+        self._state = task_pb2.TASK_STATE_UNSPECIFIED
+        if header.kinds & _STATUS:
+            for event in event_pb2.EventBatch.FromString(batches[-1]).events:
+                if event.HasField("status"):
+                    self._state = event.status.status.state
 
     def _progress(self) -> None:
         self.tries = 0
@@ -201,6 +215,7 @@ class FollowedStream(TaskStream):
 
     async def _is_over(self) -> bool:
         """Whether a stream that ended well did so behind the end; if unseen, the task tells."""
+        self._look()
         if self._state in self._ends:
             return True
         client = self._directory.for_task(self.task_id)

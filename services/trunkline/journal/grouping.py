@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from google.protobuf import struct_pb2
 
@@ -30,12 +30,25 @@ class Created:
     is_new: bool
 
 
+class Landing(Protocol):
+    """Whoever waits for an append: a future, or what is cheaper than one."""
+
+    def done(self) -> bool:
+        """Nobody waits any more."""
+
+    def set_result(self, result: int, /) -> None:
+        """It is committed; this is the last sequence."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """It has not happened."""
+
+
 class PendingAppend(NamedTuple):
     """Events of a task that wait for the next commit."""
 
     task_id: str
     drafts: Sequence[Draft]
-    done: asyncio.Future[int]
+    done: Landing
 
 
 class PendingCreate(NamedTuple):
@@ -76,7 +89,7 @@ class Grouping:
         self._heads: dict[str, int] = {}
         self._rows: dict[str, TaskRow] = {}
         self._keys: dict[str, KeyRecord] = {}
-        self._outcomes: list[tuple[str, asyncio.Future[int] | asyncio.Future[Created], object]] = []
+        self._outcomes: list[tuple[str, Landing | asyncio.Future[Created], object]] = []
 
     def add(self, pending: Pending) -> None:
         """Take in what is pending; what can't be written fails alone, at once."""
@@ -185,6 +198,6 @@ class Grouping:
         )
 
 
-def _fail(done: "asyncio.Future[int] | asyncio.Future[Created]", error: BaseException) -> None:
+def _fail(done: Landing | asyncio.Future[Created], error: BaseException) -> None:
     if not done.done():
         done.set_exception(error)

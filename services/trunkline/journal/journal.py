@@ -16,8 +16,15 @@ from trunkline.errors import (
     JournalUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.journal.events import Draft, header_of, trim
-from trunkline.journal.grouping import Created, Grouping, Pending, PendingAppend, PendingCreate
+from trunkline.journal.events import Draft, header_of, last_sequence, trim
+from trunkline.journal.grouping import (
+    Created,
+    Grouping,
+    Landing,
+    Pending,
+    PendingAppend,
+    PendingCreate,
+)
 from trunkline.journal.lane import Lane
 from trunkline.journal.listing import cursor_of, filter_of, page_size_of, response_of
 from trunkline.journal.reading.audience import Audience
@@ -25,6 +32,7 @@ from trunkline.journal.reading.folds import Folds
 from trunkline.journal.reading.tail import Tails
 from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite import SqliteStore
+from trunkline.journal.states import State
 from trunkline.journal.store import JournalStore, TaskPage, TaskRow
 from trunkline.journal.upkeep import Upkeep
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
@@ -147,13 +155,17 @@ class Journal:
         status, JournalUnavailableError.
         """
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.write(task_id, fence, drafts, done)
+        return done
+
+    def write(self, task_id: str, fence: int, drafts: Sequence[Draft], done: Landing) -> None:
+        """Append events; `done` gets what the future of `append` would, and must be quick."""
         if fence != self.epoch:
             done.set_exception(FencedError(task_id))
         elif not drafts:
             done.set_exception(InvalidArgumentError("drafts", "are none"))
         else:
             self._put(PendingAppend(task_id, drafts, done))
-        return done
 
     def head(self, task_id: str) -> int:
         """Return the last committed sequence of a task. TaskNotFoundError."""
@@ -163,6 +175,13 @@ class Journal:
     def first_available(self, task_id: str) -> int:
         """Return the first sequence that can still be read. TaskNotFoundError."""
         return self.row(task_id).first_available
+
+    def state(self, task_id: str) -> State:
+        """Return the state that a task is in. TaskNotFoundError."""
+        row = self._find_row(task_id)
+        if row is None:
+            raise TaskNotFoundError(task_id)
+        return row.state
 
     def row(self, task_id: str) -> TaskRow:
         """Return what is known of a task without reading its events. TaskNotFoundError."""
@@ -201,6 +220,22 @@ class Journal:
         if first_sequence <= after:
             batches[0] = trim(batches[0], after)
         return batches
+
+    def read_on(
+        self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES
+    ) -> tuple[list[bytes], int]:
+        """Return what `read` does, and the last sequence that it covers; `after` if nothing.
+
+        For those who read on and on: what came last is found without parsing anything.
+        """
+        head = self._heads.get(task_id)
+        if head is not None and after < head:
+            found = self._tails.follow(task_id, after, limit_bytes=limit_bytes)
+            if found is not None:
+                batches, last = found
+                return batches, last or head
+        batches = self.read(task_id, after, limit_bytes=limit_bytes)
+        return batches, last_sequence(batches[-1]) if batches else after
 
     def check_cursor(self, task_id: str, after: int, epoch: int) -> None:
         """See that a reader who holds all events up to `after` may go on from there.
@@ -350,7 +385,7 @@ class Journal:
         """The lane is free again: upkeep that waited for it is short and goes first."""
         if self._upkeep.is_due:
             self._upkeep.take_turn()
-        if self._pending:
+        if self._pending and not self._is_scheduled:
             self._flush()
 
     def _publish(self, grouping: Grouping) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from trunkline.journal.clock import Clock
 from trunkline.journal.states import TERMINAL, State
@@ -46,7 +46,8 @@ class KeyRecord:
     """By the journal's age."""
 
 
-class SealedBatch(NamedTuple):
+@dataclass(slots=True)
+class SealedBatch:
     """A sealed batch and where it belongs."""
 
     task_id: str

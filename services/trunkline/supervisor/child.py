@@ -13,6 +13,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.supervisor.silence import Silence
 from trunkline.supervisor.steps import Outcome, shortened
 from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
 from trunkline.tasks.lifecycle import State
@@ -68,10 +69,9 @@ class Child:
             TrunklineError: the child could not be reached, sent nothing, too much or nonsense; it
                 has been told to stop, as far as it can be told anything.
         """
-        idle = asyncio.timeout(self._limits.idle_s)
         try:
-            async with idle:
-                return await self._follow(message, idle, is_known=is_known)
+            async with Silence(self._limits.idle_s) as silence:
+                return await self._follow(message, silence, is_known=is_known)
         except TimeoutError:
             await self._cancel()
             problem = f"nothing came for {self._limits.idle_s:g} s, so it was canceled"
@@ -81,7 +81,7 @@ class Child:
             raise
 
     async def _follow(
-        self, message: message_pb2.Message, idle: asyncio.Timeout, *, is_known: bool
+        self, message: message_pb2.Message, silence: Silence, *, is_known: bool
     ) -> Outcome:
         """Give the message and read on; from the beginning, if the child is further than we are.
 
@@ -89,7 +89,7 @@ class Child:
         answer to a question may not: it could answer the next question, too.
         """
         if is_known and await self._has_arrived(message):
-            return await self._read_again(message, idle)
+            return await self._read_again(message, silence)
         submission = self._task.child_submission("" if message.task_id else self.id)
         begun = self._directory.begin(
             self._agent,
@@ -102,8 +102,10 @@ class Child:
                 return await self._direct(stream.message)
             snapshot = stream.snapshot
             if snapshot is not None and not self._has_missed(snapshot):
-                return await self._listen(stream, Transcript(self.id, self._agent, snapshot), idle)
-        return await self._read_again(message, idle)
+                return await self._listen(
+                    stream, Transcript(self.id, self._agent, snapshot), silence
+                )
+        return await self._read_again(message, silence)
 
     async def _has_arrived(self, message: message_pb2.Message) -> bool:
         """Whether an earlier life of the parent gave the message: its id tells."""
@@ -137,32 +139,29 @@ class Child:
             for info in snapshot.artifacts
         )
 
-    async def _read_again(self, message: message_pb2.Message, idle: asyncio.Timeout) -> Outcome:
+    async def _read_again(self, message: message_pb2.Message, silence: Silence) -> Outcome:
         """Read all of the child; what was forwarded before is left out."""
         heard = Transcript(self.id, self._agent, message_id=message.message_id)
         followed = self._directory.follow(
             self.id, account=self._task.account, after=0, patience_s=self._limits.patience_s
         )
         async with followed as stream:
-            return await self._listen(stream, heard, idle)
+            return await self._listen(stream, heard, silence)
 
-    async def _listen(
-        self, stream: TaskStream, heard: Transcript, idle: asyncio.Timeout
-    ) -> Outcome:
+    async def _listen(self, stream: TaskStream, heard: Transcript, silence: Silence) -> Outcome:
         """Forward what a stream brings until the child's turn is over."""
-        loop = asyncio.get_running_loop()
         self._heard = heard
         if heard.is_over:
             return heard.outcome()
         async for batches in stream:
             # Our own journal may take its time: that is no silence of the child's.
-            idle.reschedule(None)
+            silence.speaks()
             for sealed in batches:
                 heard.take(sealed)
                 await self._forward(sealed)
                 if heard.is_over:
                     return heard.outcome()
-            idle.reschedule(loop.time() + self._limits.idle_s)
+            silence.listen()
         raise PeerProtocolError(f"agent {self._agent!r}", "its stream ended before its task")
 
     async def _forward(self, sealed: bytes) -> None:

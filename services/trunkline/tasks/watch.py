@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from trunkline.errors import InvalidArgumentError
-from trunkline.journal.events import last_sequence
 from trunkline.journal.journal import Journal
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import snapshot_pb2
@@ -92,15 +91,14 @@ class TaskWatch:
             CursorExpiredError: events behind the cursor are gone.
             JournalUnavailableError: it can't be read, or was closed.
         """
-        batches = self._journal.read(self.task_id, self._cursor, limit_bytes=limit_bytes)
-        if batches:
-            self._cursor = last_sequence(batches[-1])
-        row = self._journal.row(self.task_id)
-        if self._cursor >= row.head:
+        journal, task_id = self._journal, self.task_id
+        batches, self._cursor = journal.read_on(task_id, self._cursor, limit_bytes=limit_bytes)
+        if self._cursor >= journal.head(task_id):
+            state = journal.state(task_id)
             self.is_over = (
                 self._until_head
-                or row.state in TERMINAL
-                or (self._until_turn_ends and row.state in _TURN_ENDS)
+                or state in TERMINAL
+                or (self._until_turn_ends and state in _TURN_ENDS)
             )
         return batches
 

@@ -39,17 +39,34 @@ class Tail:
 
         `after` is before the task's last sequence. None: they are not all here.
         """
-        index = bisect_right(self._firsts, after + 1, lo=self._dropped) - 1
-        if index < self._dropped:
+        index = self._index(after)
+        return (
+            None if index < self._dropped else self._batches[index : self._end(index, limit_bytes)]
+        )
+
+    def follow(self, after: int, *, limit_bytes: int) -> tuple[list[bytes], int | None] | None:
+        """Return what `find` does, and the last sequence of it; None for that: the task's last.
+
+        None: they are not all here, or the first one doesn't begin right behind `after`.
+        """
+        index = self._index(after)
+        if index < self._dropped or self._firsts[index] != after + 1:
             return None
-        found = [self._batches[index]]
-        total = len(found[0])
-        for sealed in self._batches[index + 1 :]:
-            total += len(sealed)
+        end = self._end(index, limit_bytes)
+        last = self._firsts[end] - 1 if end < len(self._firsts) else None
+        return self._batches[index:end], last
+
+    def _index(self, after: int) -> int:
+        return bisect_right(self._firsts, after + 1, lo=self._dropped) - 1
+
+    def _end(self, index: int, limit_bytes: int) -> int:
+        """Where the batches end that fit into the limit, the first in any case."""
+        total = len(self._batches[index])
+        for end in range(index + 1, len(self._batches)):
+            total += len(self._batches[end])
             if total > limit_bytes:
-                break
-            found.append(sealed)
-        return found
+                return end
+        return len(self._batches)
 
 
 class Tails:
@@ -79,6 +96,13 @@ class Tails:
         """Return what `Tail.find` of the task's tail does; None as well if it has none."""
         tail = self._tails.get(task_id)
         return None if tail is None else tail.find(after, limit_bytes=limit_bytes)
+
+    def follow(
+        self, task_id: str, after: int, *, limit_bytes: int
+    ) -> tuple[list[bytes], int | None] | None:
+        """Return what `Tail.follow` of the task's tail does; None as well if it has none."""
+        tail = self._tails.get(task_id)
+        return None if tail is None else tail.follow(after, limit_bytes=limit_bytes)
 
     def drop(self, task_id: str) -> None:
         """Keep nothing of a task."""

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.events import Draft, splice
@@ -22,6 +22,9 @@ from trunkline.v1 import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# An enum looks its values up by name each time.
+_WORKING: Final = State.TASK_STATE_WORKING
 
 
 class TaskContext(Turn):
@@ -320,6 +323,9 @@ class TaskContext(Turn):
 
     async def _begin_work(self) -> Emitter:
         """Working is implied before the first thing that is written."""
+        if self._state == _WORKING and self._create is None:
+            self._check_open()
+            return self._emitter
         emitter = await self._begin()
         if self._state != State.TASK_STATE_WORKING:
             check_transition(self.agent, self._state, State.TASK_STATE_WORKING)

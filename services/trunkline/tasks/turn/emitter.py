@@ -1,13 +1,32 @@
 """Brings what an agent emits into the journal: lifecycle at once, text deltas in runs."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import Draft, draft
 from trunkline.journal.journal import Journal
 from trunkline.tasks.turn.flushing import Flushing
 from trunkline.v1 import event_pb2, part_pb2
+
+
+class _Flight:
+    """What the journal tells of a write: a future and its callback would cost the loop a turn."""
+
+    __slots__ = ("_landed",)
+
+    def __init__(self, landed: Callable[[BaseException | None], None]) -> None:
+        self._landed = landed
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, _head: int) -> None:
+        self._landed(None)
+
+    def set_exception(self, error: BaseException) -> None:
+        # Whoever flushes has to be through with it.
+        asyncio.get_running_loop().call_soon(self._landed, error)
 
 
 class Emitter:
@@ -38,7 +57,7 @@ class Emitter:
         # The run that texts are appended to: the last event, while it may still grow.
         self._run: event_pb2.ArtifactDelta | event_pb2.PlanChanged | None = None
         self._pending_bytes = 0
-        self._flight: asyncio.Future[int] | None = None
+        self._is_in_flight = False
         self._sent: list[Draft] = []
         self._waiters: list[asyncio.Future[None]] = []
         self._is_waiting = False
@@ -77,8 +96,8 @@ class Emitter:
     ) -> None:
         """Add an artifact's first delta, which goes out at once."""
         self._raise_error()
-        delta = event_pb2.ArtifactDelta(artifact_id=artifact_id, start=start, last=last)
-        self._add_delta(delta, content)
+        event = event_pb2.Event(delta=event_pb2.ArtifactDelta(start=start))
+        self._add_delta(event, artifact_id, content, last=last)
         self._flush_soon()
 
     def add_content(
@@ -96,8 +115,7 @@ class Emitter:
             run.last = last
             self._pending_bytes += len(content)
         else:
-            delta = event_pb2.ArtifactDelta(artifact_id=artifact_id, last=last)
-            self._add_delta(delta, content)
+            self._add_delta(event_pb2.Event(), artifact_id, content, last=last)
         if last:
             self._run = None
         self._schedule()
@@ -117,9 +135,14 @@ class Emitter:
         self._pending_bytes += len(text)
         self._schedule()
 
+    @property
+    def is_full(self) -> bool:
+        """More is pending than may be."""
+        return self._pending_bytes > self._pending_limit_bytes
+
     async def make_room(self) -> None:
         """Wait while more is pending than may be: the journal sets the agent's pace."""
-        if self._pending_bytes > self._pending_limit_bytes:
+        if self.is_full:
             await self.commit()
 
     async def commit(self) -> None:
@@ -129,7 +152,7 @@ class Emitter:
             FencedError: the host has lost the task.
             JournalUnavailableError: the journal can't be written.
         """
-        while self._flight is not None or self._drafts or self._events:
+        while self._is_in_flight or self._drafts or self._events:
             self._raise_error()
             self._flush()
             # A future of its own: a canceled waiter must not cancel the write.
@@ -164,19 +187,27 @@ class Emitter:
         self._wake()
 
     def _add_delta(
-        self, delta: event_pb2.ArtifactDelta, content: str | part_pb2.Part | None
+        self,
+        event: event_pb2.Event,
+        artifact_id: str,
+        content: str | part_pb2.Part | None,
+        *,
+        last: bool,
     ) -> None:
         self._run = None
+        # Set in place: what is made first is copied when it is put in.
+        delta = event.delta
+        delta.artifact_id = artifact_id
+        delta.last = last
         if isinstance(content, str):
             delta.texts.append(content)
             self._pending_bytes += len(content)
+            if not last:
+                self._run = delta
         elif content is not None:
             delta.part.CopyFrom(content)
             self._pending_bytes += content.ByteSize()
-        event = event_pb2.Event(delta=delta)
         self._events.append(event)
-        if isinstance(content, str) and not delta.last:
-            self._run = event.delta
 
     def _flush_soon(self) -> None:
         """Flush now, or as soon as the flight has landed."""
@@ -185,20 +216,20 @@ class Emitter:
 
     def _schedule(self) -> None:
         """Flush at the host's next tick; what is in flight schedules the next when it lands."""
-        if self._flight is None and not self._is_waiting and not self._is_stalled:
+        if not (self._is_in_flight or self._is_waiting or self._is_stalled):
             self._is_waiting = True
             self._flushing.join(self)
 
     def _flush(self) -> None:
-        if self._flight is not None or self._is_stalled or self._error is not None:
+        if self._is_in_flight or self._is_stalled or self._error is not None:
             return
         self._seal_events()
         if not self._drafts:
             return
         self._sent, self._drafts, self._pending_bytes = self._drafts, [], 0
         self._is_urgent = False
-        self._flight = self._journal.append(self._task_id, self._fence, self._sent)
-        self._flight.add_done_callback(self._landed)
+        self._is_in_flight = True
+        self._journal.write(self._task_id, self._fence, self._sent, _Flight(self._landed))
 
     def _seal_events(self) -> None:
         if self._events:
@@ -206,10 +237,9 @@ class Emitter:
             self._events = []
             self._run = None
 
-    def _landed(self, flight: asyncio.Future[int]) -> None:
-        self._flight = None
+    def _landed(self, error: BaseException | None) -> None:
+        self._is_in_flight = False
         sent, self._sent = self._sent, []
-        error = asyncio.CancelledError() if flight.cancelled() else flight.exception()
         if self._flushing.trouble is not None and not isinstance(error, JournalUnavailableError):
             self._flushing.recovered()
         if error is None:

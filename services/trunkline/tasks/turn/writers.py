@@ -55,7 +55,8 @@ class ArtifactWriter:
             emitter.start_artifact(self.id, start, content, last=last)
         else:
             emitter.add_content(self.id, content, last=last)
-        await emitter.make_room()
+        if emitter.is_full:
+            await emitter.make_room()
 
 
 class PlanWriter:
