@@ -5,20 +5,41 @@ import gc
 import logging
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 logger = logging.getLogger(__name__)
-
-_Result = TypeVar("_Result")
 
 # Collections of everything that a process holds cost tens of milliseconds, in the middle of
 # streams. What streams leave behind is freed by counting references; cycles are rare.
 _GC_THRESHOLDS = (50_000, 20, 50)
+# What the code of agents may take longer than the process's work: then it ends with the process.
+_LEFT_BEHIND_S = 2.0
 # What joins later than this is said to be waited for.
 _JOIN_NOTICE_S = 0.5
+
+
+class Standby:
+    """The agents that another process serves: this one takes their place when it is gone."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+        self._news = asyncio.Event()
+
+    def set(self, names: frozenset[str]) -> None:
+        """Say which these are now."""
+        if names != self.names:
+            self.names = names
+            news, self._news = self._news, asyncio.Event()
+            news.set()
+
+    async def changed(self) -> None:
+        """Wait until they are others than now."""
+        await self._news.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +52,28 @@ class Serving:
     """Set once the mesh knows of it."""
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when it can't do its work any more, and why is in the log."""
+    standby: Standby = field(default_factory=Standby)
+    """Which of its agents it doesn't serve yet."""
 
 
-def run(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run a process's work on an event loop of its own: uvloop's where it is installed."""
+def run(work: Coroutine[Any, Any, int]) -> int:
+    """Run a process's work on an event loop of its own, uvloop's where installed; its exit code.
+
+    When the work is over, so is the process, two seconds later at the latest: agents' code that
+    can't be stopped, in a thread or because it ignores being canceled, doesn't hold it up.
+    """
+    code = 1
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(work)
+        try:
+            code = runner.run(work)
+        finally:
+            _end_soon(code)
+    return code
 
 
-def ready_line(served: Mapping[str, str]) -> str:
-    """Return how a process says on stdout that something serves."""
-    return " ".join(("ready", *(f"{name}={value}" for name, value in served.items())))
+def state_line(state: str, served: Mapping[str, str]) -> str:
+    """Return how a process says on stdout that something is `ready`, or on `standby`."""
+    return " ".join((state, *(f"{name}={value}" for name, value in served.items())))
 
 
 def waiting_line(mesh: object) -> str:
@@ -52,14 +84,15 @@ def waiting_line(mesh: object) -> str:
 async def serve(
     opening: AbstractAsyncContextManager[Serving],
     *,
-    tell: Callable[[Mapping[str, str]], None],
+    tell: Callable[[str, Mapping[str, str]], None],
     tell_waiting: Callable[[], None],
     lifeline: int | None = None,
 ) -> int:
     """Serve until SIGTERM or Ctrl-C, or the end of the pipe `lifeline`; return the exit code.
 
-    Each line of what serves is told once the mesh knows of it, and before, if that takes a while,
-    that it is waited for. A second signal ends the process at once.
+    Each line of what serves is told as `ready` once the mesh knows of it, or as on `standby` while
+    another process serves it; and before, if that takes a while, that the mesh is waited for. A
+    second signal ends the process at once.
     """
     stop = _Stop()
     if lifeline is not None:
@@ -95,6 +128,19 @@ def settle() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
+def _end_soon(code: int) -> None:
+    """End the process without those that it would wait for without end."""
+
+    def end() -> None:
+        logger.warning("process.left_code_behind")
+        sys.stdout.flush()
+        os._exit(code)
+
+    timer = threading.Timer(_LEFT_BEHIND_S, end)
+    timer.daemon = True
+    timer.start()
+
+
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
@@ -105,7 +151,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _announce(
     serving: Serving,
-    tell: Callable[[Mapping[str, str]], None],
+    tell: Callable[[str, Mapping[str, str]], None],
     tell_waiting: Callable[[], None],
     stop: "_Stop",
 ) -> None:
@@ -115,9 +161,14 @@ async def _announce(
     except TimeoutError:
         tell_waiting()
         await serving.joined.wait()
-    if not stop.asked.is_set():
-        for line in serving.ready:
-            tell(line)
+    told: dict[int, str] = {}
+    while not stop.asked.is_set():
+        for number, line in enumerate(serving.ready):
+            state = "standby" if line.get("agent") in serving.standby.names else "ready"
+            if told.get(number) != state:
+                told[number] = state
+                tell(state, line)
+        await serving.standby.changed()
 
 
 async def _watch_failure(serving: Serving, stop: "_Stop") -> None:

@@ -74,7 +74,7 @@ class TaskHost:
             self._settings.flush_interval_s, journal_id=journal.id, on_fenced=self._lose
         )
         self._deadlines = Deadlines(self._expire)
-        self._runs = Runs(self._group, self._admissions, on_release=self._on_release)
+        self._runs = Runs(self._admissions, on_release=self._on_release)
         self._contexts = Contexts(journal, self._flushing, self._settings, checkpoint_path)
         self._endings = Endings(
             self._group, self._runs, load=self._contexts.read, cancel_child=cancel_child

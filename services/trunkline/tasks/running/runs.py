@@ -65,16 +65,16 @@ class Runs:
 
     def __init__(
         self,
-        group: asyncio.TaskGroup,
         admissions: Admissions,
         *,
         on_release: Callable[[Run], None],
     ) -> None:
         """`on_release` is called whenever a place is given back."""
-        self._group = group
         self._admissions = admissions
         self._on_release = on_release
         self._runs: dict[str, Run] = {}
+        # In no task group: one would wait for code that ignores being canceled without end.
+        self._codes: set[asyncio.Task[None]] = set()
 
     def find(self, task_id: str) -> Run | None:
         """Return who holds the task's place, if somebody does."""
@@ -107,7 +107,10 @@ class Runs:
         self, agent: Agent | None, run: Run, opening: Opening | None = None
     ) -> asyncio.Task[None]:
         """Run the agent's code in the place, behind `opening` and only if that says so."""
-        run.code = self._group.create_task(self._run(agent, run, opening), name=run.task_id)
+        code = self._run(agent, run, opening)
+        run.code = asyncio.create_task(code, name=run.task_id)  # noqa: TID251  see `_codes`
+        self._codes.add(run.code)
+        run.code.add_done_callback(self._codes.discard)
         # Not in a `finally` of the code: one that is canceled before its first step has none.
         run.code.add_done_callback(lambda _: self._on_over(run))
         return run.code
