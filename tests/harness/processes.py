@@ -132,9 +132,9 @@ class Services:
             )
         )
 
-    async def ready(self, name: str) -> None:
-        """Wait until a service that was launched is ready."""
-        told = await read_line(self.processes[name], "ready ")
+    async def ready(self, name: str, *, state: str = "ready") -> None:
+        """Wait until a service that was launched is ready, or on standby."""
+        told = await read_line(self.processes[name], f"{state} ")
         match told:
             case {"mesh": address}:
                 self._addresses[name] = self.mesh_address = address
@@ -164,10 +164,11 @@ class Services:
         with contextlib.suppress(ProcessLookupError):
             self.processes[name].send_signal(signal.SIGCONT)
 
-    async def restart(self, name: str) -> None:
+    async def restart(self, name: str, *, state: str = "ready") -> None:
         """Start a service again that has ended, where it was before; return when it is ready."""
         assert self.processes[name].returncode is not None
-        await self.start(name, *self._words[name])
+        await self.launch(name, *self._words[name])
+        await self.ready(name, state=state)
 
     def _place(self, name: str) -> tuple[str, ...]:
         """The options that say where it serves and whom it joins."""

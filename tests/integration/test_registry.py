@@ -175,12 +175,28 @@ async def test_a_member_stays_longer_than_a_lease_and_leaves_at_its_end(
             assert names(await anext(pictures)) == []
 
 
-async def test_a_member_whose_agent_is_taken_is_told_at_once(client: RegistryClient) -> None:
+async def test_a_member_whose_agent_is_taken_stands_by_until_it_claims_the_name(
+    client: RegistryClient,
+) -> None:
     await client.register(host("h-1", "math"))
-    with pytest.raises(AgentNameTakenError):
-        async with Membership(client, host("h-2", "math")):
-            pass
-    assert names(await client.list_agents()) == ["h-1"]
+    async with Membership(client, host("h-2", "math", "echo")) as member:
+        assert member.registered.is_set()
+        assert member.standby.names == {"math"}
+        _, second = await client.list_agents()
+        assert [agent.card.name for agent in second.agents] == ["echo"]
+        # What it says anew claims nothing, and a claim may come too early.
+        member.update(host("h-2", "math", "echo"))
+        member.claim(frozenset({"math"}))
+        await member.registered.wait()
+        assert member.standby.names == {"math"}
+        await client.deregister("h-1")
+        async with asyncio.TaskGroup() as group:
+            changed = group.create_task(member.standby.changed())
+            await asyncio.wait([changed], timeout=0)
+            member.claim(frozenset({"math"}))
+        assert member.standby.names == frozenset()
+        (only,) = await client.list_agents()
+        assert [agent.card.name for agent in only.agents] == ["math", "echo"]
 
 
 async def test_a_member_registers_again_when_the_registry_was_restarted(

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from trunkline.agents.journals import Journals
-from trunkline.agents.takeover import Takeover
+from trunkline.agents.takeover import Takeover, claim_names
 from trunkline.client import Directory, RegistryClient, running
 from trunkline.registry import Membership
 from trunkline.server.mesh_server import MeshServer
@@ -66,18 +66,16 @@ async def open_hosts(
 async def on_mesh(
     hosts: Hosts,
     registry: RegistryClient,
+    directory: Directory,
     *,
     address: str,
     settings: Settings,
     services: Sequence[str] = (),
 ) -> AsyncIterator[Membership]:
-    """Put hosts on the mesh, and let them take over the journals of those that die.
+    """Put hosts on the mesh, and let them take over the journals and the names of those that die.
 
     On leaving, nothing new is taken, and what runs has `drain_grace_s` to end. Only then the
     registry is told: what still runs may need its own agents, and its readers its address.
-
-    Raises:
-        AgentNameTakenError: another living host has one of the agents.
     """
 
     def describe() -> registry_service_pb2.Host:
@@ -91,7 +89,10 @@ async def on_mesh(
             on_change=lambda: membership.update(describe()),
         )
         try:
-            async with running(takeover.run()):
+            async with (
+                running(takeover.run()),
+                running(claim_names(membership, directory, every_s=settings.lease_s / 3)),
+            ):
                 yield membership
         finally:
             await hosts.drain(settings.drain_grace_s)

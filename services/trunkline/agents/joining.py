@@ -20,12 +20,12 @@ async def join_mesh(
 ) -> AsyncIterator[Serving]:
     """Serve agents at `settings.listen` and put them on the mesh at `settings.mesh`.
 
+    An agent that another living host has is on standby until that is gone: then it takes its place.
     On leaving, nothing new is taken, and what runs has `drain_grace_s` to end.
 
     Raises:
         ConfigurationError: the address can't be listened on.
         JournalUnavailableError: the data directory can't be used.
-        AgentNameTakenError: another living host has one of them.
     """
     check_exposure("listen", settings.listen, is_allowed=settings.insecure)
     mesh = str(settings.mesh)
@@ -46,7 +46,12 @@ async def join_mesh(
         stack.push_async_callback(server.stop, _STOP_GRACE_S)
         registry = RegistryClient(channels.get(mesh))
         membership = await stack.enter_async_context(
-            on_mesh(hosts, registry, address=reachable(address), settings=settings)
+            on_mesh(hosts, registry, directory, address=reachable(address), settings=settings)
         )
         ready = [{"agent": agent.card.name, "grpc": address} for agent in agents]
-        yield Serving(ready, joined=membership.registered, failed=hosts.lost)
+        yield Serving(
+            ready,
+            joined=membership.registered,
+            failed=hosts.lost,
+            standby=membership.standby,
+        )

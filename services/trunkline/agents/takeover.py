@@ -1,12 +1,15 @@
-"""Takes over the journals of hosts that died, so that none of their tasks is stuck."""
+"""Takes over the journals and the names of hosts that died, so that nothing of theirs is stuck."""
 
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from trunkline.agents.journals import Journals
+from trunkline.client import Directory
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite import Orphan
+from trunkline.registry import Membership
 from trunkline.tasks.hosts import Hosts
 
 logger = logging.getLogger(__name__)
@@ -57,3 +60,18 @@ class Takeover:
             extra={"journal": orphan.journal_id, "lost_for_s": round(orphan.lost_for_s, 1)},
         )
         await self._hosts.adopt(found.journal, checkpoint_path=found.checkpoint_path)
+
+
+async def claim_names(membership: Membership, directory: Directory, *, every_s: float) -> None:
+    """Put agents that are on standby on the mesh as soon as nobody else has their names.
+
+    It looks whenever the mesh changes, and again after `every_s`: a picture may have come before
+    the registry's refusal did.
+    """
+    while True:
+        revision = directory.revision
+        if revision:
+            membership.claim(membership.standby.names - directory.agents().keys())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(every_s):
+                await directory.changed(revision)

@@ -51,11 +51,11 @@ async def serve(
 ) -> int:
     """Serve until told to stop; print a line for each thing that serves. Return the exit code."""
 
-    def tell(served: Mapping[str, str]) -> None:
+    def tell(state: str, served: Mapping[str, str]) -> None:
         if as_json:
-            print_json(served)
+            print_json(served if state == "ready" else {**served, "state": state})
         else:
-            print(runtime.ready_line(served), flush=True)
+            print(runtime.state_line(state, served), flush=True)
 
     return await runtime.serve(
         opening,

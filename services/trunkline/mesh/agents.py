@@ -28,7 +28,6 @@ async def serve_agents(settings: Settings, names: Sequence[str]) -> AsyncIterato
     Raises:
         ConfigurationError: there is no such agent, or the address can't be listened on.
         JournalUnavailableError: the data directory can't be used.
-        AgentNameTakenError: another living host has one of them.
     """
     made: list[Agent] = []
 

@@ -64,6 +64,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
             on_mesh(
                 hosts,
                 RegistryClient(channels.get(local)),
+                directory,
                 address=mesh_address,
                 settings=settings,
                 services=server.services,
@@ -78,4 +79,5 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
             [{"http": http_url, "mesh": mesh_address}],
             joined=membership.registered,
             failed=hosts.lost,
+            standby=membership.standby,
         )

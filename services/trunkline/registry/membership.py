@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from trunkline.client import Backoff, RegistryClient, running
-from trunkline.errors import HostNotFoundError, PeerError, TrunklineError
+from trunkline.errors import AgentNameTakenError, HostNotFoundError, PeerError, TrunklineError
+from trunkline.runtime import Standby
 from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
@@ -21,9 +22,9 @@ _RETRY_LIMIT_S = 2.0
 class Membership:
     """Registers a host, keeps its lease, registers it again when it was forgotten, and leaves.
 
-    An async context manager. A refusal at the first try is raised on entering; while the registry
-    can't be reached, entering succeeds and the host goes on trying. `registered` is set while the
-    host is on the mesh as far as it knows.
+    An async context manager. While the registry can't be reached, entering succeeds and the host
+    goes on trying. `registered` is set while the host is on the mesh as far as it knows. Agents
+    that another living host has are on `standby`: the host is there without them.
     """
 
     def __init__(self, client: RegistryClient, host: registry_service_pb2.Host) -> None:
@@ -32,14 +33,12 @@ class Membership:
         self._open = AsyncExitStack()
         self._lease_s = 0.0
         self._is_changed = asyncio.Event()
+        self._taken: frozenset[str] = frozenset()
         self.registered = asyncio.Event()
+        self.standby = Standby()
 
     async def __aenter__(self) -> Self:
-        """Register.
-
-        Raises:
-            AgentNameTakenError: another living host has one of its agents.
-        """
+        """Register. Raises what the registry refuses it with, for example InvalidArgumentError."""
         try:
             await self._register()
         except PeerError as error:
@@ -70,6 +69,12 @@ class Membership:
         self._host = host
         self.registered.clear()
         self._is_changed.set()
+
+    def claim(self, names: frozenset[str]) -> None:
+        """Try to register agents that are on standby: whoever had their names is gone."""
+        if names & self._taken:
+            self._taken -= names
+            self.update(self._host)
 
     async def _stay(self) -> None:
         while True:
@@ -106,6 +111,26 @@ class Membership:
 
     async def _register(self) -> None:
         self._is_changed.clear()
-        self._lease_s = await self._client.register(self._host)
+        while True:
+            try:
+                self._lease_s = await self._client.register(_without(self._host, self._taken))
+                break
+            except AgentNameTakenError as error:
+                if error.agent in self._taken:
+                    raise
+                self._taken |= {error.agent}
+                extra = {"agent": error.agent, "served_at": error.address}
+                logger.info("agent.on_standby", extra=extra)
+        self.standby.set(self._taken)
         if not self._is_changed.is_set():
             self.registered.set()
+
+
+def _without(host: registry_service_pb2.Host, taken: frozenset[str]) -> registry_service_pb2.Host:
+    if not taken:
+        return host
+    left = registry_service_pb2.Host()
+    left.CopyFrom(host)
+    del left.agents[:]
+    left.agents.extend(agent for agent in host.agents if agent.card.name not in taken)
+    return left
