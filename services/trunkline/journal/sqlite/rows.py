@@ -21,6 +21,9 @@ def select(rest: str) -> str:
     return " ".join(("SELECT", COLUMNS, "FROM tasks", rest))
 
 
+SELECT_ONE: Final = select("WHERE task_id = ?")
+
+
 def inserted(row: TaskRow) -> tuple[object, ...]:
     """Return the values of INSERT."""
     return (

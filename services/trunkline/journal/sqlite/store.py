@@ -130,7 +130,7 @@ class SqliteStore:
     def find_row(self, task_id: str) -> TaskRow | None:
         """Return the row of a task."""
         with translated(self._path):
-            found = self._read.execute(rows.select("WHERE task_id = ?"), (task_id,)).fetchone()
+            found = self._read.execute(rows.SELECT_ONE, (task_id,)).fetchone()
         return None if found is None else self._row(found)
 
     def find_key(self, key: str, *, now_ns: int) -> KeyRecord | None:

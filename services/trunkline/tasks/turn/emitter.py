@@ -83,7 +83,8 @@ class Emitter:
         self._raise_error()
         self._seal_events()
         self._drafts += drafts
-        self._pending_bytes += sum(len(one.body) for one in drafts)
+        for one in drafts:
+            self._pending_bytes += len(one.body)
         self._flush_soon()
 
     def start_artifact(
@@ -210,9 +211,17 @@ class Emitter:
         self._events.append(event)
 
     def _flush_soon(self) -> None:
-        """Flush now, or as soon as the flight has landed."""
+        """Flush behind this turn of the loop, or as soon as the flight has landed.
+
+        What else is emitted meanwhile goes along: all that a quick agent says is one write.
+        """
+        if not (self._is_urgent or self._is_in_flight or self._is_stalled):
+            asyncio.get_running_loop().call_soon(self._flush_urgent)
         self._is_urgent = True
-        self._flush()
+
+    def _flush_urgent(self) -> None:
+        if self._is_urgent:
+            self._flush()
 
     def _schedule(self) -> None:
         """Flush at the host's next tick; what is in flight schedules the next when it lands."""
