@@ -70,8 +70,9 @@ class EventStream:
 
     __slots__ = ("__weakref__", "_beats", "_is_writing", "_send", "_writes", "written_at")
 
-    # So many writes may follow each other before others get their turn.
+    # So many writes may follow each other, this close, before others get their turn.
     _WRITES_A_TURN = 4
+    _CLOSE_S = 0.005
 
     def __init__(self, send: Send, beats: Heartbeats) -> None:
         self._send = send
@@ -87,10 +88,12 @@ class EventStream:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
         finally:
             self._is_writing = False
-        self.written_at = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        self._writes = self._writes + 1 if now - self.written_at < self._CLOSE_S else 1
+        self.written_at = now
         self._beats.touch(self)
-        self._writes += 1
-        if not self._writes % self._WRITES_A_TURN:
+        if self._writes >= self._WRITES_A_TURN:
+            self._writes = 0
             # A write that finds the client gone has the loop tell us; without a turn of the loop,
             # a burst would all be written first, and nobody else be served meanwhile.
             await asyncio.sleep(0)
