@@ -320,6 +320,21 @@ async def test_it_is_ready_when_the_default_agent_is_there(tmp_path: Path) -> No
         assert readiness["breakers"].get(joined.address, "closed") == "closed"
 
 
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_a_host_that_is_away_is_waited_for_until_the_deadline_and_no_longer(
+    tmp_path: Path, method: str
+) -> None:
+    settings = BridgeSettings(default_agent="echo", patience_s=3600)
+    async with open_bridged_mesh(tmp_path, settings) as bridged:
+        joined = await bridged.mesh.join(echo)
+        await joined.cut()
+        caller = bridged.at("/agents/echo")
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo hi"}]}
+        answer = await caller.post(method, {"message": message}, {"Trunkline-Timeout": "0.5"})
+        assert answer.status_code == 503
+        assert "can't be reached" in answer.json()["error"]["message"]
+
+
 async def test_a_host_that_left_is_unavailable_and_not_forgotten(tmp_path: Path) -> None:
     async with open_bridged_mesh(tmp_path) as bridged:
         joined = await bridged.mesh.join(echo)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Directory, HostClient, TaskStream
@@ -139,11 +139,16 @@ class Operations:
         request: a2a_pb2.SendMessageRequest,
         submission: message_service_pb2.Submission,
     ) -> AbstractAsyncContextManager[TaskStream]:
+        patience_s = self._settings.patience_s
+        if caller.deadline is not None:
+            # Behind its deadline there is nothing to wait for.
+            left = caller.deadline - datetime.now(UTC)
+            patience_s = min(patience_s, max(0.0, left.total_seconds()))
         return self._directory.begin(
             caller.agent,
             message=request.message,
             submission=submission,
-            patience_s=self._settings.patience_s,
+            patience_s=patience_s,
         )
 
     async def get(self, caller: Caller, request: a2a_pb2.GetTaskRequest) -> task_pb2.Task:
