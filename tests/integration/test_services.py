@@ -293,13 +293,51 @@ async def test_a_task_that_waits_for_input_outlives_its_host(tmp_path: Path) -> 
         assert found.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED
 
 
-async def test_a_name_that_a_living_host_has_is_refused(tmp_path: Path) -> None:
-    async with hosts(tmp_path, "echo", environment={}) as (services, caller):
-        await services.launch("another", "agents", "echo")
-        async with asyncio.timeout(PATIENCE_S):
-            assert await services.processes["another"].wait() == 1
-        task_id = await caller.begin("hello")
-        assert text_of(await caller.until(task_id, has_ended)) == "hello"
+async def standby(services: Services, name: str, *agents: str) -> None:
+    """Start another process of agents that there are; return when it says that it stands by."""
+    await services.launch(name, "agents", *agents)
+    await services.ready(name, state="standby")
+
+
+async def test_a_standby_runs_the_tasks_of_a_dead_host_again_and_takes_its_name(
+    tmp_path: Path,
+) -> None:
+    async with hosts(tmp_path, "echo", "math") as (services, caller):
+        await standby(services, "another", "echo")
+        await caller.sees("echo", "math")
+        task_id = await caller.under_way()
+        await services.kill("echo")
+        ended = await caller.until(task_id, has_ended)
+        assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, why(ended)
+        assert text_of(ended) == WHOLE
+        await services.ready("another")
+        again = await caller.begin("hello")
+        assert text_of(await caller.until(again, has_ended)) == "hello"
+        # Whoever comes back stands by in turn, until that one leaves.
+        await services.restart("echo", state="standby")
+        assert await services.terminate("another") == 0
+        await services.ready("echo")
+        assert await caller.until(task_id, has_ended) == ended
+
+
+async def test_a_process_stands_by_for_the_agents_that_others_have_and_serves_the_rest(
+    tmp_path: Path,
+) -> None:
+    async with hosts(tmp_path, "echo") as (services, caller):
+        await standby(services, "both", "currency", "echo")
+        await caller.sees("echo", "currency")
+        task_id = await caller.under_way()
+        await services.kill("registry")
+        await services.restart("registry")
+        ended = await caller.until(task_id, has_ended)
+        assert text_of(ended) == WHOLE
+        assert await services.terminate("echo") == 0
+        await services.ready("both")
+        await caller.sees("echo", "currency")
+        # The heir has the journal as well that was given back.
+        assert await caller.until(task_id, has_ended) == ended
+        again = await caller.begin("hello")
+        assert text_of(await caller.until(again, has_ended)) == "hello"
 
 
 async def test_an_agent_that_left_is_nobody(tmp_path: Path) -> None:

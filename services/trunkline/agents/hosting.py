@@ -55,7 +55,7 @@ async def open_hosts(
             cancel_child=cancel_child,
             checkpoint_path=own.checkpoint_path,
         ) as hosts:
-            for free in journals.open_free(family, beside=own):
+            for free in journals.open_free(family):
                 await hosts.adopt(free.journal, checkpoint_path=free.checkpoint_path)
             yield hosts
     finally:
@@ -86,6 +86,7 @@ async def on_mesh(
             hosts,
             Journals(settings),
             lease_s=settings.lease_s,
+            standby=membership.standby,
             on_change=lambda: membership.update(describe()),
         )
         try:

@@ -6,14 +6,13 @@ the ones before over. Agents' names hold no dots, so no family is a part of anot
 
 import logging
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
-from trunkline.journal.sqlite import Orphan, is_owned, orphans
+from trunkline.journal.sqlite import Orphan, discard, is_owned, orphans
 from trunkline.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -28,11 +27,13 @@ class OpenJournal:
 
     @property
     def checkpoint_path(self) -> Path:
-        """Where agents keep the checkpoints of its tasks: whoever takes it over knows.
+        """Where agents keep the checkpoints of its tasks: whoever takes it over knows."""
+        return self.checkpoint_path_of(self.path)
 
-        Not a name that ends like a journal's.
-        """
-        return Path(f"{self.path}.checkpoints")
+    @staticmethod
+    def checkpoint_path_of(path: Path) -> Path:
+        """Where the checkpoints of a journal's tasks are. Not a name that ends like a journal's."""
+        return Path(f"{path}.checkpoints")
 
 
 class Journals:
@@ -59,24 +60,33 @@ class Journals:
                 return found
         return self._open(self._path(family, new))
 
-    def open_free(self, family: str, *, beside: OpenJournal) -> Iterator[OpenJournal]:
-        """Open all other journals of a family that are there and that nobody has."""
-        for number in sorted(self._family(family)):
-            path = self._path(family, number)
-            # A file that this process has must not be opened again: see `sqlite.connection`.
-            if path != beside.path and (found := self._open_free(path)) is not None:
-                yield found
+    def open_free(self, family: str) -> list[OpenJournal]:
+        """Open all journals of a family that are there and that nobody has, this process included.
+
+        Those that hold no task at all are removed instead.
+        """
+        paths = [self._path(family, number) for number in sorted(self._family(family))]
+        found = [
+            self._open_free(path)
+            for path in paths
+            if not is_owned(path) and not self._discard(path)
+        ]
+        return [one for one in found if one is not None]
 
     def orphans(self) -> list[Orphan]:
         """Return the journals whose hosts are gone or frozen."""
         return orphans(self._folder)
 
-    def take_over(self, orphan: Orphan) -> OpenJournal:
+    def take_over(self, orphan: Orphan) -> OpenJournal | None:
         """Open the journal of a host that is gone; kill the process if it is only frozen.
+
+        None: it held no task at all, and was removed.
 
         Raises:
             JournalUnavailableError: somebody else was quicker, or the host is back.
         """
+        if orphan.is_empty and self._discard(orphan.path):
+            return None
         journal = Journal.take_over(
             orphan.path, synchronous=self._synchronous, retention=self._retention
         )
@@ -95,11 +105,23 @@ class Journals:
         try:
             return self._open(path)
         except JournalUnavailableError as error:
-            if not is_owned(path):
-                if not path.exists():
-                    raise
+            # One that isn't there was removed just now, or can't be made: the next will tell.
+            if not is_owned(path) and path.exists():
                 self._leave_out(path, error)
             return None
+
+    def _discard(self, path: Path) -> bool:
+        """Remove a journal without tasks, and what agents kept beside it; False: it holds some."""
+        try:
+            if not discard(path):
+                return False
+        except JournalUnavailableError:
+            return False  # Whoever opens it is told why.
+        kept = OpenJournal.checkpoint_path_of(path)
+        for name in (kept, f"{kept}-wal", f"{kept}-shm"):
+            Path(name).unlink(missing_ok=True)
+        logger.info("journal.removed", extra={"path": path})
+        return True
 
     def _leave_out(self, path: Path, error: JournalUnavailableError) -> None:
         """Say once that the host works without it; `trunkline data check` tells more."""

@@ -10,6 +10,7 @@ from trunkline.client import Directory
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite import Orphan
 from trunkline.registry import Membership
+from trunkline.runtime import Standby
 from trunkline.tasks.hosts import Hosts
 
 logger = logging.getLogger(__name__)
@@ -20,16 +21,28 @@ class Takeover:
 
     A journal whose host let its lease run out is taken over at once by whoever runs all the agents
     that its unfinished tasks need. Half a lease later whoever comes first takes it: what its agents
-    can't go on with fails, and says so.
+    can't go on with fails, and says so. What a host gave back when it left is opened by whoever
+    stood by for its agents.
     """
 
     def __init__(
-        self, hosts: Hosts, journals: Journals, *, lease_s: float, on_change: Callable[[], None]
+        self,
+        hosts: Hosts,
+        journals: Journals,
+        *,
+        lease_s: float,
+        standby: Standby,
+        on_change: Callable[[], None],
     ) -> None:
-        """`on_change` is called when the journals that `hosts` serve are others than before."""
+        """`standby` are the agents that other hosts serve.
+
+        `on_change` is called when the journals that `hosts` serve are others than before.
+        """
         self._hosts = hosts
         self._journals = journals
         self._lease_s = lease_s
+        self._standby = standby
+        self._stood_by = standby.names
         self._on_change = on_change
         self._known = hosts.journal_ids
 
@@ -40,6 +53,7 @@ class Takeover:
             for orphan in await asyncio.to_thread(self._journals.orphans):
                 if self._is_for_us(orphan):
                     await self._take(orphan)
+            await self._succeed()
             if self._hosts.journal_ids != self._known:
                 self._known = self._hosts.journal_ids
                 self._on_change()
@@ -49,11 +63,20 @@ class Takeover:
             return False
         return orphan.agents <= set(self._hosts.agents) or orphan.lost_for_s > self._lease_s / 2
 
+    async def _succeed(self) -> None:
+        """Open the journals that a host gave back whose agents are served here from now on."""
+        before, self._stood_by = self._stood_by, self._standby.names
+        for agent in sorted(before - self._stood_by):
+            for free in await asyncio.to_thread(self._journals.open_free, agent):
+                await self._hosts.adopt(free.journal, checkpoint_path=free.checkpoint_path)
+
     async def _take(self, orphan: Orphan) -> None:
         try:
             found = await asyncio.to_thread(self._journals.take_over, orphan)
         except JournalUnavailableError as error:
             logger.info("journal.not_taken", extra={"path": orphan.path, "problem": error.problem})
+            return
+        if found is None:
             return
         logger.warning(
             "journal.taken_over",

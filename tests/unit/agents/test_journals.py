@@ -1,14 +1,18 @@
 """Which journals of a data directory a host opens: its own family, as far as nobody has it."""
 
+import asyncio
 import logging
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
+from harness.journal_events import created
 from trunkline.agents.journals import Journals, OpenJournal
 from trunkline.journal.journal import Journal
+from trunkline.journal.sqlite.schema import disown
 from trunkline.settings import Settings
 
 
@@ -34,10 +38,15 @@ def hold(held: ExitStack, found: OpenJournal) -> OpenJournal:
 
 
 def make(path: Path) -> str:
-    """Make a journal that nobody has."""
-    journal = Journal.open(path)
-    journal.close()
-    return journal.id
+    """Make a journal that nobody has, with a task in it."""
+
+    async def create() -> str:
+        journal = Journal.open(path)
+        await journal.create(journal.new_task_id(), created())
+        journal.close()
+        return journal.id
+
+    return asyncio.run(create())
 
 
 def test_the_first_journal_of_a_host_is_named_after_it(
@@ -73,9 +82,35 @@ def test_all_free_journals_of_the_family_and_no_others_are_opened_beside(
     (folder / "math.db.checkpoints").touch()
     hold(held, OpenJournal(Journal.open(folder / "math.2.db"), folder / "math.2.db"))
     own = hold(held, journals.open_own("math"))
-    found = [hold(held, one).path.name for one in journals.open_free("math", beside=own)]
+    found = [hold(held, one).path.name for one in journals.open_free("math")]
     assert own.path.name == "math.db"
     assert found == ["math.10.db"]
+
+
+def test_journals_without_tasks_are_removed_unless_somebody_has_them(
+    journals: Journals, folder: Path, held: ExitStack
+) -> None:
+    own = hold(held, journals.open_own("math"))
+    Journal.open(folder / "math.2.db").close()
+    make(folder / "math.3.db")
+    for name in ("math.2.db.checkpoints", "math.3.db.checkpoints"):
+        (folder / name).touch()
+    found = [hold(held, one).path.name for one in journals.open_free("math")]
+    assert found == ["math.3.db"]
+    assert list(folder.glob("math.2.db*")) == []
+    assert (folder / "math.3.db.checkpoints").exists()
+    assert own.path.exists()
+
+
+def test_the_journal_of_a_host_that_died_before_it_had_a_task_is_removed(
+    journals: Journals, folder: Path
+) -> None:
+    Journal.open(folder / "math.db").close()
+    with closing(sqlite3.connect(folder / "math.db", isolation_level=None)) as file:
+        disown(file)
+    (orphan,) = journals.orphans()
+    assert journals.take_over(orphan) is None
+    assert list(folder.iterdir()) == []
 
 
 def test_a_damaged_journal_is_left_out_and_said_so(

@@ -1,12 +1,14 @@
-"""Finds journals whose owner is gone, or has let its lease run out."""
+"""Finds journals whose owner is gone, or has let its lease run out; removes those without tasks."""
 
+import contextlib
 import logging
+import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.sqlite.connection import looking
-from trunkline.journal.sqlite.schema import tenure_of
+from trunkline.journal.sqlite.connection import connect, distrusted, looking
+from trunkline.journal.sqlite.schema import claim, disown, release, tenure_of
 from trunkline.journal.states import TERMINAL
 
 logger = logging.getLogger(__name__)
@@ -22,6 +24,8 @@ class Orphan:
     """How long the lease has been over."""
     agents: frozenset[str]
     """The agents of its unfinished tasks."""
+    is_empty: bool = False
+    """It holds no task at all."""
 
 
 def orphans(folder: Path) -> list[Orphan]:
@@ -46,7 +50,9 @@ def _orphan(path: Path) -> Orphan | None:
             return None
         rows = connection.execute("SELECT DISTINCT agent, state FROM tasks WHERE stage = 0")
         agents = frozenset(agent for agent, state in rows if state not in TERMINAL)
-    return Orphan(path, tenure.journal_id, tenure.lost_for_s, agents)
+        return Orphan(
+            path, tenure.journal_id, tenure.lost_for_s, agents, is_empty=_is_empty(connection)
+        )
 
 
 def is_owned(path: Path) -> bool:
@@ -56,3 +62,30 @@ def is_owned(path: Path) -> bool:
             return tenure_of(connection, path).owner.is_alive
     except JournalUnavailableError:
         return False
+
+
+def discard(path: Path) -> bool:
+    """Remove a journal that nobody has, if it holds no task at all; tell whether it is gone.
+
+    Raises:
+        JournalUnavailableError: it can't be read, or its owner is alive.
+    """
+    with looking(path) as connection:
+        if not _is_empty(connection):
+            return False
+    with distrusted(path), contextlib.closing(connect(path)) as connection:
+        # From here on nobody else opens it: its owner is alive.
+        claimed = claim(connection, path)
+        if not _is_empty(connection):
+            if claimed.was_lost:
+                disown(connection)
+            else:
+                release(connection, claimed.epoch)
+            return False
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        Path(name).unlink(missing_ok=True)
+    return True
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM tasks LIMIT 1").fetchone() is None
