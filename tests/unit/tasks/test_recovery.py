@@ -4,6 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.lives import die
 from harness.tasks import NOTHING, Open, define, message, said, texts
 from trunkline.agents import FunctionAgent
@@ -123,21 +125,32 @@ async def test_children_of_a_turn_that_starts_over_are_canceled_first(
     assert ended.children[0].finished.state == State.TASK_STATE_CANCELED
 
 
+@pytest.mark.parametrize(
+    ("says_so", "concurrency", "seen"),
+    # Of those that may have waited, the first attempt doesn't count: it may have been none.
+    [(True, 0, [1, 2, 3]), (False, 0, [1, 2, 3]), (False, 1, [1, 1, 2, 3])],
+    ids=["working", "silently", "silently, with a limit"],
+)
 async def test_a_task_that_kills_its_host_each_time_fails_after_three_attempts(
-    journal_path: Path, open_host: Open
+    journal_path: Path,
+    open_host: Open,
+    says_so: bool,
+    concurrency: int,
+    seen: list[int],
 ) -> None:
     attempts: list[int] = []
     reached = asyncio.Event()
 
     async def poison(task: TaskContext) -> None:
         attempts.append(task.attempt)
-        await task.working()
+        if says_so:
+            await task.working()
         reached.set()
         await asyncio.Event().wait()
 
-    agent = define(poison, repeatable=True)
+    agent = define(poison, repeatable=True, concurrency=concurrency)
     task_id = await killed(journal_path, agent, reached)
-    for _ in range(2):
+    for _ in seen[1:]:
         reached.clear()
         host = TaskHost(Journal.open(journal_path), [agent])
         await host.__aenter__()
@@ -146,9 +159,30 @@ async def test_a_task_that_kills_its_host_each_time_fails_after_three_attempts(
         await die(host)
     last = await open_host(agent)
     ended = await last.wait_turn(task_id)
-    assert attempts == [1, 2, 3]
+    assert attempts == seen
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "stopped 3 times" in said(ended)
+
+
+async def test_code_that_must_not_repeat_does_not_also_when_it_had_written_nothing(
+    journal_path: Path, open_host: Open
+) -> None:
+    begun: list[str] = []
+    reached = asyncio.Event()
+
+    async def quiet(task: TaskContext) -> str:
+        begun.append(task.id)
+        reached.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    agent = define(quiet)
+    task_id = await killed(journal_path, agent, reached)
+    host = await open_host(agent)
+    ended = await host.wait_turn(task_id)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "host stopped" in said(ended)
+    assert begun == [task_id]
 
 
 async def test_a_task_whose_agent_is_not_here_fails_with_the_reason(

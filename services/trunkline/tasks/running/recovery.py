@@ -21,7 +21,7 @@ from trunkline.tasks.running.runs import Run, Runs
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.tasks.turn.rewinding import ATTEMPT_KEY, Again, rewind_drafts
-from trunkline.v1 import event_pb2
+from trunkline.v1 import event_pb2, task_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +63,11 @@ async def read_turn(journal: Journal, task_id: str) -> TurnRecord:
 class Recovery:
     """Takes up the tasks that an earlier life of a journal left, one place at a time.
 
-    A task that had not begun just runs. One of an agent that is `resumable` goes on in its turn,
-    rewinding for itself; one of a `repeatable` agent is cut back to the start of the turn and
-    runs again from there, its children canceled; any other fails. A cancel that had not been
-    journaled when the host died has not happened: whoever asked got no answer, and asks again.
+    A task that may still have waited for its turn just runs. One of an agent that is `resumable`
+    goes on in its turn, rewinding for itself; one of a `repeatable` agent is cut back to the start
+    of the turn and runs again from there, its children canceled; any other fails. A cancel that
+    had not been journaled when the host died has not happened: whoever asked got no answer, and
+    asks again.
     """
 
     def __init__(  # noqa: PLR0913  what it works with, each by name
@@ -146,7 +147,7 @@ class Recovery:
             return False
         if context.deadline is not None:
             self._deadlines.add(context.id, context.deadline)
-        if context.state != State.TASK_STATE_SUBMITTED:
+        if _may_have_begun(agent, context.state):
             if _starts_over(agent):
                 await self._cancel_children(context)
             await context.begin_again(drafts)
@@ -158,7 +159,7 @@ class Recovery:
         latest = await self._journal.snapshot(task_id)
         turn = await read_turn(self._journal, task_id)
         forwarded = await self._journal.forwarded(task_id)
-        has_begun = latest.task.status.state != State.TASK_STATE_SUBMITTED
+        has_begun = _may_have_begun(agent, latest.task.status.state)
         snapshot = latest
         drafts: list[Draft] = []
         if has_begun:
@@ -181,7 +182,7 @@ class Recovery:
             return DEADLINE_PASSED
         if agent is None:
             return _ABANDONED
-        has_begun = context.state != State.TASK_STATE_SUBMITTED
+        has_begun = _may_have_begun(agent, context.state)
         if has_begun and not (agent.resumable or agent.repeatable):
             return _ABANDONED
         if context.attempt > self._settings.attempt_limit:
@@ -193,6 +194,14 @@ class Recovery:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.cancel_grace_s):
                 await self._endings.cancel_children(context, is_patient=True)
+
+
+def _may_have_begun(agent: Agent | None, state: task_pb2.TaskState.ValueType) -> bool:
+    """Tell whether the agent's code may have run: it may have written nothing before its end.
+
+    Only for agents with a limit tasks wait, and nothing tells those from tasks that had begun.
+    """
+    return state != State.TASK_STATE_SUBMITTED or agent is None or not agent.concurrency
 
 
 def _starts_over(agent: Agent | None) -> bool:

@@ -46,6 +46,9 @@ async def run_turn(agent: Agent, task: TaskContext) -> None:
 async def _run(agent: Agent, task: TaskContext) -> BaseException | None:
     """Run the agent's code and end the turn, if the code did not; return what it raised."""
     try:
+        if task.is_taken_up and task.state == State.TASK_STATE_SUBMITTED:
+            # Whoever takes it up next can tell then that it had begun: it may be what kills hosts.
+            await task.working()
         await agent.run(task)
     except asyncio.CancelledError as error:
         if _is_canceled():

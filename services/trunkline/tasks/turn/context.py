@@ -246,7 +246,8 @@ class TaskContext(Turn):
         """
         emitter = await self._begin()
         self._finish_calls("its host stopped")
-        marker = _status_event(self._state)
+        self._state = _WORKING
+        marker = _status_event(_WORKING)
         said = f"its host stopped; this is attempt {self.attempt}"
         message = agent_message(said, task_id=self.id, context_id=self.context_id)
         marker.status.status.message.CopyFrom(message)

@@ -61,6 +61,11 @@ class Turn:
         return 1 if self._again is None else self._again.attempt
 
     @property
+    def is_taken_up(self) -> bool:
+        """An earlier host had the task, and died before this turn had ended."""
+        return self._again is not None
+
+    @property
     def latest(self) -> snapshot_pb2.TaskSnapshot:
         """The task as it stood when this attempt began; `snapshot` is the start of the turn."""
         return self.snapshot if self._again is None else self._again.latest
