@@ -16,9 +16,9 @@ class WatchedStore(SqliteStore):
         self._loop = asyncio.get_running_loop()
         self._stepped = asyncio.Event()
 
-    def settle(self, *, budget_bytes: int) -> None:
+    def settle(self, *, budget_bytes: int) -> bool:
         try:
-            super().settle(budget_bytes=budget_bytes)
+            return super().settle(budget_bytes=budget_bytes)
         finally:
             self._loop.call_soon_threadsafe(self._stepped.set)
 

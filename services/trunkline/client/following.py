@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -22,6 +21,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.journal import ids
 from trunkline.journal.events import header_of
 from trunkline.v1 import (
     event_pb2,
@@ -71,7 +71,7 @@ def new_task_id(host: registry_service_pb2.Host) -> str:
     """
     if not host.journal_ids:
         raise PeerProtocolError(host.address, "it runs agents but registered no journal")
-    return f"{host.journal_ids[0]}-{secrets.token_hex(8)}"
+    return ids.new_task_id(host.journal_ids[0])
 
 
 class FollowedStream(TaskStream):

@@ -1,8 +1,6 @@
 """The journal of a host: appends in order, commits in groups, and only then lets anyone read."""
 
 import asyncio
-import secrets
-from base64 import b32encode
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -25,6 +23,7 @@ from trunkline.journal.grouping import (
     PendingAppend,
     PendingCreate,
 )
+from trunkline.journal.ids import new_task_id
 from trunkline.journal.lane import Lane
 from trunkline.journal.listing import cursor_of, filter_of, page_size_of, response_of
 from trunkline.journal.reading.audience import Audience
@@ -131,7 +130,7 @@ class Journal:
 
     def new_task_id(self) -> str:
         """Return an id that no task has, and that nobody can guess."""
-        return f"{self.id}-{b32encode(secrets.token_bytes(10)).decode().lower()}"
+        return new_task_id(self.id)
 
     def create(
         self, task_id: str, created: event_pb2.Event, *, key: str = "", content_hash: str = ""

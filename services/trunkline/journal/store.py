@@ -158,8 +158,11 @@ class JournalStore(Protocol):
         """Tell whether tasks that ended wait to be settled."""
         ...
 
-    def settle(self, *, budget_bytes: int) -> None:
-        """Move about as much as the budget of what has ended to where it takes less room."""
+    def settle(self, *, budget_bytes: int) -> bool:
+        """Move about as much as the budget of what has ended to where it takes less room.
+
+        Return whether that left more than is worth a rest.
+        """
         ...
 
     def ended_before(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:

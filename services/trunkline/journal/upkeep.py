@@ -15,6 +15,8 @@ from trunkline.journal.store import JournalStore
 logger = logging.getLogger(__name__)
 
 _INTERVAL_S: Final = 0.005
+# What ends within this is settled together: a transaction costs as much as several small tasks.
+_GATHER_S: Final = 0.05
 _SETTLED_BYTES: Final = 16 * 1024
 _FOLDED_BYTES: Final = 32 * 1024
 # What failed is tried again after so long.
@@ -48,6 +50,8 @@ class Upkeep:
         """A step found the lane taken: it is for `take_turn`."""
         self._is_closed = False
         self._was_settling = False
+        # The step before left more than a step's work.
+        self._is_pressed = False
         # Moving the log: in a thread of its own, and then what is left of it on the lane.
         self._log_mover = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-log")
         self._move: Future[bool] | None = None
@@ -62,7 +66,8 @@ class Upkeep:
             self._move_log()
         if self._timer is None and not self.is_due and self._has_work:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(_INTERVAL_S, self._on_timer)
+            pause_s = _INTERVAL_S if self._is_pressed else _GATHER_S
+            self._timer = loop.call_later(pause_s, self._on_timer)
 
     def look(self) -> None:
         """Time has passed: something may be due."""
@@ -100,14 +105,18 @@ class Upkeep:
             self._run("checkpoint", self._store.shorten_log, lambda: None, waits_for_disk=True)
         elif self._store.has_backlog() and not (self._was_settling and self._retiring.has_work):
             self._was_settling = True
-            self._run("settle", lambda: self._store.settle(budget_bytes=_SETTLED_BYTES), self.wake)
+            self._run("settle", self._settle, self.wake)
         elif self._retiring.has_work:
             self._was_settling = False
+            self._is_pressed = True
             bite = self._folded()
             if bite is None:
                 self.wake()
             else:
                 self._run("retire", bite.write, lambda: self._written(bite))
+
+    def _settle(self) -> None:
+        self._is_pressed = self._store.settle(budget_bytes=_SETTLED_BYTES)
 
     def _folded(self) -> Bite | None:
         """Go on with a task that is due; one that is damaged is named once, and left alone."""

@@ -2,12 +2,12 @@
 
 import asyncio
 import hashlib
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from trunkline import telemetry
+from trunkline.journal.ids import new_context_id
 from trunkline.journal.journal import Created, Journal
 from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
 
@@ -27,7 +27,7 @@ def task_created(
 
     Without an earlier deadline of the caller's, the task has one in `timeout_s`.
     """
-    context_id = message.context_id or str(uuid.uuid4())
+    context_id = message.context_id or new_context_id()
     created = event_pb2.TaskCreated(
         context_id=context_id,
         agent=agent,

@@ -47,7 +47,7 @@ async def text_of(journal: Journal, task_id: str) -> str:
 async def test_task_ids_begin_with_the_journals_id(journal: Journal) -> None:
     ids = {journal.new_task_id() for _ in range(100)}
     assert len(ids) == 100
-    assert all(one.startswith(f"{journal.id}-") and len(one) == 8 + 1 + 16 for one in ids)
+    assert all(one.startswith(f"{journal.id}-") and len(one) == 8 + 1 + 24 for one in ids)
 
 
 async def test_appends_get_their_sequences_in_the_order_of_the_calls(journal: Journal) -> None:

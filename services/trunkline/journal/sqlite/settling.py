@@ -2,7 +2,7 @@
 
 import itertools
 import sqlite3
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -15,10 +15,37 @@ from trunkline.journal.sqlite.payload import pack
 # Rows of `settled` are about this big: few enough to find, small enough to read a part of.
 _CHUNK_BYTES: Final = 16 * 1024
 # In one step, whatever the budget: it runs between two turns of the loop.
-_SETTLED_TASKS: Final = 16
+_SETTLED_TASKS: Final = 32
 _DELETED_COMMITS: Final = 128
 _DELETED_CHUNKS: Final = 32
 _RELEASED_BATCHES: Final = 512
+# Of the latest commits, kept in memory: a task that ends at once is settled from there.
+_LATEST_BYTES: Final = 512 * 1024
+
+
+class Latest:
+    """The payloads of the latest commits."""
+
+    def __init__(self) -> None:
+        self._payloads: OrderedDict[int, bytearray] = OrderedDict()
+        self._size_bytes = 0
+
+    def add(self, commit_id: int, payload: bytearray) -> None:
+        """Keep the payload of the last commit; the oldest ones make room."""
+        self._payloads[commit_id] = payload
+        self._size_bytes += len(payload)
+        while self._size_bytes > _LATEST_BYTES:
+            self._size_bytes -= len(self._payloads.popitem(last=False)[1])
+
+    def slices_of(self, places: Sequence[Place]) -> list[bytes] | None:
+        """Return batches of commits, in order; None if not all of them are here."""
+        # The first is the oldest.
+        if places[0].commit_id not in self._payloads:
+            return None
+        return [
+            bytes(self._payloads[one.commit_id][one.offset : one.offset + one.size_bytes])
+            for one in places
+        ]
 
 
 class Settling:
@@ -30,6 +57,7 @@ class Settling:
     def __init__(self, path: str, directory: Directory) -> None:
         self._path = path
         self._directory = directory
+        self.latest = Latest()
         # Tasks that ended, not settled yet; how far the first of them has come.
         self._ended: deque[str] = deque()
         self._settled_to = 0
@@ -43,6 +71,8 @@ class Settling:
         self._deleted = 0
         self._cleared: list[str] = []
         self._next_position = 0
+        self.is_pressed = False
+        """The step at hand left more than a step's work."""
 
     @property
     def has_work(self) -> bool:
@@ -85,6 +115,10 @@ class Settling:
             self._compacted.popleft()
         self._directory.drop(self._moved)
         self._free.extend(self._directory.release(_RELEASED_BATCHES))
+        self.is_pressed = (
+            bool(self._ended or self._compacted or self._directory.has_dropped)
+            or self._deleted == _DELETED_COMMITS
+        )
 
     def _move(self, connection: sqlite3.Connection, budget_bytes: int) -> None:
         chunks: list[tuple[str, int, int, bytes]] = []
@@ -128,7 +162,7 @@ class Settling:
         places = self._directory.find(task_id, after, limit_bytes=_CHUNK_BYTES)
         if not places:
             return None
-        batches = slices_of(connection, places, self._path)
+        batches = self.latest.slices_of(places) or slices_of(connection, places, self._path)
         first, last = header_of(batches[0]), header_of(batches[-1])
         payload, _ = pack(batches)
         return task_id, first.first_sequence, last.first_sequence + last.count - 1, bytes(payload)

@@ -16,6 +16,7 @@ from trunkline.journal.sqlite import rows
 from trunkline.journal.sqlite.checkpoint import Checkpointer
 from trunkline.journal.sqlite.connection import connect, distrusted, looking, translated
 from trunkline.journal.sqlite.directory import Directory, Place
+from trunkline.journal.sqlite.ids import Ids
 from trunkline.journal.sqlite.payload import frames, pack
 from trunkline.journal.sqlite.schema import Claim, claim, disown, note, noted, release, tenure_of
 from trunkline.journal.sqlite.settling import Settling, slices_of
@@ -56,6 +57,7 @@ class SqliteStore:
             undo.callback(self._checkpointer.close)
             self.clock = Clock(noted(self._read))
             self._directory = Directory()
+            self._ids = Ids()
             self._settling = Settling(str(path), self._directory)
             self._load()
             undo.pop_all()
@@ -112,6 +114,8 @@ class SqliteStore:
                 self._write_rows(group)
         else:
             commit_id = self._writer.insert_commit(payload)
+        self._settling.latest.add(commit_id, payload)
+        self._ids.add(group.created)
         self.is_log_long = self._checkpointer.wrote(len(payload))
         for batch, (offset, size_bytes) in zip(group.batches, places, strict=True):
             place = Place(commit_id, offset, size_bytes)
@@ -129,6 +133,8 @@ class SqliteStore:
 
     def find_row(self, task_id: str) -> TaskRow | None:
         """Return the row of a task."""
+        if not self._ids.may_hold(task_id):
+            return None
         with translated(self._path):
             found = self._read.execute(rows.SELECT_ONE, (task_id,)).fetchone()
         return None if found is None else self._row(found)
@@ -189,7 +195,7 @@ class SqliteStore:
         """Tell whether there is anything to settle or to delete."""
         return self._settling.has_work
 
-    def settle(self, *, budget_bytes: int) -> None:
+    def settle(self, *, budget_bytes: int) -> bool:
         """Move some of what has ended into rows of its own, and delete what is free."""
         with self._writer.transaction():
             if self._settling.deletes_commits:
@@ -198,6 +204,7 @@ class SqliteStore:
             self._settling.write(self._writer.connection, budget_bytes)
         self._settling.written()
         self.is_log_long = self._checkpointer.wrote(2 * budget_bytes)
+        return self._settling.is_pressed
 
     def compact(self, folds: Mapping[str, StoredFold]) -> None:
         """Keep folds in place of tasks' events; see `JournalStore`."""
@@ -301,6 +308,7 @@ class SqliteStore:
         if header is not None:
             self.clock.saw(header.time.ToNanoseconds())
         self._settling.add_ended(row.task_id for row in self._unsettled() if row.is_ended)
+        self._ids.add(one for (one,) in self._read.execute("SELECT task_id FROM tasks"))
         compacted = self._read.execute("SELECT task_id FROM tasks WHERE stage = 2").fetchall()
         self._settling.add_compacted(task_id for (task_id,) in compacted)
 
