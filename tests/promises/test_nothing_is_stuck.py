@@ -32,24 +32,29 @@ def environment() -> dict[str, str]:
 class Trial:
     """One task, and what is done to the process that runs it."""
 
-    def __init__(self, services: Services, agent: str, harm: str, at: int) -> None:
+    def __init__(
+        self, services: Services, agent: str, harm: str, at: int, *, process: str = ""
+    ) -> None:
         self.services = services
         self.agent = agent
         self.harm = harm
+        self.process = process or agent
         self.seen = 0
         self.harmed_at: float | None = None
         self.news_after_s: float | None = None
+        self.is_back_in_time = False
+        """It was restarted before its lease was over: nobody else took its tasks."""
         self._at = at
 
-    async def run(self) -> WireFold:
-        """Follow the task to its end, and put the process back."""
+    async def run(self, *, state: str = "ready") -> WireFold:
+        """Follow the task to its end, and put the process back: then it is in this state."""
         url = self.services.http_url
         fold = await follow(
             url, f"/agents/{self.agent}", QUESTIONS[self.agent], on_event=self._on_event
         )
         if self.harm == "freeze":
-            self.services.cont(self.agent)
-        await self._back()
+            self.services.cont(self.process)
+        await self._back(state)
         return fold
 
     async def _on_event(self, _fold: WireFold, _event: WireEvent) -> None:
@@ -62,21 +67,22 @@ class Trial:
         if self.seen == self._at:
             self.harmed_at = time.monotonic()
             if self.harm == "freeze":
-                self.services.stop(self.agent)
+                self.services.stop(self.process)
             else:
-                await self.services.kill(self.agent)
+                await self.services.kill(self.process)
                 if self.harm == "kill and restart":
-                    await self.services.restart(self.agent)
+                    await self.services.restart(self.process)
+                    self.is_back_in_time = time.monotonic() - self.harmed_at < LEASE_S
 
-    async def _back(self) -> None:
-        process = self.services.processes[self.agent]
+    async def _back(self, state: str) -> None:
+        process = self.services.processes[self.process]
         if self.harmed_at is None or self.harm == "kill and restart":
             return
         if self.harm == "freeze":
             # It was taken for dead, and killed before its tasks were taken over.
             async with asyncio.timeout(PATIENCE_S):
                 await process.wait()
-        await self.services.restart(self.agent)
+        await self.services.restart(self.process, state=state)
 
 
 async def check(trial: Trial, fold: WireFold, directory: Directory) -> str:
@@ -98,7 +104,7 @@ async def check(trial: Trial, fold: WireFold, directory: Directory) -> str:
         return "completed"
     # Only an agent that may run again does, and only on a host that runs it.
     assert fold.state == "TASK_STATE_FAILED", task
-    assert trial.agent == "once" or trial.harm != "kill and restart", task
+    assert trial.agent == "once" or not trial.is_back_in_time, task
     said = "".join(part["text"] for part in task["status"]["message"]["parts"])
     assert "host" in said, said
     assert WHOLE.startswith(text)
@@ -142,6 +148,33 @@ async def test_nothing_is_stuck(tmp_path: Path, scale: Scale, rng: random.Random
         # Of those that were not restarted at once; a restart waits for no lease.
         assert max(news) <= 2 * LEASE_S + 0.5, news
     scale.report(trials=trials, news_after=spread(news), **outcomes)
+
+
+async def test_a_standby_goes_on_where_a_host_died(
+    tmp_path: Path, scale: Scale, rng: random.Random
+) -> None:
+    """Two processes run one agent: whichever is killed, the other completes what it was doing."""
+    trials = scale.pick(ci=2, prove=40)
+    news: list[float] = []
+    async with (
+        running_services(tmp_path, agents=("echo",), environment=environment()) as services,
+        Channels() as channels,
+        Directory(channels, services.mesh_address) as directory,
+    ):
+        await services.launch("heir", "agents", "echo")
+        await services.ready("heir", state="standby")
+        public, waiting = "echo", "heir"
+        for _ in range(trials):
+            trial = Trial(services, "echo", "kill", rng.randrange(1, NUMBERS), process=public)
+            fold = await trial.run(state="standby")
+            assert await check(trial, fold, directory) == "completed"
+            await services.ready(waiting)
+            public, waiting = waiting, public
+            if trial.news_after_s is not None:
+                news.append(trial.news_after_s)
+    if scale.is_proof:
+        assert max(news) <= 2 * LEASE_S + 0.5, news
+    scale.report(trials=trials, news_after=spread(news))
 
 
 async def test_clients_that_vanish_change_nothing(
