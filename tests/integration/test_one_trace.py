@@ -1,10 +1,8 @@
 """One request, one trace: from the caller's header down into the MCP server, however it ends."""
 
 import asyncio
-import json
 import os
 import queue
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -18,6 +16,7 @@ import pytest_asyncio
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 
+from harness.blocked_tool import blocked_tool, mcp_flags
 from harness.processes import MeshProcess, running_mesh
 from trunkline.client import Channels, TraceClient
 from trunkline.errors import TraceNotFoundError
@@ -29,27 +28,6 @@ LIMIT_S = 45.0
 SEND = "trunkline.v1.MessageService/SendMessage"
 STREAM = "trunkline.v1.MessageService/StreamMessage"
 CALL = "trunkline.v1.ToolService/CallTool"
-
-# A tool that runs until it is canceled, and holds a connection for as long.
-HOLD = """
-import asyncio
-from mcp.server import MCPServer
-from trunkline.tools.servers.process import run_on_stdio
-
-server = MCPServer("hold")
-rules = [{"pattern": "^hold (?P<port>[0-9]+)$", "arguments": {"port": "{port}"}}]
-
-@server.tool(meta={"trunkline/match": rules})
-async def hold(port: int) -> str:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        await reader.read()
-    finally:
-        writer.close()
-    return "released"
-
-run_on_stdio(server.run_stdio_async, service_name="hold")
-"""
 
 Step = tuple[str, str]
 """A span as (service, name)."""
@@ -102,21 +80,13 @@ async def mesh(
     tmp_path_factory: pytest.TempPathFactory, collector: tuple[Collector, str]
 ) -> AsyncIterator[MeshProcess]:
     folder = tmp_path_factory.mktemp("mesh")
-    (folder / "hold.py").write_text(HOLD)
-    hold = {
-        "command": sys.executable,
-        "args": [str(folder / "hold.py")],
-        "trunkline": {"agent": {"description": "Holds on.", "tags": ["hold"]}},
-    }
-    (folder / "tools.json").write_text(json.dumps({"mcpServers": {"hold": hold}}))
     environment = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector[1],
         # Nobody is there: what goes through a proxy is lost.
         "http_proxy": "http://127.0.0.1:9",
         "https_proxy": "http://127.0.0.1:9",
     }
-    flags = ("--mcp", str(folder / "tools.json"))
-    async with running_mesh(folder, *flags, environment=environment) as running:
+    async with running_mesh(folder, *mcp_flags(folder), environment=environment) as running:
         yield running
 
 
@@ -264,19 +234,10 @@ async def test_a_tool_call_that_fails_and_asks_back_is_one_trace_that_shows_wher
 async def test_a_call_canceled_at_the_root_ends_in_the_mcp_server_and_is_one_trace(
     mesh: MeshProcess,
 ) -> None:
-    began, ended = asyncio.Event(), asyncio.Event()
-
-    async def held(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        began.set()
-        await reader.read()
-        ended.set()
-        writer.close()
-
-    async with asyncio.timeout(LIMIT_S), await asyncio.start_server(held, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        asked = question(f"hold {port}", returnImmediately=True)
+    async with asyncio.timeout(LIMIT_S), blocked_tool() as tool:
+        asked = question(tool.question, returnImmediately=True)
         task = (await call(mesh, "SendMessage", asked))["task"]
-        await began.wait()
+        ended = await tool.begins()
         canceled = await call(mesh, "CancelTask", {"id": task["id"]})
         await ended.wait()
     assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
