@@ -91,19 +91,25 @@ class Projection:
         if not view.is_shown:
             return
         epoch = self._epoch
-        if delta.HasField("part"):
+        texts = list(delta.texts)
+        if not texts and delta.HasField("part"):
             update = view.update(append=not is_first, last_chunk=delta.last)
             update.artifact_update.artifact.parts.append(delta.part)
             made.append(WholeEvent(sequence, 0, update, epoch))
             return
-        texts = delta.texts or ("",)
-        ends_at = len(texts) - 1 if delta.last else -1
-        for index, text in enumerate(texts):
-            if is_first and index == 0:
-                update = view.update(append=False, last_chunk=index == ends_at, text=text)
-                made.append(WholeEvent(sequence, 0, update, epoch))
-            else:
-                made.append(TextPiece(sequence + index, 0, view, text, index == ends_at, epoch))
+        texts = texts or [""]
+        if is_first:
+            is_whole = delta.last and len(texts) == 1
+            update = view.update(append=False, last_chunk=is_whole, text=texts.pop(0))
+            made.append(WholeEvent(sequence, 0, update, epoch))
+            sequence += 1
+        pieces = [
+            TextPiece(number, 0, view, text, False, epoch)
+            for number, text in enumerate(texts, sequence)
+        ]
+        if delta.last and pieces:
+            pieces[-1] = pieces[-1]._replace(is_last=True)
+        made += pieces
 
     def _begin(self, header: event_pb2.BatchHeader, delta: event_pb2.ArtifactDelta) -> ArtifactView:
         start = delta.start

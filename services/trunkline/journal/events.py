@@ -44,6 +44,8 @@ class Kind(IntEnum):
 
 
 _KINDS = {field.name: Kind(field.number) for field in event_pb2.Event.DESCRIPTOR.oneofs[0].fields}
+# Nearly all there is; an enum takes its time to find a member.
+_DELTA = Kind.DELTA
 # What a parent takes over from a child.
 _FORWARDED = Kind.DELTA.bit | Kind.REWOUND.bit
 # What changes the row that lists show.
@@ -128,7 +130,7 @@ def draft(events: Sequence[event_pb2.Event], *, origin: event_pb2.Origin | None 
         kind = kind_of(event)
         kinds |= 1 << kind
         # What is nearly always asked for goes without further calls.
-        count += (len(event.delta.texts) if kind is Kind.DELTA else event_count(event)) or 1
+        count += (len(event.delta.texts) if kind is _DELTA else event_count(event)) or 1
         said = event.SerializeToString()
         pieces += (_EVENT_TAG, _varint(len(said)), said)
     listed: tuple[event_pb2.Event, ...] = ()
@@ -290,20 +292,16 @@ def _runs(
 
 def _origin_for_parent(header: event_pb2.BatchHeader, agent: str) -> event_pb2.Origin:
     """Where the events were first written, as the parent of this batch's task says it."""
-    if not header.HasField("origin"):
-        return event_pb2.Origin(
-            agent=agent,
-            task_id=header.task_id,
-            first_sequence=header.first_sequence,
-            path=[agent],
-        )
-    first = header.origin
-    return event_pb2.Origin(
-        agent=first.agent,
-        task_id=first.task_id,
-        first_sequence=first.first_sequence,
-        path=[agent, *first.path],
-    )
+    origin = event_pb2.Origin()
+    if header.HasField("origin"):
+        origin.CopyFrom(header.origin)
+        origin.path.insert(0, agent)
+        return origin
+    origin.agent = agent
+    origin.task_id = header.task_id
+    origin.first_sequence = header.first_sequence
+    origin.path.append(agent)
+    return origin
 
 
 def _origin_at(origin: event_pb2.Origin, sequence: int) -> event_pb2.Origin:
