@@ -26,24 +26,27 @@ _LATEST_BYTES: Final = 512 * 1024
 class Latest:
     """The payloads of the latest commits."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int = _LATEST_BYTES) -> None:
+        self._limit_bytes = limit_bytes
         self._payloads: OrderedDict[int, bytearray] = OrderedDict()
         self._size_bytes = 0
 
     def add(self, commit_id: int, payload: bytearray) -> None:
         """Keep the payload of the last commit; the oldest ones make room."""
+        # SQLite gives the ids of rows that were deleted out again.
+        self._size_bytes -= len(self._payloads.pop(commit_id, b""))
         self._payloads[commit_id] = payload
         self._size_bytes += len(payload)
-        while self._size_bytes > _LATEST_BYTES:
+        while self._size_bytes > self._limit_bytes:
             self._size_bytes -= len(self._payloads.popitem(last=False)[1])
 
     def slices_of(self, places: Sequence[Place]) -> list[bytes] | None:
         """Return batches of commits, in order; None if not all of them are here."""
-        # The first is the oldest.
-        if places[0].commit_id not in self._payloads:
+        payloads = self._payloads
+        if not all(one.commit_id in payloads for one in places):
             return None
         return [
-            bytes(self._payloads[one.commit_id][one.offset : one.offset + one.size_bytes])
+            bytes(payloads[one.commit_id][one.offset : one.offset + one.size_bytes])
             for one in places
         ]
 
