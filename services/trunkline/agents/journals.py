@@ -42,6 +42,7 @@ class Journals:
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.data_dir / "journals"
         self._left_out: set[Path] = set()
+        self._held: dict[Path, float] = {}
         self._synchronous = settings.synchronous
         self._retention = Retention(
             compact_after_s=settings.compact_after_s, retain_s=settings.retain_s
@@ -75,7 +76,7 @@ class Journals:
 
     def orphans(self) -> list[Orphan]:
         """Return the journals whose hosts are gone or frozen."""
-        return orphans(self._folder)
+        return orphans(self._folder, held=self._held)
 
     def take_over(self, orphan: Orphan) -> OpenJournal | None:
         """Open the journal of a host that is gone; kill the process if it is only frozen.

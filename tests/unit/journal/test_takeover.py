@@ -86,6 +86,18 @@ def test_a_journal_whose_lease_holds_is_not_taken_over(path: Path) -> None:
         Journal.take_over(path)
 
 
+def test_a_journal_is_not_looked_into_while_a_lease_that_was_seen_holds(path: Path) -> None:
+    process, _, _ = start_owner(path)
+    held: dict[Path, float] = {}
+    assert orphans(path.parent, held=held) == []
+    assert held[path] > time.monotonic()
+    end(process)
+    end_lease(path)
+    assert orphans(path.parent, held=held) == []
+    held[path] = time.monotonic()
+    assert [one.path for one in orphans(path.parent, held=held)] == [path]
+
+
 async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_whole(
     path: Path, frozen: tuple["subprocess.Popen[str]", str, int]
 ) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import sqlite3
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,31 +29,40 @@ class Orphan:
     """It holds no task at all."""
 
 
-def orphans(folder: Path) -> list[Orphan]:
+def orphans(folder: Path, *, held: dict[Path, float] | None = None) -> list[Orphan]:
     """Return the journals in a folder that wait for a takeover, the longest lost first.
 
     It only reads. Files that can't be read are left out: `trunkline data check` names them.
+    `held` is for those who look again and again: in it is noted until when leases hold, by the
+    monotonic clock, and until then those journals aren't looked into.
     """
+    held = {} if held is None else held
     found: list[Orphan] = []
     for path in sorted(folder.glob("*.db")):
+        if held.get(path, 0.0) > time.monotonic():
+            continue
         try:
-            if (orphan := _orphan(path)) is not None:
+            if (orphan := _orphan(path, held)) is not None:
                 found.append(orphan)
         except JournalUnavailableError as error:
             logger.debug("journal.not_read", extra={"path": str(path), "problem": error.problem})
     return sorted(found, key=lambda one: one.lost_for_s, reverse=True)
 
 
-def _orphan(path: Path) -> Orphan | None:
+def _orphan(path: Path, held: dict[Path, float]) -> Orphan | None:
     with looking(path) as connection:
         tenure = tenure_of(connection, path)
-        if tenure.is_free or tenure.lost_for_s < 0 or tenure.owner.is_this_process:
+        if tenure.is_free:
+            return None
+        lost_for_s = tenure.lost_for_s
+        if lost_for_s < 0:
+            held[path] = time.monotonic() - lost_for_s
+            return None
+        if tenure.owner.is_this_process:
             return None
         rows = connection.execute("SELECT DISTINCT agent, state FROM tasks WHERE stage = 0")
         agents = frozenset(agent for agent, state in rows if state not in TERMINAL)
-        return Orphan(
-            path, tenure.journal_id, tenure.lost_for_s, agents, is_empty=_is_empty(connection)
-        )
+        return Orphan(path, tenure.journal_id, lost_for_s, agents, is_empty=_is_empty(connection))
 
 
 def is_owned(path: Path) -> bool:
