@@ -43,6 +43,9 @@ class Directory:
         self._registry = RegistryClient(channels.get(registry_address))
         self._clients: dict[str, HostClient] = {}
         self._journals: dict[str, str] = {}
+        self._agents: dict[
+            str, tuple[registry_service_pb2.Host, registry_service_pb2.AgentRegistration]
+        ] = {}
         self._problem: TrunklineError | None = None
         self._news = asyncio.Event()
         self._open = AsyncExitStack()
@@ -74,18 +77,11 @@ class Directory:
             AgentNotFoundError: no living host has it.
             PeerUnavailableError: the registry hasn't answered yet.
         """
-        for agent in self.host_of_agent(name).agents:
-            if agent.card.name == name:
-                return agent
-        raise AgentNotFoundError(name)
+        return self._found_agent(name)[1]
 
     def host_of_agent(self, name: str) -> registry_service_pb2.Host:
         """Return the host that runs an agent; raises as `agent` does."""
-        self._check_known()
-        for host in self.hosts:
-            if any(agent.card.name == name for agent in host.agents):
-                return host
-        raise AgentNotFoundError(name)
+        return self._found_agent(name)[0]
 
     def host_of_task(self, task_id: str) -> registry_service_pb2.Host:
         """Return the host that serves a task's journal, by the beginning of the task's id.
@@ -204,6 +200,15 @@ class Directory:
             await self._news.wait()
         return self.revision
 
+    def _found_agent(
+        self, name: str
+    ) -> tuple[registry_service_pb2.Host, registry_service_pb2.AgentRegistration]:
+        self._check_known()
+        found = self._agents.get(name)
+        if found is None:
+            raise AgentNotFoundError(name)
+        return found
+
     def _client(self, address: str) -> HostClient:
         client = self._clients.get(address)
         if client is None:
@@ -246,6 +251,10 @@ class Directory:
         self._problem = None
         left = {host.address for host in self.hosts} - {host.address for host in hosts}
         self.hosts = tuple(hosts)
+        # Of several that name one agent the first counts.
+        self._agents = {
+            agent.card.name: (host, agent) for host in reversed(hosts) for agent in host.agents
+        }
         for host in hosts:
             for journal_id in host.journal_ids:
                 self._journals.pop(journal_id, None)

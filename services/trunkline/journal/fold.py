@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Final
 
+from google.protobuf import timestamp_pb2
+
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.journal.artifact_fold import ArtifactFold
 from trunkline.journal.events import Kind, event_count, kind_of
@@ -11,6 +13,7 @@ from trunkline.journal.states import INTERRUPTED, TERMINAL
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 
 _DELTAS_ALONE: Final = Kind.DELTA.bit
+_NO_HEADER: Final = event_pb2.BatchHeader()
 
 
 class Fold:
@@ -32,10 +35,24 @@ class Fold:
         """Begin with nothing, or go on from a snapshot, which is copied, and what it forwarded."""
         self._task_id = task_id
         self._snapshot = snapshot_pb2.TaskSnapshot()
-        if snapshot is not None:
-            self._snapshot.CopyFrom(snapshot)
+        self._artifacts: dict[tuple[str, str], ArtifactFold] = {}
+        self._plans: dict[str, _PlanFold] = {}
+        self._calls: dict[str, snapshot_pb2.ToolCallInfo] = {}
+        self._children: dict[str, snapshot_pb2.ChildInfo] = {}
+        self._approvals: dict[str, snapshot_pb2.ApprovalInfo] = {}
+        self._forwarded = dict(forwarded or {})
+        self._sequence = self._epoch = 0
+        self._is_ended = False
+        # Of the batch at hand, as is the task that wrote it first, if that was another one.
+        self._header = _NO_HEADER
+        self._origin_task = ""
         self._task = self._snapshot.task
+        if snapshot is not None:
+            self._go_on_from(snapshot)
         self._task.id = task_id
+
+    def _go_on_from(self, snapshot: snapshot_pb2.TaskSnapshot) -> None:
+        self._snapshot.CopyFrom(snapshot)
         self._artifacts = {
             (info.origin.task_id, info.artifact_id): ArtifactFold(artifact, info)
             for artifact, info in zip(self._task.artifacts, self._snapshot.artifacts, strict=True)
@@ -48,13 +65,9 @@ class Fold:
         self._calls = {call.started.call_id: call for call in self._snapshot.tool_calls}
         self._children = {child.started.task_id: child for child in self._snapshot.children}
         self._approvals = {one.requested.approval_id: one for one in self._snapshot.approvals}
-        self._header = event_pb2.BatchHeader()
-        self._forwarded = dict(forwarded or {})
         self._sequence = self._snapshot.sequence
         self._epoch = self._snapshot.epoch
         self._is_ended = self._task.status.state in TERMINAL
-        # Of the batch at hand: the task that wrote it first, if that was another one.
-        self._origin_task = ""
 
     @property
     def sequence(self) -> int:
@@ -133,26 +146,7 @@ class Fold:
         return InvalidAgentResponseError(self._snapshot.agent, problem)
 
     def _on_created(self, event: event_pb2.Event) -> None:
-        created = event.created
-        snapshot, task = self._snapshot, self._task
-        snapshot.agent = created.agent
-        snapshot.account = created.account
-        snapshot.caller = created.caller
-        snapshot.priority = created.priority
-        snapshot.traceparent = created.traceparent
-        snapshot.accepted_output_modes.extend(created.accepted_output_modes)
-        snapshot.create_time.CopyFrom(self._header.time)
-        snapshot.turn = 1
-        if created.HasField("deadline"):
-            snapshot.deadline.CopyFrom(created.deadline)
-        if created.HasField("parent"):
-            snapshot.parent.CopyFrom(created.parent)
-        task.context_id = created.context_id
-        task.status.state = task_pb2.TASK_STATE_SUBMITTED
-        task.status.timestamp.CopyFrom(self._header.time)
-        task.history.append(created.message)
-        if created.HasField("metadata"):
-            task.metadata.CopyFrom(created.metadata)
+        _begin(self._snapshot, event.created, self._header.time)
 
     def _on_status(self, event: event_pb2.Event) -> None:
         status = self._task.status
@@ -304,6 +298,42 @@ class _PlanFold:
         self._texts = ["".join(self._texts)]
         self._info.text = self._texts[0]
         return self._info
+
+
+def first_snapshot(
+    task_id: str, created: event_pb2.TaskCreated, *, epoch: int
+) -> snapshot_pb2.TaskSnapshot:
+    """Return the fold of a created event that is not committed yet, and so has no time."""
+    snapshot = snapshot_pb2.TaskSnapshot(sequence=1, epoch=epoch)
+    snapshot.task.id = task_id
+    _begin(snapshot, created, _NO_HEADER.time)
+    return snapshot
+
+
+def _begin(
+    snapshot: snapshot_pb2.TaskSnapshot,
+    created: event_pb2.TaskCreated,
+    time: timestamp_pb2.Timestamp,
+) -> None:
+    task = snapshot.task
+    snapshot.agent = created.agent
+    snapshot.account = created.account
+    snapshot.caller = created.caller
+    snapshot.priority = created.priority
+    snapshot.traceparent = created.traceparent
+    snapshot.accepted_output_modes.extend(created.accepted_output_modes)
+    snapshot.create_time.CopyFrom(time)
+    snapshot.turn = 1
+    if created.HasField("deadline"):
+        snapshot.deadline.CopyFrom(created.deadline)
+    if created.HasField("parent"):
+        snapshot.parent.CopyFrom(created.parent)
+    task.context_id = created.context_id
+    task.status.state = task_pb2.TASK_STATE_SUBMITTED
+    task.status.timestamp.CopyFrom(time)
+    task.history.append(created.message)
+    if created.HasField("metadata"):
+        task.metadata.CopyFrom(created.metadata)
 
 
 def fold_all(

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from trunkline.journal.fold import Fold
+from trunkline.journal.fold import first_snapshot
 from trunkline.journal.journal import Journal
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.turn.context import TaskContext
@@ -69,10 +69,5 @@ class Contexts:
         create: Callable[[], Awaitable[None]] | None = None,
     ) -> TaskContext:
         """Return a context for a task that is journaled as `created`, or will be by `create`."""
-        fold = Fold(task_id)
-        header = event_pb2.BatchHeader(
-            task_id=task_id, epoch=self._journal.epoch, first_sequence=1, count=1
-        )
-        events = [event_pb2.Event(created=created)]
-        fold.apply(event_pb2.EventBatch(header=header, events=events))
-        return self.make(fold.snapshot(), created.message, create=create)
+        snapshot = first_snapshot(task_id, created, epoch=self._journal.epoch)
+        return self.make(snapshot, created.message, create=create)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -139,7 +140,7 @@ class Intake:
         settled: list[asyncio.Future[Any]] = [creation.accepted]
         if run.code is not None:
             settled.append(run.code)
-        await asyncio.wait(settled, return_when=asyncio.FIRST_COMPLETED)
+        await _first_of(settled)
         if creation.accepted.done():
             return creation.accepted.result()
         context = run.context
@@ -182,7 +183,7 @@ class Intake:
 
         code = self._runs.start(agent, run, opening)
         settled: list[asyncio.Future[Any]] = [opened, code]
-        await asyncio.wait(settled, return_when=asyncio.FIRST_COMPLETED)
+        await _first_of(settled)
         if not opened.done():
             raise TaskEndedError(row.task_id, "being ended")
         return opened.result()
@@ -211,3 +212,20 @@ class Intake:
                 "a message to a task that works", "wait until it asks, or start another task"
             )
         return row
+
+
+async def _first_of(futures: Sequence[asyncio.Future[Any]]) -> None:
+    """Wait until one of the futures is done, as `asyncio.wait` does at three times the cost."""
+    first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(_done: object) -> None:
+        if not first.done():
+            first.set_result(None)
+
+    for future in futures:
+        future.add_done_callback(wake)
+    try:
+        await first
+    finally:
+        for future in futures:
+            future.remove_done_callback(wake)

@@ -10,6 +10,13 @@ class Names:
 
     def __init__(self, latest: snapshot_pb2.TaskSnapshot, turn_start: int) -> None:
         """`latest` is the task as it stands, `turn_start` the sequence that opened the turn."""
+        self._artifacts = self._plans = 0
+        if latest.artifacts or latest.plans:
+            self._go_on_from(latest, turn_start)
+        self._revisions = {plan.plan_id: plan.revision for plan in latest.plans}
+        self._calls = len(latest.tool_calls)
+
+    def _go_on_from(self, latest: snapshot_pb2.TaskSnapshot, turn_start: int) -> None:
         own = (
             info.artifact_id
             for info in latest.artifacts
@@ -18,8 +25,6 @@ class Names:
         plans = (plan.plan_id for plan in latest.plans if plan.first_sequence <= turn_start)
         self._artifacts = _highest("artifact-", own)
         self._plans = _highest("plan-", plans)
-        self._revisions = {plan.plan_id: plan.revision for plan in latest.plans}
-        self._calls = len(latest.tool_calls)
 
     def artifact(self, name: str = "") -> str:
         """Return the id of the next artifact; its own if it has one, which counts, too."""
