@@ -22,7 +22,14 @@ from harness.journal_events import (
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import header_of
 from trunkline.journal.sqlite import SqliteStore
-from trunkline.journal.store import CommitGroup, JournalStore, KeyRecord, StoredFold, TaskFilter
+from trunkline.journal.store import (
+    CommitGroup,
+    JournalStore,
+    KeyRecord,
+    StoredFold,
+    Stray,
+    TaskFilter,
+)
 from trunkline.v1 import task_pb2
 
 LIMIT = 64 * 1024
@@ -424,3 +431,16 @@ def test_a_store_keeps_its_id_and_after_a_clean_end_its_epoch(reopenable: Reopen
     after = reopenable.again()
     assert (after.id, after.epoch) == before
     assert len(after.id) == 8
+
+
+def test_strays_are_kept_until_they_are_dropped(reopenable: Reopenable) -> None:
+    stray, other = Stray("c-1", "acme", 1.5), Stray("c-2", "", 2.5)
+    later = replace(stray, until_s=3.5)
+    for one in (stray, other, later):
+        reopenable.now.keep_stray(one)
+    for store in reopenable.lives():
+        assert sorted(store.strays(), key=lambda kept: kept.task_id) == [later, other]
+    reopenable.now.drop_stray("c-1")
+    reopenable.now.drop_stray("never kept")
+    for store in reopenable.lives():
+        assert store.strays() == [other]

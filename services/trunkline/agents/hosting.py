@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from trunkline.agents.journals import Journals
 from trunkline.agents.takeover import Takeover, claim_names
 from trunkline.client import Directory, RegistryClient, running
+from trunkline.errors import PeerUnavailableError
 from trunkline.registry import Membership
 from trunkline.server.mesh_server import MeshServer
 from trunkline.settings import Settings
@@ -41,6 +42,9 @@ async def open_hosts(
     """
 
     async def cancel_child(task_id: str, account: str) -> None:
+        if not directory.knows_host_of(task_id):
+            # Not that there is no such task: its host may be away since before we came.
+            raise PeerUnavailableError(task_id, "its host has not been on the mesh so far")
         client = directory.for_task(task_id)
         await client.cancel_task(task_id, account=account, reason="its parent was canceled")
 

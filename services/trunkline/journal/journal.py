@@ -32,7 +32,7 @@ from trunkline.journal.reading.tail import Tails
 from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.states import State
-from trunkline.journal.store import JournalStore, TaskPage, TaskRow
+from trunkline.journal.store import JournalStore, Stray, TaskPage, TaskRow
 from trunkline.journal.upkeep import Upkeep
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
@@ -315,6 +315,18 @@ class Journal:
     def unfinished(self) -> Sequence[TaskRow]:
         """Return the rows of all tasks that have not ended."""
         return [self.row(task_id) for task_id in self._live]
+
+    def strays(self) -> Sequence[Stray]:
+        """Return the children of ended tasks that may still work. JournalUnavailableError."""
+        return self._store.strays()
+
+    def keep_stray(self, stray: Stray) -> None:
+        """Remember a child of a task that has ended. FencedError, JournalUnavailableError."""
+        self._store.keep_stray(stray)
+
+    def drop_stray(self, task_id: str) -> None:
+        """Forget a stray: it has ended. FencedError, JournalUnavailableError."""
+        self._store.drop_stray(task_id)
 
     def renew(self, lease_s: float) -> None:
         """Let this owner's lease hold for so long from now, whatever the clock on the wall does.

@@ -68,6 +68,16 @@ class StoredFold:
     """The last sequence forwarded of each task that wrote first."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A child that may still work although the task that called it has ended."""
+
+    task_id: str
+    account: str
+    until_s: float
+    """When it has ended by itself, or isn't minded any more: seconds since 1970."""
+
+
 @dataclass(slots=True)
 class CommitGroup:
     """All that is written in one transaction: what was pending together."""
@@ -201,6 +211,18 @@ class JournalStore(Protocol):
 
     def renew(self, lease_s: float) -> None:
         """Let the owner's lease hold for so long from now. FencedError after a takeover."""
+        ...
+
+    def keep_stray(self, stray: Stray) -> None:
+        """Keep a stray until it is dropped. FencedError after a takeover."""
+        ...
+
+    def drop_stray(self, task_id: str) -> None:
+        """Keep a stray no longer. FencedError after a takeover."""
+        ...
+
+    def strays(self) -> list[Stray]:
+        """Return the strays that were kept and not dropped."""
         ...
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from trunkline.tasks.running.deadlines import DEADLINE_PASSED, Deadlines
 from trunkline.tasks.running.ending import CancelChild, Endings
 from trunkline.tasks.running.recovery import Recovery
 from trunkline.tasks.running.runs import Run, Runs
+from trunkline.tasks.running.strays import Strays
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import ANONYMOUS, Accepted
 from trunkline.tasks.turn.flushing import Flushing
@@ -79,6 +80,7 @@ class TaskHost:
         self._endings = Endings(
             self._group, self._runs, load=self._contexts.read, cancel_child=cancel_child
         )
+        self._strays = Strays(journal, cancel_child)
         self._intake = Intake(
             journal,
             self._settings,
@@ -104,6 +106,7 @@ class TaskHost:
         self._keepers = [
             self._group.create_task(self._keep_lease()),
             self._group.create_task(recovery.take_up(found)),
+            self._group.create_task(self._strays.run()),
         ]
         return self
 
@@ -272,9 +275,12 @@ class TaskHost:
         self._endings.begin(run, State.TASK_STATE_FAILED, DEADLINE_PASSED, grace_s=grace_s)
 
     def _on_release(self, run: Run) -> None:
-        """A task that waits keeps its deadline."""
-        if run.context is None or run.context.state not in INTERRUPTED:
+        """A task that waits keeps its deadline; one that has ended minds its children."""
+        context = run.context
+        if context is None or context.state not in INTERRUPTED:
             self._deadlines.discard(run.task_id)
+        if context is not None and context.state in TERMINAL and context.open_children():
+            self._strays.mind(context)
 
     async def _keep_lease(self) -> None:
         """Renew the host's lease; losing it stops everything that runs."""

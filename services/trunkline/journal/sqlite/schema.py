@@ -19,7 +19,7 @@ from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock, Noted
 from trunkline.journal.sqlite.owner import Owner
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 # Marks the file as ours in SQLite's header: "TRNK".
 _APPLICATION_ID: Final = 0x54524E4B
 _ID_ALPHABET: Final = string.ascii_lowercase + string.digits
@@ -84,6 +84,11 @@ _TABLES: Final = (
         expires_ns INTEGER NOT NULL
     )""",
     "CREATE INDEX keys_by_expiry ON keys (expires_ns)",
+    """CREATE TABLE strays (
+        task_id TEXT PRIMARY KEY,
+        account TEXT NOT NULL,
+        until_s REAL NOT NULL
+    ) WITHOUT ROWID""",
 )
 
 

@@ -25,6 +25,7 @@ from trunkline.journal.store import (
     CommitGroup,
     KeyRecord,
     StoredFold,
+    Stray,
     TaskFilter,
     TaskPage,
     TaskRow,
@@ -257,6 +258,25 @@ class SqliteStore:
                 "(SELECT rowid FROM keys WHERE expires_ns <= ? LIMIT 1000)",
                 (self.clock.age_ns(),),
             )
+
+    def keep_stray(self, stray: Stray) -> None:
+        """Keep a stray until it is dropped."""
+        with self._writer.transaction():
+            self._writer.connection.execute(
+                "INSERT OR REPLACE INTO strays VALUES (?, ?, ?)",
+                (stray.task_id, stray.account, stray.until_s),
+            )
+
+    def drop_stray(self, task_id: str) -> None:
+        """Keep a stray no longer."""
+        with self._writer.transaction():
+            self._writer.connection.execute("DELETE FROM strays WHERE task_id = ?", (task_id,))
+
+    def strays(self) -> list[Stray]:
+        """Return the strays that were kept and not dropped."""
+        with translated(self._path):
+            found = self._read.execute("SELECT task_id, account, until_s FROM strays").fetchall()
+        return [Stray(*row) for row in found]
 
     def close(self, *, leaves_lost: bool = False) -> None:
         """Give the journal back: the next owner needs no takeover.

@@ -150,14 +150,16 @@ class Endings:
                         raise
                 await asyncio.sleep(_REACH_AGAIN_S)
         except TaskNotFoundError:
-            return  # The call that makes it was canceled before it was made.
+            # The call that makes it was canceled before it was made.
+            context.forget_child(child.task_id)
+            return
         except TaskNotCancelableError as error:
             name = f"TASK_STATE_{error.state.upper().replace('-', '_')}"
             if name not in State.keys():  # noqa: SIM118  an enum's wrapper, no mapping
                 return
             state = State.Value(name)
         except TrunklineError as error:
-            # It can't be reached: its deadline and its own host see to it.
+            # It can't be reached: it is minded as a stray, once its parent has ended.
             extra = {"task_id": child.task_id, "reason": error.reason}
             logger.info("child.not_canceled", extra=extra)
             return

@@ -274,6 +274,10 @@ class TaskContext(Turn):
         """Tell whether the journal knows such a child and no end of it."""
         return task_id in self._children
 
+    def forget_child(self, task_id: str) -> None:
+        """Don't count a child any more that was never made. For the host only."""
+        self._children.pop(task_id, None)
+
     async def settled(self) -> None:
         """Wait until all that was emitted is in the journal; raises as a write does."""
         await self._emitter.commit()
