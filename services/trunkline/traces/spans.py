@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 from google.protobuf import struct_pb2
@@ -10,6 +10,7 @@ from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from trunkline import telemetry
+from trunkline.journal.sqlite.payload import frames, pack
 from trunkline.v1 import trace_service_pb2
 
 # More of any of these in one span is left out.
@@ -52,30 +53,25 @@ def records_of(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[Record]
 
 def spans_of(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[trace_service_pb2.Span]:
     """Yield the spans of an export as ours; those without proper ids are left out."""
-    return (_span_of(record.span, record.service) for record in records_of(resources))
+    return (span_of(record) for record in records_of(resources))
 
 
 def packed(records: Iterable[Record]) -> bytes:
-    """Return spans as an export of OTLP's, without what is never shown of them."""
-    data = trace_pb2.TracesData()
-    services: dict[str, trace_pb2.ScopeSpans] = {}
-    for record in records:
-        if record.service not in services:
-            resource = data.resource_spans.add()
-            resource.resource.attributes.add(
-                key=telemetry.SERVICE_NAME
-            ).value.string_value = record.service
-            services[record.service] = resource.scope_spans.add()
-        services[record.service].spans.append(_bounded(record.span))
-    return data.SerializeToString()
+    """Return spans as bytes, without what is never shown of them: services, and OTLP's spans."""
+    parts = ((one.service.encode(), _bounded(one.span).SerializeToString()) for one in records)
+    return bytes(pack(chain.from_iterable(parts))[0])
 
 
-def unpacked(content: bytes) -> Sequence[trace_pb2.ResourceSpans]:
-    """Return what was packed."""
-    return trace_pb2.TracesData.FromString(content).resource_spans
+def unpacked(content: bytes) -> Iterator[Record]:
+    """Yield what was packed."""
+    parts = (content[offset : offset + size] for offset, size in frames(content))
+    for service, span in zip(parts, parts, strict=True):
+        yield _record_of(trace_pb2.Span.FromString(span), service.decode())
 
 
-def _span_of(span: trace_pb2.Span, service: str) -> trace_service_pb2.Span:
+def span_of(record: Record) -> trace_service_pb2.Span:
+    """Return all that is shown of a span."""
+    span, service = record.span, record.service
     made = trace_service_pb2.Span(
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),

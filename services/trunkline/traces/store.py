@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from trunkline import telemetry
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
-from trunkline.traces.spans import NAME_LIMIT, Record, packed, records_of, spans_of, unpacked
+from trunkline.traces.spans import NAME_LIMIT, Record, packed, span_of, unpacked
 from trunkline.v1 import trace_service_pb2
 
 # More spans of one trace are dropped: a loop that makes spans must not push out all other traces.
@@ -34,7 +34,7 @@ _PAGE, _LONGEST_PAGE = 50, 100
 _VERSION = 1
 _DROP = "DROP TABLE IF EXISTS spans; DROP TABLE IF EXISTS traces; DROP TABLE IF EXISTS tasks;"
 _SCHEMA = """
--- spans: those of a trace that came together, as OTLP has them
+-- spans: those of a trace that came together; see trunkline.traces.spans
 CREATE TABLE IF NOT EXISTS spans (trace_id TEXT NOT NULL, spans BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS spans_by_trace ON spans (trace_id);
 CREATE TABLE IF NOT EXISTS traces (
@@ -176,7 +176,7 @@ class SpanStore:
             contents = self._contents(wanted)
         if not contents:
             raise TraceNotFoundError(trace_id or task_id)
-        spans = [span for content in contents for span in spans_of(unpacked(content))]
+        spans = [span_of(record) for content in contents for record in unpacked(content)]
         return sorted(spans, key=lambda one: (one.start_time.ToNanoseconds(), one.span_id))
 
     def list_traces(
@@ -247,11 +247,8 @@ class SpanStore:
         if known is None:
             self._count += 1
         else:
-            here = {
-                one.span_id
-                for content in self._contents(trace_id)
-                for one in records_of(unpacked(content))
-            }
+            contents = self._contents(trace_id)
+            here = {record.span_id for content in contents for record in unpacked(content)}
             new = [one for one in new if one.span_id not in here]
             room = max(0, room - known[0])
         new = new[:room]

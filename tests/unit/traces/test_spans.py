@@ -5,7 +5,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, Status
 
 from trunkline import telemetry
-from trunkline.traces.spans import spans_of
+from trunkline.traces.spans import packed, records_of, span_of, spans_of, unpacked
 from trunkline.v1 import trace_service_pb2
 
 
@@ -13,12 +13,16 @@ def text(key: str, value: str) -> KeyValue:
     return KeyValue(key=key, value=AnyValue(string_value=value))
 
 
-def convert(span: Span, *, process: str = "") -> list[trace_service_pb2.Span]:
+def resource_of(span: Span, *, process: str = "") -> ResourceSpans:
     resource = ResourceSpans()
     if process:
         resource.resource.attributes.append(text(telemetry.SERVICE_NAME, process))
     resource.scope_spans.add().spans.append(span)
-    return list(spans_of([resource]))
+    return resource
+
+
+def convert(span: Span, *, process: str = "") -> list[trace_service_pb2.Span]:
+    return list(spans_of([resource_of(span, process=process)]))
 
 
 def base(**fields: object) -> Span:
@@ -50,6 +54,16 @@ def test_all_that_a_span_says_is_kept() -> None:
     assert made.events[0].name == "retry"
     assert made.events[0].attributes["why"] == "busy"
     assert made.links[0].trace_id == b"l".hex() * 16
+
+
+def test_what_is_packed_comes_out_as_it_went_in() -> None:
+    spans = [base(name=f"span {number}", attributes=[text("a", "b")]) for number in range(3)]
+    records = [
+        record
+        for number, span in enumerate(spans)
+        for record in records_of([resource_of(span, process=f"process {number}")])
+    ]
+    assert list(unpacked(packed(records))) == records
 
 
 def test_the_service_is_what_the_span_says_and_then_what_the_process_says() -> None:
@@ -102,6 +116,10 @@ def test_a_huge_span_is_cut_to_size() -> None:
         links=[Span.Link()] * 1000,
     )
     (made,) = convert(span)
+    (record,) = records_of([resource_of(span)])
+    content = packed([record])
+    assert len(content) < 32 * 1024
+    assert [span_of(one) for one in unpacked(content)] == [made]
     assert len(str(made.attributes["long"])) == telemetry.ATTRIBUTE_LIMIT
     assert made.ByteSize() < 32 * 1024
     assert made.end_time.ToDatetime().year == 2116
