@@ -6,11 +6,13 @@ Both run in threads of their own. What goes wrong is logged once and costs spans
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from trunkline.client.backoff import Backoff
 
@@ -21,6 +23,8 @@ EXPORT_DELAY_S: Final = 0.25
 QUEUE_LIMIT: Final = 8192
 _BATCH_LIMIT: Final = 512
 _HOLD_S: Final = 10.0
+# How long the last delivery may take.
+_CLOSE_S: Final = 30.0
 
 
 class Delivery(SpanExporter):
@@ -116,30 +120,78 @@ class Delivery(SpanExporter):
         logger.info("traces.export_recovered", extra=extra)
 
 
-class DeliveryProcessor(BatchSpanProcessor):
-    """Takes spans as they end, and hands them in batches to a delivery."""
+class DeliveryProcessor(SpanProcessor):
+    """Takes spans as they end, and hands them in batches to a delivery.
+
+    OpenTelemetry's own looks four times a second whether there are any; this one sleeps meanwhile.
+    """
 
     def __init__(self, delivery: Delivery) -> None:
-        # It tells of each span that a full queue loses; a delivery says it once.
-        logging.getLogger("opentelemetry.sdk._shared_internal").setLevel(logging.ERROR)
-        super().__init__(
-            delivery,
-            max_queue_size=QUEUE_LIMIT,
-            schedule_delay_millis=EXPORT_DELAY_S * 1000,
-            max_export_batch_size=_BATCH_LIMIT,
-        )
         self._delivery = delivery
+        self._queue: deque[ReadableSpan] = deque(maxlen=QUEUE_LIMIT)
+        self._has_spans = threading.Event()
+        self._is_urgent = threading.Event()
+        self._is_closed = False
+        self._turn = threading.Lock()
+        self._thread = threading.Thread(name="trunkline-spans", target=self._run, daemon=True)
+        self._thread.start()
 
     def on_end(self, span: ReadableSpan) -> None:
         """Put a span into the queue, if its trace is sampled."""
-        if span.context and span.context.trace_flags.sampled:
-            self._delivery.note_waiting()
-            super().on_end(span)
+        if self._is_closed or not (span.context and span.context.trace_flags.sampled):
+            return
+        self._delivery.note_waiting()
+        self._queue.append(span)
+        if len(self._queue) >= _BATCH_LIMIT and not self._is_urgent.is_set():
+            self._is_urgent.set()
+        if not self._has_spans.is_set():
+            self._has_spans.set()
 
     def hurry(self, *, is_urgent: bool) -> None:
         """As `Delivery.hurry`."""
         self._delivery.hurry(is_urgent=is_urgent)
 
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """Deliver what waits now; False once it is closed."""
+        if self._is_closed:
+            return False
+        self._deliver()
+        return True
+
+    def shutdown(self) -> None:
+        """As `close`."""
+        self.close()
+
     def close(self) -> None:
         """Deliver what waits, and take no more."""
-        self.shutdown()  # type: ignore[no-untyped-call]
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._is_urgent.set()
+        self._has_spans.set()
+        self._thread.join(_CLOSE_S)
+        self._delivery.shutdown()
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            self._has_spans.wait()
+            self._is_urgent.wait(EXPORT_DELAY_S)
+            # First, so that whoever comes while this batch is under way is seen.
+            self._has_spans.clear()
+            self._is_urgent.clear()
+            self._deliver()
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Deliver what is in the queue, and not what comes meanwhile."""
+        with self._turn:
+            left = len(self._queue)
+            while left > 0:
+                batch = [self._queue.popleft() for _ in range(min(left, _BATCH_LIMIT))]
+                left -= len(batch)
+                # Whatever it is sent by makes no spans of that.
+                token = attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
+                try:
+                    self._delivery.export(batch)
+                finally:
+                    detach(token)
