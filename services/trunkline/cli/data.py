@@ -11,10 +11,10 @@ from trunkline.cli.outcome import Exit, complain
 from trunkline.cli.terminal import print_json
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.retention import Retention
-from trunkline.journal.sqlite.checking import Report, is_sound
-from trunkline.journal.sqlite.checking import check as check_journal
-from trunkline.journal.sqlite.copying import back_up, sqlite_files
-from trunkline.journal.sqlite.pruning import prune as prune_journal
+from trunkline.journal.sqlite.care.checking import Report, is_sound
+from trunkline.journal.sqlite.care.checking import check as check_journal
+from trunkline.journal.sqlite.care.copying import back_up, sqlite_files
+from trunkline.journal.sqlite.care.pruning import prune as prune_journal
 from trunkline.settings import Settings, load_settings
 
 _JOURNALS = "journals"

@@ -5,6 +5,7 @@ import contextlib
 from dataclasses import dataclass
 
 from trunkline.client import Directory, TaskStream
+from trunkline.client.silence import Silence
 from trunkline.errors import (
     PeerError,
     PeerProtocolError,
@@ -13,7 +14,6 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.supervisor.silence import Silence
 from trunkline.supervisor.steps import Outcome, shortened
 from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
 from trunkline.tasks.lifecycle import State

@@ -15,7 +15,7 @@ from harness.journal_processes import WRITER, end, start
 from trunkline.errors import CursorExpiredError
 from trunkline.journal.events import draft, header_of
 from trunkline.journal.journal import Journal, Retention
-from trunkline.journal.sqlite.checking import check
+from trunkline.journal.sqlite.care.checking import check
 
 
 def command(*words: str | Path) -> "subprocess.CompletedProcess[str]":

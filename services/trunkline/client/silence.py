@@ -1,4 +1,4 @@
-"""How long a child may be silent: one timer that is rarely set anew, however often it speaks."""
+"""How long a peer may be silent: one timer that is rarely set anew, however often it speaks."""
 
 import asyncio
 from types import TracebackType

@@ -1,0 +1,1 @@
+"""What operators do with journals: check them, copy them, trim them."""
