@@ -1,6 +1,7 @@
 """A mesh of one service per process: in any order, and whatever becomes of each."""
 
 import asyncio
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, closing
@@ -11,7 +12,12 @@ import pytest
 
 from harness.processes import Services, open_services, running_mesh
 from trunkline.client import Channels, Directory, RegistryClient
-from trunkline.errors import AgentNotFoundError, PeerError, TaskNotFoundError
+from trunkline.errors import (
+    AgentNotFoundError,
+    PeerError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+)
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -208,6 +214,27 @@ async def test_a_host_frozen_past_its_lease_is_killed_before_its_tasks_are_taken
         await services.restart("echo")
         await caller.sees("echo", "math")
         assert await caller.until(task_id, has_ended) == ended
+
+
+async def test_tasks_of_a_damaged_journal_are_away_until_it_is_restored(tmp_path: Path) -> None:
+    async with hosts(tmp_path, "echo") as (services, caller):
+        task_id = await caller.begin("hello")
+        whole = await caller.until(task_id, has_ended)
+        assert await services.terminate("echo") == 0
+        journal, copy = tmp_path / "data" / "journals" / "echo.db", tmp_path / "copy.db"
+        shutil.copy(journal, copy)
+        journal.write_bytes(b"damaged" * 1000)
+        await services.restart("echo")
+        await caller.sees("echo")
+        later = await caller.begin("hello again")
+        await caller.until(later, has_ended)
+        with pytest.raises(PeerUnavailableError, match="data check"):
+            caller.directory.for_task(task_id)
+        assert await services.terminate("echo") == 0
+        shutil.copy(copy, journal)
+        await services.restart("echo")
+        assert await caller.until(task_id, has_ended) == whole
+        assert text_of(await caller.until(later, has_ended)) == "hello again"
 
 
 async def test_a_host_that_has_lost_its_journal_exits_with_an_error(tmp_path: Path) -> None:

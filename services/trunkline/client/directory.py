@@ -26,6 +26,10 @@ from trunkline.v1 import message_pb2, message_service_pb2, registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
+_HOST_LEFT = (
+    "the task's host has left the mesh, and nobody has its journal; start it again, "
+    "or see what `trunkline data check` says"
+)
 # Journals of hosts that left, by which their tasks are told from tasks that never were.
 _REMEMBERED_JOURNALS = 1000
 
@@ -96,9 +100,7 @@ class Directory:
             if journal_id in host.journal_ids:
                 return host
         if journal_id in self._journals:
-            raise PeerUnavailableError(
-                self._journals[journal_id], "the host has left the mesh; start it again"
-            )
+            raise PeerUnavailableError(self._journals[journal_id], _HOST_LEFT)
         raise TaskNotFoundError(task_id)
 
     def knows_host_of(self, task_id: str) -> bool:
