@@ -136,7 +136,8 @@ def read_deadline(header: str | None) -> datetime | None:
     except ValueError:
         timeout_s = math.nan
     if not 0 < timeout_s <= _LONGEST_TIMEOUT_S:
-        raise invalid_params((TIMEOUT_HEADER, "must be a number of seconds above 0"))
+        problem = f"must be a number of seconds above 0, at most {_LONGEST_TIMEOUT_S} (ten years)"
+        raise invalid_params((TIMEOUT_HEADER, problem))
     return datetime.now(UTC) + timedelta(seconds=timeout_s)
 
 
