@@ -9,6 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from trunkline import telemetry
 from trunkline.errors import TaskNotFoundError
@@ -68,6 +69,33 @@ def test_a_context_that_went_over_a_wire_is_the_parent(exporter: InMemorySpanExp
     assert server.parent.span_id == client.get_span_context().span_id
     assert server.attributes == {telemetry.SERVICE: "bridge"}
     assert carrier == {"traceparent": carrier["traceparent"]}
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-ff",
+        "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
+        "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+        "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+        "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+        "",
+    ],
+)
+def test_a_context_is_read_as_opentelemetry_reads_it(traceparent: str) -> None:
+    for carrier in (
+        {"traceparent": traceparent},
+        {"traceparent": traceparent, "tracestate": "vendor=1"},
+    ):
+        theirs = trace.get_current_span(TraceContextTextMapPropagator().extract(carrier))
+        ours = trace.get_current_span(telemetry.extract(carrier))
+        assert ours.get_span_context() == theirs.get_span_context()
+        assert ours.get_span_context().is_remote == theirs.get_span_context().is_remote
 
 
 def test_a_malformed_context_begins_a_new_trace(exporter: InMemorySpanExporter) -> None:
