@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 # streams. What streams leave behind is freed by counting references; cycles are rare.
 _GC_THRESHOLDS = (50_000, 20, 50)
 # What the code of agents may take longer than the process's work: then it ends with the process.
-_LEFT_BEHIND_S = 2.0
+_LEFT_BEHIND_S = 5.0
 # What joins later than this is said to be waited for.
 _JOIN_NOTICE_S = 0.5
 
@@ -59,15 +59,19 @@ class Serving:
 def run(work: Coroutine[Any, Any, int]) -> int:
     """Run a process's work on an event loop of its own, uvloop's where installed; its exit code.
 
-    When the work is over, so is the process, two seconds later at the latest: agents' code that
+    When the work is over, so is the process, five seconds later at the latest: agents' code that
     can't be stopped, in a thread or because it ignores being canceled, doesn't hold it up.
     """
-    code = 1
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        try:
-            code = runner.run(work)
-        finally:
-            _end_soon(code)
+    code, end = 1, None
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            try:
+                code = runner.run(work)
+            finally:
+                end = _end_soon(code)
+    finally:
+        if end is not None:
+            end.cancel()
     return code
 
 
@@ -128,8 +132,8 @@ def settle() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def _end_soon(code: int) -> None:
-    """End the process without those that it would wait for without end."""
+def _end_soon(code: int) -> threading.Timer:
+    """End the process without those that it would wait for without end, unless that is canceled."""
 
     def end() -> None:
         logger.warning("process.left_code_behind")
@@ -139,6 +143,7 @@ def _end_soon(code: int) -> None:
     timer = threading.Timer(_LEFT_BEHIND_S, end)
     timer.daemon = True
     timer.start()
+    return timer
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
