@@ -165,11 +165,11 @@ class BridgedMesh:
 
 @asynccontextmanager
 async def open_bridged_mesh(
-    folder: Path, settings: BridgeSettings | None = None
+    folder: Path, settings: BridgeSettings | None = None, *, lease_s: float = 1.0
 ) -> AsyncIterator[BridgedMesh]:
     """Open a mesh with a bridge and nobody on it; the default agent is `echo`."""
     settings = settings or BridgeSettings(default_agent="echo")
-    async with open_small_mesh(folder) as mesh:
+    async with open_small_mesh(folder, lease_s=lease_s) as mesh:
         bridge = Bridge(mesh.directory, settings)
         async with (
             serve_http(bridge.app, host="127.0.0.1", port=0, grace_s=1, cut=bridge.cut) as url,

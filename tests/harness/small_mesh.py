@@ -159,11 +159,11 @@ class SmallMesh:
 
 
 @asynccontextmanager
-async def open_small_mesh(folder: Path) -> AsyncIterator[SmallMesh]:
+async def open_small_mesh(folder: Path, *, lease_s: float = 1.0) -> AsyncIterator[SmallMesh]:
     """Open a mesh with a registry and nobody on it."""
     async with AsyncExitStack() as stack:
         channels = await stack.enter_async_context(Channels())
-        registry = await stack.enter_async_context(RegistryServicer(1.0))
+        registry = await stack.enter_async_context(RegistryServicer(lease_s))
         server = MeshServer()
         server.add_registry(registry)
         (address,) = await server.start("127.0.0.1:0")

@@ -94,7 +94,8 @@ async def test_no_text_doubled_lost_or_moved(
     path = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
     async with AsyncExitStack() as stack:
         bridged = await stack.enter_async_context(
-            open_bridged_mesh(tmp_path, BridgeSettings(default_agent="branch"))
+            # Bridge, host and clients share this process: a short lease would be a matter of luck.
+            open_bridged_mesh(tmp_path, BridgeSettings(default_agent="branch"), lease_s=30)
         )
         leaf = await stack.enter_async_context(
             running_process(
