@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from trunkline.errors import (
     InvalidArgumentError,
@@ -31,6 +31,9 @@ from trunkline.tasks.submission import (
     task_created,
 )
 from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
+
+# From the commit over whoever submitted to what is written to the wire.
+_TURNS_TO_ANSWER: Final = 5
 
 
 def find_row(journal: Journal, task_id: str) -> TaskRow | None:
@@ -106,7 +109,7 @@ class Intake:
 
         def on_made(is_new: bool) -> None:  # noqa: FBT001
             if is_new and not run.is_stopped:
-                self._runs.start(agent, run)
+                self._runs.start(agent, run, _answer_first)
             elif run.ending is None:
                 self._runs.release(run)
 
@@ -212,6 +215,13 @@ class Intake:
                 "a message to a task that works", "wait until it asks, or start another task"
             )
         return row
+
+
+async def _answer_first() -> bool:
+    """Let the news that the task exists go out before its code runs, which may hold the loop."""
+    for _ in range(_TURNS_TO_ANSWER):
+        await asyncio.sleep(0)
+    return True
 
 
 async def _first_of(futures: Sequence[asyncio.Future[Any]]) -> None:

@@ -231,3 +231,19 @@ async def test_what_outlasts_the_drain_fails_with_the_reason(open_host: Open) ->
     snapshot = await host.snapshot(task_id, account="")
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
     assert "shut down" in said(snapshot)
+
+
+async def test_whoever_submits_hears_of_the_task_before_its_code_may_hold_the_loop(
+    open_host: Open,
+) -> None:
+    has_begun = asyncio.Event()
+
+    async def busy(task: TaskContext) -> str:
+        has_begun.set()
+        return "done"
+
+    host = await open_host(define(busy))
+    accepted = await accept(host, message())
+    assert not has_begun.is_set()
+    await host.wait_turn(accepted.task_id)
+    assert has_begun.is_set()
