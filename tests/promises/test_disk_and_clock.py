@@ -8,9 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from harness.processes import MeshProcess, running_mesh
 from harness.proving import Scale
-from harness.sse import PATIENCE_S, Json, WireFold, call, send, sse, user_message
+from harness.sse import PATIENCE_S, Json, RefusedError, WireFold, call, send, sse, user_message
 
 HARNESS = Path(__file__).parents[1] / "harness"
 # The write-ahead log has its bound of 16 MiB, beside what is kept.
@@ -73,6 +75,11 @@ async def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(
                 assert status == 503, error
                 assert "journal" in error["message"], error
                 assert "disk" in error["message"] or "space" in error["message"], error
+                # Whoever wants a stream is told at once, too.
+                with pytest.raises(RefusedError) as refused:
+                    async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params):
+                        pass
+                assert refused.value.status == 503
                 free_disk(mesh)
                 async for event in events:
                     fold.apply(event)

@@ -164,6 +164,8 @@ class FollowedStream(TaskStream):
                 opened = await self._opening(self)
                 stream = await self._current.enter_async_context(opened)
             except _CUTS as error:
+                if self._is_refused(error):
+                    raise
                 problem: TrunklineError = error
             except _NOT_THERE as error:
                 if self.tries == 1 and not self.has_begun:
@@ -176,6 +178,11 @@ class FollowedStream(TaskStream):
                 return stream
             await self._close()
             await self._wait(problem)
+
+    def _is_refused(self, error: TrunklineError) -> bool:
+        """A message that a full disk can't take is told at once; what was taken is waited for."""
+        is_new = isinstance(self._opening, Giving) and self.tries == 1 and not self.has_begun
+        return is_new and isinstance(error, JournalUnavailableError)
 
     def _begin(self, snapshot: snapshot_pb2.TaskSnapshot | None) -> None:
         self.has_begun = True
