@@ -59,7 +59,10 @@ async def until_refused(mesh: MeshProcess) -> tuple[int, Json]:
 async def until_taken(mesh: MeshProcess) -> None:
     """Submit until it is taken: another write that failed meanwhile may still be on its way."""
     async with asyncio.timeout(PATIENCE_S):
-        while "result" not in (await submit(mesh, "as ready as before"))[1]:
+        while True:
+            _, body = await submit(mesh, "as ready as before")
+            if "result" in body:
+                return
             await asyncio.sleep(0.05)
 
 
