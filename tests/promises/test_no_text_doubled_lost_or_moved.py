@@ -113,7 +113,8 @@ async def test_no_text_doubled_lost_or_moved(
         async def one(seeds: list[int]) -> None:
             nonlocal events, children
             async with turns:
-                events += await check_one(bridged.url, directory, seeds)
+                seen = await check_one(bridged.url, directory, seeds)
+                events += seen
                 children += len(seeds) - 1
 
         async with asyncio.TaskGroup() as group:
