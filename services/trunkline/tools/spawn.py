@@ -1,33 +1,34 @@
-"""Starts a child process with pipes, on any event loop, without running a line of ours in it.
+"""Starts a child process with its streams, on any event loop, without running a line of ours in it.
 
 asyncio's own way is each loop's own. uvloop forks, and runs in the child what Python runs after a
-fork: threads of exporters start there, beside the locks of gRPC's, and now and then it crashes.
+fork: threads of exporters start there, beside the locks of gRPC's, and now and then it crashes. It
+also closes pipes twice, and the second time that may be another thread's file. Sockets it lets go.
 """
 
 import asyncio
+import socket
 import subprocess
 import threading
-from asyncio.streams import FlowControlMixin
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
 
 class Child:
-    """A process that was started here: its pipes, and its end."""
+    """A process that was started here: its standard streams, and its end."""
 
     def __init__(
         self,
         process: subprocess.Popen[bytes],
-        stdin: asyncio.StreamWriter,
-        stdout: asyncio.StreamReader,
-        stderr: asyncio.StreamReader,
+        *streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
         """Use `start`."""
         self.pid = process.pid
-        self.stdin = stdin
-        self.stdout = stdout
-        self.stderr = stderr
+        # All of each: a writer that nobody holds closes its socket.
+        self._streams = streams
+        self.stdin = streams[0][1]
+        self.stdout = streams[1][0]
+        self.stderr = streams[2][0]
         self.returncode: int | None = None
         """How it ended; None: it hasn't yet. Negative: by that signal."""
         self._has_exited = asyncio.Event()
@@ -56,20 +57,28 @@ class Child:
         Raises:
             OSError, ValueError: it can't be started.
         """
-        # It returns as soon as the child has become the command: some milliseconds.
-        process = subprocess.Popen(  # noqa: ASYNC220
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env=dict(environment),
-            cwd=folder,
-            start_new_session=True,
-        )
-        stdout = await _reader(process.stdout, limit_bytes)
-        stderr = await _reader(process.stderr, limit_bytes)
-        return cls(process, await _writer(process.stdin), stdout, stderr)
+        pairs = [socket.socketpair() for _ in range(3)]
+        theirs = [pair[1] for pair in pairs]
+        try:
+            # It returns as soon as the child has become the command: some milliseconds.
+            process = subprocess.Popen(  # noqa: ASYNC220
+                command,
+                stdin=theirs[0].fileno(),
+                stdout=theirs[1].fileno(),
+                stderr=theirs[2].fileno(),
+                env=dict(environment),
+                cwd=folder,
+                start_new_session=True,
+            )
+        except BaseException:
+            for ours, _ in pairs:
+                ours.close()
+            raise
+        finally:
+            for one in theirs:
+                one.close()
+        opened = [await _opened(ours, limit_bytes) for ours, _ in pairs]
+        return cls(process, *opened)
 
     async def wait(self) -> None:
         """Wait until it has exited."""
@@ -80,14 +89,20 @@ class Child:
         self._has_exited.set()
 
 
-async def _reader(pipe: IO[bytes] | None, limit_bytes: int) -> asyncio.StreamReader:
+class _UntilEnd(asyncio.StreamReaderProtocol):
+    """Closes the socket when the other end is closed: nobody says anything to a dead process."""
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
+async def _opened(
+    ours: socket.socket, limit_bytes: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=limit_bytes)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    return reader
-
-
-async def _writer(pipe: IO[bytes] | None) -> asyncio.StreamWriter:
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.connect_write_pipe(FlowControlMixin, pipe)
-    return asyncio.StreamWriter(transport, protocol, None, loop)
+    protocol = _UntilEnd(reader)
+    ours.setblocking(False)
+    transport, _ = await loop.create_connection(lambda: protocol, sock=ours)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
