@@ -19,7 +19,7 @@ class BlockedTool:
 
     def __init__(self) -> None:
         self.port = 0
-        self._calls: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+        self._calls: asyncio.Queue[asyncio.Event] = asyncio.Queue(1000)
 
     @property
     def question(self) -> str:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 CancelChild = Callable[[str, str], Awaitable[None]]
 
 # A journal that can't be read is asked again after this.
-_READ_AGAIN_S: Final = 0.5
+READ_AGAIN_S: Final = 0.5
 # A host that can't be reached may be: the mesh's picture is just being read, after a start.
 _REACH_AGAIN_S: Final = 0.1
 
@@ -118,7 +118,7 @@ class Endings:
                 logger.warning(
                     "task.not_read", extra={"task_id": run.task_id, "problem": str(error)}
                 )
-                await asyncio.sleep(_READ_AGAIN_S)
+                await asyncio.sleep(READ_AGAIN_S)
             else:
                 return run.context
 

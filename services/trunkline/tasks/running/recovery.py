@@ -16,7 +16,7 @@ from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.tasks.running.deadlines import DEADLINE_PASSED, Deadlines
-from trunkline.tasks.running.ending import Endings
+from trunkline.tasks.running.ending import READ_AGAIN_S, Endings
 from trunkline.tasks.running.runs import Run, Runs
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.turn.context import TaskContext
@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 _ABANDONED: Final = "the host stopped while it worked on this; send it again"
 _TURN: Final = Kind.CREATED.bit | Kind.TURN_STARTED.bit
 _AT_ONCE: Final = 16
-_READ_AGAIN_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ class Recovery:
                     return False
                 extra = {"task_id": row.task_id, "problem": error.problem}
                 logger.warning("task.not_read", extra=extra)
-                await asyncio.sleep(_READ_AGAIN_S)
+                await asyncio.sleep(READ_AGAIN_S)
             except FencedError:
                 return False
 
