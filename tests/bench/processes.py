@@ -19,16 +19,27 @@ class System:
     """Its processes by what they do; their children count with them."""
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU seconds so far, by process."""
-        return {role: sum(map(_cpu_s, _tree(pid))) for role, pid in self.pids.items()}
+        """CPU seconds so far, by process.
+
+        Raises:
+            ProcessLookupError: one has ended; what it used can't be known any more.
+        """
+        return {role: self._tree_cpu_s(role) for role in self.pids}
 
     def rss_bytes(self) -> dict[str, int]:
         """Resident memory, by process."""
         return {role: sum(map(_rss_bytes, _tree(pid))) for role, pid in self.pids.items()}
 
+    def _tree_cpu_s(self, role: str) -> float:
+        pid = self.pids[role]
+        used = _cpu_s(pid)
+        if used is None:
+            raise ProcessLookupError(f"the {role} of {self.name} has ended")
+        return used + sum(_cpu_s(below) or 0.0 for below in _tree(pid) if below != pid)
+
 
 def used_s(system: System, before: Mapping[str, float]) -> float:
-    """CPU seconds of all of a system's processes since `before`."""
+    """CPU seconds of all of a system's processes since `before`; raises as `cpu_s` does."""
     return sum(system.cpu_s().values()) - sum(before.values())
 
 
@@ -44,13 +55,16 @@ def _tree(pid: int) -> Iterable[int]:
         yield from _tree(child)
 
 
-def _cpu_s(pid: int) -> float:
-    """User and system time of a process: what /proc/PID/stat says in ticks, in nanoseconds."""
+def _cpu_s(pid: int) -> float | None:
+    """User and system time of a process: what /proc/PID/stat says in ticks, in nanoseconds.
+
+    None: there is no such process.
+    """
     # Linux: the clock of a process has the inverted id above three bits, 2 being scheduler time.
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
-        return 0.0
+        return None
 
 
 def _rss_bytes(pid: int) -> int:

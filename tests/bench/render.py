@@ -14,8 +14,10 @@ from collections.abc import Callable
 from google.protobuf import json_format
 
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
+from trunkline_bridge.inbound.envelope import frame
 from trunkline_bridge.projection import Projection, TextPiece, WireEvent
-from trunkline_bridge.render import EventRenderer
+from trunkline_bridge.rendering import EventRenderer
+from trunkline_bridge.wire.v1_json import V1Shape
 
 RUN = 100
 ROUNDS = 30
@@ -65,7 +67,7 @@ def main() -> None:
     batch = run_of_texts()
     events = projection.apply(batch)
     assert all(isinstance(event, TextPiece) for event in events)
-    renderer = EventRenderer(1)
+    renderer = EventRenderer(V1Shape(), frame(1))
     figures = {
         "rendered": microseconds(lambda: [renderer.render(event) for event in events], events=RUN),
         "projected_and_rendered": microseconds(

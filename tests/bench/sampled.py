@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.processes import System
 from bench.rows import FULL, QUICK, ROWS, Row, Size
-from bench.systems import OPENERS, SERVICES, TESTS
+from bench.systems import OPENERS, SERVICES, TESTS, run
 from bench.table import warm
 
 _WRITING_S = 20.0
@@ -88,4 +88,4 @@ def _taken(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    run(main())

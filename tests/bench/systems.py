@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TypeAlias
@@ -30,6 +31,22 @@ Opener: TypeAlias = Callable[[Path, Environment], AbstractAsyncContextManager[Sy
 _CLI = (sys.executable, "-m", "trunkline.cli")
 _NO_JOURNAL = (sys.executable, "-m", "bench.no_journal")
 _AGENT = "bench.workload_agent:workload"
+
+
+def run(script: Coroutine[object, object, None]) -> None:
+    """Run a script that starts systems; SIGTERM and Ctrl-C end what it has started, and then it."""
+
+    async def stoppable() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        await script
+
+    try:
+        asyncio.run(stoppable())
+    except asyncio.CancelledError:
+        sys.exit("stopped before the end")
 
 
 class _Starter:

@@ -23,7 +23,7 @@ from bench.curves import curves
 from bench.processes import System
 from bench.report import Found, table, where
 from bench.rows import FULL, QUICK, ROWS, Figures, Row, Size, load
-from bench.systems import ECHO, ONE_HOP, OPENERS, PEER, PEER_TRACED, TWO_HOPS
+from bench.systems import ECHO, ONE_HOP, OPENERS, PEER, PEER_TRACED, TWO_HOPS, run
 from bench.workload import Ask
 
 _PATIENCE_S = 300.0
@@ -130,4 +130,4 @@ def _first(error: BaseException) -> BaseException:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    run(main())
