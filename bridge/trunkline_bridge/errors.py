@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from google.rpc import code_pb2
+
 from trunkline import errors, telemetry
 
 logger = logging.getLogger(__name__)
@@ -24,27 +26,39 @@ class Row(NamedTuple):
     rpc_code: int
     reason: str
     http_status: int
+    grpc_code: "code_pb2.Code.ValueType" = code_pb2.INVALID_ARGUMENT
+    """google.rpc.Code: the status over gRPC, and its name over plain HTTP."""
 
 
 PARSE_ERROR = Row(-32700, "INVALID_REQUEST", 400)
 INVALID_REQUEST = Row(-32600, "INVALID_REQUEST", 400)
-METHOD_NOT_FOUND = Row(-32601, "METHOD_NOT_FOUND", 404)
+METHOD_NOT_FOUND = Row(-32601, "METHOD_NOT_FOUND", 404, code_pb2.UNIMPLEMENTED)
 INVALID_PARAMS = Row(-32602, "INVALID_PARAMS", 400)
-INTERNAL_ERROR = Row(-32603, "INTERNAL_ERROR", 500)
-TASK_NOT_FOUND = Row(-32001, "TASK_NOT_FOUND", 404)
-TASK_NOT_CANCELABLE = Row(-32002, "TASK_NOT_CANCELABLE", 400)
-PUSH_NOTIFICATION_NOT_SUPPORTED = Row(-32003, "PUSH_NOTIFICATION_NOT_SUPPORTED", 400)
-UNSUPPORTED_OPERATION = Row(-32004, "UNSUPPORTED_OPERATION", 400)
+INTERNAL_ERROR = Row(-32603, "INTERNAL_ERROR", 500, code_pb2.INTERNAL)
+TASK_NOT_FOUND = Row(-32001, "TASK_NOT_FOUND", 404, code_pb2.NOT_FOUND)
+TASK_NOT_CANCELABLE = Row(-32002, "TASK_NOT_CANCELABLE", 400, code_pb2.FAILED_PRECONDITION)
+PUSH_NOTIFICATION_NOT_SUPPORTED = Row(
+    -32003, "PUSH_NOTIFICATION_NOT_SUPPORTED", 400, code_pb2.FAILED_PRECONDITION
+)
+UNSUPPORTED_OPERATION = Row(-32004, "UNSUPPORTED_OPERATION", 400, code_pb2.FAILED_PRECONDITION)
 CONTENT_TYPE_NOT_SUPPORTED = Row(-32005, "CONTENT_TYPE_NOT_SUPPORTED", 400)
-INVALID_AGENT_RESPONSE = Row(-32006, "INVALID_AGENT_RESPONSE", 500)
-VERSION_NOT_SUPPORTED = Row(-32009, "VERSION_NOT_SUPPORTED", 400)
+INVALID_AGENT_RESPONSE = Row(-32006, "INVALID_AGENT_RESPONSE", 500, code_pb2.INTERNAL)
+EXTENDED_CARD_NOT_CONFIGURED = Row(
+    -32007, "EXTENDED_AGENT_CARD_NOT_CONFIGURED", 400, code_pb2.FAILED_PRECONDITION
+)
+EXTENSION_SUPPORT_REQUIRED = Row(
+    -32008, "EXTENSION_SUPPORT_REQUIRED", 400, code_pb2.FAILED_PRECONDITION
+)
+VERSION_NOT_SUPPORTED = Row(-32009, "VERSION_NOT_SUPPORTED", 400, code_pb2.FAILED_PRECONDITION)
 
 # A2A assigns no codes to these; -32000 is JSON-RPC's own code for a server's errors.
-OVERLOADED = Row(-32000, "RESOURCE_EXHAUSTED", 429)
-UNAVAILABLE = Row(-32000, "UNAVAILABLE", 503)
-TIMEOUT = Row(-32000, "DEADLINE_EXCEEDED", 504)
-AGENT_NOT_FOUND = Row(-32602, "AGENT_NOT_FOUND", 404)
-NOT_HERE = Row(-32602, "INVALID_PARAMS", 404)
+UNAUTHENTICATED = Row(-32000, "UNAUTHENTICATED", 401, code_pb2.UNAUTHENTICATED)
+FORBIDDEN = Row(-32000, "PERMISSION_DENIED", 403, code_pb2.PERMISSION_DENIED)
+OVERLOADED = Row(-32000, "RESOURCE_EXHAUSTED", 429, code_pb2.RESOURCE_EXHAUSTED)
+UNAVAILABLE = Row(-32000, "UNAVAILABLE", 503, code_pb2.UNAVAILABLE)
+TIMEOUT = Row(-32000, "DEADLINE_EXCEEDED", 504, code_pb2.DEADLINE_EXCEEDED)
+AGENT_NOT_FOUND = Row(-32602, "AGENT_NOT_FOUND", 404, code_pb2.NOT_FOUND)
+NOT_HERE = Row(-32602, "INVALID_PARAMS", 404, code_pb2.NOT_FOUND)
 
 TABLE: Mapping[type[errors.TrunklineError], Row] = {
     errors.InvalidArgumentError: INVALID_PARAMS,
@@ -92,9 +106,20 @@ class WireError(Exception):
     violations: tuple[tuple[str, str], ...] = ()
     """What is wrong with which field."""
     retry_after_s: str = ""
+    challenge: str = ""
+    """Of UNAUTHENTICATED: what `WWW-Authenticate` says (RFC 9110, 11.6.1)."""
 
     def __str__(self) -> str:
         return self.text
+
+    def headers(self) -> dict[str, str]:
+        """Response headers that say the same over HTTP."""
+        headers = {}
+        if self.retry_after_s:
+            headers["retry-after"] = self.retry_after_s
+        if self.challenge:
+            headers["www-authenticate"] = self.challenge
+        return headers
 
     def details(self) -> list[dict[str, Any]]:
         """The details as ProtoJSON Anys.

@@ -12,9 +12,16 @@ import httpx2
 
 from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline_bridge import Bridge, BridgeSettings
+from trunkline_bridge.inbound.envelope import frame
+from trunkline_bridge.rendering import EventRenderer
 from trunkline_bridge.serving import serve_http
+from trunkline_bridge.wire.v1_json import V1Shape
 
 Json: TypeAlias = dict[str, Any]
+
+
+def v1_renderer(request_id: str | int | None) -> EventRenderer:
+    return EventRenderer(V1Shape(), frame(request_id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,14 @@ from harness.small_mesh import PATIENCE_S
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.agents.echo import echo
 from trunkline_bridge import BridgeSettings
+from trunkline_bridge.inbound.envelope import frame
 from trunkline_bridge.inbound.streaming.heartbeats import Heartbeats
 from trunkline_bridge.inbound.streaming.presence import Answers
 from trunkline_bridge.inbound.streaming.sse import send_events
 from trunkline_bridge.projection import WholeEvent, WireEvent
-from trunkline_bridge.render import EventRenderer
+from trunkline_bridge.rendering import EventRenderer
 from trunkline_bridge.serving import serve_http
+from trunkline_bridge.wire.v1_json import V1Shape
 
 
 @pytest.fixture
@@ -241,7 +243,7 @@ async def test_nothing_is_written_to_a_client_that_is_gone(
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
-        work = send_events(send, events(), EventRenderer(1), beats=Heartbeats(60))
+        work = send_events(send, events(), EventRenderer(V1Shape(), frame(1)), beats=Heartbeats(60))
         await Answers().give(scope, receive, work, say_cut=nothing_to_say)
         over.set()
 

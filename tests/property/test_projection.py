@@ -18,8 +18,8 @@ from trunkline.v1 import (
     snapshot_pb2,
     task_pb2,
 )
-from trunkline_bridge import protojson
 from trunkline_bridge.projection import Projection, WireEvent, project_task
+from trunkline_bridge.wire import json_values, v1_json
 
 TASK = "jrnl0001-task"
 WRITERS = (None, "jrnl0002-child", "jrnl0003-child")
@@ -287,7 +287,7 @@ def comparable(artifact: artifact_pb2.Artifact) -> dict[str, Any]:
         elif not (part.HasField("text") and not part.text):
             said.parts.append(part)
     wrapped = task_pb2.Task(artifacts=[said])
-    found: dict[str, Any] = protojson.task(wrapped)["artifacts"][0]
+    found: dict[str, Any] = v1_json.task(wrapped)["artifacts"][0]
     return found
 
 
@@ -295,8 +295,8 @@ def held(artifacts: list[artifact_pb2.Artifact]) -> dict[str, Any]:
     return {one.artifact_id: comparable(one) for one in artifacts}
 
 
-def shown(events: list[WireEvent]) -> list[tuple[str, protojson.Json]]:
-    return [(event.id, protojson.stream_response(event.response)) for event in events]
+def shown(events: list[WireEvent]) -> list[tuple[str, json_values.Json]]:
+    return [(event.id, v1_json.stream_response(event.response)) for event in events]
 
 
 def uninterrupted(entries: list[tuple[str | None, event_pb2.Event]]) -> list[WireEvent]:
@@ -324,8 +324,8 @@ def test_a_client_that_joins_anywhere_ends_up_with_the_task_as_it_is(
     assert struct(client.task.metadata) == struct(final.metadata)
 
 
-def struct(content: struct_pb2.Struct) -> protojson.Json:
-    return {name: protojson.value(one) for name, one in content.fields.items()}
+def struct(content: struct_pb2.Struct) -> json_values.Json:
+    return {name: json_values.value(one) for name, one in content.fields.items()}
 
 
 @often

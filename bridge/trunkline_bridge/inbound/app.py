@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable
 
+from google.rpc import code_pb2
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,16 +12,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trunkline.client import Directory
 from trunkline_bridge.errors import Row, WireError
+from trunkline_bridge.inbound.caller import Access, Callers, OpenAccess, agent_at
 from trunkline_bridge.inbound.cards import Cards
+from trunkline_bridge.inbound.exchange import Exchanges, Served
 from trunkline_bridge.inbound.http import plain_failure
-from trunkline_bridge.inbound.jsonrpc import JsonRpc, agent_at
+from trunkline_bridge.inbound.jsonrpc import JsonRpc
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.tracing import TraceMiddleware
 from trunkline_bridge.settings import BridgeSettings
 
 _CARD_PATH = "/.well-known/agent-card.json"
-_NO_ROUTE = Row(-32601, "NOT_FOUND", 404)
-_OTHER_METHOD = Row(-32601, "METHOD_NOT_ALLOWED", 405)
+_NO_ROUTE = Row(-32601, "NOT_FOUND", 404, code_pb2.NOT_FOUND)
+_OTHER_METHOD = Row(-32601, "METHOD_NOT_ALLOWED", 405, code_pb2.UNIMPLEMENTED)
 _SHOWN_LENGTH = 100
 
 
@@ -32,10 +35,19 @@ class Bridge:
     calls `cut` before it stops.
     """
 
-    def __init__(self, directory: Directory, settings: BridgeSettings | None = None) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        settings: BridgeSettings | None = None,
+        *,
+        access: Access | None = None,
+    ) -> None:
         settings = settings or BridgeSettings()
         cards = Cards(directory, settings)
-        rpc = self._rpc = JsonRpc(directory, Operations(directory, settings), settings)
+        callers = Callers(access or OpenAccess(), settings)
+        operations = Operations(directory, settings)
+        self._exchanges = Exchanges(settings)
+        rpc = self._rpc = Served(JsonRpc(directory, operations, callers), self._exchanges)
         pages = Starlette(
             routes=[
                 Route("/healthz", cards.health),
@@ -56,11 +68,11 @@ class Bridge:
     @property
     def open_answers(self) -> int:
         """How many calls are being answered: streams, and calls that wait."""
-        return self._rpc.open_answers
+        return len(self._exchanges)
 
     def cut(self) -> None:
         """End every answer that is under way, with an error that says how to go on."""
-        self._rpc.cut()
+        self._exchanges.cut()
 
     def _route(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Calls of agents go the short way: they are nearly all that is asked."""

@@ -10,10 +10,10 @@ from starlette.responses import JSONResponse, Response
 from trunkline.client import Directory
 from trunkline.errors import TrunklineError
 from trunkline.v1 import agent_card_pb2
-from trunkline_bridge import protojson
 from trunkline_bridge.errors import INVALID_REQUEST, WireError, wire_error
 from trunkline_bridge.inbound.http import plain_failure
 from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.wire import json_values, v1_json
 
 PROTOCOL_VERSION = "1.0"
 RESUME_EXTENSION = "https://trunkline.dev/a2a/extensions/resume/v1"
@@ -64,7 +64,7 @@ class Cards:
             url = self._base_url(request) + path
         except (TrunklineError, WireError) as error:
             return plain_failure(wire_error(error))
-        body = protojson.agent_card(public_card(card, url=url))
+        body = v1_json.agent_card(public_card(card, url=url))
         etag = _etag(body)
         headers = {
             "etag": etag,
@@ -72,7 +72,7 @@ class Cards:
         }
         if _matches(request.headers.get("if-none-match", ""), etag):
             return Response(status_code=304, headers=headers)
-        return Response(protojson.dumps(body), headers=headers, media_type="application/json")
+        return Response(json_values.dumps(body), headers=headers, media_type="application/json")
 
     def _base_url(self, request: Request) -> str:
         if self._settings.public_url:
@@ -99,7 +99,7 @@ def public_card(card: agent_card_pb2.AgentCard, *, url: str) -> agent_card_pb2.A
     return public
 
 
-def _etag(body: protojson.Json) -> str:
+def _etag(body: json_values.Json) -> str:
     # Weak, and without signatures: those are randomised, and the card is the same under each.
     signed = {name: value for name, value in body.items() if name != "signatures"}
     digest = hashlib.sha256(json.dumps(signed, sort_keys=True).encode("utf-8")).hexdigest()

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from trunkline_bridge import protojson
 from trunkline_bridge.errors import INVALID_REQUEST, PARSE_ERROR, WireError
 from trunkline_bridge.inbound.json_input import decode
+from trunkline_bridge.rendering import Frame
+from trunkline_bridge.wire.json_values import dumps
 
 RequestId: TypeAlias = str | int | None
 
@@ -66,13 +67,23 @@ def failure(request_id: RequestId, error: WireError) -> bytes:
     return _response(request_id, "error", error_object(error))
 
 
+def frame(request_id: RequestId) -> Frame:
+    """Return what stands around each event of a stream."""
+    said = dumps(request_id)
+    return Frame(
+        f'{{"jsonrpc":"2.0","id":{said},"result":',
+        "}",
+        lambda error: {"jsonrpc": "2.0", "id": request_id, "error": error_object(error)},
+    )
+
+
 def error_object(error: WireError) -> dict[str, Any]:
     """Return JSON-RPC's error object; `data` is A2A v1.0's array of details."""
     return {"code": error.row.rpc_code, "message": error.text, "data": error.details()}
 
 
 def _response(request_id: RequestId, member: str, value: object) -> bytes:
-    body = protojson.dumps({"jsonrpc": "2.0", "id": request_id, member: value})
+    body = dumps({"jsonrpc": "2.0", "id": request_id, member: value})
     return body.encode("utf-8")
 
 

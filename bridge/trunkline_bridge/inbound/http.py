@@ -4,27 +4,29 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 
+from google.rpc import code_pb2
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from trunkline_bridge.errors import OVERLOADED, TIMEOUT, UNAVAILABLE, Row, WireError
+from trunkline_bridge.errors import (
+    FORBIDDEN,
+    OVERLOADED,
+    TIMEOUT,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    Row,
+    WireError,
+)
+from trunkline_bridge.wire.json_values import Json
 
 TOO_LARGE = Row(-32600, "INVALID_REQUEST", 413)
 NOT_JSON = Row(-32600, "INVALID_REQUEST", 415)
 
 # Errors of HTTP itself or of the server as a whole: they have their status in every binding.
-HTTP_LEVEL = frozenset({TOO_LARGE, NOT_JSON, OVERLOADED, UNAVAILABLE, TIMEOUT})
-
-# Names of google.rpc.Code, as A2A's errors over plain HTTP have them.
-_STATUS = {
-    400: "INVALID_ARGUMENT",
-    404: "NOT_FOUND",
-    405: "UNIMPLEMENTED",
-    429: "RESOURCE_EXHAUSTED",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
+HTTP_LEVEL = frozenset(
+    {TOO_LARGE, NOT_JSON, UNAUTHENTICATED, FORBIDDEN, OVERLOADED, UNAVAILABLE, TIMEOUT}
+)
 
 # How much is read of a body that is refused anyway, and for how long.
 _DRAIN_BYTES = 64 * 1024 * 1024
@@ -110,17 +112,22 @@ class Body:
         return WireError(TOO_LARGE, text)
 
 
-def plain_failure(error: WireError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return an error as a google.rpc.Status: the answer to what is no call of a binding."""
-    code = error.row.http_status
-    status = {
-        "code": code,
-        "status": _STATUS.get(code, "INTERNAL"),
-        "message": error.text,
-        "details": error.details(),
+def rest_error(error: WireError) -> Json:
+    """Return an error as A2A's HTTP+JSON binding has it: a google.rpc.Status under `error`."""
+    return {
+        "error": {
+            "code": error.row.http_status,
+            "status": code_pb2.Code.Name(error.row.grpc_code),
+            "message": error.text,
+            "details": error.details(),
+        }
     }
-    all_headers = {"cache-control": "no-store", **(headers or {})}
-    return JSONResponse({"error": status}, status_code=code, headers=all_headers)
+
+
+def plain_failure(error: WireError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Return an error as the answer to what is no call of a binding."""
+    all_headers = {"cache-control": "no-store", **error.headers(), **(headers or {})}
+    return JSONResponse(rest_error(error), status_code=error.row.http_status, headers=all_headers)
 
 
 async def send_json(

@@ -6,13 +6,14 @@ from typing import TypeAlias
 
 from trunkline.errors import UnsupportedOperationError
 from trunkline.v1 import message_pb2
-from trunkline_bridge import protojson
 from trunkline_bridge.errors import METHOD_NOT_FOUND, PUSH_NOTIFICATION_NOT_SUPPORTED, WireError
 from trunkline_bridge.inbound import params
-from trunkline_bridge.inbound.operations import NO_PUSH, Caller, Operations
+from trunkline_bridge.inbound.caller import Caller
+from trunkline_bridge.inbound.operations import NO_PUSH, Operations
 from trunkline_bridge.inbound.streaming.streams import WireEvents
+from trunkline_bridge.wire import json_values, v1_json
 
-Answer: TypeAlias = Callable[[Caller, object], Awaitable[protojson.Json]]
+Answer: TypeAlias = Callable[[Caller, object], Awaitable[json_values.Json]]
 Stream: TypeAlias = Callable[[Caller, object], AbstractAsyncContextManager[WireEvents]]
 
 # Methods of older versions, and the ones of v1.0 that do the same.
@@ -53,34 +54,34 @@ class Methods:
             "SubscribeToTask": self._subscribe_to_task,
         }
 
-    async def _send_message(self, caller: Caller, given: object) -> protojson.Json:
+    async def _send_message(self, caller: Caller, given: object) -> json_values.Json:
         answer = await self._operations.send(caller, params.read_send(given))
         if isinstance(answer, message_pb2.Message):
-            return {"message": protojson.message_json(answer)}
-        return {"task": protojson.task(answer)}
+            return {"message": v1_json.message_json(answer)}
+        return {"task": v1_json.task(answer)}
 
-    async def _get_task(self, caller: Caller, given: object) -> protojson.Json:
-        return protojson.task(await self._operations.get(caller, params.read_get(given)))
+    async def _get_task(self, caller: Caller, given: object) -> json_values.Json:
+        return v1_json.task(await self._operations.get(caller, params.read_get(given)))
 
-    async def _cancel_task(self, caller: Caller, given: object) -> protojson.Json:
-        return protojson.task(await self._operations.cancel(caller, params.read_cancel(given)))
+    async def _cancel_task(self, caller: Caller, given: object) -> json_values.Json:
+        return v1_json.task(await self._operations.cancel(caller, params.read_cancel(given)))
 
-    async def _list_tasks(self, caller: Caller, given: object) -> protojson.Json:
+    async def _list_tasks(self, caller: Caller, given: object) -> json_values.Json:
         request = params.read_list(given)
         page = await self._operations.list(caller, request)
         return {
             "tasks": [
-                protojson.task(one, with_artifacts=request.include_artifacts) for one in page.tasks
+                v1_json.task(one, with_artifacts=request.include_artifacts) for one in page.tasks
             ],
             "nextPageToken": page.next_page_token,
             "pageSize": page.page_size,
             "totalSize": page.total_size,
         }
 
-    async def _no_push(self, _caller: Caller, _given: object) -> protojson.Json:
+    async def _no_push(self, _caller: Caller, _given: object) -> json_values.Json:
         raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
 
-    async def _no_extended_card(self, _caller: Caller, _given: object) -> protojson.Json:
+    async def _no_extended_card(self, _caller: Caller, _given: object) -> json_values.Json:
         problem = "agents here have one card only, the public one"
         raise UnsupportedOperationError("GetExtendedAgentCard", problem)
 

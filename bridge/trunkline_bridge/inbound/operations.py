@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from trunkline.a2a.v1 import a2a_pb2
@@ -26,6 +25,7 @@ from trunkline.v1 import (
 )
 from trunkline_bridge.errors import PUSH_NOTIFICATION_NOT_SUPPORTED, WireError, invalid_params
 from trunkline_bridge.inbound import tracing
+from trunkline_bridge.inbound.caller import Caller
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.inbound.streaming.resume import (
     ENDED,
@@ -41,24 +41,10 @@ from trunkline_bridge.settings import BridgeSettings
 
 logger = logging.getLogger(__name__)
 
-# Whose tasks anonymous callers' are.
-ANONYMOUS = "anonymous"
 NO_PUSH = "push notifications are not supported; stream, or subscribe to the task"
 
 # Tasks of one page that are read at the same time.
 _READS_AT_ONCE = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """What a binding knows of a request beside its parameters."""
-
-    agent: str
-    extensions: frozenset[str] = frozenset()
-    deadline: datetime | None = None
-    last_event_id: str | None = None
-    account: str = ANONYMOUS
-    name: str = ANONYMOUS
 
 
 class Operations:

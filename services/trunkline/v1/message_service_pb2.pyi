@@ -40,6 +40,7 @@ class Submission(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     ACCEPTED_OUTPUT_MODES_FIELD_NUMBER: _builtins.int
     PUSH_NOTIFICATION_CONFIG_FIELD_NUMBER: _builtins.int
+    PUSH_NOTIFICATION_VERSION_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Whom the caller belongs to."""
     caller: _builtins.str
@@ -54,6 +55,8 @@ class Submission(_message.Message):
     """
     priority: _builtins.int
     """Higher goes first."""
+    push_notification_version: _builtins.str
+    """The version of A2A that the webhook is registered in."""
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
         """When the task ends at the latest; a child gets its parent's."""
@@ -87,10 +90,11 @@ class Submission(_message.Message):
         metadata: _struct_pb2.Struct | None = ...,
         accepted_output_modes: _abc.Iterable[_builtins.str] | None = ...,
         push_notification_config: _push_notification_pb2.TaskPushNotificationConfig | None = ...,
+        push_notification_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "metadata", b"metadata", "parent", b"parent", "push_notification_config", b"push_notification_config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "caller", b"caller", "deadline", b"deadline", "idempotent", b"idempotent", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "caller", b"caller", "deadline", b"deadline", "idempotent", b"idempotent", "metadata", b"metadata", "parent", b"parent", "priority", b"priority", "push_notification_config", b"push_notification_config", "push_notification_version", b"push_notification_version", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

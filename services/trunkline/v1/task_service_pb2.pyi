@@ -362,8 +362,11 @@ class SetPushNotificationConfigRequest(_message.Message):
 
     ACCOUNT_FIELD_NUMBER: _builtins.int
     CONFIG_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Only if the task belongs to this account."""
+    version: _builtins.str
+    """The version of A2A that it is registered in, such as 1.0: its posts are of that version."""
     @_builtins.property
     def config(self) -> _push_notification_pb2.TaskPushNotificationConfig:
         """The webhook; its task id names the task."""
@@ -373,10 +376,11 @@ class SetPushNotificationConfigRequest(_message.Message):
         *,
         account: _builtins.str = ...,
         config: _push_notification_pb2.TaskPushNotificationConfig | None = ...,
+        version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "config", b"config"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "config", b"config", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -578,22 +582,26 @@ class SetTaskAliasRequest(_message.Message):
     ACCOUNT_FIELD_NUMBER: _builtins.int
     ALIAS_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
+    REPLACES_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Aliases are per account."""
     alias: _builtins.str
     """The id the client chose."""
     task_id: _builtins.str
     """The task."""
+    replaces: _builtins.str
+    """Bind it anew if it is bound to this task; empty: only if it is bound to none."""
     def __init__(
         self,
         *,
         account: _builtins.str = ...,
         alias: _builtins.str = ...,
         task_id: _builtins.str = ...,
+        replaces: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "alias", b"alias", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "alias", b"alias", "replaces", b"replaces", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -601,16 +609,21 @@ Global___SetTaskAliasRequest: _TypeAlias = SetTaskAliasRequest  # noqa: Y015
 
 @_typing.final
 class SetTaskAliasResponse(_message.Message):
-    """Done."""
+    """Where the alias leads."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """The task that it is bound to now."""
     def __init__(
         self,
+        *,
+        task_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

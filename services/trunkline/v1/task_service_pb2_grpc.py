@@ -163,7 +163,8 @@ class TaskServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetTaskAlias(self, request, context):
-        """Binds an id that a client chose to a task. ALREADY_EXISTS when it is bound to another.
+        """Binds an id that a client chose to a task, which may not exist yet. Bound to another one, and not to
+        what `replaces` says, it stays; the answer says to which task it is bound now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,7 +58,9 @@ class TaskServiceStub:
     DeletePushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.DeletePushNotificationConfigRequest, _task_service_pb2.DeletePushNotificationConfigResponse]
     """Removes a webhook of a task. Repeating it is harmless."""
     SetTaskAlias: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SetTaskAliasRequest, _task_service_pb2.SetTaskAliasResponse]
-    """Binds an id that a client chose to a task. ALREADY_EXISTS when it is bound to another."""
+    """Binds an id that a client chose to a task, which may not exist yet. Bound to another one, and not to
+    what `replaces` says, it stays; the answer says to which task it is bound now.
+    """
     ResolveTaskAlias: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ResolveTaskAliasRequest, _task_service_pb2.ResolveTaskAliasResponse]
     """Resolves an id that a client chose. NOT_FOUND (TASK_NOT_FOUND)."""
 
@@ -92,7 +94,9 @@ class TaskServiceAsyncStub(TaskServiceStub):
     DeletePushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.DeletePushNotificationConfigRequest, _task_service_pb2.DeletePushNotificationConfigResponse]  # type: ignore[assignment]
     """Removes a webhook of a task. Repeating it is harmless."""
     SetTaskAlias: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SetTaskAliasRequest, _task_service_pb2.SetTaskAliasResponse]  # type: ignore[assignment]
-    """Binds an id that a client chose to a task. ALREADY_EXISTS when it is bound to another."""
+    """Binds an id that a client chose to a task, which may not exist yet. Bound to another one, and not to
+    what `replaces` says, it stays; the answer says to which task it is bound now.
+    """
     ResolveTaskAlias: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ResolveTaskAliasRequest, _task_service_pb2.ResolveTaskAliasResponse]  # type: ignore[assignment]
     """Resolves an id that a client chose. NOT_FOUND (TASK_NOT_FOUND)."""
 
@@ -183,7 +187,9 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.SetTaskAliasRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.SetTaskAliasResponse, _abc.Awaitable[_task_service_pb2.SetTaskAliasResponse]]:
-        """Binds an id that a client chose to a task. ALREADY_EXISTS when it is bound to another."""
+        """Binds an id that a client chose to a task, which may not exist yet. Bound to another one, and not to
+        what `replaces` says, it stays; the answer says to which task it is bound now.
+        """
 
     @_abc_1.abstractmethod
     def ResolveTaskAlias(

@@ -6,11 +6,12 @@ from collections.abc import AsyncGenerator
 import pytest
 from starlette.types import Message
 
+from harness.bridge import v1_renderer
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline_bridge.inbound.streaming.heartbeats import EventStream, Heartbeats
 from trunkline_bridge.inbound.streaming.sse import send_events
 from trunkline_bridge.projection import WholeEvent, WireEvent
-from trunkline_bridge.render import HEARTBEAT, EventRenderer
+from trunkline_bridge.rendering import HEARTBEAT
 
 EVENT = WholeEvent(1, 0, a2a_pb2.StreamResponse())
 
@@ -48,7 +49,7 @@ async def test_nothing_is_asked_of_the_mesh_while_the_client_has_no_room() -> No
                 client.room.clear()
             yield [EVENT]
 
-    sending = send_events(client.send, events(), EventRenderer(1), beats=Heartbeats(60))
+    sending = send_events(client.send, events(), v1_renderer(1), beats=Heartbeats(60))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(sending)
         await client.until(3)

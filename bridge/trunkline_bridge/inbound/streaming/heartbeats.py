@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.types import Send
 
-from trunkline_bridge.render import HEARTBEAT
+from trunkline_bridge.rendering import HEARTBEAT
 
 logger = logging.getLogger(__name__)
 

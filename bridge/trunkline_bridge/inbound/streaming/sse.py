@@ -10,7 +10,7 @@ from trunkline_bridge.inbound import tracing
 from trunkline_bridge.inbound.http import raw
 from trunkline_bridge.inbound.streaming.heartbeats import EventStream, Heartbeats
 from trunkline_bridge.inbound.streaming.streams import WireEvents
-from trunkline_bridge.render import EventRenderer
+from trunkline_bridge.rendering import EventRenderer
 
 _HEADERS = {
     "content-type": "text/event-stream",

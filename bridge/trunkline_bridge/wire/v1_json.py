@@ -1,22 +1,20 @@
-"""Writes A2A's data as ProtoJSON the way A2A wants it.
+"""Writes A2A v1.0's data as ProtoJSON the way A2A wants it.
 
 Required fields stand there even when empty, times have milliseconds, whole numbers no fraction,
 and nothing is escaped that needn't be. Stock ProtoJSON does none of these.
 """
 
 import base64
-import json
-import re
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias
 
-from google.protobuf import json_format, struct_pb2, timestamp_pb2
+from google.protobuf import json_format
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import agent_card_pb2, artifact_pb2, message_pb2, part_pb2, task_pb2
+from trunkline_bridge.projection import ArtifactView
+from trunkline_bridge.wire.json_values import Json, dumps, struct, timestamp, value
 
-Json: TypeAlias = dict[str, Any]
 _WithMetadata: TypeAlias = (
     task_pb2.Task
     | message_pb2.Message
@@ -25,30 +23,6 @@ _WithMetadata: TypeAlias = (
     | a2a_pb2.TaskStatusUpdateEvent
     | a2a_pb2.TaskArtifactUpdateEvent
 )
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Whole numbers up to here are exact as doubles.
-_EXACT = 2**53
-# They end a line for some readers of event streams (Python's str.splitlines among them), though
-# not by the standard; JSON's own encoder leaves them as they are.
-_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-_LINE_END = re.compile("[\x85\u2028\u2029]")
-_ENCODE = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
-).encode
-
-
-def dumps(value: object) -> str:
-    """Return JSON on one line, as compact as can be, not ASCII but Unicode."""
-    return on_one_line(_ENCODE(value))
-
-
-def on_one_line(text: str) -> str:
-    """Return JSON with what any reader may take for the end of a line escaped."""
-    # In this order because nearly all text is ASCII, and nearly all other has none of these.
-    if text.isascii() or _LINE_END.search(text) is None:
-        return text
-    return text.translate(_LINE_ENDS)
 
 
 def task(message: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
@@ -94,6 +68,25 @@ def stream_response(message: a2a_pb2.StreamResponse) -> Json:
             return {"artifactUpdate": _artifact_update(message.artifact_update)}
 
 
+class V1Shape:
+    """Events of a stream as A2A v1.0 has them."""
+
+    more = '}]},"append":true}}'
+    last = '}]},"append":true,"lastChunk":true}}'
+
+    def opening(self, artifact: ArtifactView) -> str:
+        """Return a piece of text up to its text."""
+        said = {"artifactId": artifact.head.artifact_id}
+        if artifact.head.name:
+            said["name"] = artifact.head.name
+        ids = dumps({"taskId": artifact.task_id, "contextId": artifact.context_id})
+        return f'{{"artifactUpdate":{ids[:-1]},"artifact":{dumps(said)[:-1]},"parts":[{{"text":'
+
+    def whole(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
+        """Return any other event."""
+        return (stream_response(response),)
+
+
 def agent_card(card: agent_card_pb2.AgentCard) -> Json:
     """Return a card with the fields that A2A requires of every card."""
     result: Json = json_format.MessageToDict(card)
@@ -107,34 +100,6 @@ def agent_card(card: agent_card_pb2.AgentCard) -> Json:
             skill.setdefault(name, "")
         skill.setdefault("tags", [])
     return result
-
-
-def timestamp(time: timestamp_pb2.Timestamp) -> str:
-    """Return a time in UTC with milliseconds."""
-    return f"{_second(time.seconds)}.{time.nanos // 1_000_000:03d}Z"
-
-
-# Most times are of the last few seconds.
-@lru_cache(maxsize=128)
-def _second(seconds: int) -> str:
-    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def value(content: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
-    """Return a JSON value; whole numbers come out as they went in."""
-    match content.WhichOneof("kind"):
-        case "number_value":
-            return _number(content.number_value)
-        case "string_value":
-            return content.string_value
-        case "bool_value":
-            return content.bool_value
-        case "struct_value":
-            return _struct(content.struct_value)
-        case "list_value":
-            return [value(one) for one in content.list_value.values]
-        case _:
-            return None
 
 
 def _status(status: task_pb2.TaskStatus) -> Json:
@@ -202,13 +167,5 @@ def _artifact_update(update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:
 
 def _add_metadata(result: Json, message: _WithMetadata) -> Json:
     if message.HasField("metadata"):
-        result["metadata"] = _struct(message.metadata)
+        result["metadata"] = struct(message.metadata)
     return result
-
-
-def _struct(content: struct_pb2.Struct) -> Json:
-    return {name: value(one) for name, one in content.fields.items()}
-
-
-def _number(number: float) -> float | int:
-    return int(number) if number.is_integer() and abs(number) <= _EXACT else number

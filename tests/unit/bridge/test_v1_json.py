@@ -3,7 +3,7 @@
 from google.protobuf import json_format, struct_pb2, timestamp_pb2
 
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, task_pb2
-from trunkline_bridge import protojson
+from trunkline_bridge.wire import json_values, v1_json
 
 
 def message_of(**part: object) -> message_pb2.Message:
@@ -12,11 +12,11 @@ def message_of(**part: object) -> message_pb2.Message:
 
 
 def test_required_fields_stand_there_even_when_they_are_empty() -> None:
-    assert protojson.task(task_pb2.Task()) == {
+    assert v1_json.task(task_pb2.Task()) == {
         "id": "",
         "status": {"state": "TASK_STATE_UNSPECIFIED"},
     }
-    assert protojson.message_json(message_pb2.Message()) == {
+    assert v1_json.message_json(message_pb2.Message()) == {
         "messageId": "",
         "role": "ROLE_UNSPECIFIED",
         "parts": [],
@@ -24,8 +24,8 @@ def test_required_fields_stand_there_even_when_they_are_empty() -> None:
 
 
 def test_artifacts_are_there_only_when_they_were_asked_for() -> None:
-    assert "artifacts" not in protojson.task(task_pb2.Task())
-    assert protojson.task(task_pb2.Task(), with_artifacts=True)["artifacts"] == []
+    assert "artifacts" not in v1_json.task(task_pb2.Task())
+    assert v1_json.task(task_pb2.Task(), with_artifacts=True)["artifacts"] == []
 
 
 def test_every_kind_of_part_comes_back_as_it_was() -> None:
@@ -39,13 +39,13 @@ def test_every_kind_of_part_comes_back_as_it_was() -> None:
     ]
     for part in parts:
         message = message_pb2.Message(message_id="m", role=message_pb2.ROLE_USER, parts=[part])
-        again = json_format.ParseDict(protojson.message_json(message), message_pb2.Message())
+        again = json_format.ParseDict(v1_json.message_json(message), message_pb2.Message())
         assert again == message
 
 
 def test_whole_numbers_have_no_fraction_and_others_keep_theirs() -> None:
     data = {"n": 7, "half": 0.5, "big": 1e300, "list": [1, -2.0, None, True]}
-    (part,) = protojson.message_json(message_of(data=data))["parts"]
+    (part,) = v1_json.message_json(message_of(data=data))["parts"]
     assert part == {"data": data}
     assert isinstance(part["data"]["n"], int)
     assert isinstance(part["data"]["big"], float)
@@ -53,18 +53,18 @@ def test_whole_numbers_have_no_fraction_and_others_keep_theirs() -> None:
 
 def test_times_are_cut_to_milliseconds() -> None:
     time = timestamp_pb2.Timestamp(seconds=1_700_000_000, nanos=123_999_999)
-    assert protojson.timestamp(time) == "2023-11-14T22:13:20.123Z"
-    assert protojson.timestamp(timestamp_pb2.Timestamp()) == "1970-01-01T00:00:00.000Z"
+    assert json_values.timestamp(time) == "2023-11-14T22:13:20.123Z"
+    assert json_values.timestamp(timestamp_pb2.Timestamp()) == "1970-01-01T00:00:00.000Z"
 
 
 def test_text_is_unicode_and_never_ends_a_line() -> None:
-    text = protojson.dumps({"text": "é\u2028\x85\n"})
+    text = json_values.dumps({"text": "é\u2028\x85\n"})
     assert text == '{"text":"é\\u2028\\u0085\\n"}'
 
 
 def test_a_card_has_all_that_a2a_requires_of_it() -> None:
     card = agent_card_pb2.AgentCard(skills=[agent_card_pb2.AgentSkill(id="s")])
-    assert protojson.agent_card(card) == {
+    assert v1_json.agent_card(card) == {
         "name": "",
         "description": "",
         "version": "",
@@ -88,4 +88,4 @@ def test_the_rest_of_a_message_is_kept() -> None:
         "referenceTaskIds": ["t-0"],
     }
     message = json_format.ParseDict(wire, message_pb2.Message())
-    assert protojson.message_json(message) == wire
+    assert v1_json.message_json(message) == wire

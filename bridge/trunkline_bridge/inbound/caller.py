@@ -1,0 +1,141 @@
+"""Who calls, which agent, in which version, and what else a request says outside its parameters."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from trunkline_bridge.errors import invalid_params
+from trunkline_bridge.inbound import params
+from trunkline_bridge.settings import BridgeSettings
+
+# Whose tasks anonymous callers' are.
+ANONYMOUS = "anonymous"
+
+_TIMEOUT = params.TIMEOUT_HEADER.lower().encode("ascii")
+_AGENTS = "/agents/"
+_NAME = re.compile(r"[A-Za-z0-9._\-]{1,200}")
+
+
+class ServiceParameters(Protocol):
+    """A2A's service parameters (§3.2.6): headers over HTTP, metadata over gRPC."""
+
+    def get(self, name: bytes) -> str | None:
+        """Return a parameter by its name in lower case; several values are one list by commas."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a caller is."""
+
+    account: str = ANONYMOUS
+    """Whose tasks they see."""
+    name: str = ANONYMOUS
+    """The caller within the account; submissions are one caller's."""
+    is_authenticated: bool = False
+
+
+class Access(Protocol):
+    """Says who a caller is by the credentials that come with a request."""
+
+    async def identify(self, parameters: ServiceParameters) -> Identity:
+        """Return who it is.
+
+        Raises:
+            WireError: the credentials are missing though needed, or wrong (UNAUTHENTICATED).
+        """
+        ...
+
+
+class OpenAccess:
+    """Everybody is anonymous."""
+
+    async def identify(self, _parameters: ServiceParameters) -> Identity:
+        """Return nobody in particular."""
+        return Identity()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """What a binding knows of a request beside its parameters."""
+
+    agent: str
+    version: str = "1.0"
+    """Of A2A, as major and minor: what the caller speaks."""
+    extensions: frozenset[str] = frozenset()
+    deadline: datetime | None = None
+    last_event_id: str | None = None
+    account: str = ANONYMOUS
+    name: str = ANONYMOUS
+    is_authenticated: bool = False
+
+
+class Callers:
+    """Makes a Caller of a request's service parameters, the same in every binding."""
+
+    def __init__(self, access: Access, settings: BridgeSettings) -> None:
+        self._access = access
+        self._settings = settings
+
+    async def identify(self, parameters: ServiceParameters) -> Identity:
+        """Return who calls, before anything else is looked at. WireError: UNAUTHENTICATED."""
+        return await self._access.identify(parameters)
+
+    def caller(
+        self, identity: Identity, parameters: ServiceParameters, *, agent: str, version: str
+    ) -> Caller:
+        """Return the caller. WireError: a parameter is wrong."""
+        return Caller(
+            agent=agent or self._settings.default_agent,
+            version=version,
+            extensions=read_extensions(parameters),
+            deadline=params.read_deadline(parameters.get(_TIMEOUT)),
+            last_event_id=parameters.get(b"last-event-id"),
+            account=identity.account,
+            name=identity.name,
+            is_authenticated=identity.is_authenticated,
+        )
+
+
+def agent_at(path: str) -> str | None:
+    """Return the agent whose address a path is: empty for the default one's, None for no agent's.
+
+    `/agents/NAME` and `/`; a slash more at the end changes nothing.
+    """
+    if path == "/":
+        return ""
+    if not path.startswith(_AGENTS):
+        return None
+    name = path[len(_AGENTS) :].removesuffix("/")
+    return name if name and "/" not in name else None
+
+
+def agent_named(path_agent: str, tenants: Iterable[str]) -> str:
+    """Return the agent that a request is for; a tenant of A2A is an agent's name here.
+
+    `path_agent` is empty at the default agent's address, where a tenant may name another.
+
+    Raises:
+        WireError: path and tenants contradict each other.
+    """
+    agent = path_agent
+    for tenant in tenants:
+        if not tenant:
+            continue
+        if _NAME.fullmatch(tenant) is None or agent not in ("", tenant):
+            shown = tenant[:100]
+            problem = f"{shown!r} is not the agent that the rest of the request names"
+            raise invalid_params(("tenant", problem))
+        agent = tenant
+    return agent
+
+
+def read_extensions(parameters: ServiceParameters) -> frozenset[str]:
+    """Return the URIs of the extensions that a request activates, by their new or old header."""
+    fields = (parameters.get(b"a2a-extensions"), parameters.get(b"x-a2a-extensions"))
+    if fields == (None, None):
+        return frozenset()
+    uris = ",".join(field for field in fields if field).split(",")
+    return frozenset(uri.strip() for uri in uris if uri.strip())

@@ -1,0 +1,194 @@
+"""One HTTP request and its answer, whatever binding of A2A is spoken on it."""
+
+from collections.abc import Awaitable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
+
+from trunkline.errors import PeerUnavailableError
+from trunkline_bridge.errors import WireError, wire_error
+from trunkline_bridge.inbound import tracing
+from trunkline_bridge.inbound.http import Body, Headers, send_json
+from trunkline_bridge.inbound.streaming.heartbeats import Heartbeats
+from trunkline_bridge.inbound.streaming.presence import Answers
+from trunkline_bridge.inbound.streaming.sse import send_events
+from trunkline_bridge.inbound.streaming.streams import WireEvents
+from trunkline_bridge.rendering import EventRenderer  # noqa: TC001
+from trunkline_bridge.settings import BridgeSettings
+
+
+class HttpCall(NamedTuple):
+    """A request, its body read."""
+
+    scope: Scope
+    headers: Headers
+    body: bytes
+
+
+class Failure(NamedTuple):
+    """An error as a binding answers with it."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+class Reply:
+    """The response to one request: what goes on it, and whether it has begun."""
+
+    __slots__ = ("_send", "binding", "has_begun", "headers", "is_over", "note", "renderer")
+
+    def __init__(self, send: Send, binding: "Binding") -> None:
+        self._send = send
+        self.binding = binding
+        self.headers: dict[str, str] = {}
+        """Response headers beside those of the content."""
+        self.note: object = None
+        """What the binding has to remember for its errors: JSON-RPC its request's id."""
+        self.renderer: EventRenderer | None = None
+        """Set by the binding before it opens a stream."""
+        self.has_begun = False
+        self.is_over = False
+
+    async def send(self, message: Message) -> None:
+        """Send an ASGI message."""
+        if not self.has_begun:
+            self.has_begun = True
+        elif not message.get("more_body", False):
+            self.is_over = True
+        await self._send(message)
+
+    async def send_json(
+        self, body: bytes, *, status: int = 200, content_type: str = "application/json"
+    ) -> None:
+        """Send a whole answer."""
+        headers = {**self.headers, "content-type": content_type}
+        await send_json(self.send, body, status=status, headers=headers)
+
+
+# What a binding answers a call with: nothing when it has sent the answer, or the stream to send.
+Opening: TypeAlias = AbstractAsyncContextManager[WireEvents]
+
+
+class Binding(Protocol):
+    """A binding of A2A over HTTP."""
+
+    async def answer(self, call: HttpCall, reply: Reply) -> Opening | None:
+        """Answer a call on `reply`, or return the stream that is its answer.
+
+        Raises:
+            Exception: any; it becomes the answer, by `failure`.
+        """
+        ...
+
+    def failure(self, error: WireError, reply: Reply) -> Failure:
+        """Return an error as this binding says it before a stream has begun."""
+        ...
+
+
+class Exchanges:
+    """Answers requests over HTTP: bodies within limits, streams as server-sent events.
+
+    An answer is given as long as somebody is there to read it; `cut` ends all with an error that
+    says how to go on.
+    """
+
+    def __init__(self, settings: BridgeSettings) -> None:
+        self._settings = settings
+        self._answers = Answers()
+        self._beats = Heartbeats(settings.heartbeat_s)
+
+    def __len__(self) -> int:
+        """How many answers are under way."""
+        return len(self._answers)
+
+    def cut(self) -> None:
+        """End all answers that are under way, each with an error that says how to go on."""
+        self._answers.cut()
+
+    async def serve(self, binding: Binding, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        reply = Reply(send, binding)
+        headers = Headers(scope)
+        body = Body(headers, receive, limit_bytes=self._settings.body_limit_bytes)
+        try:
+            content = await body.read()
+        except WireError as error:
+            await _refuse(body, reply, error)
+        except ClientDisconnect:
+            return
+        else:
+            work = self._serve(HttpCall(scope, headers, content), reply)
+            del headers, body, content
+            await self._answers.give(scope, receive, work, say_cut=partial(_say_cut, reply))
+
+    async def _serve(self, call: HttpCall, reply: Reply) -> None:
+        try:
+            opening = await reply.binding.answer(call, reply)
+            # A stream may last for days: what it was asked with is not kept so long.
+            del call
+            if opening is not None:
+                async with opening as events:
+                    await self._send_stream(events, reply)
+        except Exception as error:
+            if reply.has_begun:
+                raise
+            await _fail(reply, error)
+
+    async def _send_stream(self, events: WireEvents, reply: Reply) -> None:
+        if reply.renderer is None:
+            raise RuntimeError("a binding sets the renderer of the streams that it opens")
+        await send_events(
+            reply.send, events, reply.renderer, beats=self._beats, headers=reply.headers
+        )
+
+
+class Served:
+    """A binding as an ASGI application."""
+
+    def __init__(self, binding: Binding, exchanges: Exchanges) -> None:
+        self._binding = binding
+        self._exchanges = exchanges
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Answer one request."""
+        return self._exchanges.serve(self._binding, scope, receive, send)
+
+
+async def _refuse(body: Body, reply: Reply, error: WireError) -> None:
+    """Answer before the body is read, and close the connection."""
+    reply.headers["connection"] = "close"
+    await _fail(reply, error, is_open=True)
+    # Closed at once, the connection would be reset, and the client might never read this.
+    await body.drain()
+    await reply.send({"type": "http.response.body", "body": b""})
+
+
+async def _say_cut(reply: Reply) -> None:
+    """Say that this process stops, in the place of the answer or as the last event of a stream."""
+    problem = "it is shutting down; ask again, a stream with the Last-Event-ID that came last"
+    error = PeerUnavailableError("the bridge", problem)
+    if not reply.has_begun:
+        await _fail(reply, error)
+    elif reply.renderer is not None and not reply.is_over:
+        said = wire_error(error)
+        tracing.mark_failed(said.row.reason)
+        last = reply.renderer.render_error(said)
+        await reply.send({"type": "http.response.body", "body": last})
+
+
+async def _fail(reply: Reply, error: Exception, *, is_open: bool = False) -> None:
+    said = wire_error(error)
+    tracing.mark_failed(said.row.reason)
+    failure = reply.binding.failure(said, reply)
+    headers: Mapping[str, str] = {
+        **reply.headers,
+        **said.headers(),
+        "content-type": failure.content_type,
+    }
+    await send_json(
+        reply.send, failure.body, status=failure.status, headers=headers, is_open=is_open
+    )
