@@ -80,7 +80,7 @@ class Settings:
     machine, takes the slow for dead."""
     ping_s: float = 0.0
     """A peer that doesn't answer for so long is taken for gone; 0: a third of the lease."""
-    flush_interval_ms: float = 2.0
+    flush_interval_ms: float = 4.0
     """Least time between two batches of text of one task. 0 sends every piece alone: costly."""
     body_limit_bytes: int = 4 * 1024 * 1024
     """Longest HTTP request body; longer ones get 413."""

@@ -10,7 +10,7 @@ class TaskSettings:
 
     lease_s: float = 10.0
     """How long the host's lease holds; it is renewed at a third."""
-    flush_interval_s: float = 0.002
+    flush_interval_s: float = 0.004
     """Least time between two flushes of text deltas of a host's tasks; 0 flushes at every turn of
     the loop."""
     cancel_grace_s: float = 2.0
