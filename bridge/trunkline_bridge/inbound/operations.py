@@ -19,6 +19,7 @@ from trunkline.errors import (
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
+    push_notification_pb2,
     snapshot_pb2,
     task_pb2,
     task_service_pb2,
@@ -216,6 +217,37 @@ class Operations:
             # Here, so that an event which is gone is the answer and not the end of a stream.
             await anext(events, None)
             yield events
+
+    async def create_push_config(
+        self, caller: Caller, config: push_notification_pb2.TaskPushNotificationConfig
+    ) -> push_notification_pb2.TaskPushNotificationConfig:
+        """Register a webhook of a task, or replace the one with its id; return it, secrets left out.
+
+        What is posted to it is of the caller's version.
+        """
+        await self._own_task(caller, config.task_id)
+        raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
+
+    async def get_push_config(
+        self, caller: Caller, request: a2a_pb2.GetTaskPushNotificationConfigRequest
+    ) -> push_notification_pb2.TaskPushNotificationConfig:
+        """Return a webhook of a task, secrets left out; without an id, the task's first one."""
+        await self._own_task(caller, request.task_id)
+        raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
+
+    async def list_push_configs(
+        self, caller: Caller, request: a2a_pb2.ListTaskPushNotificationConfigsRequest
+    ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
+        """Return the webhooks of a task, secrets left out."""
+        await self._own_task(caller, request.task_id)
+        raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
+
+    async def delete_push_config(
+        self, caller: Caller, request: a2a_pb2.DeleteTaskPushNotificationConfigRequest
+    ) -> None:
+        """Remove a webhook of a task; one that is not there is as good as removed."""
+        await self._own_task(caller, request.task_id)
+        raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
 
     def _follow(self, caller: Caller, task_id: str) -> AbstractAsyncContextManager[TaskStream]:
         """Follow a task from where it is now, its snapshot first."""
