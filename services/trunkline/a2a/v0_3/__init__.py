@@ -1,0 +1,1 @@
+"""Generated from proto/trunkline/a2a/v0_3; never edited."""
