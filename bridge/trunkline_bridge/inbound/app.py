@@ -47,7 +47,7 @@ class Bridge:
         callers = Callers(access or OpenAccess(), settings)
         operations = Operations(directory, settings)
         self._exchanges = Exchanges(settings)
-        rpc = self._rpc = Served(JsonRpc(directory, operations, callers), self._exchanges)
+        rpc = self._rpc = Served(JsonRpc(operations, callers), self._exchanges)
         pages = Starlette(
             routes=[
                 Route("/healthz", cards.health),

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from trunkline_bridge.errors import INVALID_REQUEST, PARSE_ERROR, WireError
-from trunkline_bridge.inbound.json_input import decode
+from trunkline_bridge.errors import INVALID_REQUEST, WireError
 from trunkline_bridge.rendering import Frame
 from trunkline_bridge.wire.json_values import dumps
 
@@ -18,14 +17,6 @@ class Call:
     request_id: RequestId
     method: str
     params: Any
-
-
-def read_value(body: bytes) -> Any:  # noqa: ANN401  any JSON value
-    """Return a body's JSON. WireError: a parse error, for which no request id is known."""
-    try:
-        return decode(body)
-    except ValueError as error:
-        raise WireError(PARSE_ERROR, f"the body is not valid JSON: {error}") from None
 
 
 def readable_id(value: object) -> RequestId:

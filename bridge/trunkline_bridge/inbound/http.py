@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from typing import Any
 
 from google.rpc import code_pb2
 from starlette.requests import ClientDisconnect
@@ -12,12 +13,14 @@ from starlette.types import Receive, Scope, Send
 from trunkline_bridge.errors import (
     FORBIDDEN,
     OVERLOADED,
+    PARSE_ERROR,
     TIMEOUT,
     UNAUTHENTICATED,
     UNAVAILABLE,
     Row,
     WireError,
 )
+from trunkline_bridge.inbound.json_input import decode
 from trunkline_bridge.wire.json_values import Json
 
 TOO_LARGE = Row(-32600, "INVALID_REQUEST", 413)
@@ -28,6 +31,8 @@ HTTP_LEVEL = frozenset(
     {TOO_LARGE, NOT_JSON, UNAUTHENTICATED, FORBIDDEN, OVERLOADED, UNAVAILABLE, TIMEOUT}
 )
 
+# Bodies up to here are read at once.
+READ_HERE_BYTES = 64 * 1024
 # How much is read of a body that is refused anyway, and for how long.
 _DRAIN_BYTES = 64 * 1024 * 1024
 _DRAIN_S = 5.0
@@ -61,6 +66,21 @@ def check_content_type(headers: Headers) -> None:
     is_from_page = headers.get(b"origin") is not None
     if not is_json and (kind or is_from_page):
         raise WireError(NOT_JSON, f"content type {kind[:100]!r} is not JSON; use application/json")
+
+
+async def read_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
+    """Return a body's JSON; a large one is read in a thread: it may take a second. WireError."""
+    if len(body) <= READ_HERE_BYTES:
+        return read_value(body)
+    return await asyncio.to_thread(read_value, body)
+
+
+def read_value(body: bytes) -> Any:  # noqa: ANN401  any JSON value
+    """Return a body's JSON. WireError: a parse error."""
+    try:
+        return decode(body)
+    except ValueError as error:
+        raise WireError(PARSE_ERROR, f"the body is not valid JSON: {error}") from None
 
 
 class Body:

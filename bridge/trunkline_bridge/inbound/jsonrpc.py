@@ -1,15 +1,11 @@
 """A2A's JSON-RPC binding: one POST for each call, streams as server-sent events."""
 
-import asyncio
 import contextlib
 import re
-from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.types import Scope
 
-from trunkline.client import Directory
-from trunkline.errors import AgentNotFoundError
 from trunkline_bridge.errors import VERSION_NOT_SUPPORTED, WireError
 from trunkline_bridge.inbound import params, tracing
 from trunkline_bridge.inbound.caller import Caller, Callers, Identity, agent_at
@@ -19,12 +15,18 @@ from trunkline_bridge.inbound.envelope import (
     failure,
     frame,
     read_call,
-    read_value,
     readable_id,
     success,
 )
 from trunkline_bridge.inbound.exchange import Failure, HttpCall, Opening, Reply
-from trunkline_bridge.inbound.http import HTTP_LEVEL, Headers, check_content_type
+from trunkline_bridge.inbound.http import (
+    HTTP_LEVEL,
+    READ_HERE_BYTES,
+    Headers,
+    check_content_type,
+    read_json,
+    read_value,
+)
 from trunkline_bridge.inbound.methods import OF_A_TASK, Methods, unknown_method
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.rendering import EventRenderer
@@ -32,15 +34,13 @@ from trunkline_bridge.wire.v1_json import V1Shape
 
 # Patches of a version don't count.
 _VERSION = re.compile(r"([0-9]{1,4}\.[0-9]{1,4})(?:\.[0-9]{1,9})?", re.ASCII)
-# Bodies up to here are read at once.
-_READ_HERE_BYTES = 64 * 1024
 
 
 class JsonRpc:
     """JSON-RPC of all agents: the path says which one, the root is the default agent's."""
 
-    def __init__(self, directory: Directory, operations: Operations, callers: Callers) -> None:
-        self._directory = directory
+    def __init__(self, operations: Operations, callers: Callers) -> None:
+        self._operations = operations
         self._methods = Methods(operations)
         self._callers = callers
 
@@ -49,7 +49,7 @@ class JsonRpc:
         scope, headers, body = call
         identity = await self._callers.identify(headers)
         _check_content_type(headers, body, reply)
-        value = await _read(body)
+        value = await read_json(body)
         request_id = reply.note = readable_id(value)
         request = read_call(value)
         _check_version(scope, headers)
@@ -60,7 +60,8 @@ class JsonRpc:
             raise unknown_method(request.method)
         tracing.name_request(request.method, caller.agent)
         # That an agent isn't there is said before its parameters are looked at.
-        self._check_agent(caller.agent, request.method, request.params)
+        task_id = params.task_of(request.params) if request.method in OF_A_TASK else ""
+        self._operations.check_agent(caller.agent, task_id)
         if stream is not None:
             reply.renderer = EventRenderer(V1Shape(), frame(request_id))
             return stream(caller, request.params)
@@ -74,15 +75,6 @@ class JsonRpc:
         request_id: RequestId = reply.note if isinstance(reply.note, str | int) else None
         return Failure(status, failure(request_id, error))
 
-    def _check_agent(self, agent: str, method: str, given: object) -> None:
-        """See that the agent is there; tasks outlive it, on whatever host took them over."""
-        try:
-            self._directory.agent(agent)
-        except AgentNotFoundError:
-            task_id = params.task_of(given) if method in OF_A_TASK else ""
-            if not self._directory.knows_host_of(task_id):
-                raise
-
     def _caller(self, identity: Identity, scope: Scope, headers: Headers, reply: Reply) -> Caller:
         caller = self._callers.caller(
             identity, headers, agent=agent_at(scope["path"]) or "", version=PROTOCOL_VERSION
@@ -92,19 +84,12 @@ class JsonRpc:
         return caller
 
 
-async def _read(body: bytes) -> Any:  # noqa: ANN401  any JSON value
-    """Read a large body in a thread: it may take a second, and others are being served."""
-    if len(body) <= _READ_HERE_BYTES:
-        return read_value(body)
-    return await asyncio.to_thread(read_value, body)
-
-
 def _check_content_type(headers: Headers, body: bytes, reply: Reply) -> None:
     """Refuse what isn't declared as JSON, under its id if it is JSON all the same."""
     try:
         check_content_type(headers)
     except WireError:
-        if len(body) <= _READ_HERE_BYTES:
+        if len(body) <= READ_HERE_BYTES:
             with contextlib.suppress(WireError):
                 reply.note = readable_id(read_value(body))
         raise

@@ -10,6 +10,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Directory, HostClient, TaskStream
 from trunkline.client.following import new_task_id
 from trunkline.errors import (
+    AgentNotFoundError,
     PeerTimeoutError,
     PeerUnavailableError,
     TaskEndedError,
@@ -57,6 +58,18 @@ class Operations:
     def __init__(self, directory: Directory, settings: BridgeSettings) -> None:
         self._directory = directory
         self._settings = settings
+
+    def check_agent(self, agent: str, task_id: str = "") -> None:
+        """See that an agent is there; a task outlives it, on whatever host took the task over.
+
+        Raises:
+            AgentNotFoundError: neither the agent is on the mesh nor a host that knows the task.
+        """
+        try:
+            self._directory.agent(agent)
+        except AgentNotFoundError:
+            if not self._directory.knows_host_of(task_id):
+                raise
 
     async def send(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest

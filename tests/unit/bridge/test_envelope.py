@@ -11,10 +11,10 @@ from trunkline_bridge.errors import INVALID_PARAMS, WireError
 from trunkline_bridge.inbound.envelope import (
     failure,
     read_call,
-    read_value,
     readable_id,
     success,
 )
+from trunkline_bridge.inbound.http import read_value
 
 GOOD = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}
 
