@@ -234,7 +234,7 @@ class Operations:
     async def create_push_config(
         self, caller: Caller, config: push_notification_pb2.TaskPushNotificationConfig
     ) -> push_notification_pb2.TaskPushNotificationConfig:
-        """Register a webhook of a task, or replace the one with its id; return it, secrets left out.
+        """Register a webhook of a task, or replace the one with its id; return it without secrets.
 
         What is posted to it is of the caller's version.
         """
