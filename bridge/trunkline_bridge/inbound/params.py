@@ -1,6 +1,7 @@
 """Reads the parameters of A2A's methods, and refuses what is missing or wrong by its field."""
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -9,7 +10,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.v1 import event_pb2, message_pb2, task_service_pb2
+from trunkline.v1 import event_pb2, message_pb2, push_notification_pb2, task_service_pb2
 from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.inbound import shapes
 from trunkline_bridge.inbound.json_input import depth, has_more_values
@@ -32,6 +33,12 @@ _FROM_USER = "must be ROLE_USER"
 _ASKED_FOR = {"message.role": _FROM_USER}
 
 M = TypeVar("M", bound=ProtoMessage)
+Named = TypeVar("Named", a2a_pb2.CancelTaskRequest, a2a_pb2.SubscribeToTaskRequest)
+Webhook = TypeVar(
+    "Webhook",
+    a2a_pb2.GetTaskPushNotificationConfigRequest,
+    a2a_pb2.DeleteTaskPushNotificationConfigRequest,
+)
 
 
 def read_message(params: object, *, message_type: type[M]) -> M:
@@ -72,53 +79,127 @@ def read_send(params: object) -> a2a_pb2.SendMessageRequest:
 def read_any_send(params: object) -> a2a_pb2.SendMessageRequest:
     """Return them whatever they hold; for those that `read_plain_send` takes, the same."""
     request = read_message(params, message_type=a2a_pb2.SendMessageRequest)
-    violations = [
-        *_message_violations(request.message),
-        *_history_violations(request.configuration, "configuration.historyLength"),
-    ]
-    if violations:
-        raise invalid_params(*violations[:_VIOLATIONS])
+    check_send(request)
     if depth(params) > _SAFE_DEPTH:
-        _check_fits(request)
+        check_fits(request)
     return request
 
 
 def read_get(params: object) -> a2a_pb2.GetTaskRequest:
     """Return the parameters of GetTask."""
-    request = read_message(params, message_type=a2a_pb2.GetTaskRequest)
-    violations = [*_id_violations(request.id), *_history_violations(request, "historyLength")]
-    if violations:
-        raise invalid_params(*violations[:_VIOLATIONS])
-    return request
+    return check_get(read_message(params, message_type=a2a_pb2.GetTaskRequest))
 
 
 def read_cancel(params: object) -> a2a_pb2.CancelTaskRequest:
     """Return the parameters of CancelTask."""
-    request = read_message(params, message_type=a2a_pb2.CancelTaskRequest)
-    if violations := _id_violations(request.id):
-        raise invalid_params(*violations[:_VIOLATIONS])
-    return request
+    return check_id(read_message(params, message_type=a2a_pb2.CancelTaskRequest))
 
 
 def read_subscribe(params: object) -> a2a_pb2.SubscribeToTaskRequest:
     """Return the parameters of SubscribeToTask."""
-    request = read_message(params, message_type=a2a_pb2.SubscribeToTaskRequest)
-    if violations := _id_violations(request.id):
-        raise invalid_params(*violations[:_VIOLATIONS])
-    return request
+    return check_id(read_message(params, message_type=a2a_pb2.SubscribeToTaskRequest))
 
 
 def read_list(params: object) -> a2a_pb2.ListTasksRequest:
     """Return the parameters of ListTasks, its page size filled in."""
-    request = read_message(params, message_type=a2a_pb2.ListTasksRequest)
+    return check_list(read_message(params, message_type=a2a_pb2.ListTasksRequest))
+
+
+def read_create_push(params: object) -> push_notification_pb2.TaskPushNotificationConfig:
+    """Return the parameters of CreateTaskPushNotificationConfig.
+
+    Release candidates of A2A 1.0 had the webhook in an object of its own, as v0.3 has: that is
+    taken, too.
+    """
+    if isinstance(params, dict) and "url" not in params:
+        nested = params.get("pushNotificationConfig")
+        if isinstance(nested, dict):
+            params = {**nested, **params}
+    config = read_message(params, message_type=push_notification_pb2.TaskPushNotificationConfig)
+    return check_push_config(config)
+
+
+def read_get_push(params: object) -> a2a_pb2.GetTaskPushNotificationConfigRequest:
+    """Return the parameters of GetTaskPushNotificationConfig."""
+    kind = a2a_pb2.GetTaskPushNotificationConfigRequest
+    return check_push_ids(read_message(params, message_type=kind))
+
+
+def read_list_pushes(params: object) -> a2a_pb2.ListTaskPushNotificationConfigsRequest:
+    """Return the parameters of ListTaskPushNotificationConfigs."""
+    kind = a2a_pb2.ListTaskPushNotificationConfigsRequest
+    return check_list_pushes(read_message(params, message_type=kind))
+
+
+def read_delete_push(params: object) -> a2a_pb2.DeleteTaskPushNotificationConfigRequest:
+    """Return the parameters of DeleteTaskPushNotificationConfig."""
+    kind = a2a_pb2.DeleteTaskPushNotificationConfigRequest
+    return check_push_ids(read_message(params, message_type=kind))
+
+
+def check_send(request: a2a_pb2.SendMessageRequest) -> a2a_pb2.SendMessageRequest:
+    """Return a request that has what A2A requires of it. WireError: it hasn't."""
+    violations = [
+        *_message_violations(request.message),
+        *_history_violations(request.configuration, "configuration.historyLength"),
+    ]
+    return _checked(request, violations)
+
+
+def check_get(request: a2a_pb2.GetTaskRequest) -> a2a_pb2.GetTaskRequest:
+    """Do the same for GetTask."""
+    violations = [*_required(id=request.id), *_history_violations(request, "historyLength")]
+    return _checked(request, violations)
+
+
+def check_id(request: Named) -> Named:
+    """Do the same for CancelTask and SubscribeToTask."""
+    return _checked(request, _required(id=request.id))
+
+
+def check_list(request: a2a_pb2.ListTasksRequest) -> a2a_pb2.ListTasksRequest:
+    """Do the same for ListTasks, and fill its page size in."""
     violations = _history_violations(request, "historyLength")
     if not request.HasField("page_size"):
         request.page_size = DEFAULT_PAGE_SIZE
     if request.page_size not in PAGE_SIZES:
         violations.append(("pageSize", "must be 1..100"))
-    if violations:
-        raise invalid_params(*violations[:_VIOLATIONS])
-    return request
+    return _checked(request, violations)
+
+
+def check_push_config(
+    config: push_notification_pb2.TaskPushNotificationConfig,
+) -> push_notification_pb2.TaskPushNotificationConfig:
+    """Do the same for CreateTaskPushNotificationConfig."""
+    return _checked(config, _required(taskId=config.task_id, url=config.url))
+
+
+def check_push_ids(request: Webhook) -> Webhook:
+    """Do the same for Get- and DeleteTaskPushNotificationConfig."""
+    return _checked(request, _required(taskId=request.task_id, id=request.id))
+
+
+def check_list_pushes(
+    request: a2a_pb2.ListTaskPushNotificationConfigsRequest,
+) -> a2a_pb2.ListTaskPushNotificationConfigsRequest:
+    """Do the same for ListTaskPushNotificationConfigs."""
+    violations = _required(taskId=request.task_id)
+    if request.page_size < 0:
+        violations.append(("pageSize", "must not be negative"))
+    return _checked(request, violations)
+
+
+def check_fits(request: a2a_pb2.SendMessageRequest) -> None:
+    """Refuse content that would be nested too deeply where the mesh wraps it deepest."""
+    try:
+        # Putting messages into one another parses, too.
+        created = event_pb2.TaskCreated(message=request.message, metadata=request.metadata)
+        batch = event_pb2.EventBatch(events=[event_pb2.Event(created=created)])
+        wrapped = task_service_pb2.WatchTaskResponse(batches=[batch])
+        task_service_pb2.WatchTaskResponse.FromString(wrapped.SerializeToString())
+    except (DecodeError, ValueError):
+        problem: WireError = invalid_params(("message", "is nested too deeply"))
+        raise problem from None
 
 
 def task_of(params: object) -> str:
@@ -157,8 +238,14 @@ def _message_violations(message: message_pb2.Message) -> list[tuple[str, str]]:
     return violations
 
 
-def _id_violations(task_id: str) -> list[tuple[str, str]]:
-    return [] if task_id else [("id", "is required")]
+def _required(**fields: str) -> list[tuple[str, str]]:
+    return [(name, "is required") for name, value in fields.items() if not value]
+
+
+def _checked(request: M, violations: Sequence[tuple[str, str]]) -> M:
+    if violations:
+        raise invalid_params(*violations[:_VIOLATIONS])
+    return request
 
 
 def _history_violations(
@@ -166,16 +253,3 @@ def _history_violations(
     name: str,
 ) -> list[tuple[str, str]]:
     return [(name, "must not be negative")] if request.history_length < 0 else []
-
-
-def _check_fits(request: a2a_pb2.SendMessageRequest) -> None:
-    """Refuse content that would be nested too deeply where the mesh wraps it deepest."""
-    try:
-        # Putting messages into one another parses, too.
-        created = event_pb2.TaskCreated(message=request.message, metadata=request.metadata)
-        batch = event_pb2.EventBatch(events=[event_pb2.Event(created=created)])
-        wrapped = task_service_pb2.WatchTaskResponse(batches=[batch])
-        task_service_pb2.WatchTaskResponse.FromString(wrapped.SerializeToString())
-    except (DecodeError, ValueError):
-        problem: WireError = invalid_params(("message", "is nested too deeply"))
-        raise problem from None
