@@ -79,7 +79,7 @@ class Settings:
     """Hosts and tasks are taken for dead after this. Shorter finds the dead sooner and, on a busy
     machine, takes the slow for dead."""
     ping_s: float = 0.0
-    """A peer that doesn't answer for so long is taken for gone; 0: a third of the lease."""
+    """A peer that doesn't answer for so long is taken for gone; 0: half of the lease."""
     flush_interval_ms: float = 4.0
     """Least time between two batches of text of one task. 0 sends every piece alone: costly."""
     body_limit_bytes: int = 4 * 1024 * 1024
@@ -127,7 +127,7 @@ class Settings:
     @property
     def ping_limit_s(self) -> float:
         """How long a peer may stay silent: `ping_s`, or what stands for it."""
-        return self.ping_s or self.lease_s / 3
+        return self.ping_s or self.lease_s / 2
 
 
 # Least and most that make sense; what isn't here may be any number from 0 on.

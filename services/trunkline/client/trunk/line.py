@@ -26,7 +26,7 @@ WINDOW_BYTES: Final = 32 * 1024
 _MESSAGE_BYTES: Final = 256 * 1024
 # So many looks within `ping_s`, and after how many without news a ping is due.
 _LOOKS: Final = 6
-_LOOKS_TO_PING: Final = 2
+_LOOKS_TO_PING: Final = 3
 # gRPC's words for a write that met the end of its call: why that ended, only the next try can tell.
 _WRITE_MET_END: Final = "Internal error from Core"
 
