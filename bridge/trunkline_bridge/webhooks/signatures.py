@@ -1,0 +1,89 @@
+"""Signatures of posts, as Standard Webhooks 1.0.0 has them: HMAC-SHA256 over id, time and body."""
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from trunkline.errors import ConfigurationError
+
+PREFIX: Final = "whsec_"
+FILE_NAME: Final = "webhook.secret"
+# What the standard asks for.
+_LEAST_BYTES: Final = 24
+_MOST_BYTES: Final = 64
+_MADE_BYTES: Final = 32
+# What a variable or file gives may be any text; this one is never in an error.
+_FORM = (
+    f"must be {PREFIX} and the base64 of {_LEAST_BYTES} to {_MOST_BYTES} random bytes; several "
+    "are separated by spaces, the new one first, while receivers change to it"
+)
+
+
+class Signer:
+    """Signs posts with one secret, or with several while one takes the place of another."""
+
+    def __init__(self, text: str, *, where: str = "webhook_secret") -> None:
+        """Read the secrets. ConfigurationError: they aren't any; their text is not in it."""
+        self._keys = tuple(_key(one, where) for one in text.split())
+        if not self._keys:
+            raise ConfigurationError(where, _FORM)
+
+    def headers(self, message_id: str, timestamp_s: int, body: bytes) -> Mapping[str, str]:
+        """Return the header that says who sent this, and that nobody changed it."""
+        signed = f"{message_id}.{timestamp_s}.".encode() + body
+        return {"webhook-signature": " ".join(_signature(key, signed) for key in self._keys)}
+
+
+def make_secret() -> str:
+    """Return a new secret."""
+    return PREFIX + base64.b64encode(secrets.token_bytes(_MADE_BYTES)).decode("ascii")
+
+
+def kept_secret(folder: Path) -> str:
+    """Return the secret that is kept in a folder; the first time, make one.
+
+    Raises:
+        ConfigurationError: the file can't be read or made.
+    """
+    path = folder / FILE_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            _make(path)
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError) as error:
+        raise ConfigurationError(str(path), f"cannot be used: {error}") from error
+
+
+def _make(path: Path) -> None:
+    # Whole before it has its name: another process may look for it at the same time.
+    fresh = path.with_name(f"{FILE_NAME}.{os.getpid()}")
+    try:
+        fresh.touch(mode=0o600)
+        fresh.write_text(make_secret() + "\n", encoding="ascii")
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(fresh)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _key(text: str, where: str) -> bytes:
+    try:
+        key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not text.startswith(PREFIX) or not _LEAST_BYTES <= len(key) <= _MOST_BYTES:
+        raise ConfigurationError(where, _FORM)
+    return key
+
+
+def _signature(key: bytes, signed: bytes) -> str:
+    digest = hmac.new(key, signed, hashlib.sha256).digest()
+    return "v1," + base64.b64encode(digest).decode("ascii")

@@ -1,0 +1,302 @@
+"""Where webhooks may lead."""
+
+import socket
+from collections.abc import Sequence
+from threading import Event
+
+import pytest
+
+from trunkline.errors import ConfigurationError
+from trunkline_bridge.webhooks import names
+from trunkline_bridge.webhooks.addresses import (
+    AddressGuard,
+    AddressRefusedError,
+    AllowedHost,
+    is_public,
+)
+
+PUBLIC = "93.184.215.14"
+
+PUBLIC_ADDRESSES = [
+    "1.1.1.1",
+    "8.8.8.8",
+    "93.184.215.14",
+    "100.63.255.255",
+    "100.128.0.0",
+    "172.15.255.255",
+    "172.32.0.1",
+    "192.169.0.1",
+    "198.17.0.1",
+    "223.255.255.254",
+    "2606:4700:4700::1111",
+    "2a00:1450:4001::1",
+    # These stand for public addresses of IPv4.
+    "::ffff:8.8.8.8",
+    "64:ff9b::8.8.8.8",
+    "2002:808:808::1",
+]
+OTHER_ADDRESSES = [
+    "0.0.0.0",  # noqa: S104  looked at, not listened on
+    "0.1.2.3",
+    "10.0.0.1",
+    "10.255.255.255",
+    "100.64.0.1",
+    "100.100.100.200",
+    "100.127.255.255",
+    "127.0.0.1",
+    "127.255.255.254",
+    "168.63.129.16",
+    "169.254.0.1",
+    "169.254.169.254",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.0.0.192",
+    "192.0.2.1",
+    "192.88.99.1",
+    "192.168.1.1",
+    "198.18.0.1",
+    "198.19.255.255",
+    "198.51.100.7",
+    "203.0.113.7",
+    "224.0.0.1",
+    "239.255.255.255",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "::127.0.0.1",
+    "::8.8.8.8",
+    "::ffff:127.0.0.1",
+    "::ffff:10.0.0.1",
+    "::ffff:169.254.169.254",
+    "::ffff:0:127.0.0.1",
+    "64:ff9b::127.0.0.1",
+    "64:ff9b::a9fe:a9fe",
+    "64:ff9b:1::8.8.8.8",
+    "100::1",
+    "2001::1",
+    "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+    "2001:2::1",
+    "2001:10::1",
+    "2001:20::1",
+    "2001:db8::1",
+    "2002:7f00:1::1",
+    "2002:a00:1::1",
+    "2002:a9fe:a9fe::1",
+    "3fff::1",
+    "4000::1",
+    "5f00::1",
+    "fc00::1",
+    "fd00:ec2::254",
+    "fe80::1",
+    "fe80::1%eth0",
+    "fec0::1",
+    "ff02::1",
+    "2606:4700::1%eth0",
+    "not an address",
+    "",
+]
+
+
+class Names:
+    """A resolver with an answer for each time it is asked; the last one stays."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self._answers = list(answers)
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str) -> Sequence[str]:
+        self.asked.append(host)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if not answer:
+            raise OSError("no such name")
+        return answer
+
+
+@pytest.mark.parametrize("address", PUBLIC_ADDRESSES)
+def test_what_everybody_can_reach_is_public(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize("address", OTHER_ADDRESSES)
+def test_nothing_else_is_public(address: str) -> None:
+    assert not is_public(address)
+
+
+async def test_a_public_https_url_may_be_posted_to() -> None:
+    guard = AddressGuard(resolve=Names([PUBLIC, "2606:4700:4700::1111"]))
+    endpoint = await guard.check("https://Example.COM./hooks/a b?x=1#there")
+    assert (endpoint.scheme, endpoint.host, endpoint.port) == ("https", "example.com", 443)
+    assert endpoint.target == "/hooks/a%20b?x=1"
+    assert endpoint.authority == "example.com"
+
+
+async def test_a_name_that_is_not_ascii_is_asked_for_in_its_ascii_form() -> None:
+    asked = Names([PUBLIC])
+    endpoint = await AddressGuard(resolve=asked).check("https://bücher.example:8443/")
+    assert asked.asked == ["xn--bcher-kva.example"]
+    assert endpoint.authority == "xn--bcher-kva.example:8443"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "example.com/hook",
+        "/hook",
+        "//example.com/hook",
+        "https:///hook",
+        "https://",
+        "ftp://example.com/",
+        "file:///etc/passwd",
+        "gopher://example.com/",
+        "javascript:alert(1)",
+        "http://example.com/",
+        "https://user@example.com/",
+        "https://user:secret@example.com/",
+        "https://example.com\\@127.0.0.1/",
+        "https://exam\nple.com/",
+        "https://example.com:0/",
+        "https://example.com:22/",
+        "https://example.com:99999/",
+        "https://example.com:-1/",
+        "https://example.com:x/",
+        "https://" + "a" * 3000,
+        "https://[::1/",
+    ],
+)
+def test_urls_of_another_form_are_refused(url: str) -> None:
+    guard = AddressGuard(resolve=Names([PUBLIC]))
+    with pytest.raises(AddressRefusedError):
+        guard.endpoint(url)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.1",
+        "127.0.1",
+        "127.0.0.1.",
+        "127.000.000.001",
+        "0177.0.0.1",
+        "0x7f.0.0.1",
+        "0x7f000001",
+        "0x",
+        "2130706433",
+        "017700000001",
+        "8.8.2056",
+        "%31%32%37.0.0.1",
+        "169.254.169.254",
+        "[::1]",
+        "[::ffff:7f00:1]",
+        "[::ffff:127.0.0.1]",
+        "[fe80::1%25eth0]",
+        "[64:ff9b::7f00:1]",
+        "[fd00:ec2::254]",
+        "a..b",
+        "-a.example",
+        "a" * 64 + ".example",
+        ".".join(["a" * 60] * 5),
+        "exa$mple.com",
+    ],
+)
+async def test_addresses_that_are_not_public_are_refused_in_every_spelling(host: str) -> None:
+    # Its resolver would let everything pass: none of these may even be asked for.
+    names_asked = Names([PUBLIC])
+    with pytest.raises(AddressRefusedError):
+        await AddressGuard(resolve=names_asked).check(f"https://{host}/")
+    assert names_asked.asked == []
+
+
+@pytest.mark.parametrize(
+    "answer", [[], ["127.0.0.1"], [PUBLIC, "10.0.0.1"], [PUBLIC, "::1"], ["fe80::1%eth0", PUBLIC]]
+)
+async def test_a_name_is_refused_if_any_of_its_addresses_is_not_public(
+    answer: Sequence[str],
+) -> None:
+    with pytest.raises(AddressRefusedError) as caught:
+        await AddressGuard(resolve=Names(answer)).check("https://inside.example/")
+    # What this machine's resolver knows is not told, nor whether it knows anything.
+    assert str(caught.value) == str(await _refusal("https://127.0.0.1/"))
+
+
+async def test_a_name_is_asked_for_again_each_time() -> None:
+    guard = AddressGuard(resolve=Names([PUBLIC], ["127.0.0.1"]))
+    await guard.check("https://rebinding.example/")
+    with pytest.raises(AddressRefusedError):
+        await guard.check("https://rebinding.example/")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "url"),
+    [
+        ("localhost", "http://localhost:9000/hook"),
+        ("LocalHost:9000", "http://localhost:9000/hook"),
+        ("127.0.0.1", "http://127.0.0.1:22/"),
+        ("[::1]:9000", "http://[::1]:9000/"),
+        ("[::1]", "https://[0:0:0:0:0:0:0:1]/"),
+        ("::1", "https://[::1]/"),
+        ("hooks.internal:443", "https://hooks.internal/"),
+    ],
+)
+async def test_a_host_that_is_allowed_is_free_of_the_rules(allowed: str, url: str) -> None:
+    endpoint = await AddressGuard([allowed], Names(["127.0.0.1"])).check(url)
+    assert endpoint.host
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:9001/",
+        "http://127.0.0.1:9000/",
+        "https://sub.localhost:9000/",
+        "https://localhost.example:9000/",
+    ],
+)
+async def test_what_is_allowed_lifts_the_rules_for_that_host_alone(url: str) -> None:
+    with pytest.raises(AddressRefusedError):
+        await AddressGuard(["localhost:9000"], Names(["127.0.0.1"])).check(url)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "http://localhost", "a/b", "host:", "host:port", "host:99999", ":9000", "[::1"]
+)
+def test_what_is_no_host_can_not_be_allowed(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="--allow-webhook"):
+        AllowedHost.parse(text)
+
+
+async def test_names_are_looked_up_by_the_system() -> None:
+    assert "127.0.0.1" in await names.resolve("localhost")
+
+
+async def test_a_name_that_does_not_exist_has_no_addresses() -> None:
+    with pytest.raises(OSError, match=r"\S"):
+        await names.resolve("does-not-exist.invalid")
+
+
+async def test_a_look_up_that_hangs_is_given_up_and_only_so_many_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = Event()
+
+    def hang(*_arguments: object, **_options: object) -> list[object]:
+        go_on.wait()
+        raise socket.gaierror("it comes too late")
+
+    monkeypatch.setattr(names.socket, "getaddrinfo", hang)
+    try:
+        for _ in range(16):
+            with pytest.raises(OSError, match="too long"):
+                await names.resolve("slow.example", limit_s=0.001)
+        with pytest.raises(OSError, match="too many"):
+            await names.resolve("slow.example")
+    finally:
+        go_on.set()
+
+
+async def _refusal(url: str) -> AddressRefusedError:
+    with pytest.raises(AddressRefusedError) as caught:
+        await AddressGuard(resolve=Names([PUBLIC])).check(url)
+    return caught.value
