@@ -182,4 +182,5 @@ async def open_bridged_mesh(
             serve_http(bridge.app, host="127.0.0.1", port=0, grace_s=1, cut=bridge.cut) as url,
             httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
         ):
+            bridge.endpoints.http = url
             yield BridgedMesh(mesh, bridge, url, client)

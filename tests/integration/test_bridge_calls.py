@@ -274,42 +274,6 @@ async def test_a_caller_that_gives_up_waiting_leaves_the_task_running(tmp_path: 
         assert final["artifacts"][0]["parts"] == [{"text": "done"}]
 
 
-async def test_cards_say_where_the_agent_is_and_what_it_can(bridged: BridgedMesh) -> None:
-    root = (await bridged.client.get(bridged.url + CARD)).json()
-    named = (await bridged.client.get(f"{bridged.url}/agents/echo{CARD}")).json()
-    assert root["supportedInterfaces"] == [
-        {"url": f"{bridged.url}/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
-    ]
-    assert named["supportedInterfaces"][0]["url"] == f"{bridged.url}/agents/echo"
-    capabilities = named["capabilities"]
-    assert [extension["uri"] for extension in capabilities.pop("extensions")] == [RESUME_EXTENSION]
-    assert capabilities == {
-        "streaming": True,
-        "pushNotifications": False,
-        "extendedAgentCard": False,
-    }
-
-
-async def test_a_card_is_sent_again_only_when_it_has_changed(bridged: BridgedMesh) -> None:
-    url = f"{bridged.url}/agents/echo{CARD}"
-    first = await bridged.client.get(url)
-    etag = first.headers["etag"]
-    assert first.headers["cache-control"] == "public, max-age=60"
-    answers = {
-        given: (await bridged.client.get(url, headers={"If-None-Match": given})).status_code
-        for given in (etag, etag.removeprefix("W/"), f'"x", {etag}', "*", '"x"')
-    }
-    assert list(answers.values()) == [304, 304, 304, 304, 200]
-
-
-async def test_a_public_address_is_what_cards_give(tmp_path: Path) -> None:
-    settings = BridgeSettings(default_agent="echo", public_url="https://mesh.example/a2a/")
-    async with open_bridged_mesh(tmp_path, settings) as bridged:
-        await bridged.mesh.join(echo)
-        card = (await bridged.client.get(bridged.url + CARD)).json()
-        assert card["supportedInterfaces"][0]["url"] == "https://mesh.example/a2a/"
-
-
 async def test_it_is_ready_when_the_default_agent_is_there(tmp_path: Path) -> None:
     async with open_bridged_mesh(tmp_path) as bridged:
         assert (await bridged.client.get(bridged.url + "/healthz")).status_code == 200

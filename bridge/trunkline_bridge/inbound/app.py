@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable
 
-from google.rpc import code_pb2
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,19 +10,21 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trunkline.client import Directory
-from trunkline_bridge.errors import Row, WireError
+from trunkline_bridge.errors import WireError
 from trunkline_bridge.inbound.caller import Access, Callers, OpenAccess, agent_at
-from trunkline_bridge.inbound.cards import Cards
+from trunkline_bridge.inbound.cards import CARD_PATH
+from trunkline_bridge.inbound.cards.endpoints import Endpoints
+from trunkline_bridge.inbound.cards.making import Cards
+from trunkline_bridge.inbound.cards.pages import CardPages
 from trunkline_bridge.inbound.exchange import Exchanges, Served
-from trunkline_bridge.inbound.http import plain_failure
+from trunkline_bridge.inbound.health import Health
+from trunkline_bridge.inbound.http import NO_ROUTE, OTHER_METHOD, plain_failure
 from trunkline_bridge.inbound.jsonrpc import JsonRpc
 from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.rest.binding import Rest
 from trunkline_bridge.inbound.tracing import TraceMiddleware
 from trunkline_bridge.settings import BridgeSettings
 
-_CARD_PATH = "/.well-known/agent-card.json"
-_NO_ROUTE = Row(-32601, "NOT_FOUND", 404, code_pb2.NOT_FOUND)
-_OTHER_METHOD = Row(-32601, "METHOD_NOT_ALLOWED", 405, code_pb2.UNIMPLEMENTED)
 _SHOWN_LENGTH = 100
 
 
@@ -31,8 +32,8 @@ class Bridge:
     """The public side of a mesh: every agent on the registry speaks A2A here.
 
     It keeps nothing between requests, and looks agents up anew for each: one that registers is
-    public at once. `app` is an ASGI application; whoever serves it also keeps `directory` open, and
-    calls `cut` before it stops.
+    public at once. `app` is an ASGI application; whoever serves it also keeps `directory` open,
+    tells `endpoints` where, and calls `cut` before it stops.
     """
 
     def __init__(
@@ -43,17 +44,20 @@ class Bridge:
         access: Access | None = None,
     ) -> None:
         settings = settings or BridgeSettings()
-        cards = Cards(directory, settings)
-        callers = Callers(access or OpenAccess(), settings)
-        operations = Operations(directory, settings)
+        access = access or OpenAccess()
+        self.endpoints = Endpoints()
+        cards = Cards(directory, settings, access, self.endpoints)
+        health = Health(directory, settings.default_agent)
+        callers = Callers(access, settings)
+        operations = Operations(directory, settings, cards)
         self._exchanges = Exchanges(settings)
         rpc = self._rpc = Served(JsonRpc(operations, callers), self._exchanges)
+        self._rest = Rest(operations, callers)
         pages = Starlette(
             routes=[
-                Route("/healthz", cards.health),
-                Route("/readyz", cards.readiness),
-                Route(_CARD_PATH, cards.default_card),
-                Route("/agents/{agent}" + _CARD_PATH, cards.agent_card),
+                Route("/healthz", health.health),
+                Route("/readyz", health.readiness),
+                *CardPages(cards, callers, max_age_s=settings.card_max_age_s).routes(),
                 # Calls don't come this far; these say which methods there are.
                 Route("/", rpc, methods=["POST"]),
                 Route("/agents/{agent}", rpc, methods=["POST"]),
@@ -76,17 +80,24 @@ class Bridge:
 
     def _route(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Calls of agents go the short way: they are nearly all that is asked."""
-        is_call = scope["type"] == "http" and scope["method"] == "POST"
-        if is_call and agent_at(scope["path"]) is not None:
-            return self._rpc(scope, receive, send)
+        if scope["type"] == "http":
+            if scope["method"] == "POST" and agent_at(scope["path"]) is not None:
+                return self._rpc(scope, receive, send)
+            place = self._rest.at(scope)
+            if place is not None:
+                return self._exchanges.serve(place, scope, receive, send)
         return self._pages(scope, receive, send)
 
 
 async def _no_route(request: Request, _error: Exception) -> Response:
     # Not from the URL: that has the Host header in it, which may be anything.
     path = request.scope["path"][:_SHOWN_LENGTH]
-    text = f"nothing is served at {path}; agents are at /agents/NAME, their cards below it"
-    return plain_failure(WireError(_NO_ROUTE, f"{text} at {_CARD_PATH}"))
+    text = (
+        f"nothing is served at {path}; agents are at /agents/NAME (JSON-RPC), and below it "
+        f"(HTTP+JSON: /message:send, /tasks and so on, of A2A 0.3 /v1/message:send and so on); "
+        f"their cards are below it at {CARD_PATH}"
+    )
+    return plain_failure(WireError(NO_ROUTE, text))
 
 
 async def _other_method(request: Request, error: Exception) -> Response:
@@ -94,5 +105,5 @@ async def _other_method(request: Request, error: Exception) -> Response:
     allowed = (headers or {}).get("Allow", "POST")
     text = f"{request.method[:_SHOWN_LENGTH]} is not served here; send {allowed}"
     if allowed == "POST":
-        text += f" with a JSON-RPC request; the agent's card is at {_CARD_PATH} below this path"
-    return plain_failure(WireError(_OTHER_METHOD, text), headers=headers)
+        text += f" with a JSON-RPC request; the agent's card is at {CARD_PATH} below this path"
+    return plain_failure(WireError(OTHER_METHOD, text), headers=headers)

@@ -1,11 +1,12 @@
 """Who calls, which agent, in which version, and what else a request says outside its parameters."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from trunkline.v1 import security_scheme_pb2
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.inbound import params
 from trunkline_bridge.settings import BridgeSettings
@@ -19,7 +20,10 @@ _NAME = re.compile(r"[A-Za-z0-9._\-]{1,200}")
 
 
 class ServiceParameters(Protocol):
-    """A2A's service parameters (§3.2.6): headers over HTTP, metadata over gRPC."""
+    """A2A's service parameters (§3.2.6): headers over HTTP, metadata over gRPC.
+
+    HTTP's have `:scheme` too, as HTTP/2 calls it.
+    """
 
     def get(self, name: bytes) -> str | None:
         """Return a parameter by its name in lower case; several values are one list by commas."""
@@ -37,8 +41,29 @@ class Identity:
     is_authenticated: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How callers say who they are, as cards declare it; nothing when nobody is asked."""
+
+    schemes: Mapping[str, security_scheme_pb2.SecurityScheme] = field(default_factory=dict)
+    requirements: Sequence[security_scheme_pb2.SecurityRequirement] = ()
+    """Alternatives; an empty one lets strangers in."""
+    challenge: str = ""
+    """What `WWW-Authenticate` says to those who have not (RFC 9110, 11.6.1)."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is no way to say it."""
+        return not self.schemes
+
+
 class Access(Protocol):
     """Says who a caller is by the credentials that come with a request."""
+
+    @property
+    def security(self) -> Security:
+        """What cards say of it."""
+        ...
 
     async def identify(self, parameters: ServiceParameters) -> Identity:
         """Return who it is.
@@ -51,6 +76,8 @@ class Access(Protocol):
 
 class OpenAccess:
     """Everybody is anonymous."""
+
+    security = Security()
 
     async def identify(self, _parameters: ServiceParameters) -> Identity:
         """Return nobody in particular."""
@@ -70,6 +97,8 @@ class Caller:
     account: str = ANONYMOUS
     name: str = ANONYMOUS
     is_authenticated: bool = False
+    origin: str = ""
+    """Scheme and host by which it found us, as it says; over gRPC it doesn't."""
 
 
 class Callers:
@@ -96,7 +125,14 @@ class Callers:
             account=identity.account,
             name=identity.name,
             is_authenticated=identity.is_authenticated,
+            origin=origin_of(parameters),
         )
+
+
+def origin_of(parameters: ServiceParameters) -> str:
+    """Return the scheme and host that a request names, unchecked; empty over gRPC."""
+    scheme = parameters.get(b":scheme")
+    return f"{scheme}://{parameters.get(b'host') or ''}" if scheme else ""
 
 
 def agent_at(path: str) -> str | None:

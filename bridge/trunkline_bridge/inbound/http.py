@@ -25,6 +25,8 @@ from trunkline_bridge.wire.json_values import Json
 
 TOO_LARGE = Row(-32600, "INVALID_REQUEST", 413)
 NOT_JSON = Row(-32600, "INVALID_REQUEST", 415)
+NO_ROUTE = Row(-32601, "METHOD_NOT_FOUND", 404, code_pb2.NOT_FOUND)
+OTHER_METHOD = Row(-32601, "METHOD_NOT_FOUND", 405, code_pb2.UNIMPLEMENTED)
 
 # Errors of HTTP itself or of the server as a whole: they have their status in every binding.
 HTTP_LEVEL = frozenset(
@@ -39,7 +41,10 @@ _DRAIN_S = 5.0
 
 
 class Headers:
-    """A request's headers by their names in lower case; those given twice are one list."""
+    """A request's headers by their names in lower case; those given twice are one list.
+
+    And `:scheme`, which is among the headers since HTTP/2.
+    """
 
     __slots__ = ("_values",)
 
@@ -47,6 +52,7 @@ class Headers:
         values: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
             values[name] = value if name not in values else values[name] + b", " + value
+        values[b":scheme"] = scope.get("scheme", "http").encode("ascii")
         self._values = values
 
     def get(self, name: bytes) -> str | None:

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
-from trunkline.errors import UnsupportedOperationError
 from trunkline.v1 import message_pb2
 from trunkline_bridge.errors import METHOD_NOT_FOUND, PUSH_NOTIFICATION_NOT_SUPPORTED, WireError
 from trunkline_bridge.inbound import params
@@ -47,7 +46,7 @@ class Methods:
             "GetTaskPushNotificationConfig": self._no_push,
             "ListTaskPushNotificationConfigs": self._no_push,
             "DeleteTaskPushNotificationConfig": self._no_push,
-            "GetExtendedAgentCard": self._no_extended_card,
+            "GetExtendedAgentCard": self._get_extended_card,
         }
         self.streams: Mapping[str, Stream] = {
             "SendStreamingMessage": self._send_streaming_message,
@@ -81,9 +80,8 @@ class Methods:
     async def _no_push(self, _caller: Caller, _given: object) -> json_values.Json:
         raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
 
-    async def _no_extended_card(self, _caller: Caller, _given: object) -> json_values.Json:
-        problem = "agents here have one card only, the public one"
-        raise UnsupportedOperationError("GetExtendedAgentCard", problem)
+    async def _get_extended_card(self, caller: Caller, _given: object) -> json_values.Json:
+        return v1_json.agent_card(await self._operations.extended_card(caller))
 
     def _send_streaming_message(
         self, caller: Caller, given: object

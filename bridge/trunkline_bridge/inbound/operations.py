@@ -18,6 +18,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.v1 import (
+    agent_card_pb2,
     message_pb2,
     message_service_pb2,
     push_notification_pb2,
@@ -29,6 +30,7 @@ from trunkline_bridge.errors import PUSH_NOTIFICATION_NOT_SUPPORTED, WireError, 
 from trunkline_bridge.inbound import tracing
 from trunkline_bridge.inbound.caller import Caller
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.inbound.cards.making import Cards
 from trunkline_bridge.inbound.streaming.resume import (
     ENDED,
     check_known,
@@ -55,9 +57,14 @@ class Operations:
     A task shows at its own agent's address and to its own account; elsewhere it isn't found.
     """
 
-    def __init__(self, directory: Directory, settings: BridgeSettings) -> None:
+    def __init__(self, directory: Directory, settings: BridgeSettings, cards: Cards) -> None:
         self._directory = directory
         self._settings = settings
+        self._cards = cards
+
+    async def extended_card(self, caller: Caller) -> agent_card_pb2.AgentCard:
+        """Return the agent's card for callers that have said who they are."""
+        return self._cards.extended(caller)
 
     def check_agent(self, agent: str, task_id: str = "") -> None:
         """See that an agent is there; a task outlives it, on whatever host took the task over.

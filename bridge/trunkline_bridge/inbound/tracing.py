@@ -100,7 +100,7 @@ def _telling(send: Send, span: trace.Span) -> Send:
 
 def _route(path: str) -> str:
     """A name for a path that strangers can't make many of."""
-    if path.endswith("/.well-known/agent-card.json"):
+    if path.endswith(("/.well-known/agent-card.json", "/.well-known/agent.json")):
         return "agent-card"
     if path == "/" or path.startswith("/agents/"):
         return "agent"

@@ -57,4 +57,5 @@ async def open_bridge(directory: Directory, settings: Settings) -> AsyncIterator
         grace_s=_GRACE_S,
         cut=bridge.cut,
     ) as url:
+        bridge.endpoints.http = url
         yield url

@@ -1,0 +1,141 @@
+"""Cards as clients of every version read them, from a bridge on a real socket."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a2a.client.card_resolver import parse_agent_card
+from a2a.compat.v0_3 import types as v0_3
+
+from harness.bridge import BridgedMesh, open_bridged_mesh
+from trunkline.agents.echo import echo
+from trunkline_bridge import BridgeSettings
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+
+CARD = "/.well-known/agent-card.json"
+ORIGINAL = "/.well-known/agent.json"
+
+
+@pytest.fixture
+async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
+    async with open_bridged_mesh(tmp_path) as opened:
+        await opened.mesh.join(echo)
+        yield opened
+
+
+async def read(bridged: BridgedMesh, path: str, **headers: str) -> dict[str, Any]:
+    response = await bridged.client.get(bridged.url + path, headers=headers)
+    assert response.status_code == 200, response.text
+    card: dict[str, Any] = response.json()
+    return card
+
+
+def addresses(card: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [
+        (one["protocolVersion"], one["protocolBinding"], one["url"])
+        for one in card["supportedInterfaces"]
+    ]
+
+
+async def test_cards_say_where_the_agent_is_and_what_it_can(bridged: BridgedMesh) -> None:
+    root = await read(bridged, CARD)
+    named = await read(bridged, f"/agents/echo{CARD}")
+    assert addresses(root) == [
+        ("1.0", "JSONRPC", f"{bridged.url}/"),
+        ("1.0", "HTTP+JSON", bridged.url),
+        ("0.3", "JSONRPC", f"{bridged.url}/"),
+        ("0.3", "HTTP+JSON", bridged.url),
+    ]
+    assert {url for _, _, url in addresses(named)} == {f"{bridged.url}/agents/echo"}
+    extensions = [one["uri"] for one in named["capabilities"]["extensions"]]
+    assert extensions == [RESUME_EXTENSION]
+
+
+async def test_one_card_serves_clients_of_both_versions(bridged: BridgedMesh) -> None:
+    card = await read(bridged, f"/agents/echo{CARD}")
+    url = f"{bridged.url}/agents/echo"
+    assert (card["protocolVersion"], card["url"]) == ("0.3.0", url)
+    assert card["preferredTransport"] == "JSONRPC"
+    older = v0_3.AgentCard.model_validate(card)
+    assert [(one.transport, one.url) for one in older.additional_interfaces or ()] == [
+        ("JSONRPC", url),
+        ("HTTP+JSON", url),
+    ]
+    newer = parse_agent_card(card)
+    assert [one.protocol_version for one in newer.supported_interfaces] == ["1.0"] * 2 + ["0.3"] * 2
+
+
+async def test_the_original_path_has_the_original_fields(bridged: BridgedMesh) -> None:
+    card = await read(bridged, ORIGINAL)
+    assert card == await read(bridged, ORIGINAL, Accept="*/*")
+    assert card["url"] == f"{bridged.url}/"
+    assert "text" in card["defaultInputModes"] or "*/*" in card["defaultInputModes"]
+    assert card["capabilities"]["stateTransitionHistory"] is False
+    assert "supportedInterfaces" not in card
+    assert v0_3.AgentCard.model_validate(card).name == "echo"
+    assert (await read(bridged, f"/agents/echo{ORIGINAL}"))["url"].endswith("/agents/echo")
+
+
+async def test_grpc_is_on_the_card_while_it_is_served(bridged: BridgedMesh) -> None:
+    bridged.bridge.endpoints.grpc = "127.0.0.1:50052"
+    card = await read(bridged, f"/agents/echo{CARD}")
+    found = [one for one in card["supportedInterfaces"] if one["protocolBinding"] == "GRPC"]
+    assert found == [
+        {
+            "url": "127.0.0.1:50052",
+            "protocolBinding": "GRPC",
+            "protocolVersion": "1.0",
+            "tenant": "echo",
+        },
+        {"url": "127.0.0.1:50052", "protocolBinding": "GRPC", "protocolVersion": "0.3"},
+    ]
+    # From another machine nobody reaches what listens on loopback.
+    far = await read(bridged, CARD, Host="mesh.example")
+    assert {binding for _, binding, _ in addresses(far)} == {"JSONRPC", "HTTP+JSON"}
+    bridged.bridge.endpoints.grpc = "0.0.0.0:50052"
+    far = await read(bridged, CARD, Host="mesh.example:8000")
+    assert far["supportedInterfaces"][2]["url"] == "mesh.example:50052"
+
+
+async def test_a_card_is_sent_again_only_when_it_has_changed(bridged: BridgedMesh) -> None:
+    url = f"{bridged.url}/agents/echo{CARD}"
+
+    async def status(**headers: str) -> int:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        return (await bridged.client.get(url, headers=given)).status_code
+
+    first = await bridged.client.get(url)
+    etag, modified = first.headers["etag"], first.headers["last-modified"]
+    assert first.headers["cache-control"] == "public, max-age=60"
+    for given in (etag, etag.removeprefix("W/"), f'"x", {etag}', "*"):
+        assert await status(If_None_Match=given) == 304
+    assert await status(If_None_Match='"x"') == 200
+    assert await status(If_Modified_Since=modified) == 304
+    assert await status(If_Modified_Since="Thu, 01 Jan 2026 00:00:00 GMT") == 200
+    assert await status(If_Modified_Since="yesterday") == 200
+    # The tag decides where there are both.
+    assert await status(If_None_Match='"x"', If_Modified_Since=modified) == 200
+
+
+async def test_not_modified_and_head_say_what_get_says(bridged: BridgedMesh) -> None:
+    url = bridged.url + CARD
+    got = await bridged.client.get(url)
+    head = await bridged.client.head(url)
+    assert (head.status_code, head.content) == (200, b"")
+    unchanged = await bridged.client.get(url, headers={"If-None-Match": got.headers["etag"]})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    for name in ("etag", "last-modified", "cache-control"):
+        assert head.headers[name] == unchanged.headers[name] == got.headers[name]
+    assert head.headers["content-length"] == got.headers["content-length"]
+
+
+async def test_a_public_address_is_what_cards_give(tmp_path: Path) -> None:
+    settings = BridgeSettings(default_agent="echo", public_url="https://mesh.example/a2a/")
+    async with open_bridged_mesh(tmp_path, settings) as bridged:
+        await bridged.mesh.join(echo)
+        card = await read(bridged, CARD)
+        assert addresses(card)[:2] == [
+            ("1.0", "JSONRPC", "https://mesh.example/a2a/"),
+            ("1.0", "HTTP+JSON", "https://mesh.example/a2a"),
+        ]
