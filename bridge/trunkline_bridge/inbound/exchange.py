@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 from trunkline.errors import PeerUnavailableError
 from trunkline_bridge.errors import WireError, wire_error
 from trunkline_bridge.inbound import tracing
-from trunkline_bridge.inbound.http import Body, Headers, send_json
+from trunkline_bridge.inbound.http import Body, Headers, raw, send_json
 from trunkline_bridge.inbound.streaming.heartbeats import Heartbeats
 from trunkline_bridge.inbound.streaming.presence import Answers
 from trunkline_bridge.inbound.streaming.sse import send_events
@@ -67,6 +67,12 @@ class Reply:
         """Send a whole answer."""
         headers = {**self.headers, "content-type": content_type}
         await send_json(self.send, body, status=status, headers=headers)
+
+    async def send_nothing(self) -> None:
+        """Send an answer without content: its headers say all."""
+        start = {"type": "http.response.start", "status": 204, "headers": raw(self.headers)}
+        await self.send(start)
+        await self.send({"type": "http.response.body", "body": b""})
 
 
 # What a binding answers a call with: nothing when it has sent the answer, or the stream to send.

@@ -1,0 +1,143 @@
+"""A2A's HTTP+JSON binding, in both of its versions."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from starlette.types import Scope
+
+from trunkline_bridge.errors import WireError
+from trunkline_bridge.inbound import tracing
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.inbound.caller import Caller, Callers, agent_named
+from trunkline_bridge.inbound.exchange import Failure, HttpCall, Opening, Reply
+from trunkline_bridge.inbound.http import OTHER_METHOD
+from trunkline_bridge.inbound.methods import Answer, Stream
+from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.rest import paths
+from trunkline_bridge.inbound.rest.paths import Place
+from trunkline_bridge.inbound.rest.request import read_body, read_query
+from trunkline_bridge.inbound.rest.v1 import V1
+from trunkline_bridge.rendering import EventRenderer, Frame, Shape
+from trunkline_bridge.wire.json_values import Json, dumps
+
+_SHOWN_LENGTH = 100
+
+
+class Dialect(Protocol):
+    """A version of A2A over HTTP+JSON: operations by name, and how they are asked and answered."""
+
+    media_type: str
+    answers: Mapping[str, Answer]
+    streams: Mapping[str, Stream]
+
+    def fields(self, operation: str) -> Any:  # noqa: ANN401  descriptors have no common type
+        """Return the fields that a query may have."""
+        ...
+
+    def parameters(self, operation: str, given: Json, place: Place) -> Json:
+        """Return the parameters, with those that the path names. WireError: they contradict it."""
+        ...
+
+    def tenant(self, given: Json) -> str:
+        """Return the tenant that parameters name."""
+        ...
+
+    def shape(self) -> Shape:
+        """Return how the events of one stream are written."""
+        ...
+
+    def error(self, error: WireError) -> Json:
+        """Return the body of an error."""
+        ...
+
+
+class Rest:
+    """HTTP+JSON of all agents."""
+
+    def __init__(self, operations: Operations, callers: Callers) -> None:
+        self.operations = operations
+        self.callers = callers
+        self.dialects: Mapping[str, Dialect] = {"1.0": V1(operations)}
+
+    def at(self, scope: Scope) -> "RestPlace | None":
+        """Return the binding as it is at a request's path; None: no operation is there."""
+        place = paths.find(scope)
+        if place is None or place.version not in self.dialects:
+            return None
+        return RestPlace(self, place, self.dialects[place.version])
+
+
+class RestPlace:
+    """What a path of HTTP+JSON answers."""
+
+    __slots__ = ("_dialect", "_place", "_rest")
+
+    def __init__(self, rest: Rest, place: Place, dialect: Dialect) -> None:
+        self._rest = rest
+        self._place = place
+        self._dialect = dialect
+
+    async def answer(self, call: HttpCall, reply: Reply) -> Opening | None:
+        """Answer a call, or return the stream that is its answer."""
+        method = call.scope["method"]
+        if method == "OPTIONS":
+            reply.headers["allow"] = self._allowed()
+            await reply.send_nothing()
+            return None
+        operation = self._operation(method, reply)
+        dialect = self._dialect
+        identity = await self._rest.callers.identify(call.headers)
+        given = await self._given(operation, call)
+        tenants = (self._place.tenant, dialect.tenant(given))
+        caller = self._rest.callers.caller(
+            identity,
+            call.headers,
+            agent=agent_named(self._place.agent, tenants),
+            version=self._place.version,
+        )
+        tracing.name_request(operation, caller.agent)
+        _activate(caller, reply)
+        # That an agent isn't there is said before the parameters are looked at.
+        self._rest.operations.check_agent(caller.agent, self._place.task_id)
+        parameters = dialect.parameters(operation, given, self._place)
+        stream = dialect.streams.get(operation)
+        if stream is not None:
+            reply.renderer = EventRenderer(dialect.shape(), Frame("", "", dialect.error))
+            return stream(caller, parameters)
+        result = await dialect.answers[operation](caller, parameters)
+        # What is deleted leaves nothing to say.
+        body = dumps({} if result is None else result).encode("utf-8")
+        await reply.send_json(body, content_type=dialect.media_type)
+        return None
+
+    def failure(self, error: WireError, _reply: Reply) -> Failure:
+        """Return an error, under its own status."""
+        body = dumps(self._dialect.error(error)).encode("utf-8")
+        return Failure(error.row.http_status, body, self._dialect.media_type)
+
+    def _operation(self, method: str, reply: Reply) -> str:
+        verbs = self._place.verbs
+        operation = verbs.get("GET" if method == "HEAD" else method)
+        if operation is None or (method == "HEAD" and operation in self._dialect.streams):
+            allowed = reply.headers["allow"] = self._allowed()
+            text = f"{method[:_SHOWN_LENGTH]} is not served here; send {allowed}"
+            raise WireError(OTHER_METHOD, text)
+        return operation
+
+    def _allowed(self) -> str:
+        verbs = self._place.verbs
+        allowed = [*verbs, "OPTIONS"]
+        if verbs.get("GET", "SubscribeToTask") not in self._dialect.streams:
+            allowed.append("HEAD")
+        return ", ".join(allowed)
+
+    async def _given(self, operation: str, call: HttpCall) -> Json:
+        if call.scope["method"] == "POST":
+            return await read_body(call)
+        return read_query(call.scope["query_string"], self._dialect.fields(operation))
+
+
+def _activate(caller: Caller, reply: Reply) -> None:
+    """Say which extensions are active."""
+    if RESUME_EXTENSION in caller.extensions:
+        reply.headers["a2a-extensions"] = RESUME_EXTENSION

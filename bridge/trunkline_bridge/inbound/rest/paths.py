@@ -1,0 +1,105 @@
+"""Which operation of which agent, and of which version, a path of HTTP+JSON names.
+
+A2A v1.0 (§11.3): `{base}[/{tenant}]/message:send` and so on; v0.3: `{base}/v1/message:send`. The
+base is the agent's address, `/agents/NAME`, or `/` for the default agent.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from starlette.types import Scope
+
+# What may be done at a place: A2A's operation for each method of HTTP.
+Verbs = Mapping[str, str]
+
+_ALONE: Mapping[str, Mapping[str, Verbs]] = {
+    "1.0": {
+        "message:send": {"POST": "SendMessage"},
+        "message:stream": {"POST": "SendStreamingMessage"},
+        "tasks": {"GET": "ListTasks"},
+        "extendedAgentCard": {"GET": "GetExtendedAgentCard"},
+    },
+    "0.3": {
+        "message:send": {"POST": "SendMessage"},
+        "message:stream": {"POST": "SendStreamingMessage"},
+        "card": {"GET": "GetExtendedAgentCard"},
+    },
+}
+_TASK: Verbs = {"GET": "GetTask"}
+_OF_A_TASK: Mapping[str, Verbs] = {
+    "cancel": {"POST": "CancelTask"},
+    # A2A's proto has GET here, and its text POST.
+    "subscribe": {"GET": "SubscribeToTask", "POST": "SubscribeToTask"},
+}
+_CONFIGS: Verbs = {
+    "GET": "ListTaskPushNotificationConfigs",
+    "POST": "CreateTaskPushNotificationConfig",
+}
+_CONFIG: Verbs = {
+    "GET": "GetTaskPushNotificationConfig",
+    "DELETE": "DeleteTaskPushNotificationConfig",
+}
+_OLD_PREFIX = "v1"
+# What no tenant can be called, or its paths would be those of others.
+_RESERVED = frozenset({*_ALONE["1.0"], "agents", _OLD_PREFIX, ".well-known"})
+
+
+class Place(NamedTuple):
+    """What a path names."""
+
+    version: str
+    """Of A2A: "1.0" or "0.3"."""
+    verbs: Verbs
+    agent: str
+    """Whose address the path is below; empty at the default agent's."""
+    tenant: str = ""
+    task_id: str = ""
+    config_id: str = ""
+
+
+def find(scope: Scope) -> Place | None:
+    """Return the place that a request's path names; None: no operation has such a path."""
+    agent, below = _below_agent(_segments(scope))
+    if below[:1] == [_OLD_PREFIX]:
+        return _place("0.3", agent, "", below[1:])
+    found = _place("1.0", agent, "", below)
+    if found is None and below and below[0] and below[0] not in _RESERVED:
+        return _place("1.0", agent, below[0], below[1:])
+    return found
+
+
+def _segments(scope: Scope) -> list[str]:
+    """A path's parts. They are taken apart before they are decoded: a name may have a slash."""
+    raw: bytes | None = scope.get("raw_path")
+    if raw is None:
+        return str(scope["path"]).split("/")[1:]
+    return [unquote_to_bytes(part).decode("utf-8", "replace") for part in raw.split(b"/")[1:]]
+
+
+def _below_agent(segments: list[str]) -> tuple[str, list[str]]:
+    agent = ""
+    if segments[:1] == ["agents"] and len(segments) > 1:
+        agent, segments = segments[1], segments[2:]
+        if not agent:
+            return "", []
+    # An address that ends with a slash, and a path behind it that begins with one.
+    if segments[:1] == [""]:
+        segments = segments[1:]
+    return agent, segments
+
+
+def _place(version: str, agent: str, tenant: str, segments: Sequence[str]) -> Place | None:
+    match segments:
+        case [name] if name in _ALONE[version]:
+            return Place(version, _ALONE[version][name], agent, tenant)
+        case ["tasks", name] if name:
+            task_id, _, verb = name.rpartition(":")
+            if task_id and verb in _OF_A_TASK:
+                return Place(version, _OF_A_TASK[verb], agent, tenant, task_id)
+            return Place(version, _TASK, agent, tenant, name)
+        case ["tasks", task_id, "pushNotificationConfigs"] if task_id:
+            return Place(version, _CONFIGS, agent, tenant, task_id)
+        case ["tasks", task_id, "pushNotificationConfigs", config_id] if task_id and config_id:
+            return Place(version, _CONFIG, agent, tenant, task_id, config_id)
+    return None

@@ -1,0 +1,135 @@
+"""What a query or a body says becomes the JSON of one message, or an error with the field's name."""
+
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import task_pb2
+from trunkline_bridge.errors import INVALID_PARAMS, WireError
+from trunkline_bridge.inbound import params
+from trunkline_bridge.inbound.exchange import HttpCall
+from trunkline_bridge.inbound.http import Headers
+from trunkline_bridge.inbound.rest.request import put, read_body, read_query
+
+LIST = a2a_pb2.ListTasksRequest.DESCRIPTOR.fields
+SEND = a2a_pb2.SendMessageConfiguration.DESCRIPTOR.fields
+NAMES = [field.json_name for field in LIST]
+
+
+def read_list(query: str) -> a2a_pb2.ListTasksRequest:
+    return params.read_list(read_query(query.encode("utf-8"), LIST))
+
+
+def wrong_fields(error: WireError) -> set[str]:
+    assert error.row is INVALID_PARAMS
+    return {name for name, _ in error.violations}
+
+
+def test_every_filter_of_a_list_can_be_asked_for() -> None:
+    request = read_list(
+        "contextId=c%201&status=TASK_STATE_WORKING&pageSize=7&pageToken=a%2Bb&historyLength=0"
+        "&statusTimestampAfter=2026-02-03T00%3A00%3A00.000Z&includeArtifacts=true&A2A-Version=1.0"
+    )
+    assert (request.context_id, request.status) == ("c 1", task_pb2.TASK_STATE_WORKING)
+    assert (request.page_size, request.page_token) == (7, "a+b")
+    assert request.HasField("history_length")
+    assert request.status_timestamp_after.seconds == 1770076800
+    assert request.include_artifacts is True
+
+
+def test_protobufs_own_names_are_taken_and_empty_values_are_none() -> None:
+    request = read_list("page_size=7&status=&historyLength=&include_artifacts=false")
+    assert (request.page_size, request.HasField("history_length")) == (7, False)
+
+
+def test_lists_are_repeated_or_have_commas() -> None:
+    query = b"acceptedOutputModes=text/plain,image/png&acceptedOutputModes=a"
+    assert read_query(query, SEND) == {"acceptedOutputModes": ["text/plain", "image/png", "a"]}
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        *(("pageSize=ten", "pageSize"), ("pageSize=0", "pageSize"), ("pageSize=101", "pageSize")),
+        *(("historyLength=-1", "historyLength"), ("historyLength=1.5", "historyLength")),
+        *(("status=working", "status"), ("includeArtifacts=True", "includeArtifacts")),
+        ("statusTimestampAfter=2026-02-03T00:00:00", "statusTimestampAfter"),
+        ("statusTimestampAfter=2026-02-03T00:00:00+02:00", "statusTimestampAfter"),
+        *(("pageSize=1&page_size=1", "pageSize"), ("contextId=%FF", "contextId")),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_name(query: str, field: str) -> None:
+    with pytest.raises(WireError) as refused:
+        read_list(query)
+    assert wrong_fields(refused.value) == {field}
+
+
+VALUES = st.one_of(
+    st.text(max_size=12),
+    st.integers().map(str),
+    st.sampled_from(["true", "false", "TASK_STATE_FAILED", "2026-02-03T00:00:00Z", "%zz", "1e3"]),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from([*NAMES, "other"]), VALUES), max_size=6))
+def test_any_query_is_read_or_refused_by_the_names_it_has(pairs: list[tuple[str, str]]) -> None:
+    try:
+        read_list(urlencode(pairs))
+    except WireError as error:
+        assert wrong_fields(error) <= {name for name, _ in pairs} - {"other"}
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused(query: bytes) -> None:
+    try:
+        read_query(b"pageSize=" + query, LIST)
+    except WireError as error:
+        assert wrong_fields(error) <= set(NAMES)
+
+
+def test_the_path_names_a_field_and_nothing_else_may() -> None:
+    task_id = a2a_pb2.CancelTaskRequest.DESCRIPTOR.fields_by_name["id"]
+    for given_id in ("t-1", "", None):
+        said: dict[str, Any] = {"id": given_id, "metadata": {}}
+        put(said, task_id, "t-1")
+        assert said == {"id": "t-1", "metadata": {}}
+    config = a2a_pb2.GetTaskPushNotificationConfigRequest.DESCRIPTOR.fields_by_name["task_id"]
+    for name in ("taskId", "task_id"):
+        with pytest.raises(WireError) as refused:
+            put({name: "other"}, config, "t-1")
+        assert wrong_fields(refused.value) == {"taskId"}
+
+
+def call(body: bytes, **headers: str) -> HttpCall:
+    given_headers = [(name.replace("_", "-").encode(), v.encode()) for name, v in headers.items()]
+    scope = {"type": "http", "headers": given_headers}
+    return HttpCall(scope, Headers(scope), body)
+
+
+async def test_no_body_is_an_empty_object_unless_a_page_may_have_sent_it() -> None:
+    assert await read_body(call(b"")) == {}
+    assert await read_body(call(b" \n", content_type="application/json")) == {}
+    assert await read_body(call(b"", content_type="application/json", origin="https://x")) == {}
+    with pytest.raises(WireError) as refused:
+        await read_body(call(b"", origin="https://x"))
+    assert refused.value.row.http_status == 415
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/a2a+json; charset=utf-8", ""])
+async def test_bodies_are_json_objects(kind: str) -> None:
+    assert await read_body(call(b'{"a": 1}', content_type=kind)) == {"a": 1}
+    for body in (b"[]", b"1", b"null", b'"x"'):
+        with pytest.raises(WireError) as refused:
+            await read_body(call(body, content_type=kind))
+        assert wrong_fields(refused.value) == {"body"}
+    with pytest.raises(WireError) as refused:
+        await read_body(call(b"{", content_type=kind))
+    assert refused.value.row.rpc_code == -32700
+
+
+def test_a_tenant_in_a_query_is_read() -> None:
+    assert read_query(f"tenant={quote('b l')}".encode(), LIST) == {"tenant": "b l"}
