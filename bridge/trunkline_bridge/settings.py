@@ -1,6 +1,6 @@
 """What the bridge can be told; the process that starts it fills this in from its own settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,3 +21,8 @@ class BridgeSettings:
     """How long SendMessage waits for the end of a turn before it answers with a timeout."""
     card_max_age_s: int = 60
     """How long clients may keep a card before they ask whether it has changed."""
+    allow_webhook: tuple[str, ...] = ()
+    """Hosts, as HOST or HOST:PORT, that webhooks may lead to although they aren't public or https
+    isn't spoken there."""
+    webhook_secret: str = field(default="", repr=False)
+    """What signs webhooks, as Standard Webhooks has it: whsec_ and base64. Empty: unsigned."""

@@ -119,6 +119,12 @@ class Settings:
     """How many traces are kept; the oldest go first."""
     trace_age_s: float = 7 * 24 * 3600.0
     """How long traces are kept."""
+    allow_webhook: tuple[str, ...] = ()
+    """Hosts, as HOST or HOST:PORT, that webhooks may lead to although they aren't public or speak
+    no https."""
+    webhook_secret: str = field(default="", repr=False)
+    """What signs webhooks: whsec_ and base64 (Standard Webhooks); several are separated by spaces,
+    the new one first. Empty: one is made once and kept in `data_dir`."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     """What is logged, to stderr."""
     log_format: Literal["plain", "json"] = "plain"
