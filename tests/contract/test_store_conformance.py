@@ -23,12 +23,14 @@ from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import header_of
 from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.store import (
+    AliasRecord,
     CommitGroup,
     JournalStore,
     KeyRecord,
     StoredFold,
     Stray,
     TaskFilter,
+    WebhookRow,
 )
 from trunkline.v1 import task_pb2
 
@@ -444,3 +446,86 @@ def test_strays_are_kept_until_they_are_dropped(reopenable: Reopenable) -> None:
     reopenable.now.drop_stray("never kept")
     for store in reopenable.lives():
         assert store.strays() == [other]
+
+
+DAY_NS = 24 * 60 * 60 * 1_000_000_000
+
+
+def test_an_alias_stands_for_the_task_it_was_bound_to_last(reopenable: Reopenable) -> None:
+    first, other = AliasRecord("acme", "mine", "t-1"), AliasRecord("", "mine", "t-2")
+    reopenable.now.commit(CommitGroup(aliases=[first, other]))
+    reopenable.now.commit(CommitGroup(aliases=[replace(first, task_id="t-3")]))
+    for store in reopenable.lives():
+        assert store.find_alias("acme", "mine") == "t-3"
+        assert store.find_alias("", "mine") == "t-2"
+        assert store.find_alias("acme", "yours") is None
+
+
+def test_an_alias_whose_task_never_came_goes_after_a_day(
+    reopenable: Reopenable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = reopenable.now
+    made, never = f"{store.id}-made", f"{store.id}-never"
+    ids = {"made": made, "never": never, "elsewhere": "another0-task"}
+    bound = [AliasRecord("", alias, task_id) for alias, task_id in ids.items()]
+    store.commit(CommitGroup(aliases=bound))
+    store.commit(group(stored([created()], 1, task_id=made), made=[row(made)]))
+    store.renew(1.0)
+    assert {alias for alias in ids if store.find_alias("", alias)} == set(ids)
+    age_ns = store.clock.age_ns()
+    monkeypatch.setattr(store.clock, "age_ns", lambda: age_ns + DAY_NS)
+    store.renew(1.0)
+    monkeypatch.undo()
+    for store in reopenable.lives():
+        assert {alias for alias in ids if store.find_alias("", alias)} == {"made", "elsewhere"}
+
+
+def webhook(task_id: str, config_id: str, state: int = 2, content: bytes = b"w") -> WebhookRow:
+    return WebhookRow(task_id, config_id, state, content)
+
+
+def keep(store: JournalStore, *rows: WebhookRow) -> None:
+    store.commit(CommitGroup(webhooks={one.key: one for one in rows}))
+
+
+def test_webhooks_are_kept_as_they_were_written_last(reopenable: Reopenable) -> None:
+    keep(reopenable.now, webhook(TASK, "a"), webhook(TASK, "b"), webhook("other", "a"))
+    changed = webhook(TASK, "a", state=4, content=b"changed")
+    keep(reopenable.now, changed)
+    reopenable.now.commit(CommitGroup(webhooks={("other", "a"): None, ("no", "body"): None}))
+    for store in reopenable.lives():
+        assert store.find_webhooks() == [webhook(TASK, "b"), changed]
+
+
+def test_webhooks_are_found_by_task_and_state_the_last_made_first(store: JournalStore) -> None:
+    rows = [webhook(TASK, str(number), state=number % 3) for number in range(6)]
+    keep(store, *rows)
+    keep(store, webhook("other", "x", state=1))
+    assert store.find_webhooks(task_id=TASK) == rows[::-1]
+    assert store.find_webhooks(task_id=TASK, states=(0, 2)) == [rows[at] for at in (5, 3, 2, 0)]
+    assert store.find_webhooks(states=(1,), limit=2) == [webhook("other", "x", state=1), rows[4]]
+    assert store.find_webhooks(task_id="nobody") == []
+
+
+def test_a_task_and_its_webhook_are_written_together(reopenable: Reopenable) -> None:
+    one = group(FIRST, made=[row()])
+    one.webhooks[TASK, "a"] = webhook(TASK, "a")
+    reopenable.now.commit(one)
+    for store in reopenable.lives():
+        assert store.find_row(TASK) is not None
+        assert store.find_webhooks() == [webhook(TASK, "a")]
+
+
+def test_what_is_forgotten_takes_its_aliases_and_webhooks_along(reopenable: Reopenable) -> None:
+    other = f"{TASK}-other"
+    for task_id in (TASK, other):
+        write_ended(reopenable.now, task_id)
+        keep(reopenable.now, webhook(task_id, "a"))
+        reopenable.now.commit(CommitGroup(aliases=[AliasRecord("", f"for {task_id}", task_id)]))
+    reopenable.settled().compact({TASK: StoredFold(b"fold", 1, {})})
+    assert len(reopenable.now.find_webhooks()) == 2
+    reopenable.now.forget([TASK])
+    for store in reopenable.lives():
+        assert store.find_webhooks() == [webhook(other, "a")]
+        assert store.find_alias("", f"for {TASK}") is None
+        assert store.find_alias("", f"for {other}") == other

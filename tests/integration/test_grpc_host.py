@@ -370,3 +370,38 @@ async def test_the_bytes_of_the_journal_are_the_bytes_of_the_wire(
     ) as stream:
         received = [sealed async for batches in stream for sealed in batches]
     assert received == journaled
+
+
+async def test_an_alias_is_bound_once_and_bound_anew_only_by_who_knows_to_what(
+    client: HostClient,
+) -> None:
+    task_id = (await send(client, "hello")).task.id
+    async with asyncio.TaskGroup() as group:
+        settings = [
+            group.create_task(client.set_task_alias("acme", "mine", f"{task_id}{number}"))
+            for number in range(5)
+        ]
+    (first,) = {setting.result() for setting in settings}
+    assert await client.resolve_task_alias("acme", "mine") == first
+    assert await client.set_task_alias("acme", "mine", task_id, "another") == first
+    assert await client.set_task_alias("acme", "mine", task_id, first) == task_id
+    assert await client.set_task_alias("acme", "mine", task_id, first) == task_id
+    assert await client.resolve_task_alias("acme", "mine") == task_id
+
+
+async def test_aliases_are_each_accounts_own(client: HostClient) -> None:
+    task_id = (await send(client, "hello")).task.id
+    assert await client.set_task_alias("", "mine", task_id) == task_id
+    assert await client.resolve_task_alias("anonymous", "mine") == task_id
+    with pytest.raises(TaskNotFoundError):
+        await client.resolve_task_alias("acme", "mine")
+
+
+@pytest.mark.parametrize(("alias", "task_id"), [("", "t"), ("a" * 1025, "t"), ("a", "")])
+async def test_an_alias_that_can_stand_for_nothing_is_refused(
+    client: HostClient, alias: str, task_id: str
+) -> None:
+    with pytest.raises(InvalidArgumentError):
+        await client.set_task_alias("", alias, task_id)
+    with pytest.raises(TaskNotFoundError):
+        await client.resolve_task_alias("", alias)

@@ -66,6 +66,12 @@ class HostClient:
         self._get = _Method(f"{_TASKS}GetTask", tasks.GetTask, contract.GetTaskResponse)
         self._list = _Method(f"{_TASKS}ListTasks", tasks.ListTasks, contract.ListTasksResponse)
         self._cancel = _Method(f"{_TASKS}CancelTask", tasks.CancelTask, contract.CancelTaskResponse)
+        self._set_alias = _Method(
+            f"{_TASKS}SetTaskAlias", tasks.SetTaskAlias, contract.SetTaskAliasResponse
+        )
+        self._resolve_alias = _Method(
+            f"{_TASKS}ResolveTaskAlias", tasks.ResolveTaskAlias, contract.ResolveTaskAliasResponse
+        )
         self._watch = _Method(f"{_TASKS}WatchTask", tasks.WatchTask, contract.WatchTaskResponse)
 
     async def send_message(
@@ -135,6 +141,28 @@ class HostClient:
             task_id=task_id, account=account, reason=reason
         )
         return (await self._call(self._cancel, request)).snapshot
+
+    async def set_task_alias(
+        self, account: str, alias: str, task_id: str, replaces: str = ""
+    ) -> str:
+        """Let an id that a client chose stand for a task, which may not exist yet.
+
+        It stays with a task that it stands for already, unless that is `replaces`. Returns the id
+        of the task that it stands for now; repeating it is harmless.
+        """
+        request = task_service_pb2.SetTaskAliasRequest(
+            account=account, alias=alias, task_id=task_id, replaces=replaces
+        )
+        return (await self._read(self._set_alias, request)).task_id
+
+    async def resolve_task_alias(self, account: str, alias: str) -> str:
+        """Return the id of the task that an alias stands for; there may be no such task yet.
+
+        Raises:
+            TaskNotFoundError: on this host it stands for none.
+        """
+        request = task_service_pb2.ResolveTaskAliasRequest(account=account, alias=alias)
+        return (await self._read(self._resolve_alias, request)).task_id
 
     def watch_task(  # noqa: PLR0913  what a reader may choose, each by name
         self,

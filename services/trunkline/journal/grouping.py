@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from google.protobuf import struct_pb2
 
@@ -16,7 +16,15 @@ from trunkline.errors import (
 from trunkline.journal.events import Draft, Sealer, draft
 from trunkline.journal.metadata import merge
 from trunkline.journal.states import TERMINAL
-from trunkline.journal.store import CommitGroup, KeyRecord, SealedBatch, TaskRow
+from trunkline.journal.store import (
+    AliasRecord,
+    CommitGroup,
+    KeyRecord,
+    SealedBatch,
+    TaskRow,
+    WebhookKey,
+    WebhookRow,
+)
 from trunkline.v1 import event_pb2, task_pb2
 
 KEY_LIFE_NS: Final = 24 * 60 * 60 * 1_000_000_000
@@ -58,46 +66,75 @@ class PendingCreate(NamedTuple):
     created: event_pb2.Event
     key: str
     content_hash: str
+    webhook: WebhookRow | None
     done: asyncio.Future[Created]
 
 
-Pending = PendingAppend | PendingCreate
+class PendingBind(NamedTuple):
+    """An alias that waits for the next commit."""
+
+    account: str
+    alias: str
+    task_id: str
+    replaces: str
+    done: asyncio.Future[str]
+
+
+class PendingWebhook(NamedTuple):
+    """A webhook that waits for the next commit, as it is now; without a row, to be removed."""
+
+    task_id: str
+    config_id: str
+    row: WebhookRow | None
+    done: asyncio.Future[None]
+
+
+Pending = PendingAppend | PendingCreate | PendingBind | PendingWebhook
+
+# Each takes the outcome of its own kind.
+_Done: TypeAlias = Landing | asyncio.Future[Created] | asyncio.Future[str] | asyncio.Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is there before a commit."""
+
+    find_row: Callable[[str], TaskRow | None]
+    heads: Mapping[str, int]
+    find_key: Callable[[str, int], KeyRecord | None]
+    """By the key and the journal's age."""
+    find_alias: Callable[[str, str], str | None]
 
 
 class Grouping:
     """One commit in the making. Nothing of it counts before the group is written."""
 
-    def __init__(
-        self,
-        *,
-        epoch: int,
-        time_ns: int,
-        age_ns: int,
-        find_row: Callable[[str], TaskRow | None],
-        heads: Mapping[str, int],
-        find_key: Callable[[str], KeyRecord | None],
-    ) -> None:
+    def __init__(self, known: Known, *, epoch: int, time_ns: int, age_ns: int) -> None:
         self.group = CommitGroup()
         self._sealer = Sealer(epoch=epoch, time_ns=time_ns)
         self._time_ns = time_ns
         self._age_ns = age_ns
-        self._find_row = find_row
-        self._heads_before = heads
-        self._find_key = find_key
+        self._known = known
         # Heads, rows and keys as they are behind the group. A row is made anew only when what lists
         # show changes: its own head is that of then.
         self._heads: dict[str, int] = {}
         self._rows: dict[str, TaskRow] = {}
         self._keys: dict[str, KeyRecord] = {}
-        self._outcomes: list[tuple[str, Landing | asyncio.Future[Created], object]] = []
+        self._aliases: dict[tuple[str, str], str] = {}
+        self._outcomes: list[tuple[str, _Done, object]] = []
 
     def add(self, pending: Pending) -> None:
         """Take in what is pending; what can't be written fails alone, at once."""
         try:
             if isinstance(pending, PendingAppend):
                 outcome: object = self._append(pending.task_id, pending.drafts)
-            else:
+            elif isinstance(pending, PendingCreate):
                 outcome = self._create(pending)
+            elif isinstance(pending, PendingBind):
+                outcome = self._bind(pending)
+            else:
+                self._keep(pending)
+                outcome = None
         except Exception as error:  # noqa: BLE001  Whatever it is, whoever waits for this gets it.
             _fail(pending.done, error)
         else:
@@ -137,7 +174,7 @@ class Grouping:
 
     def _create(self, pending: PendingCreate) -> Created:
         key, task_id = pending.key, pending.task_id
-        known = (self._keys.get(key) or self._find_key(key)) if key else None
+        known = (self._keys.get(key) or self._known.find_key(key, self._age_ns)) if key else None
         created = pending.created.created
         # The task of a key may be past retention: then the key stands for nothing.
         if known is not None and self._row(known.task_id) is not None:
@@ -165,14 +202,32 @@ class Grouping:
             record = KeyRecord(key, pending.content_hash, task_id, self._age_ns + KEY_LIFE_NS)
             self._keys[key] = record
             self.group.keys.append(record)
+        if pending.webhook is not None:
+            self.group.webhooks[pending.webhook.key] = pending.webhook
         return Created(task_id, is_new=True)
 
+    def _bind(self, pending: PendingBind) -> str:
+        """Return the id of the task that the alias stands for behind the group."""
+        name = (pending.account, pending.alias)
+        bound = self._aliases.get(name) or self._known.find_alias(*name)
+        if bound is not None and bound != pending.replaces:
+            return bound
+        self._aliases[name] = pending.task_id
+        self.group.aliases.append(AliasRecord(*name, pending.task_id))
+        return pending.task_id
+
+    def _keep(self, pending: PendingWebhook) -> None:
+        key: WebhookKey = (pending.task_id, pending.config_id)
+        if pending.row is not None and self._row(pending.task_id) is None:
+            raise TaskNotFoundError(pending.task_id)
+        self.group.webhooks[key] = pending.row
+
     def _row(self, task_id: str) -> TaskRow | None:
-        return self._rows.get(task_id) or self._find_row(task_id)
+        return self._rows.get(task_id) or self._known.find_row(task_id)
 
     def _head(self, row: TaskRow) -> int:
         task_id = row.task_id
-        return self._heads.get(task_id) or self._heads_before.get(task_id) or row.head
+        return self._heads.get(task_id) or self._known.heads.get(task_id) or row.head
 
     def _seal(self, task_id: str, first_sequence: int, one: Draft) -> SealedBatch:
         sealed = self._sealer.seal(one, task_id=task_id, first_sequence=first_sequence)
@@ -198,6 +253,6 @@ class Grouping:
         )
 
 
-def _fail(done: Landing | asyncio.Future[Created], error: BaseException) -> None:
+def _fail(done: _Done, error: BaseException) -> None:
     if not done.done():
         done.set_exception(error)

@@ -18,10 +18,13 @@ from trunkline.journal.events import Draft, header_of, last_sequence, trim
 from trunkline.journal.grouping import (
     Created,
     Grouping,
+    Known,
     Landing,
     Pending,
     PendingAppend,
+    PendingBind,
     PendingCreate,
+    PendingWebhook,
 )
 from trunkline.journal.ids import new_task_id
 from trunkline.journal.lane import Lane
@@ -32,7 +35,7 @@ from trunkline.journal.reading.tail import Tails
 from trunkline.journal.retention import Retention
 from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.states import State
-from trunkline.journal.store import JournalStore, Stray, TaskPage, TaskRow
+from trunkline.journal.store import JournalStore, Stray, TaskPage, TaskRow, WebhookRow
 from trunkline.journal.upkeep import Upkeep
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
@@ -79,6 +82,12 @@ class Journal:
         self._live = {row.task_id: row for row in store.unfinished()}
         self._heads = {task_id: row.head for task_id, row in self._live.items()}
         self._ended: OrderedDict[str, TaskRow] = OrderedDict()
+        self._known = Known(
+            find_row=self._find_row,
+            heads=self._heads,
+            find_key=lambda key, age_ns: store.find_key(key, now_ns=age_ns),
+            find_alias=store.find_alias,
+        )
         self._tails = Tails(task_limit_bytes=tail_bytes, limit_bytes=_TAILS_BYTES)
         self._audience = Audience()
         self._folds = Folds(head=self.head, read=self.read, find_stored=store.find_fold)
@@ -133,16 +142,24 @@ class Journal:
         return new_task_id(self.id)
 
     def create(
-        self, task_id: str, created: event_pb2.Event, *, key: str = "", content_hash: str = ""
+        self,
+        task_id: str,
+        created: event_pb2.Event,
+        *,
+        key: str = "",
+        content_hash: str = "",
+        webhook: WebhookRow | None = None,
     ) -> asyncio.Future[Created]:
         """Make a task exist. Resolves once it does, or with the one that there is already.
+
+        A webhook is kept if the task is new: both, or neither.
 
         That is the task of this id, or for 24 hours the one that was created with the same key
         and content hash. Errors are those of the future: MessageKeyReusedError when the key was
         used with another hash, JournalUnavailableError, FencedError.
         """
         done: asyncio.Future[Created] = asyncio.get_running_loop().create_future()
-        self._put(PendingCreate(task_id, created, key, content_hash, done))
+        self._put(PendingCreate(task_id, created, key, content_hash, webhook, done))
         return done
 
     def append(self, task_id: str, fence: int, drafts: Sequence[Draft]) -> asyncio.Future[int]:
@@ -328,6 +345,47 @@ class Journal:
         """Forget a stray: it has ended. FencedError, JournalUnavailableError."""
         self._store.drop_stray(task_id)
 
+    def bind(
+        self, account: str, alias: str, task_id: str, *, replaces: str = ""
+    ) -> asyncio.Future[str]:
+        """Let an alias stand for a task, unless it stands for one other than `replaces`.
+
+        Resolves to the id of the task that it stands for now. Errors are those of the future:
+        FencedError, JournalUnavailableError.
+        """
+        done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._put(PendingBind(account, alias, task_id, replaces, done))
+        return done
+
+    def resolve(self, account: str, alias: str) -> str | None:
+        """Return the id of the task that an alias stands for. JournalUnavailableError."""
+        return self._store.find_alias(account, alias)
+
+    def keep_webhook(self, row: WebhookRow) -> asyncio.Future[None]:
+        """Keep a webhook as it is now. Errors are those of the future.
+
+        TaskNotFoundError when its task is there no more, FencedError, JournalUnavailableError.
+        """
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._put(PendingWebhook(row.task_id, row.config_id, row, done))
+        return done
+
+    def drop_webhook(self, task_id: str, config_id: str) -> asyncio.Future[None]:
+        """Keep a webhook no longer. Errors, as those of the future, are as for `keep_webhook`."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._put(PendingWebhook(task_id, config_id, None, done))
+        return done
+
+    def find_webhooks(
+        self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
+    ) -> Sequence[WebhookRow]:
+        """Return webhooks that are kept, the last made first; see `JournalStore`.
+
+        Raises:
+            JournalUnavailableError.
+        """
+        return self._store.find_webhooks(task_id=task_id, states=states, limit=limit)
+
     def renew(self, lease_s: float) -> None:
         """Let this owner's lease hold for so long from now, whatever the clock on the wall does.
 
@@ -364,18 +422,15 @@ class Journal:
         if not self._pending or self._lane.is_busy:
             return
         pending, self._pending = self._pending, []
-        age_ns = self._store.clock.age_ns()
         grouping = Grouping(
+            self._known,
             epoch=self.epoch,
             time_ns=self._store.clock.time_ns(),
-            age_ns=age_ns,
-            find_row=self._find_row,
-            heads=self._heads,
-            find_key=lambda key: self._store.find_key(key, now_ns=age_ns),
+            age_ns=self._store.clock.age_ns(),
         )
         for one in pending:
             grouping.add(one)
-        if grouping.group.batches:
+        if not grouping.group.is_empty:
             self._lane.run(
                 lambda: self._store.commit(grouping.group),
                 lambda error: self._on_committed(grouping, error),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from trunkline.journal.clock import Clock
 from trunkline.journal.states import TERMINAL, State
@@ -78,6 +78,36 @@ class Stray:
     """When it has ended by itself, or isn't minded any more: seconds since 1970."""
 
 
+@dataclass(frozen=True, slots=True)
+class AliasRecord:
+    """An id that a client chose, and the task that it stands for."""
+
+    account: str
+    alias: str
+    task_id: str
+
+
+WebhookKey: TypeAlias = tuple[str, str]
+"""The ids of a task and of a webhook of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRow:
+    """A webhook of a task, and how far it has come."""
+
+    task_id: str
+    config_id: str
+    state: int
+    """As in `trunkline.v1.WebhookState`, so that rows are found by it."""
+    content: bytes
+    """A serialised `trunkline.v1.Webhook`, its secrets included."""
+
+    @property
+    def key(self) -> WebhookKey:
+        """What names it."""
+        return self.task_id, self.config_id
+
+
 @dataclass(slots=True)
 class CommitGroup:
     """All that is written in one transaction: what was pending together."""
@@ -87,6 +117,14 @@ class CommitGroup:
     changed: dict[str, TaskRow] = field(default_factory=dict)
     """Rows, behind the group, of tasks whose state or metadata it changes."""
     keys: list[KeyRecord] = field(default_factory=list)
+    aliases: list[AliasRecord] = field(default_factory=list)
+    webhooks: dict[WebhookKey, WebhookRow | None] = field(default_factory=dict)
+    """As they are behind the group; None: they are gone."""
+
+    @property
+    def is_empty(self) -> bool:
+        """There is nothing to write."""
+        return not (self.batches or self.aliases or self.webhooks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +189,16 @@ class JournalStore(Protocol):
         """Return what a key stands for, unless it has expired."""
         ...
 
+    def find_alias(self, account: str, alias: str) -> str | None:
+        """Return the id of the task that an alias stands for; there may be no such task."""
+        ...
+
+    def find_webhooks(
+        self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
+    ) -> list[WebhookRow]:
+        """Return webhooks, of one task or of all, in any of the states; the last made first."""
+        ...
+
     def list_rows(
         self, wanted: TaskFilter, *, limit: int, behind: tuple[int, str] | None = None
     ) -> TaskPage:
@@ -194,7 +242,7 @@ class JournalStore(Protocol):
         ...
 
     def forget(self, task_ids: Sequence[str]) -> None:
-        """Keep nothing of tasks that are compacted."""
+        """Keep nothing of tasks that are compacted, their webhooks and aliases included."""
         ...
 
     @property
@@ -210,7 +258,10 @@ class JournalStore(Protocol):
         ...
 
     def renew(self, lease_s: float) -> None:
-        """Let the owner's lease hold for so long from now. FencedError after a takeover."""
+        """Let the owner's lease hold for so long from now. FencedError after a takeover.
+
+        Keys that have expired go, and aliases that stand for no task after a day.
+        """
         ...
 
     def keep_stray(self, stray: Stray) -> None:

@@ -51,6 +51,20 @@ class TaskServicer:
             for response in watch_responses(frame):
                 yield response
 
+    async def SetTaskAlias(
+        self, request: task_service_pb2.SetTaskAliasRequest, _context: _Context
+    ) -> task_service_pb2.SetTaskAliasResponse:
+        task_id = await self._host.set_alias(
+            request.account, request.alias, request.task_id, replaces=request.replaces
+        )
+        return task_service_pb2.SetTaskAliasResponse(task_id=task_id)
+
+    async def ResolveTaskAlias(
+        self, request: task_service_pb2.ResolveTaskAliasRequest, _context: _Context
+    ) -> task_service_pb2.ResolveTaskAliasResponse:
+        task_id = self._host.resolve_alias(request.account, request.alias)
+        return task_service_pb2.ResolveTaskAliasResponse(task_id=task_id)
+
     async def open_watch(self, request: bytes) -> OpenStream:
         """Begin what WatchTask does, for a reader that pulls."""
         watch = self._watch(task_service_pb2.WatchTaskRequest.FromString(request))
@@ -90,6 +104,16 @@ class TaskServicer:
                 self.CancelTask,
                 request_deserializer=contract.CancelTaskRequest.FromString,
                 response_serializer=contract.CancelTaskResponse.SerializeToString,
+            ),
+            "SetTaskAlias": grpc.unary_unary_rpc_method_handler(
+                self.SetTaskAlias,
+                request_deserializer=contract.SetTaskAliasRequest.FromString,
+                response_serializer=contract.SetTaskAliasResponse.SerializeToString,
+            ),
+            "ResolveTaskAlias": grpc.unary_unary_rpc_method_handler(
+                self.ResolveTaskAlias,
+                request_deserializer=contract.ResolveTaskAliasRequest.FromString,
+                response_serializer=contract.ResolveTaskAliasResponse.SerializeToString,
             ),
             "WatchTask": grpc.unary_stream_rpc_method_handler(
                 self.WatchTask, request_deserializer=contract.WatchTaskRequest.FromString

@@ -14,6 +14,7 @@ from trunkline.errors import (
     JournalUnavailableError,
     PeerUnavailableError,
     TaskNotCancelableError,
+    TaskNotFoundError,
     TrunklineError,
 )
 from trunkline.journal.journal import Journal, TaskRow
@@ -30,7 +31,7 @@ from trunkline.tasks.running.strays import Strays
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import ANONYMOUS, Accepted
 from trunkline.tasks.turn.flushing import Flushing
-from trunkline.tasks.validation import check_message
+from trunkline.tasks.validation import check_alias, check_message
 from trunkline.tasks.watch import TaskWatch, check_cursor
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 
@@ -204,6 +205,34 @@ class TaskHost:
             until_head=until_head,
             until_turn_ends=until_turn_ends,
         )
+
+    async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
+        """Let an id that a client chose stand for a task, which may not exist yet.
+
+        It stays with a task that it stands for already, unless that is `replaces`. Returns the id
+        of the task that it stands for now.
+
+        Raises:
+            InvalidArgumentError: the alias or the task's id is empty, or the alias too long.
+            JournalUnavailableError, PeerUnavailableError.
+        """
+        self._check_serving()
+        check_alias(alias, task_id)
+        bound = self.journal.bind(account or ANONYMOUS, alias, task_id, replaces=replaces)
+        return await asyncio.shield(bound)
+
+    def resolve_alias(self, account: str, alias: str) -> str:
+        """Return the id of the task that an alias stands for; there may be no such task yet.
+
+        Raises:
+            TaskNotFoundError: it stands for none.
+            JournalUnavailableError, PeerUnavailableError.
+        """
+        self._check_serving()
+        task_id = self.journal.resolve(account or ANONYMOUS, alias)
+        if task_id is None:
+            raise TaskNotFoundError(alias)
+        return task_id
 
     async def wait_turn(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
         """Wait until the task has ended or is interrupted, and return its fold."""

@@ -149,6 +149,16 @@ class Hosts:
             until_turn_ends=until_turn_ends,
         )
 
+    async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
+        """Let an alias stand for a task: in the journal that knows it, else in the task's own."""
+        host = self._host_that_knows(account, alias) or self._host_of(task_id)
+        return await host.set_alias(account, alias, task_id, replaces=replaces)
+
+    def resolve_alias(self, account: str, alias: str) -> str:
+        """Return the id of the task that an alias stands for."""
+        host = self._host_that_knows(account, alias) or self.primary
+        return host.resolve_alias(account, alias)
+
     async def wait_turn(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
         """Wait until the task has ended or is interrupted, and return its fold."""
         return await self._host_of(task_id).wait_turn(task_id)
@@ -181,6 +191,13 @@ class Hosts:
         if host is None:
             raise TaskNotFoundError(task_id)
         return host
+
+    def _host_that_knows(self, account: str, alias: str) -> TaskHost | None:
+        for host in self._hosts.values():
+            with suppress(TaskNotFoundError):
+                host.resolve_alias(account, alias)
+                return host
+        return None
 
     async def _serve(
         self, journal: Journal, checkpoint_path: Path | None, served: asyncio.Event

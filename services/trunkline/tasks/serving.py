@@ -43,6 +43,14 @@ class Tasks(Protocol):
         """Read a task's events behind a cursor, or from the head on."""
         ...
 
+    async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
+        """Let an alias stand for a task; return the id of the task that it stands for now."""
+        ...
+
+    def resolve_alias(self, account: str, alias: str) -> str:
+        """Return the id of the task that an alias stands for."""
+        ...
+
     async def wait_turn(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
         """Wait until the task has ended or is interrupted, and return its fold."""
         ...

@@ -1,7 +1,21 @@
-"""What a message must be before a task is made of it."""
+"""What messages, and ids that clients choose, must be before anything is made of them."""
+
+from typing import Final
 
 from trunkline.errors import ContentTypeNotSupportedError, InvalidArgumentError
 from trunkline.v1 import agent_card_pb2, message_pb2
+
+_ALIAS_BYTES: Final = 1024
+
+
+def check_alias(alias: str, task_id: str) -> None:
+    """Refuse an id of a client's that can't stand for a task. InvalidArgumentError."""
+    if not alias:
+        raise InvalidArgumentError("alias", "is missing")
+    if len(alias.encode()) > _ALIAS_BYTES:
+        raise InvalidArgumentError("alias", f"is longer than {_ALIAS_BYTES} bytes")
+    if not task_id:
+        raise InvalidArgumentError("task_id", "is missing")
 
 
 def check_message(card: agent_card_pb2.AgentCard, message: message_pb2.Message) -> None:

@@ -19,7 +19,7 @@ from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock, Noted
 from trunkline.journal.sqlite.owner import Owner
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 # Marks the file as ours in SQLite's header: "TRNK".
 _APPLICATION_ID: Final = 0x54524E4B
 _ID_ALPHABET: Final = string.ascii_lowercase + string.digits
@@ -89,6 +89,24 @@ _TABLES: Final = (
         account TEXT NOT NULL,
         until_s REAL NOT NULL
     ) WITHOUT ROWID""",
+    """CREATE TABLE aliases (
+        account TEXT NOT NULL,
+        alias TEXT NOT NULL,
+        task_id TEXT NOT NULL,
+        unproven_ns INTEGER,
+        PRIMARY KEY (account, alias)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX aliases_by_task ON aliases (task_id)",
+    "CREATE INDEX aliases_unproven ON aliases (unproven_ns) WHERE unproven_ns IS NOT NULL",
+    """CREATE TABLE webhooks (
+        number INTEGER PRIMARY KEY,
+        task_id TEXT NOT NULL,
+        config_id TEXT NOT NULL,
+        state INTEGER NOT NULL,
+        content BLOB NOT NULL,
+        UNIQUE (task_id, config_id)
+    )""",
+    "CREATE INDEX webhooks_by_state ON webhooks (state, number)",
 )
 
 

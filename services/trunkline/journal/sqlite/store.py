@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock
 from trunkline.journal.events import header_of
-from trunkline.journal.sqlite import rows
+from trunkline.journal.sqlite import aliases, rows, webhooks
 from trunkline.journal.sqlite.checkpoint import Checkpointer
 from trunkline.journal.sqlite.connection import connect, distrusted, looking, translated
 from trunkline.journal.sqlite.directory import Directory, Place
@@ -29,6 +29,7 @@ from trunkline.journal.store import (
     TaskFilter,
     TaskPage,
     TaskRow,
+    WebhookRow,
 )
 
 # How long a killed process may take to be gone.
@@ -109,8 +110,11 @@ class SqliteStore:
 
     def commit(self, group: CommitGroup) -> None:
         """Write the group in one transaction; see `JournalStore`."""
+        if not group.batches:
+            self._commit_rows(group)
+            return
         payload, places = pack(batch.sealed for batch in group.batches)
-        if group.created or group.changed or group.keys:
+        if group.created or group.changed or group.keys or group.aliases or group.webhooks:
             with self._writer.transaction(payload) as commit_id:
                 self._write_rows(group)
         else:
@@ -160,6 +164,18 @@ class SqliteStore:
             return None
         snapshot, epoch, forwarded = found
         return StoredFold(snapshot, epoch, json.loads(forwarded))
+
+    def find_alias(self, account: str, alias: str) -> str | None:
+        """Return the id of the task that an alias stands for."""
+        with translated(self._path):
+            return aliases.find(self._read, account, alias)
+
+    def find_webhooks(
+        self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
+    ) -> list[WebhookRow]:
+        """Return webhooks, the last made first; see `JournalStore`."""
+        with translated(self._path):
+            return webhooks.find(self._read, task_id=task_id, states=states, limit=limit)
 
     def list_rows(
         self, wanted: TaskFilter, *, limit: int, behind: tuple[int, str] | None = None
@@ -232,6 +248,8 @@ class SqliteStore:
             values = [(one,) for one in task_ids]
             self._writer.connection.executemany("DELETE FROM folds WHERE task_id = ?", values)
             self._writer.connection.executemany("DELETE FROM tasks WHERE task_id = ?", values)
+            aliases.forget(self._writer.connection, task_ids)
+            webhooks.forget(self._writer.connection, task_ids)
         self.is_log_long = self._checkpointer.wrote(0)
 
     def shorten_log(self) -> bool:
@@ -247,7 +265,7 @@ class SqliteStore:
             connection.execute("VACUUM")
 
     def renew(self, lease_s: float) -> None:
-        """Let the lease hold from now on, and drop some of the keys that expired."""
+        """Let the lease hold from now on, and drop some of what has expired."""
         self._writer.check_file()
         with self._writer.transaction():
             until_s = time.monotonic() + lease_s
@@ -258,6 +276,7 @@ class SqliteStore:
                 "(SELECT rowid FROM keys WHERE expires_ns <= ? LIMIT 1000)",
                 (self.clock.age_ns(),),
             )
+            aliases.prove(self._writer.connection, journal_id=self.id, age_ns=self.clock.age_ns())
 
     def keep_stray(self, stray: Stray) -> None:
         """Keep a stray until it is dropped."""
@@ -295,6 +314,12 @@ class SqliteStore:
                 self._read.close()
                 connection.close()
 
+    def _commit_rows(self, group: CommitGroup) -> None:
+        """Write a group without events."""
+        with self._writer.transaction():
+            self._write_rows(group)
+        self.is_log_long = self._checkpointer.wrote(0)
+
     def _write_rows(self, group: CommitGroup) -> None:
         connection = self._writer.connection
         if group.created:
@@ -306,6 +331,10 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)",
                 [(one.key, one.content_hash, one.task_id, one.expires_ns) for one in group.keys],
             )
+        if group.aliases:
+            aliases.write(connection, group.aliases, age_ns=self.clock.age_ns())
+        if group.webhooks:
+            webhooks.write(connection, group.webhooks)
 
     def _load(self) -> None:
         """Find the batches of all unsettled tasks again, and what no task needs.
