@@ -7,8 +7,8 @@ from starlette.types import Scope
 
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.inbound import tracing
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.inbound.caller import Caller, Callers, agent_named
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.inbound.exchange import Failure, HttpCall, Opening, Reply
 from trunkline_bridge.inbound.http import OTHER_METHOD
 from trunkline_bridge.inbound.methods import Answer, Stream
