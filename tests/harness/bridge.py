@@ -12,6 +12,7 @@ import httpx2
 
 from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline_bridge import Bridge, BridgeSettings
+from trunkline_bridge.inbound.caller import Access
 from trunkline_bridge.inbound.envelope import frame
 from trunkline_bridge.rendering import EventRenderer
 from trunkline_bridge.serving import serve_http
@@ -172,12 +173,16 @@ class BridgedMesh:
 
 @asynccontextmanager
 async def open_bridged_mesh(
-    folder: Path, settings: BridgeSettings | None = None, *, lease_s: float = 1.0
+    folder: Path,
+    settings: BridgeSettings | None = None,
+    *,
+    lease_s: float = 1.0,
+    access: Access | None = None,
 ) -> AsyncIterator[BridgedMesh]:
     """Open a mesh with a bridge and nobody on it; the default agent is `echo`."""
     settings = settings or BridgeSettings(default_agent="echo")
     async with open_small_mesh(folder, lease_s=lease_s) as mesh:
-        bridge = Bridge(mesh.directory, settings)
+        bridge = Bridge(mesh.directory, settings, access=access)
         async with (
             serve_http(bridge.app, host="127.0.0.1", port=0, grace_s=1, cut=bridge.cut) as url,
             httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,

@@ -1,5 +1,6 @@
 """Cards as clients of every version read them, from a bridge on a real socket."""
 
+import copy
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ from a2a.client.card_resolver import parse_agent_card
 from a2a.compat.v0_3 import types as v0_3
 
 from harness.bridge import BridgedMesh, open_bridged_mesh
+from trunkline import TaskContext, agent
 from trunkline.agents.echo import echo
+from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_bridge import BridgeSettings
+from trunkline_bridge.inbound.caller import Identity, Security, ServiceParameters
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 
 CARD = "/.well-known/agent-card.json"
@@ -139,3 +143,88 @@ async def test_a_public_address_is_what_cards_give(tmp_path: Path) -> None:
             ("1.0", "JSONRPC", "https://mesh.example/a2a/"),
             ("1.0", "HTTP+JSON", "https://mesh.example/a2a"),
         ]
+
+
+class KnowsSecrets:
+    """Lets in whoever says `secret`."""
+
+    security = Security(
+        schemes={
+            "key": security_scheme_pb2.SecurityScheme(
+                api_key_security_scheme=security_scheme_pb2.APIKeySecurityScheme(
+                    location="header", name="X-API-Key"
+                )
+            ),
+            "bearer": security_scheme_pb2.SecurityScheme(
+                http_auth_security_scheme=security_scheme_pb2.HTTPAuthSecurityScheme(
+                    scheme="Bearer", bearer_format="JWT"
+                )
+            ),
+        },
+        requirements=[
+            security_scheme_pb2.SecurityRequirement(
+                schemes={name: security_scheme_pb2.StringList()}
+            )
+            for name in ("key", "bearer")
+        ],
+        challenge='Bearer realm="test"',
+    )
+
+    async def identify(self, parameters: ServiceParameters) -> Identity:
+        is_known = parameters.get(b"x-api-key") == "secret"
+        return Identity("acme", "ann", is_authenticated=True) if is_known else Identity()
+
+
+@agent(
+    name="advisor",
+    description="Advises.",
+    extended_skills=[agent_card_pb2.AgentSkill(id="inside", name="Inside", description="Knows.")],
+)
+async def advisor(task: TaskContext) -> str:
+    return task.text
+
+
+async def test_the_extended_card_is_for_those_who_are_known(tmp_path: Path) -> None:
+    async with open_bridged_mesh(tmp_path, access=KnowsSecrets()) as bridged:
+        await bridged.mesh.join(advisor, echo)
+        public = await read(bridged, f"/agents/advisor{CARD}")
+        assert public["capabilities"]["extendedAgentCard"] is True
+        assert [skill["id"] for skill in public["skills"]] == ["advisor"]
+
+        caller = bridged.at("/agents/advisor")
+        refused = await caller.post("GetExtendedAgentCard", {})
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (
+            401,
+            'Bearer realm="test"',
+        )
+        known = {"X-API-Key": "secret"}
+        card = await caller.call("GetExtendedAgentCard", {}, known)
+        assert [skill["id"] for skill in card["skills"]] == ["advisor", "inside"]
+        assert card["supportedInterfaces"] == public["supportedInterfaces"]
+
+        older = f"{bridged.url}/agents/advisor/agent/authenticatedExtendedCard"
+        assert (await bridged.client.get(older)).status_code == 401
+        answer = await bridged.client.get(older, headers=known)
+        assert [skill["id"] for skill in answer.json()["skills"]] == ["advisor", "inside"]
+        assert answer.headers["cache-control"] == "private, no-store"
+
+
+async def test_cards_say_what_callers_need_in_each_versions_words(tmp_path: Path) -> None:
+    async with open_bridged_mesh(tmp_path, access=KnowsSecrets()) as bridged:
+        await bridged.mesh.join(echo)
+        card = await read(bridged, CARD)
+        assert card["supportsAuthenticatedExtendedCard"] is True
+        newer = parse_agent_card(copy.deepcopy(card))
+        assert newer.security_schemes["key"].api_key_security_scheme.name == "X-API-Key"
+        assert newer.security_schemes["key"].api_key_security_scheme.location == "header"
+        assert newer.security_schemes["bearer"].http_auth_security_scheme.scheme == "Bearer"
+        assert [list(one.schemes) for one in newer.security_requirements] == [["key"], ["bearer"]]
+        older = v0_3.AgentCard.model_validate(card)
+        assert older.security == [{"key": []}, {"bearer": []}]
+        schemes = {name: scheme.root for name, scheme in (older.security_schemes or {}).items()}
+        assert schemes == {
+            "key": v0_3.APIKeySecurityScheme(in_=v0_3.In.header, name="X-API-Key"),
+            "bearer": v0_3.HTTPAuthSecurityScheme(scheme="Bearer", bearer_format="JWT"),
+        }
+        original = await read(bridged, ORIGINAL)
+        assert original["authentication"] == {"schemes": ["Bearer"]}

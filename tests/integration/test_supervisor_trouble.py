@@ -69,6 +69,7 @@ class InnerSupervisor(Supervisor):
     """A supervisor that another one may choose."""
 
     routable = True
+    extended_skills = ()
 
 
 def is_over(snapshot: snapshot_pb2.TaskSnapshot) -> bool:

@@ -11,13 +11,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trunkline.client import Directory
 from trunkline_bridge.errors import WireError
+from trunkline_bridge.health import Health
 from trunkline_bridge.inbound.caller import Access, Callers, OpenAccess, agent_at
 from trunkline_bridge.inbound.cards import CARD_PATH
 from trunkline_bridge.inbound.cards.endpoints import Endpoints
 from trunkline_bridge.inbound.cards.making import Cards
 from trunkline_bridge.inbound.cards.pages import CardPages
 from trunkline_bridge.inbound.exchange import Exchanges, Served
-from trunkline_bridge.inbound.health import Health
 from trunkline_bridge.inbound.http import NO_ROUTE, OTHER_METHOD, plain_failure
 from trunkline_bridge.inbound.jsonrpc import JsonRpc
 from trunkline_bridge.inbound.operations import Operations

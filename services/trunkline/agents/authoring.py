@@ -28,6 +28,7 @@ class FunctionAgent:
     routable: bool
     concurrency: int
     timeout_s: float | None
+    extended_skills: Sequence[agent_card_pb2.AgentSkill] = ()
 
     async def run(self, task: TaskContext) -> None:
         """Call the function and emit what it returns or yields."""
@@ -46,6 +47,7 @@ def agent(
     examples: Sequence[str] = (),
     version: str = "0.1.0",
     skills: Sequence[agent_card_pb2.AgentSkill] = (),
+    extended_skills: Sequence[agent_card_pb2.AgentSkill] = (),
     input_modes: Sequence[str] = ("text/plain",),
     output_modes: Sequence[str] = ("text/plain",),
     concurrency: int = 0,
@@ -59,7 +61,8 @@ def agent(
 
     What the function returns ends the turn: a text or Part is one artifact, a Message a direct
     reply, None completes. An asynchronous generator yields deltas of one artifact. `tags` are what
-    a supervisor looks for in a request; `skills` replaces the one skill made of them.
+    a supervisor looks for in a request; `skills` replaces the one skill made of them, and
+    `extended_skills` are shown beside to callers that the bridge has authenticated.
 
     `concurrency` is how many turns run at once, 0 for any number. When the host dies, the turn of
     a `repeatable` agent runs again from its start, what it wrote is cut off; that of a `resumable`
@@ -99,6 +102,7 @@ def agent(
             routable=routable,
             concurrency=concurrency,
             timeout_s=timeout_s,
+            extended_skills=tuple(extended_skills),
         )
 
     return make

@@ -114,7 +114,10 @@ def describe_host(
         services=services,
         agents=[
             registry_service_pb2.AgentRegistration(
-                card=agent.card, direct_replies=agent.direct_replies, routable=agent.routable
+                card=agent.card,
+                direct_replies=agent.direct_replies,
+                routable=agent.routable,
+                extended_skills=agent.extended_skills,
             )
             for agent in hosts.agents.values()
         ],

@@ -34,6 +34,7 @@ class ReasoningAgent:
     resumable = True
     timeout_s: float | None = None
     routable = True
+    extended_skills = ()
     concurrency = 0
 
     def __init__(

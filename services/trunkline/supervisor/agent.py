@@ -35,6 +35,7 @@ class Supervisor:
     resumable = True
     timeout_s: float | None = None
     routable = False
+    extended_skills = ()
     concurrency = 0
 
     def __init__(

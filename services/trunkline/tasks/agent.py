@@ -1,5 +1,6 @@
 """What the host needs to know of an agent, however it was made."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from trunkline.tasks.turn.context import TaskContext
@@ -12,6 +13,10 @@ class Agent(Protocol):
     @property
     def card(self) -> agent_card_pb2.AgentCard:
         """The card, without interfaces and capabilities; its name names the agent."""
+
+    @property
+    def extended_skills(self) -> Sequence[agent_card_pb2.AgentSkill]:
+        """What the card says beside that, to callers that are authenticated."""
 
     @property
     def direct_replies(self) -> bool:

@@ -30,6 +30,7 @@ class AgentRegistration(_message.Message):
     CARD_FIELD_NUMBER: _builtins.int
     DIRECT_REPLIES_FIELD_NUMBER: _builtins.int
     ROUTABLE_FIELD_NUMBER: _builtins.int
+    EXTENDED_SKILLS_FIELD_NUMBER: _builtins.int
     direct_replies: _builtins.bool
     """May answer with a message instead of a task."""
     routable: _builtins.bool
@@ -38,16 +39,21 @@ class AgentRegistration(_message.Message):
     def card(self) -> _agent_card_pb2.AgentCard:
         """Its card, without interfaces and capabilities."""
 
+    @_builtins.property
+    def extended_skills(self) -> _containers.RepeatedCompositeFieldContainer[_agent_card_pb2.AgentSkill]:
+        """What its card says beside that to authenticated callers."""
+
     def __init__(
         self,
         *,
         card: _agent_card_pb2.AgentCard | None = ...,
         direct_replies: _builtins.bool = ...,
         routable: _builtins.bool = ...,
+        extended_skills: _abc.Iterable[_agent_card_pb2.AgentSkill] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "direct_replies", b"direct_replies", "routable", b"routable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "direct_replies", b"direct_replies", "extended_skills", b"extended_skills", "routable", b"routable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

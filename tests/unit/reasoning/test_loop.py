@@ -127,6 +127,7 @@ class LoopAgent:
     resumable = False
     timeout_s: float | None = None
     routable = True
+    extended_skills = ()
     concurrency = 0
 
     async def run(self, task: TaskContext) -> None:

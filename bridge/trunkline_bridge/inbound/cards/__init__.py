@@ -1,11 +1,19 @@
 """The agents' cards: what their endpoint offers, in every version of A2A at once, and signed."""
 
-PROTOCOL_VERSION = "1.0"
-LEGACY_VERSION = "0.3"
-RESUME_EXTENSION = "https://trunkline.dev/a2a/extensions/resume/v1"
+from trunkline_bridge.inbound.cards.names import (
+    CARD_PATH,
+    LEGACY_CARD_PATH,
+    LEGACY_EXTENDED_PATH,
+    LEGACY_VERSION,
+    PROTOCOL_VERSION,
+    RESUME_EXTENSION,
+)
 
-CARD_PATH = "/.well-known/agent-card.json"
-LEGACY_CARD_PATH = "/.well-known/agent.json"
-"""Where v0.1 and v0.2 look for it."""
-LEGACY_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
-"""Where v0.2 asks for the extended card, by GET."""
+__all__ = [
+    "CARD_PATH",
+    "LEGACY_CARD_PATH",
+    "LEGACY_EXTENDED_PATH",
+    "LEGACY_VERSION",
+    "PROTOCOL_VERSION",
+    "RESUME_EXTENSION",
+]

@@ -57,7 +57,9 @@ class Cards:
             text = "the extended card is for callers that say who they are; send credentials"
             raise WireError(UNAUTHENTICATED, text, challenge=self._security.challenge)
         is_default = caller.agent == self._settings.default_agent
-        return self._card("" if is_default else caller.agent, self._base_url(caller.origin))
+        card = self._card("" if is_default else caller.agent, self._base_url(caller.origin))
+        card.skills.extend(self._directory.agent(caller.agent).extended_skills)
+        return card
 
     def _card(self, agent: str, base_url: str) -> agent_card_pb2.AgentCard:
         at_root = not agent

@@ -1,0 +1,11 @@
+"""What cards and calls have in common: versions, the extension, and where cards are."""
+
+PROTOCOL_VERSION = "1.0"
+LEGACY_VERSION = "0.3"
+RESUME_EXTENSION = "https://trunkline.dev/a2a/extensions/resume/v1"
+
+CARD_PATH = "/.well-known/agent-card.json"
+LEGACY_CARD_PATH = "/.well-known/agent.json"
+"""Where v0.1 and v0.2 look for it."""
+LEGACY_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
+"""Where v0.2 asks for the extended card, by GET."""
