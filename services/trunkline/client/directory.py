@@ -115,6 +115,10 @@ class Directory:
         """Return a client of the host that serves a task; raises as `host_of_task` does."""
         return self._client(self.host_of_task(task_id).address)
 
+    def at(self, address: str) -> HostClient:
+        """Return a client of the host at an address that the registry gave."""
+        return self._client(address)
+
     def for_service(self, full_name: str) -> grpc.aio.Channel:
         """Return a channel to a host that serves a service, for example trunkline.v1.ToolService.
 

@@ -1,0 +1,175 @@
+"""Reads what a webhook has not been sent: wire events behind its cursor, as long as they come."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.client import HostClient, TaskStream
+from trunkline.errors import CursorExpiredError
+from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, webhook_service_pb2
+from trunkline_bridge.projection import (
+    EventId,
+    Projection,
+    TextPiece,
+    WholeEvent,
+    WireEvent,
+    project_task,
+)
+
+# Text that waits together goes out together, up to here.
+_TEXT_LENGTH: Final = 64 * 1024
+
+_read_batch = event_pb2.EventBatch.FromString
+
+
+class Waiting:
+    """What a webhook has not been sent, in what is ready together."""
+
+    def __init__(self, stream: TaskStream, seen: EventId | None) -> None:
+        """`seen` is the event behind which it goes on, which `stream` has once more."""
+        snapshot = stream.snapshot
+        self._batches = aiter(stream)
+        self._seen = seen
+        self._is_checked = seen is None
+        self._first: Sequence[WireEvent] = ()
+        if snapshot is None or not snapshot.sequence:
+            self._apply = Projection().apply
+        else:
+            self._apply = Projection(snapshot).apply
+            if seen is None:
+                self._first = (_task_event(snapshot),)
+        self.position = seen
+        """The last event that was read, whether or not it shows."""
+
+    async def next(self, *, limit_s: float) -> Sequence[WireEvent] | None:
+        """Return what is ready next, which may be nothing that shows; None: it has ended.
+
+        Raises:
+            TimeoutError: nothing came in time; nothing more can be read here.
+            CursorExpiredError: the event behind which it goes on, or what follows, is gone.
+            TrunklineError: it can't be read.
+        """
+        if self._first:
+            first, self._first = self._first, ()
+            self.position = EventId.parse(first[-1].id)
+            return first
+        try:
+            async with asyncio.timeout(limit_s):
+                batches = await anext(self._batches)
+        except StopAsyncIteration:
+            return None
+        return [event for sealed in batches for event in self._unseen(_read_batch(sealed))]
+
+    def _unseen(self, batch: event_pb2.EventBatch) -> Iterable[WireEvent]:
+        header, seen = batch.header, self._seen
+        last, epoch = header.first_sequence + header.count - 1, header.epoch or 1
+        events = self._apply(batch)
+        if seen is not None:
+            if not self._is_checked and epoch != seen.epoch:
+                # It went with an earlier life of the journal; another event has its number.
+                raise CursorExpiredError(header.task_id, str(seen.sequence), str(last))
+            events = [event for event in events if (event.sequence, event.n) > seen[:2]]
+        self._is_checked = True
+        if events and events[-1].sequence == last:
+            self.position = EventId(last, events[-1].n, epoch)
+        elif seen is None or seen.sequence < last:
+            self.position = EventId(last, 0, epoch)
+        return events
+
+
+@asynccontextmanager
+async def waiting_for(
+    client: HostClient, webhook: webhook_service_pb2.Webhook
+) -> AsyncIterator[Waiting]:
+    """Open what a webhook has not been sent, as long as its task goes on.
+
+    One that has been sent nothing begins with the task as it was when the webhook was registered.
+    Opening and reading raise CursorExpiredError when that can't be read any more.
+    """
+    seen = EventId.parse(webhook.cursor)
+    if seen is not None:
+        # The event itself is read again: it may be several on the wire.
+        after, with_snapshot = seen.sequence - 1, seen.sequence > 1
+    else:
+        after = await _registered_at(client, webhook)
+        # With nothing before, the first event is the task.
+        with_snapshot = after > 0
+    async with client.watch_task(
+        webhook.config.task_id, account=webhook.account, after=after, with_snapshot=with_snapshot
+    ) as stream:
+        yield Waiting(stream, seen)
+
+
+@asynccontextmanager
+async def waiting_from_now(
+    client: HostClient, webhook: webhook_service_pb2.Webhook
+) -> AsyncIterator[Waiting]:
+    """Open a task as it is now, and what follows: the way on where events are gone."""
+    async with client.watch_task(webhook.config.task_id, account=webhook.account) as stream:
+        yield Waiting(stream, None)
+
+
+async def task_at(
+    client: HostClient, webhook: webhook_service_pb2.Webhook, sequence: int
+) -> task_pb2.Task:
+    """Return the task as it was at an event, or as it is now if that is gone."""
+    task_id, account = webhook.config.task_id, webhook.account
+    try:
+        async with client.watch_task(
+            task_id, account=account, after=sequence, until_head=True
+        ) as stream:
+            snapshot = stream.snapshot
+    except CursorExpiredError:
+        snapshot = None
+    return project_task(snapshot or await client.get_task(task_id, account=account))
+
+
+def joined(events: Iterable[WireEvent]) -> Iterator[WireEvent]:
+    """Yield events, adjacent pieces of text of one artifact as one piece with the last one's id."""
+    pieces: list[TextPiece] = []
+    length = 0
+    for event in events:
+        follows = isinstance(event, TextPiece) and (
+            not pieces or (event.artifact is pieces[-1].artifact and not pieces[-1].is_last)
+        )
+        if pieces and not (follows and length < _TEXT_LENGTH):
+            yield _one(pieces)
+            pieces, length = [], 0
+        if isinstance(event, TextPiece):
+            pieces.append(event)
+            length += len(event.text)
+        else:
+            yield event
+    if pieces:
+        yield _one(pieces)
+
+
+def _one(pieces: Sequence[TextPiece]) -> TextPiece:
+    return pieces[-1]._replace(text="".join(piece.text for piece in pieces))
+
+
+def _task_event(snapshot: snapshot_pb2.TaskSnapshot) -> WireEvent:
+    response = a2a_pb2.StreamResponse(task=project_task(snapshot))
+    return WholeEvent(snapshot.sequence, 0, response, snapshot.epoch or 1)
+
+
+async def _registered_at(client: HostClient, webhook: webhook_service_pb2.Webhook) -> int:
+    """Return the last event that a webhook was registered behind; 0: it came with the task."""
+    registered = webhook.created.ToNanoseconds()
+    sequence = 0
+    async with client.watch_task(
+        webhook.config.task_id,
+        account=webhook.account,
+        after=0,
+        with_snapshot=False,
+        until_head=True,
+    ) as stream:
+        async for batches in stream:
+            for sealed in batches:
+                header = _read_batch(sealed).header
+                if header.time.ToNanoseconds() >= registered:
+                    return sequence
+                sequence = header.first_sequence + header.count - 1
+    return sequence
