@@ -16,6 +16,7 @@ ANONYMOUS = "anonymous"
 
 _TIMEOUT = params.TIMEOUT_HEADER.lower().encode("ascii")
 _AGENTS = "/agents/"
+_NEWEST = "1.0"
 _NAME = re.compile(r"[A-Za-z0-9._\-]{1,200}")
 
 
@@ -89,7 +90,7 @@ class Caller:
     """What a binding knows of a request beside its parameters."""
 
     agent: str
-    version: str = "1.0"
+    version: str = _NEWEST
     """Of A2A, as major and minor: what the caller speaks."""
     extensions: frozenset[str] = frozenset()
     deadline: datetime | None = None
@@ -99,6 +100,11 @@ class Caller:
     is_authenticated: bool = False
     origin: str = ""
     """Scheme and host by which it found us, as it says; over gRPC it doesn't."""
+
+    @property
+    def is_older(self) -> bool:
+        """Whether it speaks an A2A before 1.0, whose streams end with the turn."""
+        return self.version != _NEWEST
 
 
 class Callers:

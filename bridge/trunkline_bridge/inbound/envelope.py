@@ -1,13 +1,14 @@
 """JSON-RPC 2.0's envelope: requests in, responses out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from trunkline_bridge.errors import INVALID_REQUEST, WireError
 from trunkline_bridge.rendering import Frame
-from trunkline_bridge.wire.json_values import dumps
+from trunkline_bridge.wire.json_values import Json, dumps
 
-RequestId: TypeAlias = str | int | None
+RequestId: TypeAlias = str | int | float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class Call:
     request_id: RequestId
     method: str
     params: Any
+    is_notification: bool = False
+    """Whether it has no id, and so wants no answer (JSON-RPC 2.0, 4.1)."""
 
 
 def readable_id(value: object) -> RequestId:
@@ -29,8 +32,7 @@ def read_call(value: object) -> Call:
     """Return the request that a JSON value is.
 
     Raises:
-        WireError: the envelope is wrong. Batches are (A2A has none), and notifications: each
-            method of A2A has an answer, so each request needs an id to put on it.
+        WireError: the envelope is wrong. Batches are: A2A has none.
     """
     if isinstance(value, list):
         raise _invalid("batches are not supported; send one request at a time")
@@ -38,14 +40,18 @@ def read_call(value: object) -> Call:
         raise _invalid("the body must be a JSON object")
     if value.get("jsonrpc") != "2.0":
         raise _invalid('jsonrpc must be "2.0"')
-    if "id" not in value:
-        raise _invalid("id is missing; give a string or an integer")
-    if not _is_id(value["id"]):
-        raise _invalid("id must be a string, an integer or null")
+    request_id = value.get("id")
+    if not _is_id(request_id):
+        raise _invalid("id must be a string, a number or null")
     method = value.get("method")
     if not isinstance(method, str) or not method:
         raise _invalid("method must be a string that is not empty")
-    return Call(value["id"], method, value.get("params"))
+    return Call(request_id, method, value.get("params"), is_notification="id" not in value)
+
+
+def error_object(error: WireError) -> Json:
+    """Return JSON-RPC's error object; `data` is A2A v1.0's array of details."""
+    return {"code": error.row.rpc_code, "message": error.text, "data": error.details()}
 
 
 def success(request_id: RequestId, result: object) -> bytes:
@@ -53,12 +59,12 @@ def success(request_id: RequestId, result: object) -> bytes:
     return _response(request_id, "result", result)
 
 
-def failure(request_id: RequestId, error: WireError) -> bytes:
-    """Return a response with an error."""
-    return _response(request_id, "error", error_object(error))
+def failure(request_id: RequestId, error: Json) -> bytes:
+    """Return a response with an error's object."""
+    return _response(request_id, "error", error)
 
 
-def frame(request_id: RequestId) -> Frame:
+def frame(request_id: RequestId, error_object: Callable[[WireError], Json] = error_object) -> Frame:
     """Return what stands around each event of a stream."""
     said = dumps(request_id)
     return Frame(
@@ -68,19 +74,14 @@ def frame(request_id: RequestId) -> Frame:
     )
 
 
-def error_object(error: WireError) -> dict[str, Any]:
-    """Return JSON-RPC's error object; `data` is A2A v1.0's array of details."""
-    return {"code": error.row.rpc_code, "message": error.text, "data": error.details()}
-
-
 def _response(request_id: RequestId, member: str, value: object) -> bytes:
     body = dumps({"jsonrpc": "2.0", "id": request_id, member: value})
     return body.encode("utf-8")
 
 
 def _is_id(value: object) -> bool:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return value is None or isinstance(value, str) or is_integer
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or isinstance(value, str) or is_number
 
 
 def _invalid(problem: str) -> WireError:

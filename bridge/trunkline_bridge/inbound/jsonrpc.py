@@ -1,17 +1,24 @@
 """A2A's JSON-RPC binding: one POST for each call, streams as server-sent events."""
 
 import contextlib
-import re
-from urllib.parse import parse_qs
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from starlette.types import Scope
-
-from trunkline_bridge.errors import VERSION_NOT_SUPPORTED, WireError
-from trunkline_bridge.inbound import params, tracing
-from trunkline_bridge.inbound.caller import Caller, Callers, Identity, agent_at
-from trunkline_bridge.inbound.cards import PROTOCOL_VERSION, RESUME_EXTENSION
+from trunkline_bridge.errors import WireError, wire_error
+from trunkline_bridge.inbound import tracing
+from trunkline_bridge.inbound.caller import Caller, Callers, Identity, agent_at, agent_named
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.inbound.dialects.aliases import Aliases
+from trunkline_bridge.inbound.dialects.choice import Dialects
+from trunkline_bridge.inbound.dialects.dialect import Dialect
+from trunkline_bridge.inbound.dialects.v0_1 import V01
+from trunkline_bridge.inbound.dialects.v0_3 import V03
+from trunkline_bridge.inbound.dialects.v1_0 import V10
 from trunkline_bridge.inbound.envelope import (
+    Call,
     RequestId,
+    error_object,
     failure,
     frame,
     read_call,
@@ -27,84 +34,131 @@ from trunkline_bridge.inbound.http import (
     read_json,
     read_value,
 )
-from trunkline_bridge.inbound.methods import OF_A_TASK, Methods, unknown_method
 from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.versions import V0_1, read_version
 from trunkline_bridge.rendering import EventRenderer
-from trunkline_bridge.wire.v1_json import V1Shape
+from trunkline_bridge.wire.json_values import Json
 
-# Patches of a version don't count.
-_VERSION = re.compile(r"([0-9]{1,4}\.[0-9]{1,4})(?:\.[0-9]{1,9})?", re.ASCII)
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What errors need of a request: its id, and how its version says them."""
+
+    request_id: RequestId = None
+    error: Callable[[WireError], Json] = error_object
 
 
 class JsonRpc:
-    """JSON-RPC of all agents: the path says which one, the root is the default agent's."""
+    """JSON-RPC of all agents: the path says which one, or at the root a tenant."""
 
-    def __init__(self, operations: Operations, callers: Callers) -> None:
+    def __init__(
+        self, operations: Operations, callers: Callers, aliases: Aliases, *, is_strict: bool
+    ) -> None:
         self._operations = operations
-        self._methods = Methods(operations)
         self._callers = callers
+        self._aliases = aliases
+        self._dialects = Dialects(
+            V10(operations), V03(operations), V01(operations, aliases), is_strict=is_strict
+        )
 
     async def answer(self, call: HttpCall, reply: Reply) -> Opening | None:
         """Answer a call, or return the stream that is its answer."""
-        scope, headers, body = call
-        identity = await self._callers.identify(headers)
-        _check_content_type(headers, body, reply)
-        value = await read_json(body)
-        request_id = reply.note = readable_id(value)
+        asked = reply.note = _Asked()
+        identity = await self._callers.identify(call.headers)
+        _check_content_type(call, asked)
+        value = await read_json(call.body)
+        asked.request_id = readable_id(value)
         request = read_call(value)
-        _check_version(scope, headers)
-        caller = self._caller(identity, scope, headers, reply)
-        answer = self._methods.answers.get(request.method)
-        stream = self._methods.streams.get(request.method)
-        if answer is None and stream is None:
-            raise unknown_method(request.method)
-        tracing.name_request(request.method, caller.agent)
-        # That an agent isn't there is said before its parameters are looked at.
-        task_id = params.task_of(request.params) if request.method in OF_A_TASK else ""
-        self._operations.check_agent(caller.agent, task_id)
+        if request.is_notification:
+            await self._perform(call, identity, request, reply)
+            return None
+        dialect, caller = await self._route(call, identity, request, asked)
+        _activate(caller, call.headers, reply)
+        stream = dialect.streams.get(request.method)
         if stream is not None:
-            reply.renderer = EventRenderer(V1Shape(), frame(request_id))
-            return stream(caller, request.params)
-        if answer is not None:
-            await reply.send_json(success(request_id, await answer(caller, request.params)))
+            shape, opening = stream(caller, request.params)
+            reply.renderer = EventRenderer(shape, frame(request.request_id, dialect.error))
+            return opening
+        result = await dialect.answers[request.method](caller, request.params)
+        await reply.send_json(success(request.request_id, result))
         return None
 
     def failure(self, error: WireError, reply: Reply) -> Failure:
         """Return an error; most have HTTP's 200, as the JSON-RPC binding wants it."""
         status = error.row.http_status if error.row in HTTP_LEVEL else 200
-        request_id: RequestId = reply.note if isinstance(reply.note, str | int) else None
-        return Failure(status, failure(request_id, error))
+        asked = reply.note if isinstance(reply.note, _Asked) else _Asked()
+        return Failure(status, failure(asked.request_id, asked.error(error)))
 
-    def _caller(self, identity: Identity, scope: Scope, headers: Headers, reply: Reply) -> Caller:
+    async def _route(
+        self, call: HttpCall, identity: Identity, request: Call, asked: _Asked
+    ) -> tuple[Dialect, Caller]:
+        """Find out in which version a request is, and for which agent, who must be there."""
+        scope, headers, _ = call
+        version = read_version(headers, scope["query_string"], served=self._dialects.by_version)
+        dialect = self._dialects.choose(version, request.method)
         caller = self._callers.caller(
-            identity, headers, agent=agent_at(scope["path"]) or "", version=PROTOCOL_VERSION
+            identity, headers, agent=_agent(scope["path"], request), version=dialect.version
         )
-        if RESUME_EXTENSION in caller.extensions:
-            reply.headers["a2a-extensions"] = RESUME_EXTENSION
-        return caller
+        task_id = dialect.task_of(request.method, request.params)
+        if task_id and self._dialects.may_be_original(version, request.method):
+            known = await self._aliases.find(caller, task_id)
+            if known and known != task_id:
+                # It goes by an id that only a client of v0.1 can have chosen.
+                dialect = self._dialects.by_version[V0_1]
+                caller, task_id = replace(caller, version=V0_1), known
+        asked.error = dialect.error
+        tracing.name_request(request.method, caller.agent)
+        # That an agent isn't there is said before its parameters are looked at.
+        self._operations.check_agent(caller.agent, task_id)
+        return dialect, caller
+
+    async def _perform(
+        self, call: HttpCall, identity: Identity, request: Call, reply: Reply
+    ) -> None:
+        """Do what a notification asks for; nobody wants to know what comes of it.
+
+        A message is given, and its turn goes on by itself. Only errors of HTTP itself are answered.
+        """
+        try:
+            dialect, caller = await self._route(call, identity, request, _Asked())
+            method = dialect.sends.get(request.method, request.method)
+            if method in dialect.streams:
+                _, opening = dialect.streams[method](caller, request.params)
+                async with opening:
+                    pass
+            else:
+                await dialect.answers[method](caller, request.params)
+        except Exception as error:
+            said = wire_error(error)
+            if said.row in HTTP_LEVEL:
+                raise
+            tracing.mark_failed(said.row.reason)
+            logger.info("notification.failed", extra={"reason": said.row.reason})
+        await reply.send_nothing()
 
 
-def _check_content_type(headers: Headers, body: bytes, reply: Reply) -> None:
+def _agent(path: str, request: Call) -> str:
+    """Return the agent that a request names, empty for the default one. WireError: it names two."""
+    tenant = request.params.get("tenant") if isinstance(request.params, dict) else None
+    agent = agent_at(path) or ""
+    return agent_named(agent, [tenant]) if isinstance(tenant, str) and tenant else agent
+
+
+def _activate(caller: Caller, headers: Headers, reply: Reply) -> None:
+    """Say which extensions are active, by the header that asked for them."""
+    if RESUME_EXTENSION in caller.extensions:
+        is_older = headers.get(b"a2a-extensions") is None
+        reply.headers["x-a2a-extensions" if is_older else "a2a-extensions"] = RESUME_EXTENSION
+
+
+def _check_content_type(call: HttpCall, asked: _Asked) -> None:
     """Refuse what isn't declared as JSON, under its id if it is JSON all the same."""
     try:
-        check_content_type(headers)
+        check_content_type(call.headers)
     except WireError:
-        if len(body) <= READ_HERE_BYTES:
+        if len(call.body) <= READ_HERE_BYTES:
             with contextlib.suppress(WireError):
-                reply.note = readable_id(read_value(body))
+                asked.request_id = readable_id(read_value(call.body))
         raise
-
-
-def _check_version(scope: Scope, headers: Headers) -> None:
-    """Refuse versions that aren't served; a request that names none is told by its method."""
-    given = headers.get(b"a2a-version") or _queried_version(scope["query_string"])
-    if given == PROTOCOL_VERSION or not given.strip():
-        return
-    read = _VERSION.fullmatch(given.strip())
-    if read is None or read[1] != PROTOCOL_VERSION:
-        text = f"A2A version {given[:20]!r} is not supported here; send A2A-Version: 1.0"
-        raise WireError(VERSION_NOT_SUPPORTED, text, {"supportedVersions": PROTOCOL_VERSION})
-
-
-def _queried_version(query: bytes) -> str:
-    return parse_qs(query.decode("latin-1")).get("A2A-Version", [""])[-1] if query else ""

@@ -5,31 +5,25 @@ from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
 from trunkline.v1 import message_pb2
-from trunkline_bridge.errors import METHOD_NOT_FOUND, PUSH_NOTIFICATION_NOT_SUPPORTED, WireError
 from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.caller import Caller
-from trunkline_bridge.inbound.operations import NO_PUSH, Operations
+from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.streaming.streams import WireEvents
 from trunkline_bridge.wire import json_values, v1_json
 
-Answer: TypeAlias = Callable[[Caller, object], Awaitable[json_values.Json]]
+Answer: TypeAlias = Callable[[Caller, object], Awaitable[object]]
 Stream: TypeAlias = Callable[[Caller, object], AbstractAsyncContextManager[WireEvents]]
 
-# Methods of older versions, and the ones of v1.0 that do the same.
-_OLDER: Mapping[str, str] = {
-    "message/send": "SendMessage",
-    "message/stream": "SendStreamingMessage",
-    "tasks/get": "GetTask",
-    "tasks/list": "ListTasks",
-    "tasks/cancel": "CancelTask",
-    "tasks/resubscribe": "SubscribeToTask",
-    "tasks/send": "SendMessage",
-    "tasks/sendSubscribe": "SendStreamingMessage",
-    "agent/getAuthenticatedExtendedCard": "GetExtendedAgentCard",
+# What concerns one task, and which parameter names it; all else needs its agent to be there.
+OF_A_TASK: Mapping[str, str] = {
+    "GetTask": "id",
+    "CancelTask": "id",
+    "SubscribeToTask": "id",
+    "CreateTaskPushNotificationConfig": "taskId",
+    "GetTaskPushNotificationConfig": "taskId",
+    "ListTaskPushNotificationConfigs": "taskId",
+    "DeleteTaskPushNotificationConfig": "taskId",
 }
-# What concerns one task; all else needs its agent to be there.
-OF_A_TASK = frozenset({"GetTask", "CancelTask", "SubscribeToTask"})
-_NAME_LENGTH = 100
 
 
 class Methods:
@@ -42,10 +36,10 @@ class Methods:
             "GetTask": self._get_task,
             "ListTasks": self._list_tasks,
             "CancelTask": self._cancel_task,
-            "CreateTaskPushNotificationConfig": self._no_push,
-            "GetTaskPushNotificationConfig": self._no_push,
-            "ListTaskPushNotificationConfigs": self._no_push,
-            "DeleteTaskPushNotificationConfig": self._no_push,
+            "CreateTaskPushNotificationConfig": self._create_push_config,
+            "GetTaskPushNotificationConfig": self._get_push_config,
+            "ListTaskPushNotificationConfigs": self._list_push_configs,
+            "DeleteTaskPushNotificationConfig": self._delete_push_config,
             "GetExtendedAgentCard": self._get_extended_card,
         }
         self.streams: Mapping[str, Stream] = {
@@ -77,8 +71,24 @@ class Methods:
             "totalSize": page.total_size,
         }
 
-    async def _no_push(self, _caller: Caller, _given: object) -> json_values.Json:
-        raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
+    async def _create_push_config(self, caller: Caller, given: object) -> json_values.Json:
+        config = params.read_create_push(given)
+        return v1_json.push_config(await self._operations.create_push_config(caller, config))
+
+    async def _get_push_config(self, caller: Caller, given: object) -> json_values.Json:
+        request = params.read_get_push(given)
+        return v1_json.push_config(await self._operations.get_push_config(caller, request))
+
+    async def _list_push_configs(self, caller: Caller, given: object) -> json_values.Json:
+        request = params.read_list_pushes(given)
+        page = await self._operations.list_push_configs(caller, request)
+        return {
+            "configs": [v1_json.push_config(one) for one in page.configs],
+            "nextPageToken": page.next_page_token,
+        }
+
+    async def _delete_push_config(self, caller: Caller, given: object) -> None:
+        await self._operations.delete_push_config(caller, params.read_delete_push(given))
 
     async def _get_extended_card(self, caller: Caller, _given: object) -> json_values.Json:
         return v1_json.agent_card(await self._operations.extended_card(caller))
@@ -92,14 +102,3 @@ class Methods:
         self, caller: Caller, given: object
     ) -> AbstractAsyncContextManager[WireEvents]:
         return self._operations.subscribe(caller, params.read_subscribe(given))
-
-
-def unknown_method(method: str) -> WireError:
-    """Return the error for a method that A2A v1.0 doesn't have; an older one is told its heir."""
-    method = method[:_NAME_LENGTH]
-    heir = _OLDER.get(method)
-    if heir is not None:
-        text = f"method {method!r} is of an older A2A; this agent speaks 1.0: send {heir}"
-    else:
-        text = f"no method {method!r}; A2A 1.0 has SendMessage, SendStreamingMessage and others"
-    return WireError(METHOD_NOT_FOUND, text, {"method": method})

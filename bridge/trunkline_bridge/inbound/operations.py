@@ -32,15 +32,20 @@ from trunkline_bridge.inbound.caller import Caller
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.inbound.cards.making import Cards
 from trunkline_bridge.inbound.streaming.resume import (
-    ENDED,
     check_known,
     is_end,
     nothing,
     read_event_id,
     unseen_events,
 )
-from trunkline_bridge.inbound.streaming.streams import WireEvents, turn_events
+from trunkline_bridge.inbound.streaming.streams import (
+    WireEvents,
+    one_turn,
+    snapshot_event,
+    turn_events,
+)
 from trunkline_bridge.projection import project_task
+from trunkline_bridge.projection.states import ENDED, TURN_ENDS
 from trunkline_bridge.settings import BridgeSettings
 
 logger = logging.getLogger(__name__)
@@ -79,14 +84,16 @@ class Operations:
                 raise
 
     async def send(
-        self, caller: Caller, request: a2a_pb2.SendMessageRequest
+        self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
     ) -> task_pb2.Task | message_pb2.Message:
         """Give a message to the agent; wait for the end of the turn unless asked not to.
 
-        When the host goes away meanwhile, wait for the task wherever it goes on.
+        When the host goes away meanwhile, wait for the task wherever it goes on. `new_task_id` may
+        name the task that a message without one makes, an id of the agent's host; the same one
+        again is the same task.
         """
         await self._check_message(caller, request)
-        submission = self._submission(caller, request)
+        submission = self._submission(caller, request, new_task_id)
         try:
             async with asyncio.timeout(self._settings.blocking_limit_s):
                 answer = await self._send(caller, request, submission)
@@ -129,16 +136,18 @@ class Operations:
 
     @asynccontextmanager
     async def stream(
-        self, caller: Caller, request: a2a_pb2.SendMessageRequest
+        self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
     ) -> AsyncIterator[WireEvents]:
         """Give a message to the agent and follow its turn: one message, or a task and what follows.
 
-        Errors that come before the first event are raised on entering.
+        Errors that come before the first event are raised on entering. `new_task_id` is as for
+        `send`.
         """
         await self._check_message(caller, request)
-        submission = self._submission(caller, request)
+        submission = self._submission(caller, request, new_task_id)
         async with self._begin(caller, request, submission) as stream:
-            yield turn_events(stream, history_length=_history_length(request.configuration))
+            events = turn_events(stream, history_length=_history_length(request.configuration))
+            yield one_turn(events) if caller.is_older else events
 
     def _begin(
         self,
@@ -202,7 +211,8 @@ class Operations:
     ) -> AsyncIterator[WireEvents]:
         """Follow a task until it ends: a snapshot first, or with a last event id what follows it.
 
-        Errors that come before the first event are raised on entering.
+        Before A2A 1.0 it is followed until its turn ends; one that waits or has ended is told, and
+        no error. Errors that come before the first event are raised on entering.
         """
         if caller.last_event_id is not None:
             async with self._resume(caller, request.id, caller.last_event_id) as events:
@@ -210,9 +220,14 @@ class Operations:
             return
         async with self._follow(caller, request.id) as stream:
             snapshot = _own(caller, request.id, stream.snapshot)
-            _check_not_ended(snapshot)
             tracing.link_task(snapshot)
-            yield turn_events(stream, history_length=None)
+            if not caller.is_older:
+                _check_not_ended(snapshot)
+                yield turn_events(stream, history_length=None)
+            elif snapshot.task.status.state in TURN_ENDS:
+                yield one_turn(snapshot_event(snapshot))
+            else:
+                yield one_turn(turn_events(stream, history_length=None))
 
     @asynccontextmanager
     async def _resume(
@@ -223,7 +238,7 @@ class Operations:
         now = await self._found_task(caller, task_id)
         check_known(seen, now)
         tracing.link_task(now)
-        if is_end(seen, now):
+        if is_end(seen, now, of_turn=caller.is_older):
             yield nothing()
             return
         async with self._directory.follow(
@@ -236,7 +251,7 @@ class Operations:
             events = unseen_events(stream, seen=seen, head=now)
             # Here, so that an event which is gone is the answer and not the end of a stream.
             await anext(events, None)
-            yield events
+            yield one_turn(events) if caller.is_older else events
 
     async def create_push_config(
         self, caller: Caller, config: push_notification_pb2.TaskPushNotificationConfig
@@ -291,12 +306,13 @@ class Operations:
             raise invalid_params(("message.contextId", problem))
 
     def _submission(
-        self, caller: Caller, request: a2a_pb2.SendMessageRequest
+        self, caller: Caller, request: a2a_pb2.SendMessageRequest, named: str
     ) -> message_service_pb2.Submission:
         """What the mesh is told about a message. A new task gets its name here."""
         submission = _submission(caller, request)
         if not request.message.task_id:
-            submission.task_id = new_task_id(self._directory.host_of_agent(caller.agent))
+            host = self._directory.host_of_agent(caller.agent)
+            submission.task_id = named or new_task_id(host)
         return submission
 
     async def _own_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
@@ -359,7 +375,7 @@ def _submission(
         account=caller.account,
         caller=caller.name,
         # Without the extension, a plain request of somebody unknown is always a new one.
-        idempotent=RESUME_EXTENSION in caller.extensions,
+        idempotent=caller.is_authenticated or RESUME_EXTENSION in caller.extensions,
         accepted_output_modes=request.configuration.accepted_output_modes,
     )
     if request.HasField("metadata"):

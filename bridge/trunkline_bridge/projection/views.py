@@ -10,6 +10,8 @@ PLAN_OPEN = "\N{MATHEMATICAL LEFT WHITE SQUARE BRACKET}"
 PLAN_CLOSE = "\N{MATHEMATICAL RIGHT WHITE SQUARE BRACKET}"
 TOOL_START = "tool_notification_start"
 TOOL_COMPLETE = "tool_notification_complete"
+_START = ".start"
+_COMPLETE = ".complete"
 STREAMING_RESULT = "streaming_result"
 PARTIAL_RESULT = "partial_result"
 CURRENT_RESULT = "current_result"
@@ -73,19 +75,24 @@ def plan_text(steps: Iterable[event_pb2.PlanStep]) -> str:
 
 def tool_started(event: event_pb2.ToolStarted) -> artifact_pb2.Artifact:
     """Return the notification that a tool call began."""
-    notification = artifact_pb2.Artifact(artifact_id=f"{event.call_id}.start", name=TOOL_START)
+    artifact_id = f"{event.call_id}{_START}"
+    notification = artifact_pb2.Artifact(artifact_id=artifact_id, name=TOOL_START)
     notification.parts.add(text=f"Calling {event.tool}…")
     return notification
 
 
 def tool_finished(event: event_pb2.ToolFinished) -> artifact_pb2.Artifact:
     """Return the notification that a tool call ended."""
-    notification = artifact_pb2.Artifact(
-        artifact_id=f"{event.call_id}.complete", name=TOOL_COMPLETE
-    )
+    artifact_id = f"{event.call_id}{_COMPLETE}"
+    notification = artifact_pb2.Artifact(artifact_id=artifact_id, name=TOOL_COMPLETE)
     ended = f"{event.tool} failed" if event.is_error else f"{event.tool} is done"
     notification.parts.add(text=event.summary or ended)
     return notification
+
+
+def tool_end_id(started_id: str) -> str:
+    """Return the id of the notification that ends what another one began."""
+    return started_id.removesuffix(_START) + _COMPLETE
 
 
 def current_result() -> artifact_pb2.Artifact:

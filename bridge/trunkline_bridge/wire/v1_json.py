@@ -11,7 +11,14 @@ from typing import TypeAlias
 from google.protobuf import json_format
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.v1 import agent_card_pb2, artifact_pb2, message_pb2, part_pb2, task_pb2
+from trunkline.v1 import (
+    agent_card_pb2,
+    artifact_pb2,
+    message_pb2,
+    part_pb2,
+    push_notification_pb2,
+    task_pb2,
+)
 from trunkline_bridge.projection import ArtifactView
 from trunkline_bridge.wire.json_values import Json, dumps, struct, timestamp, value
 
@@ -85,6 +92,23 @@ class V1Shape:
     def whole(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
         """Return any other event."""
         return (stream_response(response),)
+
+
+def push_config(config: push_notification_pb2.TaskPushNotificationConfig) -> Json:
+    """Return a webhook."""
+    result: Json = {}
+    if config.id:
+        result["id"] = config.id
+    if config.task_id:
+        result["taskId"] = config.task_id
+    result["url"] = config.url
+    if config.token:
+        result["token"] = config.token
+    if config.HasField("authentication"):
+        result["authentication"] = {"scheme": config.authentication.scheme}
+        if config.authentication.credentials:
+            result["authentication"]["credentials"] = config.authentication.credentials
+    return result
 
 
 def agent_card(card: agent_card_pb2.AgentCard) -> Json:

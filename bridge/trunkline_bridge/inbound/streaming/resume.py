@@ -2,19 +2,12 @@
 
 from trunkline.client import TaskStream
 from trunkline.errors import CursorExpiredError
-from trunkline.v1 import snapshot_pb2, task_pb2
+from trunkline.v1 import snapshot_pb2
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.inbound.streaming.streams import WireEvents, projection_of, read_batch
 from trunkline_bridge.projection import EventId, WireEvent, count_last_events
+from trunkline_bridge.projection.states import ENDED, TURN_ENDS
 
-ENDED = frozenset(
-    {
-        task_pb2.TASK_STATE_COMPLETED,
-        task_pb2.TASK_STATE_FAILED,
-        task_pb2.TASK_STATE_CANCELED,
-        task_pb2.TASK_STATE_REJECTED,
-    }
-)
 _HEADER = "Last-Event-ID"
 
 
@@ -44,10 +37,10 @@ def check_known(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> None:
     raise invalid_params((_HEADER, problem))
 
 
-def is_end(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> bool:
-    """Whether an event is the last one of a task that has ended."""
+def is_end(seen: EventId, head: snapshot_pb2.TaskSnapshot, *, of_turn: bool) -> bool:
+    """Whether an event is the last one of a task that has ended, or of its turn."""
     return (
-        head.task.status.state in ENDED
+        head.task.status.state in (TURN_ENDS if of_turn else ENDED)
         and (seen.sequence, seen.epoch) == (head.sequence, head.epoch or 1)
         and seen.n + 1 >= count_last_events(head)
     )

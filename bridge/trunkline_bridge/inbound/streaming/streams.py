@@ -1,13 +1,15 @@
 """A task's stream as wire events, in what is ready together."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import TaskStream
-from trunkline.v1 import event_pb2
+from trunkline.v1 import event_pb2, snapshot_pb2
 from trunkline_bridge.inbound import tracing
 from trunkline_bridge.projection import Projection, WholeEvent, WireEvent, project_task
+from trunkline_bridge.projection.states import TURN_ENDS
 
 # What is ready together, in order.
 WireEvents: TypeAlias = AsyncGenerator[Sequence[WireEvent], None]
@@ -24,9 +26,7 @@ async def turn_events(stream: TaskStream, *, history_length: int | None) -> Wire
     snapshot = stream.snapshot
     if snapshot is not None and snapshot.sequence > 0:
         tracing.note_task(snapshot)
-        task = project_task(snapshot, history_length=history_length)
-        shown = a2a_pb2.StreamResponse(task=task)
-        yield [WholeEvent(snapshot.sequence, 0, shown, snapshot.epoch or 1)]
+        yield [_task_event(snapshot, history_length=history_length)]
     apply = projection_of(stream).apply
     async for batches in stream:
         ready = [event for sealed in batches for event in apply(read_batch(sealed))]
@@ -34,7 +34,50 @@ async def turn_events(stream: TaskStream, *, history_length: int | None) -> Wire
             yield ready
 
 
+async def snapshot_event(snapshot: snapshot_pb2.TaskSnapshot) -> WireEvents:
+    """What a task is now, and nothing that follows."""
+    yield [_task_event(snapshot, history_length=None)]
+
+
+async def one_turn(events: WireEvents) -> WireEvents:
+    """What a stream is before A2A 1.0: it ends with a status that ends the turn, and has only one.
+
+    A task that was shown when its turn was over already is followed by its status.
+    """
+    shown: WholeEvent | None = None
+    async with aclosing(events):
+        async for ready in events:
+            for index, event in enumerate(ready):
+                if not isinstance(event, WholeEvent):
+                    continue
+                response = event.response
+                if response.HasField("task"):
+                    shown = event
+                elif response.status_update.status.state in TURN_ENDS:
+                    yield ready[: index + 1]
+                    return
+            yield ready
+    if shown is not None and shown.response.task.status.state in TURN_ENDS:
+        yield [_status_event(shown)]
+
+
 def projection_of(stream: TaskStream) -> Projection:
     """Return the projection of what follows in a stream."""
     snapshot = stream.snapshot
     return Projection(snapshot if snapshot is not None and snapshot.sequence else None)
+
+
+def _task_event(snapshot: snapshot_pb2.TaskSnapshot, *, history_length: int | None) -> WholeEvent:
+    task = project_task(snapshot, history_length=history_length)
+    shown = a2a_pb2.StreamResponse(task=task)
+    return WholeEvent(snapshot.sequence, 0, shown, snapshot.epoch or 1)
+
+
+def _status_event(shown: WholeEvent) -> WholeEvent:
+    """The status of a task that was shown, as an event of its own."""
+    task = shown.response.task
+    response = a2a_pb2.StreamResponse()
+    update = response.status_update
+    update.task_id, update.context_id = task.id, task.context_id
+    update.status.CopyFrom(task.status)
+    return WholeEvent(shown.sequence, shown.n + 1, response, shown.epoch)

@@ -1,0 +1,121 @@
+"""What a version of A2A is over JSON-RPC, and what the older ones share."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol, TypeAlias
+
+from trunkline_bridge.errors import INTERNAL_ERROR, WireError, invalid_params
+from trunkline_bridge.inbound.caller import Caller
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.inbound.envelope import error_object
+from trunkline_bridge.inbound.exchange import Opening
+from trunkline_bridge.inbound.methods import Answer, Stream
+from trunkline_bridge.rendering import Shape
+from trunkline_bridge.wire.json_values import Json
+
+# Where a request's metadata holds what the header Last-Event-ID says.
+CURSOR = f"{RESUME_EXTENSION}/lastEventId"
+
+# Opens a stream, and says how its events are written.
+Streaming: TypeAlias = Callable[[Caller, object], tuple[Shape, Opening]]
+
+
+class Dialect(Protocol):
+    """A version of A2A over JSON-RPC."""
+
+    version: str
+
+    @property
+    def answers(self) -> Mapping[str, Answer]:
+        """Methods that have one result."""
+        ...
+
+    @property
+    def streams(self) -> Mapping[str, Streaming]:
+        """Methods whose result is a stream."""
+        ...
+
+    @property
+    def sends(self) -> Mapping[str, str]:
+        """Methods that give a message and wait, and those that stream what comes of it."""
+        ...
+
+    def task_of(self, method: str, params: object) -> str:
+        """Return the task that parameters may name, before they are read; empty: none."""
+        ...
+
+    def error(self, error: WireError) -> Json:
+        """Return JSON-RPC's error object."""
+        ...
+
+
+class Words:
+    """What of v1.0's words has another name in an older version, for the texts of errors."""
+
+    def __init__(self, words: Mapping[str, str], *, codes: range) -> None:
+        """`codes` are those of the version's own errors; the others have no name there."""
+        self._words = words
+        self._codes = codes
+        ordered = sorted(words, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, ordered)))
+
+    def error(self, error: WireError) -> Json:
+        """Return an error's object, in the words and with the codes of the version."""
+        violations = tuple((self._say(name), self._say(said)) for name, said in error.violations)
+        result = error_object(replace(error, text=self._say(error.text), violations=violations))
+        code = error.row.rpc_code
+        if _FIRST_OF_A2A >= code >= _LAST_OF_A2A and code not in self._codes:
+            result["code"] = INTERNAL_ERROR.rpc_code
+        return result
+
+    def _say(self, text: str) -> str:
+        return self._pattern.sub(lambda found: self._words[found[0]], text)
+
+
+_FIRST_OF_A2A = -32001
+_LAST_OF_A2A = -32099
+
+
+def shaped(stream: Stream, shape: Callable[[], Shape]) -> Streaming:
+    """Return a stream together with a shape of its own."""
+    return lambda caller, given: (shape(), stream(caller, given))
+
+
+def task_named(params: object, *names: str) -> str:
+    """Return the task that parameters name by one of these members; empty: they name none."""
+    if isinstance(params, dict):
+        for name in names:
+            task_id = params.get(name)
+            if isinstance(task_id, str):
+                return task_id
+    return ""
+
+
+def with_cursor(caller: Caller, params: object) -> Caller:
+    """Return a caller that goes on where the metadata of its request says, unless a header does."""
+    metadata = params.get("metadata") if isinstance(params, dict) else None
+    cursor = metadata.get(CURSOR) if isinstance(metadata, dict) else None
+    if cursor is None or caller.last_event_id is not None:
+        return caller
+    if not isinstance(cursor, str):
+        raise invalid_params((f"metadata.{CURSOR}", "must be a string"))
+    return replace(caller, last_event_id=cursor)
+
+
+@contextmanager
+def fields_called(names: Mapping[str, str]) -> Iterator[None]:
+    """Give fields that a WireError complains of the names that the version has for them."""
+    try:
+        yield
+    except WireError as error:
+        if not error.violations:
+            raise
+        said = ((_called(field, names), problem) for field, problem in error.violations)
+        raise invalid_params(*said) from None
+
+
+def _called(field: str, names: Mapping[str, str]) -> str:
+    first, dot, rest = field.partition(".")
+    return f"{names.get(first, first)}{dot}{rest}"

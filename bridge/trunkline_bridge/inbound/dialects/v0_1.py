@@ -1,0 +1,230 @@
+"""A2A v0.1 over JSON-RPC, the original wire: tasks go by the ids that their clients choose."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.errors import TaskNotFoundError
+from trunkline.v1 import message_pb2, task_pb2
+from trunkline_bridge.errors import WireError, wire_error
+from trunkline_bridge.inbound import params
+from trunkline_bridge.inbound.caller import Caller
+from trunkline_bridge.inbound.dialects.aliases import Aliases
+from trunkline_bridge.inbound.dialects.dialect import (
+    Words,
+    fields_called,
+    task_named,
+    with_cursor,
+)
+from trunkline_bridge.inbound.exchange import Opening
+from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.streaming.streams import WireEvents
+from trunkline_bridge.inbound.versions import V0_1
+from trunkline_bridge.projection.states import ENDED
+from trunkline_bridge.wire import v0_1_input, v0_1_json
+from trunkline_bridge.wire.json_values import Json
+from trunkline_bridge.wire.v0_1_json import V01Shape
+
+_WORDS = Words(
+    {
+        "SendMessage": "tasks/send",
+        "SendStreamingMessage": "tasks/sendSubscribe",
+        "GetTask": "tasks/get",
+        "CancelTask": "tasks/cancel",
+        "SubscribeToTask": "tasks/resubscribe",
+        "send with returnImmediately": "send with tasks/sendSubscribe",
+        "configuration.taskPushNotificationConfig": "pushNotification",
+        "configuration.historyLength": "historyLength",
+        "configuration.acceptedOutputModes": "acceptedOutputModes",
+        "message.contextId": "sessionId",
+        "ROLE_USER": "user",
+        "give text, raw, url or data": "give text, file or data",
+        "].raw": "].file.bytes",
+        "].url": "].file.uri",
+        "].mediaType": "].file.mimeType",
+        "].filename": "].file.name",
+        "must have only one of raw, url": "must have only one of bytes, uri",
+        "send large data as raw, or by url": "send large data as bytes, or by uri",
+    },
+    codes=range(-32005, -32000),
+)
+_OF_A_TASK = frozenset(
+    {
+        "tasks/get",
+        "tasks/cancel",
+        "tasks/resubscribe",
+        "tasks/pushNotification/set",
+        "tasks/pushNotification/get",
+    }
+)
+_CONFIG = "pushNotificationConfig"
+_FLAT = {name: f"{_CONFIG}.{name}" for name in ("url", "token", "authentication")}
+
+
+class V01:
+    """The methods of v0.1."""
+
+    version = V0_1
+
+    def __init__(self, operations: Operations, aliases: Aliases) -> None:
+        self.sends = {"tasks/send": "tasks/sendSubscribe"}
+        self._operations = operations
+        self._aliases = aliases
+        self.answers = {
+            "tasks/send": self._send,
+            "tasks/get": self._get,
+            "tasks/cancel": self._cancel,
+            "tasks/pushNotification/set": self._set_push,
+            "tasks/pushNotification/get": self._get_push,
+        }
+        self.streams = {
+            "tasks/sendSubscribe": self._send_subscribe,
+            "tasks/resubscribe": self._resubscribe,
+        }
+
+    def task_of(self, method: str, given: object) -> str:
+        """Return the task that parameters may name."""
+        return task_named(given, "id") if method in _OF_A_TASK else ""
+
+    def error(self, error: WireError) -> Json:
+        """Return JSON-RPC's error object; what v0.1 has no code for is an internal error."""
+        return _WORDS.error(error)
+
+    async def _send(self, caller: Caller, given: object) -> Json:
+        client_id, asked = v0_1_input.send_params(given)
+        request = params.read_send(asked)
+        new_task_id = await self._address(caller, client_id, request)
+        with _called(client_id, new_task_id or request.message.task_id):
+            answer = await self._operations.send(caller, request, new_task_id=new_task_id)
+        if isinstance(answer, message_pb2.Message):
+            return v0_1_json.replied(answer, client_id=client_id)
+        return v0_1_json.task(answer, client_id=client_id)
+
+    def _send_subscribe(self, caller: Caller, given: object) -> tuple[V01Shape, Opening]:
+        client_id, asked = v0_1_input.send_params(given)
+        request = params.read_send(asked)
+        return V01Shape(client_id), self._sent(caller, client_id, request)
+
+    @asynccontextmanager
+    async def _sent(
+        self, caller: Caller, client_id: str, request: a2a_pb2.SendMessageRequest
+    ) -> AsyncIterator[WireEvents]:
+        new_task_id = await self._address(caller, client_id, request)
+        with _called(client_id, new_task_id or request.message.task_id):
+            async with self._operations.stream(caller, request, new_task_id=new_task_id) as events:
+                yield events
+
+    async def _get(self, caller: Caller, given: object) -> Json:
+        client_id = v0_1_input.read_id(given)
+        task_id = await self._task(caller, client_id)
+        history = v0_1_input.history_params(v0_1_input.members(given))
+        request = params.read_get({"id": task_id, **history})
+        with _called(client_id, task_id):
+            task = await self._operations.get(caller, request)
+        return v0_1_json.task(task, client_id=client_id)
+
+    async def _cancel(self, caller: Caller, given: object) -> Json:
+        client_id = v0_1_input.read_id(given)
+        task_id = await self._task(caller, client_id)
+        request = a2a_pb2.CancelTaskRequest(id=task_id)
+        with _called(client_id, task_id):
+            task = await self._operations.cancel(caller, request)
+        del task.history[:]
+        return v0_1_json.task(task, client_id=client_id)
+
+    def _resubscribe(self, caller: Caller, given: object) -> tuple[V01Shape, Opening]:
+        shape = V01Shape(v0_1_input.read_id(given))
+        return shape, self._resubscribed(with_cursor(caller, given), shape)
+
+    @asynccontextmanager
+    async def _resubscribed(self, caller: Caller, shape: V01Shape) -> AsyncIterator[WireEvents]:
+        task_id = await self._task(caller, shape.client_id)
+        with _called(shape.client_id, task_id):
+            if caller.last_event_id is not None:
+                # What was seen before had its indexes, too.
+                request = a2a_pb2.GetTaskRequest(id=task_id)
+                shape.learn(await self._operations.get(caller, request))
+            async with self._operations.subscribe(
+                caller, a2a_pb2.SubscribeToTaskRequest(id=task_id)
+            ) as events:
+                yield events
+
+    async def _set_push(self, caller: Caller, given: object) -> Json:
+        client_id = v0_1_input.read_id(given)
+        config = v0_1_input.webhook_params(given)
+        task_id = await self._task(caller, client_id)
+        with _called(client_id, task_id), fields_called(_FLAT):
+            request = params.read_create_push({**config, "taskId": task_id})
+            made = await self._operations.create_push_config(caller, request)
+        return v0_1_json.push_config(made, client_id=client_id)
+
+    async def _get_push(self, caller: Caller, given: object) -> Json:
+        client_id = v0_1_input.read_id(given)
+        task_id = await self._task(caller, client_id)
+        # Without an id it is the first one, whoever set it.
+        request = a2a_pb2.GetTaskPushNotificationConfigRequest(task_id=task_id)
+        with _called(client_id, task_id):
+            config = await self._operations.get_push_config(caller, request)
+        return v0_1_json.push_config(config, client_id=client_id)
+
+    async def _task(self, caller: Caller, client_id: str) -> str:
+        """Return the task that a client's id stands for. TaskNotFoundError: it stands for none."""
+        task_id = await self._aliases.find(caller, client_id)
+        if not task_id:
+            raise TaskNotFoundError(client_id)
+        return task_id
+
+    async def _address(
+        self, caller: Caller, client_id: str, request: a2a_pb2.SendMessageRequest
+    ) -> str:
+        """Address a message to the task that its client's id stands for.
+
+        Returns the id of the task that is to be made: an id that is new stands for a new task, and
+        one whose task has ended for another task in the same conversation. What was bound, and
+        then never made, is made now.
+        """
+        task_id = await self._aliases.find(caller, client_id)
+        if not task_id:
+            new_task_id = self._aliases.new_task_id(caller)
+            task_id = await self._aliases.bind(caller, client_id, new_task_id)
+            if task_id == new_task_id:
+                return new_task_id
+        task = await self._found(caller, task_id)
+        if task is None:
+            if task_id == client_id:
+                raise TaskNotFoundError(client_id)
+            if self._aliases.may_begin(caller, task_id):
+                return task_id
+        elif task.status.state not in ENDED:
+            request.message.task_id = task_id
+            return ""
+        else:
+            message = request.message
+            message.context_id = message.context_id or task.context_id
+            message.reference_task_ids.append(task_id)
+        new_task_id = self._aliases.new_task_id(caller)
+        return await self._aliases.bind(caller, client_id, new_task_id, replaces=task_id)
+
+    async def _found(self, caller: Caller, task_id: str) -> task_pb2.Task | None:
+        request = a2a_pb2.GetTaskRequest(id=task_id, history_length=0)
+        try:
+            return await self._operations.get(caller, request)
+        except TaskNotFoundError:
+            return None
+
+
+@contextmanager
+def _called(client_id: str, task_id: str) -> Iterator[None]:
+    """Have errors call a task what its client does."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  every error becomes one of the wire's
+        said = wire_error(error)
+        if not task_id:
+            raise said from None
+        metadata = {
+            name: value.replace(task_id, client_id) for name, value in said.metadata.items()
+        }
+        text = said.text.replace(task_id, client_id)
+        raise replace(said, text=text, metadata=metadata) from None

@@ -1,0 +1,219 @@
+"""Writes core data as the JSON of A2A v0.3 (and v0.2): `kind`, lower-case states, `final`.
+
+What v0.3 has no place for is left out: the media type and file name of texts, and of data.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
+from trunkline_bridge.projection import ArtifactView
+from trunkline_bridge.projection.states import TURN_ENDS
+from trunkline_bridge.wire.json_values import Json, dumps, struct, timestamp, value
+
+STATES: Mapping[task_pb2.TaskState.ValueType, str] = {
+    task_pb2.TASK_STATE_UNSPECIFIED: "unknown",
+    task_pb2.TASK_STATE_SUBMITTED: "submitted",
+    task_pb2.TASK_STATE_WORKING: "working",
+    task_pb2.TASK_STATE_COMPLETED: "completed",
+    task_pb2.TASK_STATE_FAILED: "failed",
+    task_pb2.TASK_STATE_CANCELED: "canceled",
+    task_pb2.TASK_STATE_INPUT_REQUIRED: "input-required",
+    task_pb2.TASK_STATE_REJECTED: "rejected",
+    task_pb2.TASK_STATE_AUTH_REQUIRED: "auth-required",
+}
+# Marks data that is no object, and was put into one because v0.3's data must be; read back, it is
+# taken out again.
+WRAPPED = "data_part_compat"
+WRAPPED_VALUE = "value"
+
+# What tells kinds of parts apart: `kind` since v0.2, `type` before.
+Tag: TypeAlias = Literal["kind", "type"]
+_WithMetadata: TypeAlias = (
+    task_pb2.Task
+    | message_pb2.Message
+    | part_pb2.Part
+    | artifact_pb2.Artifact
+    | a2a_pb2.TaskStatusUpdateEvent
+    | a2a_pb2.TaskArtifactUpdateEvent
+)
+
+
+def task(message: task_pb2.Task) -> Json:
+    """Return a task."""
+    result: Json = {
+        "kind": "task",
+        "id": message.id,
+        "contextId": message.context_id,
+        "status": _status(message.status),
+    }
+    if message.artifacts:
+        result["artifacts"] = [_artifact(one) for one in message.artifacts]
+    if message.history:
+        result["history"] = [message_json(one) for one in message.history]
+    return add_metadata(result, message)
+
+
+def message_json(message: message_pb2.Message) -> Json:
+    """Return a message."""
+    result: Json = {"kind": "message", "messageId": message.message_id}
+    if message.context_id:
+        result["contextId"] = message.context_id
+    if message.task_id:
+        result["taskId"] = message.task_id
+    result["role"] = role(message)
+    result["parts"] = [part_json(one) for one in message.parts]
+    add_metadata(result, message)
+    if message.extensions:
+        result["extensions"] = list(message.extensions)
+    if message.reference_task_ids:
+        result["referenceTaskIds"] = list(message.reference_task_ids)
+    return result
+
+
+def role(message: message_pb2.Message) -> str:
+    """Return who speaks."""
+    return "user" if message.role == message_pb2.ROLE_USER else "agent"
+
+
+def part_json(part: part_pb2.Part, *, tag: Tag = "kind") -> Json:
+    """Return a part."""
+    match part.WhichOneof("content"):
+        case "raw":
+            content = {"bytes": base64.b64encode(part.raw).decode("ascii")}
+            result: Json = {tag: "file", "file": _file(content, part)}
+        case "url":
+            result = {tag: "file", "file": _file({"uri": part.url}, part)}
+        case "data":
+            data = value(part.data)
+            if not isinstance(data, dict):
+                metadata = {**struct(part.metadata), WRAPPED: True}
+                return {tag: "data", "data": {WRAPPED_VALUE: data}, "metadata": metadata}
+            result = {tag: "data", "data": data}
+        case _:
+            result = {tag: "text", "text": part.text}
+    return add_metadata(result, part)
+
+
+def stream_response(message: a2a_pb2.StreamResponse) -> Json:
+    """Return an event of a stream."""
+    match message.WhichOneof("payload"):
+        case "task":
+            return task(message.task)
+        case "message":
+            return message_json(message.message)
+        case "status_update":
+            return _status_update(message.status_update)
+        case _:
+            return _artifact_update(message.artifact_update)
+
+
+def push_config(config: push_notification_pb2.TaskPushNotificationConfig) -> Json:
+    """Return a webhook."""
+    return {"taskId": config.task_id, "pushNotificationConfig": webhook(config)}
+
+
+def webhook(config: push_notification_pb2.TaskPushNotificationConfig) -> Json:
+    """Return a webhook without its task."""
+    result: Json = {}
+    if config.id:
+        result["id"] = config.id
+    result["url"] = config.url
+    if config.token:
+        result["token"] = config.token
+    if config.HasField("authentication"):
+        given = config.authentication
+        said: Json = {"schemes": [given.scheme] if given.scheme else []}
+        if given.credentials:
+            said["credentials"] = given.credentials
+        result["authentication"] = said
+    return result
+
+
+class V03Shape:
+    """Events of a stream as A2A v0.3 has them.
+
+    A status that ends the turn is `final`: a stream of v0.3 ends there.
+    """
+
+    more = '}]},"append":true,"lastChunk":false}'
+    last = '}]},"append":true,"lastChunk":true}'
+
+    def opening(self, artifact: ArtifactView) -> str:
+        """Return a piece of text up to its text."""
+        said = {"artifactId": artifact.head.artifact_id}
+        if artifact.head.name:
+            said["name"] = artifact.head.name
+        ids = {
+            "kind": "artifact-update",
+            "taskId": artifact.task_id,
+            "contextId": artifact.context_id,
+        }
+        text = '"parts":[{"kind":"text","text":'
+        return f'{dumps(ids)[:-1]},"artifact":{dumps(said)[:-1]},{text}'
+
+    def whole(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
+        """Return any other event."""
+        return (stream_response(response),)
+
+
+def add_metadata(result: Json, message: _WithMetadata) -> Json:
+    """Put the metadata of a message into its JSON; return that."""
+    if message.HasField("metadata"):
+        result["metadata"] = struct(message.metadata)
+    return result
+
+
+def _file(content: Json, part: part_pb2.Part) -> Json:
+    if part.filename:
+        content["name"] = part.filename
+    if part.media_type:
+        content["mimeType"] = part.media_type
+    return content
+
+
+def _status(status: task_pb2.TaskStatus) -> Json:
+    result: Json = {"state": STATES[status.state]}
+    if status.HasField("message"):
+        result["message"] = message_json(status.message)
+    if status.HasField("timestamp"):
+        result["timestamp"] = timestamp(status.timestamp)
+    return result
+
+
+def _artifact(artifact: artifact_pb2.Artifact) -> Json:
+    result: Json = {"artifactId": artifact.artifact_id}
+    if artifact.name:
+        result["name"] = artifact.name
+    if artifact.description:
+        result["description"] = artifact.description
+    result["parts"] = [part_json(one) for one in artifact.parts]
+    add_metadata(result, artifact)
+    if artifact.extensions:
+        result["extensions"] = list(artifact.extensions)
+    return result
+
+
+def _status_update(update: a2a_pb2.TaskStatusUpdateEvent) -> Json:
+    result: Json = {
+        "kind": "status-update",
+        "taskId": update.task_id,
+        "contextId": update.context_id,
+        "status": _status(update.status),
+        "final": update.status.state in TURN_ENDS,
+    }
+    return add_metadata(result, update)
+
+
+def _artifact_update(update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:
+    result: Json = {
+        "kind": "artifact-update",
+        "taskId": update.task_id,
+        "contextId": update.context_id,
+        "artifact": _artifact(update.artifact),
+        "append": update.append,
+        "lastChunk": update.last_chunk,
+    }
+    return add_metadata(result, update)
