@@ -38,7 +38,7 @@ async def serve_http(
     Raises:
         ConfigurationError: the address can't be listened on; the text says why and what to do.
     """
-    with _listen(host, port) as listener:
+    with listen(host, port) as listener:
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -114,7 +114,12 @@ def _telling(protocol: Any) -> Any:  # noqa: ANN401  uvicorn has several, and no
     return Telling
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address.
+
+    Raises:
+        ConfigurationError: it can't be; the text says why and what to do.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, place = found[0]

@@ -93,23 +93,25 @@ class Answers:
         """
         connection = scope.get("state", {}).get(CONNECTION)
         if connection is not None:
-            await self._give(connection, work, say_cut)
+            await self.give_on(connection, work, say_cut=say_cut)
             return
         connection = Connection()
         async with running(_watch(receive, connection)):
-            await self._give(connection, work, say_cut)
+            await self.give_on(connection, work, say_cut=say_cut)
 
     def cut(self) -> None:
         """Stop all that are under way: this process stops serving."""
         for answer in list(self._open):
             answer.stop(_End.CUT)
 
-    async def _give(
+    async def give_on(
         self,
         connection: Connection,
         work: Coroutine[Any, Any, None],
+        *,
         say_cut: Callable[[], Awaitable[None]],
     ) -> None:
+        """Do what `give` does, on a connection whose loss somebody else tells."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("an answer is given in a task")

@@ -1,0 +1,66 @@
+"""What a version of A2A serves over gRPC, as a table: methods, and the operations behind them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline_bridge.errors import WireError
+from trunkline_bridge.inbound.caller import Caller
+from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.streaming.streams import WireEvents
+
+
+def same(message: Any) -> Any:  # noqa: ANN401  any message
+    """Return what is given: v1.0's messages are the core's."""
+    return message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A method: how its request becomes the core's, and what must be right about that."""
+
+    name: str
+    request: type[Message]
+    response: type[Message]
+    core: Callable[[Any], Any] = same
+    """The request in the core model."""
+    check: Callable[[Any], Any] = same
+    """Returns the core's request when it has what A2A requires. WireError: it hasn't."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unary(Method):
+    """A method with one answer."""
+
+    answer: Callable[[Operations, Caller, Any], Awaitable[Any]]
+    result: Callable[[Any], Message] = same
+    """The answer as this version has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streaming(Method):
+    """A method with a stream of events."""
+
+    open: Callable[[Operations, Caller, Any], AbstractAsyncContextManager[WireEvents]]
+    event: Callable[[a2a_pb2.StreamResponse], Message] = same
+    """An event as this version has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """All of a version."""
+
+    package: str
+    version: str
+    methods: Sequence[Unary | Streaming]
+    text_of: Callable[[WireError], str]
+    """What is said of an error beside its status."""
+
+    @property
+    def name(self) -> str:
+        """The service's full name."""
+        return f"{self.package}.A2AService"

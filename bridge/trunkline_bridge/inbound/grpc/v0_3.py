@@ -1,0 +1,114 @@
+"""A2A v0.3 over gRPC: other names and numbers of fields for the same operations."""
+
+from google.protobuf import empty_pb2
+
+from trunkline.a2a.v0_3 import a2a_pb2, agent_card_pb2, task_pb2
+from trunkline.a2a.v1 import a2a_pb2 as core_pb2
+from trunkline_bridge.inbound import params
+from trunkline_bridge.inbound.cards import LEGACY_VERSION
+from trunkline_bridge.inbound.grpc.service import Service, Streaming, Unary
+from trunkline_bridge.inbound.grpc.status import old_text_of
+from trunkline_bridge.inbound.grpc.v1 import nothing
+from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.wire import v0_3_proto, v0_3_proto_card
+
+
+def _core_card(_request: a2a_pb2.GetAgentCardRequest) -> core_pb2.GetExtendedAgentCardRequest:
+    return core_pb2.GetExtendedAgentCardRequest()
+
+
+SERVICE = Service(
+    package="a2a.v1",
+    version=LEGACY_VERSION,
+    text_of=old_text_of,
+    methods=(
+        Unary(
+            name="SendMessage",
+            request=a2a_pb2.SendMessageRequest,
+            response=a2a_pb2.SendMessageResponse,
+            core=v0_3_proto.core_send,
+            check=params.check_send,
+            answer=Operations.send,
+            result=v0_3_proto.send_response,
+        ),
+        Streaming(
+            name="SendStreamingMessage",
+            request=a2a_pb2.SendMessageRequest,
+            response=a2a_pb2.StreamResponse,
+            core=v0_3_proto.core_send,
+            check=params.check_send,
+            open=Operations.stream,
+            event=v0_3_proto.stream_response,
+        ),
+        Unary(
+            name="GetTask",
+            request=a2a_pb2.GetTaskRequest,
+            response=task_pb2.Task,
+            core=v0_3_proto.core_get,
+            check=params.check_get,
+            answer=Operations.get,
+            result=v0_3_proto.task,
+        ),
+        Unary(
+            name="CancelTask",
+            request=a2a_pb2.CancelTaskRequest,
+            response=task_pb2.Task,
+            core=v0_3_proto.core_cancel,
+            check=params.check_id,
+            answer=Operations.cancel,
+            result=v0_3_proto.task,
+        ),
+        Streaming(
+            name="TaskSubscription",
+            request=a2a_pb2.TaskSubscriptionRequest,
+            response=a2a_pb2.StreamResponse,
+            core=v0_3_proto.core_subscribe,
+            check=params.check_id,
+            open=Operations.subscribe,
+            event=v0_3_proto.stream_response,
+        ),
+        Unary(
+            name="CreateTaskPushNotificationConfig",
+            request=a2a_pb2.CreateTaskPushNotificationConfigRequest,
+            response=task_pb2.TaskPushNotificationConfig,
+            core=v0_3_proto.core_create_push,
+            check=params.check_push_config,
+            answer=Operations.create_push_config,
+            result=v0_3_proto.push_config,
+        ),
+        Unary(
+            name="GetTaskPushNotificationConfig",
+            request=a2a_pb2.GetTaskPushNotificationConfigRequest,
+            response=task_pb2.TaskPushNotificationConfig,
+            core=v0_3_proto.core_get_push,
+            answer=Operations.get_push_config,
+            result=v0_3_proto.push_config,
+        ),
+        Unary(
+            name="ListTaskPushNotificationConfig",
+            request=a2a_pb2.ListTaskPushNotificationConfigRequest,
+            response=a2a_pb2.ListTaskPushNotificationConfigResponse,
+            core=v0_3_proto.core_list_push,
+            check=params.check_list_pushes,
+            answer=Operations.list_push_configs,
+            result=v0_3_proto.push_configs,
+        ),
+        Unary(
+            name="DeleteTaskPushNotificationConfig",
+            request=a2a_pb2.DeleteTaskPushNotificationConfigRequest,
+            response=empty_pb2.Empty,
+            core=v0_3_proto.core_delete_push,
+            check=params.check_push_ids,
+            answer=Operations.delete_push_config,
+            result=nothing,
+        ),
+        Unary(
+            name="GetAgentCard",
+            request=a2a_pb2.GetAgentCardRequest,
+            response=agent_card_pb2.AgentCard,
+            core=_core_card,
+            answer=lambda operations, caller, _request: operations.extended_card(caller),
+            result=v0_3_proto_card.agent_card,
+        ),
+    ),
+)
