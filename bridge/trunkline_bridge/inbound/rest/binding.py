@@ -16,7 +16,9 @@ from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.rest import paths
 from trunkline_bridge.inbound.rest.paths import Place
 from trunkline_bridge.inbound.rest.request import read_body, read_query
+from trunkline_bridge.inbound.rest.v0_3 import V03
 from trunkline_bridge.inbound.rest.v1 import V1
+from trunkline_bridge.inbound.versions import V0_3, V1_0, check_version
 from trunkline_bridge.rendering import EventRenderer, Frame, Shape
 from trunkline_bridge.wire.json_values import Json, dumps
 
@@ -54,15 +56,17 @@ class Dialect(Protocol):
 class Rest:
     """HTTP+JSON of all agents."""
 
-    def __init__(self, operations: Operations, callers: Callers) -> None:
+    def __init__(self, operations: Operations, callers: Callers, *, is_strict: bool) -> None:
+        """`is_strict`: a request that names no version is in v0.3, as the specification has it."""
         self.operations = operations
         self.callers = callers
-        self.dialects: Mapping[str, Dialect] = {"1.0": V1(operations)}
+        self.is_strict = is_strict
+        self.dialects: Mapping[str, Dialect] = {V1_0: V1(operations), V0_3: V03(operations)}
 
     def at(self, scope: Scope) -> "RestPlace | None":
         """Return the binding as it is at a request's path; None: no operation is there."""
         place = paths.find(scope)
-        if place is None or place.version not in self.dialects:
+        if place is None:
             return None
         return RestPlace(self, place, self.dialects[place.version])
 
@@ -87,6 +91,12 @@ class RestPlace:
         operation = self._operation(method, reply)
         dialect = self._dialect
         identity = await self._rest.callers.identify(call.headers)
+        check_version(
+            call.headers,
+            call.scope["query_string"],
+            version=self._place.version,
+            is_strict=self._rest.is_strict,
+        )
         given = await self._given(operation, call)
         tenants = (self._place.tenant, dialect.tenant(given))
         caller = self._rest.callers.caller(

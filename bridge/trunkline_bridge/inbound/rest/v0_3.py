@@ -1,0 +1,140 @@
+"""HTTP+JSON as A2A v0.3 has it: its gRPC methods with messages as JSON, not its JSON-RPC."""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any, TypeAlias
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline_bridge.errors import WireError
+from trunkline_bridge.inbound import params
+from trunkline_bridge.inbound.caller import Caller
+from trunkline_bridge.inbound.grpc.service import Method, Streaming, Unary
+from trunkline_bridge.inbound.grpc.status import old_name_of
+from trunkline_bridge.inbound.grpc.v0_3 import SERVICE
+from trunkline_bridge.inbound.http import rest_error
+from trunkline_bridge.inbound.methods import Answer, Stream  # noqa: TC001
+from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.rest.paths import Place
+from trunkline_bridge.inbound.rest.request import put
+from trunkline_bridge.inbound.streaming.streams import WireEvents
+from trunkline_bridge.rendering import Shape
+from trunkline_bridge.wire.card_json import merged_card
+from trunkline_bridge.wire.json_values import Json
+from trunkline_bridge.wire.v0_3_proto_json import V03ProtoShape, proto_json
+
+# Descriptors' types have nothing in common.
+_Fields: TypeAlias = Any
+
+# Operations that v0.3 calls otherwise.
+_OTHER_NAMES = {
+    "TaskSubscription": "SubscribeToTask",
+    "ListTaskPushNotificationConfig": "ListTaskPushNotificationConfigs",
+    "GetAgentCard": "GetExtendedAgentCard",
+}
+_METHODS = {_OTHER_NAMES.get(method.name, method.name): method for method in SERVICE.methods}
+# The field that a path names instead of the body, and how.
+_TASK = "tasks/{task_id}"
+_CONFIG = f"{_TASK}/pushNotificationConfigs/{{config_id}}"
+_IN_PATH: Mapping[str, tuple[str, str]] = {
+    "GetTask": ("name", _TASK),
+    "CancelTask": ("name", _TASK),
+    "SubscribeToTask": ("name", _TASK),
+    "CreateTaskPushNotificationConfig": ("parent", _TASK),
+    "GetTaskPushNotificationConfig": ("name", _CONFIG),
+    "ListTaskPushNotificationConfigs": ("parent", _TASK),
+    "DeleteTaskPushNotificationConfig": ("name", _CONFIG),
+}
+# By both spellings of ProtoJSON.
+_WEBHOOK = ("pushNotificationConfig", "push_notification_config")
+
+
+class V03:
+    """A2A v0.3 over HTTP+JSON."""
+
+    media_type = "application/json"
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self.answers: Mapping[str, Answer] = {
+            **{
+                name: partial(self._answer, method)
+                for name, method in _METHODS.items()
+                if isinstance(method, Unary)
+            },
+            "GetExtendedAgentCard": self._get_card,
+        }
+        self.streams: Mapping[str, Stream] = {
+            name: partial(self._open, method)
+            for name, method in _METHODS.items()
+            if isinstance(method, Streaming)
+        }
+
+    def fields(self, operation: str) -> _Fields:
+        """Return the fields that a query may have."""
+        return _METHODS[operation].request.DESCRIPTOR.fields
+
+    def parameters(self, operation: str, given: Json, place: Place) -> Json:
+        """Return the parameters, with those that the path names. WireError: they contradict it."""
+        if operation == "CreateTaskPushNotificationConfig":
+            given = _whole_creation(given)
+        if operation in _IN_PATH:
+            name, template = _IN_PATH[operation]
+            field = _METHODS[operation].request.DESCRIPTOR.fields_by_name[name]
+            put(given, field, template.format(task_id=place.task_id, config_id=place.config_id))
+        return given
+
+    def tenant(self, _given: Json) -> str:
+        """Return nothing: v0.3 has no tenants."""
+        return ""
+
+    def shape(self) -> Shape:
+        """Return how the events of one stream are written."""
+        return V03ProtoShape()
+
+    def error(self, error: WireError) -> Json:
+        """Return the body of an error: the specification has none, so all that clients look for.
+
+        Those in JavaScript look for JSON-RPC's members, those in Python for `type` or the status.
+        """
+        return {
+            "code": error.row.rpc_code,
+            "message": error.text,
+            "data": dict(error.metadata),
+            "type": old_name_of(error),
+            **rest_error(error),
+        }
+
+    async def _answer(self, method: Unary, caller: Caller, given: object) -> Json:
+        answer = await method.answer(self._operations, caller, _read(method, given))
+        return proto_json(method.result(answer))
+
+    def _open(
+        self, method: Streaming, caller: Caller, given: object
+    ) -> AbstractAsyncContextManager[WireEvents]:
+        return method.open(self._operations, caller, _read(method, given))
+
+    async def _get_card(self, caller: Caller, _given: object) -> Json:
+        # SDKs of v0.3 read it as JSON-RPC has it, those of v1.0 as protobuf: this one is both.
+        return merged_card(await self._operations.extended_card(caller))
+
+
+def _read(method: Method, given: object) -> Any:  # noqa: ANN401  any message of the core
+    core = method.check(method.core(params.read_message(given, message_type=method.request)))
+    if isinstance(core, a2a_pb2.SendMessageRequest):
+        params.check_fits(core)
+    return core
+
+
+def _whole_creation(given: Json) -> Json:
+    """Return the whole request to create a webhook, of any of the forms that are sent for it.
+
+    The proto's annotation has the body be what is called `config` in the whole one; and clients
+    leave out its wrapping, too.
+    """
+    config = given["config"] if isinstance(given.get("config"), dict) else given
+    if "url" in config:
+        config = {"pushNotificationConfig": config}
+    if any(name in config for name in _WEBHOOK):
+        return {**given, "config": config} if "config" in given else {"config": config}
+    return given

@@ -1,0 +1,308 @@
+"""HTTP+JSON through a real bridge to a real host: every route, with and without a tenant."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+
+from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
+from harness.rest import RestCaller, RestEvent, content, reason, user_message
+from trunkline.agents.echo import echo
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WORKING = {"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
+    async with open_bridged_mesh(tmp_path_factory.mktemp("rest")) as mesh:
+        await mesh.mesh.join(echo)
+        yield mesh
+
+
+# Each address of the agent, and each of them with the tenant that names it.
+@pytest.fixture(params=["", "/agents/echo", "/echo", "/agents/echo/echo"])
+def rest(bridged: BridgedMesh, request: pytest.FixtureRequest) -> RestCaller:
+    return RestCaller(bridged.client, bridged.url + request.param)
+
+
+@pytest.fixture
+def at_echo(bridged: BridgedMesh) -> RestCaller:
+    return RestCaller(bridged.client, bridged.url + "/agents/echo")
+
+
+@pytest.fixture
+def rpc(bridged: BridgedMesh) -> Caller:
+    return bridged.at("/agents/echo")
+
+
+def texts(events: list[RestEvent]) -> str:
+    updates = [event.data["artifactUpdate"] for event in events if "artifactUpdate" in event.data]
+    return "".join(part["text"] for update in updates for part in update["artifact"]["parts"])
+
+
+async def test_a_task_is_sent_got_listed_and_canceled(rest: RestCaller) -> None:
+    task = await rest.send("count 3")
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert task["artifacts"][0]["parts"] == [{"text": "1 2 3 "}]
+    assert await rest.get(f"/tasks/{task['id']}") == task
+    assert "history" not in await rest.get(f"/tasks/{task['id']}", historyLength="0")
+    filters = {"contextId": task["contextId"], "pageSize": "1", "includeArtifacts": "true"}
+    page = await rest.get("/tasks", historyLength="9", **filters)
+    assert page == {"tasks": [task], "nextPageToken": "", "pageSize": 1, "totalSize": 1}
+    waiting = await rest.send("wait 3600", now=True)
+    assert waiting["status"]["state"] in WORKING
+    canceled = await rest.post(f"/tasks/{waiting['id']}:cancel")
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+async def test_a_turn_is_streamed_and_subscribed_to(rest: RestCaller) -> None:
+    events = await rest.events("POST", "/message:stream", {"message": user_message("count 5")})
+    assert "task" in events[0].data
+    assert texts(events) == "1 2 3 4 5 "
+    assert events[-1].state == "TASK_STATE_COMPLETED"
+    assert all(event.id for event in events)
+    asked = await rest.send("ask what?")
+    for method in ("GET", "POST"):
+        async with rest.stream(method, f"/tasks/{asked['id']}:subscribe") as stream:
+            first = await anext(stream)
+            assert first.data["task"]["id"] == asked["id"]
+    await rest.post(f"/tasks/{asked['id']}:cancel", {"metadata": {"why": "enough"}})
+
+
+async def test_a_direct_reply_is_a_message(at_echo: RestCaller) -> None:
+    body = {"message": user_message("message hello")}
+    sent = await at_echo.post("/message:send", body)
+    (event,) = await at_echo.events("POST", "/message:stream", body)
+    assert sent["message"]["parts"] == event.data["message"]["parts"] == [{"text": "hello"}]
+
+
+async def test_a_question_is_answered_by_the_next_message(at_echo: RestCaller) -> None:
+    asked = await at_echo.send("ask Which colour?")
+    assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    done = await at_echo.send("red", taskId=asked["id"])
+    assert (done["id"], done["artifacts"][0]["parts"]) == (asked["id"], [{"text": "answer: red"}])
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_stream_goes_on_behind_its_last_event(at_echo: RestCaller, method: str) -> None:
+    body = {"message": user_message("count 20")}
+    whole = await at_echo.events("POST", "/message:stream", body)
+    path = f"/tasks/{whole[0].data['task']['id']}:subscribe"
+    for place in (0, len(whole) // 2, len(whole) - 1):
+        rest = await at_echo.events(method, path, headers={"Last-Event-ID": whole[place].id})
+        seen = whole[: place + 1]
+        assert texts(seen) + texts(rest) == texts(whole)
+        assert (seen + rest)[-1] == whole[-1]
+    headers = {"Last-Event-ID": "nonsense"}
+    refused = await at_echo.request(method, path, headers=headers)
+    assert (refused.status_code, reason(refused)) == (400, "INVALID_PARAMS")
+
+
+async def test_with_the_extension_a_message_is_submitted_once(at_echo: RestCaller) -> None:
+    body = {"message": user_message("count 1")}
+    headers = {"A2A-Extensions": RESUME_EXTENSION}
+    answers = [
+        await at_echo.request("POST", "/message:send", body, headers=headers) for _ in range(2)
+    ]
+    assert len({answer.json()["task"]["id"] for answer in answers}) == 1
+    assert {answer.headers["a2a-extensions"] for answer in answers} == {RESUME_EXTENSION}
+
+
+async def test_answers_are_of_a2as_media_type(at_echo: RestCaller) -> None:
+    good = await at_echo.request("GET", "/tasks")
+    bad = await at_echo.request("GET", "/tasks/nope")
+    types = {answer.headers["content-type"] for answer in (good, bad)}
+    assert types == {"application/a2a+json"}
+    body = b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"done"}]}}'
+    for kind in ("application/a2a+json", "application/json; charset=utf-8"):
+        sent = await post_bytes(at_echo, body, {"content-type": kind})
+        assert content(sent)["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        refused = await post_bytes(at_echo, body, {"content-type": kind})
+        assert (refused.status_code, reason(refused)) == (415, "INVALID_REQUEST")
+
+
+async def post_bytes(rest: RestCaller, body: bytes, headers: dict[str, str]) -> httpx2.Response:
+    return await rest.client.post(rest.url + "/message:send", content=body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/message:send", "POST, OPTIONS"),
+        ("/tasks", "GET, OPTIONS, HEAD"),
+        ("/tasks/t", "GET, OPTIONS, HEAD"),
+        ("/tasks/t:cancel", "POST, OPTIONS"),
+        ("/tasks/t:subscribe", "GET, POST, OPTIONS"),
+        ("/tasks/t/pushNotificationConfigs", "GET, POST, OPTIONS, HEAD"),
+        ("/tasks/t/pushNotificationConfigs/c", "GET, DELETE, OPTIONS, HEAD"),
+    ],
+)
+async def test_a_path_says_which_methods_it_has(
+    at_echo: RestCaller, path: str, allowed: str
+) -> None:
+    refused = await at_echo.request("PUT", path)
+    assert (refused.status_code, reason(refused)) == (405, "METHOD_NOT_FOUND")
+    assert refused.headers["allow"] == allowed
+    asked = await at_echo.request("OPTIONS", path)
+    assert (asked.status_code, asked.headers["allow"], asked.content) == (204, allowed, b"")
+
+
+async def test_heads_are_those_of_what_would_be_got(at_echo: RestCaller) -> None:
+    got, head = [await at_echo.request(method, "/tasks?pageSize=1") for method in ("GET", "HEAD")]
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"] == got.headers["content-type"]
+    assert (await at_echo.request("HEAD", "/tasks/nope")).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/agents/echo/task", "/agents/echo/v1/nothing"])
+async def test_a_wrong_path_says_what_is_served(bridged: BridgedMesh, path: str) -> None:
+    refused = await bridged.client.get(bridged.url + path)
+    assert (refused.status_code, reason(refused)) == (404, "METHOD_NOT_FOUND")
+    assert "/message:send" in refused.json()["error"]["message"]
+
+
+async def test_what_path_and_body_say_must_agree(at_echo: RestCaller) -> None:
+    asked = await at_echo.send("ask what?")
+    path = f"/tasks/{asked['id']}:cancel"
+    for body, field in (({"id": "other"}, "id"), ({"tenant": "other"}, "tenant")):
+        refused = await at_echo.request("POST", path, body)
+        assert reason(refused) == "INVALID_PARAMS"
+        violations = refused.json()["error"]["details"][1]["fieldViolations"]
+        assert [violation["field"] for violation in violations] == [field]
+    elsewhere = RestCaller(at_echo.client, at_echo.url + "/other")
+    assert reason(await elsewhere.request("GET", "/tasks")) == "INVALID_PARAMS"
+    same = {"id": asked["id"], "tenant": "echo"}
+    assert (await at_echo.post(path, same))["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+async def test_a_tenant_names_the_agent_at_the_root(bridged: BridgedMesh) -> None:
+    root = RestCaller(bridged.client, bridged.url)
+    listed = await root.get("/tasks", tenant="echo", pageSize="1")
+    assert listed["pageSize"] == 1
+    unknown = await root.request("GET", "/tasks", query={"tenant": "nobody"})
+    assert (unknown.status_code, reason(unknown)) == (404, "AGENT_NOT_FOUND")
+
+
+MESSAGE = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+WEBHOOK = {"url": "https://example.org/hook"}
+# The same wrong request in both bindings: JSON-RPC's method and parameters, and HTTP's request.
+WRONG: list[tuple[str, Any, str, str, Any]] = [
+    ("GetTask", {"id": "nope"}, "GET", "/tasks/nope", None),
+    ("GetTask", {"id": "é/:"}, "GET", "/tasks/%C3%A9%2F%3A", None),
+    ("GetTask", {"id": "t", "historyLength": -1}, "GET", "/tasks/t?historyLength=-1", None),
+    ("CancelTask", {"id": "nope"}, "POST", "/tasks/nope:cancel", None),
+    ("CancelTask", {"id": "t", "metadata": 1}, "POST", "/tasks/t:cancel", {"metadata": 1}),
+    ("SubscribeToTask", {"id": "nope"}, "POST", "/tasks/nope:subscribe", None),
+    ("SubscribeToTask", {"id": "nope"}, "GET", "/tasks/nope:subscribe", None),
+    ("SendMessage", {}, "POST", "/message:send", None),
+    ("SendMessage", {"message": {}}, "POST", "/message:send", {"message": {}}),
+    ("SendStreamingMessage", {"message": 3}, "POST", "/message:stream", {"message": 3}),
+    ("ListTasks", {"pageSize": 0}, "GET", "/tasks?pageSize=0", None),
+    ("ListTasks", {"pageToken": "x"}, "GET", "/tasks?pageToken=x", None),
+    ("ListTasks", {"status": "working"}, "GET", "/tasks?status=working", None),
+    ("GetExtendedAgentCard", {}, "GET", "/extendedAgentCard", None),
+]
+CONFIGS = "/tasks/nope/pushNotificationConfigs"
+WRONG += [
+    ("CreateTaskPushNotificationConfig", {"taskId": "nope"} | WEBHOOK, "POST", CONFIGS, WEBHOOK),
+    ("CreateTaskPushNotificationConfig", {"taskId": "nope"}, "POST", CONFIGS, {}),
+    ("ListTaskPushNotificationConfigs", {"taskId": "nope"}, "GET", CONFIGS, None),
+    ("GetTaskPushNotificationConfig", {"taskId": "nope", "id": "c"}, "GET", f"{CONFIGS}/c", None),
+    (
+        "DeleteTaskPushNotificationConfig",
+        {"taskId": "nope", "id": "c"},
+        "DELETE",
+        f"{CONFIGS}/c",
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "params", "verb", "path", "body"), WRONG)
+async def test_both_bindings_refuse_alike(
+    at_echo: RestCaller, rpc: Caller, method: str, params: Any, verb: str, path: str, body: Any
+) -> None:
+    over_rpc = await rpc.error(method, params)
+    refused = await at_echo.request(verb, path, body)
+    error = refused.json()["error"]
+    assert error["details"] == over_rpc["data"]
+    assert error["message"] == over_rpc["message"]
+    assert refused.status_code == error["code"] >= 400
+
+
+async def test_an_ended_task_is_refused_alike(at_echo: RestCaller, rpc: Caller) -> None:
+    task = await at_echo.send("done")
+    message = {"message": {**MESSAGE, "taskId": task["id"]}}
+    ended: list[tuple[str, Any, str, Any]] = [
+        ("SendMessage", message, "/message:send", message),
+        ("SendStreamingMessage", message, "/message:stream", message),
+        ("SubscribeToTask", {"id": task["id"]}, f"/tasks/{task['id']}:subscribe", None),
+        ("CancelTask", {"id": task["id"]}, f"/tasks/{task['id']}:cancel", None),
+    ]
+    for method, params, path, body in ended:
+        refused = await at_echo.request("POST", path, body)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["details"] == (await rpc.error(method, params))["data"]
+
+
+async def test_both_bindings_answer_alike(at_echo: RestCaller, rpc: Caller) -> None:
+    message = {**MESSAGE, "parts": [{"text": "count 2"}], "metadata": {"n": 1}}
+    sent = [
+        (await at_echo.post("/message:send", {"message": message}))["task"],
+        (await rpc.call("SendMessage", {"message": message}))["task"],
+    ]
+    for task in sent:
+        assert await at_echo.get(f"/tasks/{task['id']}") == task
+        assert await rpc.call("GetTask", {"id": task["id"]}) == task
+    plain, other = [without_ids(task) for task in sent]
+    assert plain == other
+    listed = await at_echo.get("/tasks", pageSize="3", status="TASK_STATE_COMPLETED")
+    assert listed == await rpc.call("ListTasks", {"pageSize": 3, "status": "TASK_STATE_COMPLETED"})
+
+
+async def test_both_bindings_stream_alike(at_echo: RestCaller, rpc: Caller) -> None:
+    asked = await at_echo.send("ask what?")
+    path = f"/tasks/{asked['id']}:subscribe"
+    async with (
+        at_echo.stream("POST", path) as over_rest,
+        rpc.stream("SubscribeToTask", {"id": asked["id"]}) as over_rpc,
+    ):
+        firsts = [(await anext(over_rest)).data, (await anext(over_rpc)).result]
+        assert firsts[0] == firsts[1]
+        await at_echo.send("this", taskId=asked["id"])
+        rest = [(event.id, event.data) async for event in over_rest]
+        assert rest == [(event.id, event.result) async for event in over_rpc]
+    assert rest[-1][1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+def without_ids(value: Any) -> Any:
+    """A task as it would be of anybody, at any time."""
+    if isinstance(value, list):
+        return [without_ids(one) for one in value]
+    if isinstance(value, dict):
+        own = {"id", "contextId", "taskId", "timestamp", "artifactId", "messageId"}
+        return {name: without_ids(one) for name, one in value.items() if name not in own}
+    return value
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.0.1", ""])
+async def test_versions_that_are_served(at_echo: RestCaller, version: str) -> None:
+    served = await at_echo.request("GET", "/tasks", headers={"A2A-Version": version})
+    assert served.status_code == 200
+
+
+@pytest.mark.parametrize("version", ["0.3", "0.1", "2.0", "1.1", "latest", "1"])
+async def test_versions_that_are_not(at_echo: RestCaller, version: str) -> None:
+    for asked in (
+        await at_echo.request("GET", "/tasks", headers={"A2A-Version": version}),
+        await at_echo.request("GET", "/tasks", query={"A2A-Version": version}),
+        await at_echo.request("POST", "/message:stream", headers={"A2A-Version": version}),
+    ):
+        assert (asked.status_code, reason(asked)) == (400, "VERSION_NOT_SUPPORTED")
+        assert "1.0" in asked.json()["error"]["details"][0]["metadata"]["supportedVersions"]

@@ -1,0 +1,154 @@
+"""HTTP+JSON of A2A v0.3 through a real bridge to a real host."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
+from harness.rest import Json, RestCaller, RestEvent, content, user_message
+from trunkline.agents.echo import echo
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
+    async with open_bridged_mesh(tmp_path_factory.mktemp("rest")) as mesh:
+        await mesh.mesh.join(echo)
+        yield mesh
+
+
+@pytest.fixture(params=["", "/agents/echo"])
+def rest(bridged: BridgedMesh, request: pytest.FixtureRequest) -> RestCaller:
+    return RestCaller(bridged.client, f"{bridged.url}{request.param}/v1")
+
+
+@pytest.fixture
+def at_echo(bridged: BridgedMesh) -> RestCaller:
+    return RestCaller(bridged.client, bridged.url + "/agents/echo/v1")
+
+
+@pytest.fixture
+def rpc(bridged: BridgedMesh) -> Caller:
+    return bridged.at("/agents/echo")
+
+
+def message(text: str, **fields: str) -> Json:
+    return user_message(text, parts="content", **fields)
+
+
+async def send(rest: RestCaller, text: str, **fields: str) -> Json:
+    task: Json = (await rest.post("/message:send", {"message": message(text, **fields)}))["task"]
+    return task
+
+
+def texts(events: list[RestEvent]) -> str:
+    updates = [event.data["artifactUpdate"] for event in events if "artifactUpdate" in event.data]
+    return "".join(part["text"] for update in updates for part in update["artifact"]["parts"])
+
+
+async def test_a_task_is_sent_got_and_canceled(rest: RestCaller) -> None:
+    task = await send(rest, "count 3")
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert task["artifacts"][0]["parts"] == [{"text": "1 2 3 "}]
+    assert task["history"][0]["content"] == [{"text": "count 3"}]
+    # In v0.3, no length at all is all there is.
+    for length in ("", "0", "5"):
+        assert await rest.get(f"/tasks/{task['id']}", historyLength=length) == task
+    body = {"message": message("wait 3600"), "configuration": {"blocking": False}}
+    waiting = (await rest.post("/message:send", body))["task"]
+    for cancel in (None, {}, {"name": f"tasks/{waiting['id']}"}):
+        answer = await rest.request("POST", f"/tasks/{waiting['id']}:cancel", cancel)
+        if cancel is None:
+            assert content(answer)["status"]["state"] == "TASK_STATE_CANCELLED"
+        else:
+            assert answer.json()["type"] == "TaskNotCancelableError"
+
+
+async def test_protobufs_own_names_are_taken(at_echo: RestCaller) -> None:
+    body = {
+        "request": {
+            "message_id": "m-1",
+            "role": "ROLE_USER",
+            "content": [{"text": "message hello"}],
+        },
+        "configuration": {"accepted_output_modes": ["text/plain"], "blocking": True},
+    }
+    sent = await at_echo.post("/message:send", body)
+    assert sent["message"]["content"] == [{"text": "hello"}]
+    (event,) = await at_echo.events("POST", "/message:stream", body)
+    assert event.data["message"]["content"] == [{"text": "hello"}]
+
+
+async def test_a_turn_is_streamed_to_its_final_status(rest: RestCaller) -> None:
+    events = await rest.events("POST", "/message:stream", {"message": message("count 5")})
+    assert texts(events) == "1 2 3 4 5 "
+    assert events[-1].data["statusUpdate"]["final"] is True
+    asked = await rest.events("POST", "/message:stream", {"message": message("ask what?")})
+    last = asked[-1].data["statusUpdate"]
+    assert (last["status"]["state"], last["final"]) == ("TASK_STATE_INPUT_REQUIRED", True)
+    assert last["status"]["message"]["content"] == [{"text": "what?"}]
+    done = await send(rest, "this", taskId=asked[0].data["task"]["id"])
+    assert done["artifacts"][0]["parts"] == [{"text": "answer: this"}]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_stream_goes_on_behind_its_last_event(at_echo: RestCaller, method: str) -> None:
+    whole = await at_echo.events("POST", "/message:stream", {"message": message("count 20")})
+    path = f"/tasks/{whole[0].data['task']['id']}:subscribe"
+    place = len(whole) // 2
+    rest = await at_echo.events(method, path, headers={"Last-Event-ID": whole[place].id})
+    assert texts(whole[: place + 1] + rest) == texts(whole)
+    assert rest[-1] == whole[-1]
+
+
+async def test_an_ended_task_is_told_to_who_subscribes(at_echo: RestCaller) -> None:
+    task = await send(at_echo, "done")
+    first, last = await at_echo.events("POST", f"/tasks/{task['id']}:subscribe")
+    assert first.data["task"]["id"] == task["id"]
+    assert last.data["statusUpdate"]["final"] is True
+
+
+async def test_both_versions_see_the_same_task(at_echo: RestCaller, rpc: Caller) -> None:
+    task = await send(at_echo, "count 2")
+    newer = await rpc.call("GetTask", {"id": task["id"]})
+    assert newer["artifacts"] == task["artifacts"]
+    assert newer["status"] == task["status"]
+    assert newer["history"][0]["parts"] == task["history"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "name"),
+    [
+        ("GET", "/tasks/nope", None, 404, "TaskNotFoundError"),
+        ("POST", "/tasks/nope:cancel", None, 404, "TaskNotFoundError"),
+        ("POST", "/tasks/nope:subscribe", None, 404, "TaskNotFoundError"),
+        ("POST", "/tasks/x:cancel", {"name": "tasks/y"}, 400, "InvalidParamsError"),
+        ("POST", "/message:send", {}, 400, "InvalidParamsError"),
+        ("POST", "/message:stream", {"message": 1}, 400, "InvalidParamsError"),
+        ("GET", "/tasks/x?historyLength=all", None, 400, "InvalidParamsError"),
+        ("GET", "/card", None, 400, "UnsupportedOperationError"),
+    ],
+)
+async def test_errors_have_their_names(
+    at_echo: RestCaller, method: str, path: str, body: object, status: int, name: str
+) -> None:
+    refused = await at_echo.request(method, path, body)
+    assert (refused.status_code, refused.json()["type"]) == (status, name)
+    assert refused.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("version", ["0.3", "0.3.0", ""])
+async def test_versions_that_are_served(at_echo: RestCaller, version: str) -> None:
+    task = await send(at_echo, "done")
+    path = f"/tasks/{task['id']}"
+    served = await at_echo.request("GET", path, headers={"A2A-Version": version})
+    assert served.status_code == 200
+
+
+@pytest.mark.parametrize("version", ["1.0", "0.1", "latest"])
+async def test_versions_that_are_not(at_echo: RestCaller, version: str) -> None:
+    refused = await at_echo.request("GET", "/tasks/x", headers={"A2A-Version": version})
+    assert refused.json()["error"]["details"][0]["reason"] == "VERSION_NOT_SUPPORTED"
+    assert refused.json()["error"]["details"][0]["metadata"]["supportedVersions"] == "0.3"

@@ -1,0 +1,103 @@
+"""v0.3's JSON over HTTP: that of its protobuf messages, and what clients look for in errors."""
+
+import json
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.a2a.v0_3 import a2a_pb2 as old
+from trunkline.v1 import artifact_pb2
+from trunkline_bridge.errors import TASK_NOT_FOUND, UNAVAILABLE, WireError
+from trunkline_bridge.inbound.rest.paths import Place
+from trunkline_bridge.inbound.rest.v0_3 import V03
+from trunkline_bridge.projection import ArtifactView, TextPiece, WholeEvent
+from trunkline_bridge.rendering import EventRenderer, Frame
+from trunkline_bridge.wire.v0_3_proto_json import V03ProtoShape, proto_json
+
+MESSAGE = {
+    "messageId": "m-1",
+    "role": "ROLE_AGENT",
+    "content": [
+        {"text": "é"},
+        {"file": {"fileWithBytes": "QVA4UQ==", "mimeType": "image/png", "name": "f"}},
+        {"file": {"fileWithUri": "https://files.example/f"}},
+        {"data": {"data": {"n": 1, "list": [1.5, None, True, "x"]}}, "metadata": {"a": 2}},
+    ],
+    "metadata": {"whole": 3},
+    "extensions": ["https://x.example/1"],
+}
+TASK = {
+    "id": "t-1",
+    "contextId": "c-1",
+    "status": {
+        "state": "TASK_STATE_CANCELLED",
+        "message": MESSAGE,
+        "timestamp": "2026-01-31T12:00:00.123Z",
+    },
+    "artifacts": [{"artifactId": "a-1", "name": "answer", "parts": [{"text": "1"}]}],
+    "history": [MESSAGE],
+}
+EVENTS: list[dict[str, Any]] = [
+    {"task": TASK},
+    {"message": MESSAGE},
+    {"statusUpdate": {"taskId": "t", "contextId": "c", "status": TASK["status"], "final": True}},
+    {"artifactUpdate": {"taskId": "t", "artifact": {"artifactId": "a"}, "lastChunk": True}},
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: next(iter(event)))
+def test_what_is_read_is_written_the_same(event: dict[str, Any]) -> None:
+    message = json_format.ParseDict(event, old.StreamResponse())
+    assert json.loads(json.dumps(proto_json(message))) == event
+
+
+@given(st.text(), st.booleans())
+def test_a_piece_of_text_is_written_as_any_other_event(text: str, is_last: bool) -> None:
+    head = artifact_pb2.Artifact(artifact_id="a-1", name="näme")
+    piece = TextPiece(12, 0, ArtifactView("t", "c", head), text, is_last)
+    renderer = EventRenderer(V03ProtoShape(), Frame("", "", lambda _: {}))
+    short = renderer.render(piece)
+    assert short == renderer.render(WholeEvent(12, 0, piece.response))
+    update = json_format.Parse(short.partition("data: ")[2], old.StreamResponse()).artifact_update
+    assert ([part.text for part in update.artifact.parts], update.append) == ([text], True)
+    assert update.last_chunk is is_last
+
+
+WEBHOOK = {"id": "c-1", "url": "https://example.org/hook"}
+CREATIONS: list[dict[str, Any]] = [
+    WEBHOOK,
+    {"pushNotificationConfig": WEBHOOK},
+    {"name": "tasks/t-1/pushNotificationConfigs/c-1", "push_notification_config": WEBHOOK},
+    {"config": WEBHOOK},
+    {"config": {"pushNotificationConfig": WEBHOOK}},
+    {"parent": "tasks/t-1", "configId": "c-1", "config": {"pushNotificationConfig": WEBHOOK}},
+]
+
+
+# Its operations aren't called.
+DIALECT = V03(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", CREATIONS)
+def test_a_webhook_may_be_sent_in_any_wrapping(given: dict[str, Any]) -> None:
+    operation = "CreateTaskPushNotificationConfig"
+    place = Place("0.3", {}, "", task_id="t-1")
+    whole = DIALECT.parameters(operation, dict(given), place)
+    request = json_format.ParseDict(whole, old.CreateTaskPushNotificationConfigRequest())
+    assert request.parent == "tasks/t-1"
+    assert request.config.push_notification_config.url == WEBHOOK["url"]
+
+
+def test_an_error_says_what_every_client_looks_for() -> None:
+    body = DIALECT.error(WireError(TASK_NOT_FOUND, "it isn't there", {"taskId": "t"}))
+    assert (body["code"], body["message"], body["data"]) == (
+        -32001,
+        "it isn't there",
+        {"taskId": "t"},
+    )
+    assert body["type"] == "TaskNotFoundError"
+    assert (body["error"]["code"], body["error"]["status"]) == (404, "NOT_FOUND")
+    assert DIALECT.error(WireError(UNAVAILABLE, "later"))["type"] == ""
