@@ -1,6 +1,20 @@
 """What the bridge can be told; the process that starts it fills this in from its own settings."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenSettings:
+    """Whose tokens are good: JWTs of one issuer."""
+
+    keys: str
+    """The issuer's public keys: a JWKS, by URL or file."""
+    issuer: str
+    audience: str
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    account_claim: str = "sub"
+    leeway_s: float = 30.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,3 +40,16 @@ class BridgeSettings:
     isn't spoken there."""
     webhook_secret: str = field(default="", repr=False)
     """What signs webhooks, as Standard Webhooks has it: whsec_ and base64. Empty: unsigned."""
+    api_keys_file: Path | None = None
+    """Who may call, by API key."""
+    tokens: TokenSettings | None = None
+    """Who may call, by token."""
+    anonymous: bool = False
+    """Let strangers in beside those."""
+    card_key: Path | None = None
+    """What signs cards; none: they aren't signed."""
+    card_key_id: str = ""
+    """Its `kid`; empty: its thumbprint."""
+    strict_versions: bool = False
+    """Whether a request that names no version is in v0.3, as the specification has it. Otherwise it
+    is in the version that has its method or path."""

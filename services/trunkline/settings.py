@@ -59,6 +59,8 @@ class Settings:
 
     http: HostPort = HostPort("127.0.0.1", 8000)
     """Where the bridge serves A2A over HTTP."""
+    a2a_grpc: HostPort = HostPort("127.0.0.1", 50052)
+    """Where the bridge serves A2A over gRPC."""
     mesh: HostPort = HostPort("127.0.0.1", 50051)
     """Where the mesh serves gRPC: registry, traces, OTLP; in one process also tasks and tools."""
     listen: HostPort = HostPort("127.0.0.1", 0)
@@ -75,6 +77,9 @@ class Settings:
     """Listen on other than loopback addresses although callers aren't authenticated."""
     public_url: str = ""
     """How clients reach the bridge, for agent cards; empty: as each request came in."""
+    public_grpc: str = ""
+    """How clients reach the bridge over gRPC, HOST:PORT, for agent cards; empty: by the address
+    where it listens."""
     lease_s: float = 10.0
     """Hosts and tasks are taken for dead after this. Shorter finds the dead sooner and, on a busy
     machine, takes the slow for dead."""
@@ -82,6 +87,9 @@ class Settings:
     """A peer that doesn't answer for so long is taken for gone; 0: half of the lease."""
     flush_interval_ms: float = 4.0
     """Least time between two batches of text of one task. 0 sends every piece alone: costly."""
+    strict_versions: bool = False
+    """Take requests that name no version of A2A for v0.3, as the specification has it; else their
+    method or path tells which version they are in."""
     body_limit_bytes: int = 4 * 1024 * 1024
     """Longest HTTP request body; longer ones get 413."""
     heartbeat_s: float = 15.0
@@ -125,6 +133,28 @@ class Settings:
     webhook_secret: str = field(default="", repr=False)
     """What signs webhooks: whsec_ and base64 (Standard Webhooks); several are separated by spaces,
     the new one first. Empty: one is made once and kept in `data_dir`."""
+    api_keys_file: Path | None = None
+    """Who may call, by API key; `trunkline keys` writes it. With it, or with `jwt_keys`, every
+    call has to say who makes it, and each account sees only its own tasks."""
+    jwt_keys: str = ""
+    """Who may call, by token: the JWKS of their issuer, a URL or a file."""
+    jwt_issuer: str = ""
+    """What tokens say in `iss`."""
+    jwt_audience: str = ""
+    """What tokens say in `aud`: this mesh."""
+    jwt_algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    """How tokens may be signed. Only public-key algorithms are possible."""
+    jwt_account_claim: str = "sub"
+    """The claim of a token that names its account."""
+    jwt_leeway_s: float = 30.0
+    """How far the issuer's clock may be from ours."""
+    anonymous: bool = False
+    """Let callers in that don't say who they are; they share the tasks of nobody in particular."""
+    card_key: Path | None = None
+    """A private key (PEM) that signs agent cards; they then give `public_url` as their address, or
+    else where the bridge listens, whatever a request says."""
+    card_key_id: str = ""
+    """The key's `kid`; empty: its thumbprint (RFC 7638)."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     """What is logged, to stderr."""
     log_format: Literal["plain", "json"] = "plain"
@@ -134,6 +164,11 @@ class Settings:
     def ping_limit_s(self) -> float:
         """How long a peer may stay silent: `ping_s`, or what stands for it."""
         return self.ping_s or self.lease_s / 2
+
+    @property
+    def asks_callers(self) -> bool:
+        """Whether the bridge serves only those that say who they are."""
+        return bool(self.api_keys_file or self.jwt_keys) and not self.anonymous
 
 
 # Least and most that make sense; what isn't here may be any number from 0 on.
@@ -177,6 +212,12 @@ def load_settings(
     return Settings(**found)
 
 
+# What else makes it safe to be reachable.
+_OR_ASK = dict.fromkeys(
+    ("http", "a2a-grpc"), "; or let callers say who they are (api_keys_file or jwt_keys)"
+)
+
+
 def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
     """Refuse to be reachable from other machines by accident: callers aren't authenticated.
 
@@ -186,7 +227,7 @@ def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
     if not (address.is_loopback or is_allowed):
         problem = (
             f"{address} can be reached from other machines, and callers are not authenticated; "
-            "use 127.0.0.1, or give --insecure if that is what you want"
+            "use 127.0.0.1, or give --insecure if that is what you want" + _OR_ASK.get(name, "")
         )
         raise ConfigurationError(where=f"--{name}", problem=problem)
 
@@ -272,6 +313,8 @@ def _check(name: str, value: object) -> None:
         parts = urlsplit(str(value))
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"{value!r} is not a URL that starts with http:// or https://")
+    if name == "public_grpc" and value:
+        HostPort.parse(str(value))
 
 
 def _address(value: object) -> HostPort:
@@ -337,6 +380,7 @@ def _number(value: object) -> float:
 
 # Flags that aren't called as the setting is.
 _FLAGS = {
+    "a2a_grpc": "--a2a-grpc",
     "data_dir": "--data",
     "mcp_file": "--mcp",
     "agents": "--agent",

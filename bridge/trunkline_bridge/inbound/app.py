@@ -12,12 +12,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from trunkline.client import Directory
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.health import Health
-from trunkline_bridge.inbound.caller import Access, Callers, OpenAccess, agent_at
+from trunkline_bridge.inbound.access import open_access
+from trunkline_bridge.inbound.caller import Access, Callers, agent_at
 from trunkline_bridge.inbound.cards import CARD_PATH
 from trunkline_bridge.inbound.cards.endpoints import Endpoints
 from trunkline_bridge.inbound.cards.making import Cards
 from trunkline_bridge.inbound.cards.pages import CardPages
+from trunkline_bridge.inbound.dialects.aliases import Aliases
 from trunkline_bridge.inbound.exchange import Exchanges, Served
+from trunkline_bridge.inbound.grpc.calls import Calls
 from trunkline_bridge.inbound.http import NO_ROUTE, OTHER_METHOD, plain_failure
 from trunkline_bridge.inbound.jsonrpc import JsonRpc
 from trunkline_bridge.inbound.operations import Operations
@@ -32,8 +35,9 @@ class Bridge:
     """The public side of a mesh: every agent on the registry speaks A2A here.
 
     It keeps nothing between requests, and looks agents up anew for each: one that registers is
-    public at once. `app` is an ASGI application; whoever serves it also keeps `directory` open,
-    tells `endpoints` where, and calls `cut` before it stops.
+    public at once. `app` is an ASGI application, `grpc` are A2A's calls over gRPC; whoever serves
+    them also keeps `directory` open, tells `endpoints` where, and calls `cut` of both before it
+    stops.
     """
 
     def __init__(
@@ -44,15 +48,18 @@ class Bridge:
         access: Access | None = None,
     ) -> None:
         settings = settings or BridgeSettings()
-        access = access or OpenAccess()
+        access = access or open_access(settings)
         self.endpoints = Endpoints()
         cards = Cards(directory, settings, access, self.endpoints)
         health = Health(directory, settings.default_agent)
         callers = Callers(access, settings)
         operations = Operations(directory, settings, cards)
+        self.grpc = Calls(operations, callers, is_strict=settings.strict_versions)
         self._exchanges = Exchanges(settings)
-        rpc = self._rpc = Served(JsonRpc(operations, callers), self._exchanges)
-        self._rest = Rest(operations, callers)
+        aliases = Aliases(directory)
+        json_rpc = JsonRpc(operations, callers, aliases, is_strict=settings.strict_versions)
+        rpc = self._rpc = Served(json_rpc, self._exchanges)
+        self._rest = Rest(operations, callers, is_strict=settings.strict_versions)
         pages = Starlette(
             routes=[
                 Route("/healthz", health.health),

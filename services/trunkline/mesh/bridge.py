@@ -1,6 +1,6 @@
-"""The bridge: A2A over HTTP."""
+"""The bridge: A2A over HTTP and over gRPC."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from trunkline.client import Channels, Directory, running
@@ -8,7 +8,9 @@ from trunkline.runtime import Serving
 from trunkline.settings import Settings, check_exposure
 from trunkline.traces import configure
 from trunkline_bridge import Bridge, BridgeSettings
+from trunkline_bridge.inbound.grpc.server import serve_grpc
 from trunkline_bridge.serving import serve_http
+from trunkline_bridge.settings import TokenSettings
 
 _GRACE_S = 2
 
@@ -20,14 +22,16 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[Serving]:
     Raises:
         ConfigurationError: the address can't be listened on.
     """
-    check_exposure("http", settings.http, is_allowed=settings.insecure)
+    check_exposure("http", settings.http, is_allowed=settings.insecure or settings.asks_callers)
+    check_exposure(
+        "a2a-grpc", settings.a2a_grpc, is_allowed=settings.insecure or settings.asks_callers
+    )
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
         stack.callback(configure("bridge", mesh_address=mesh).shutdown)
         channels = await stack.enter_async_context(Channels.of(settings))
         directory = await stack.enter_async_context(Directory(channels, mesh))
-        url = await stack.enter_async_context(open_bridge(directory, settings))
-        serving = Serving([{"http": url}])
+        serving = Serving([await stack.enter_async_context(open_bridge(directory, settings))])
 
         async def join() -> None:
             await directory.changed(0)
@@ -38,24 +42,53 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[Serving]:
 
 
 @asynccontextmanager
-async def open_bridge(directory: Directory, settings: Settings) -> AsyncIterator[str]:
-    """Serve HTTP for the agents of a directory; yield where."""
+async def open_bridge(directory: Directory, settings: Settings) -> AsyncIterator[Mapping[str, str]]:
+    """Serve A2A for the agents of a directory; yield where, by `http` and `a2a-grpc`."""
     bridge = Bridge(
         directory,
         BridgeSettings(
             default_agent=settings.default_agent,
             public_url=settings.public_url,
+            strict_versions=settings.strict_versions,
             body_limit_bytes=settings.body_limit_bytes,
             heartbeat_s=settings.heartbeat_s,
             patience_s=settings.patience_s,
+            api_keys_file=settings.api_keys_file,
+            tokens=_tokens(settings),
+            anonymous=settings.anonymous,
+            card_key=settings.card_key,
+            card_key_id=settings.card_key_id,
         ),
     )
-    async with serve_http(
-        bridge.app,
-        host=settings.http.host,
-        port=settings.http.port,
-        grace_s=_GRACE_S,
-        cut=bridge.cut,
-    ) as url:
+    async with (
+        serve_http(
+            bridge.app,
+            host=settings.http.host,
+            port=settings.http.port,
+            grace_s=_GRACE_S,
+            cut=bridge.cut,
+        ) as url,
+        serve_grpc(
+            bridge.grpc,
+            host=settings.a2a_grpc.host,
+            port=settings.a2a_grpc.port,
+            grace_s=_GRACE_S,
+            limit_bytes=settings.body_limit_bytes,
+        ) as address,
+    ):
         bridge.endpoints.http = url
-        yield url
+        bridge.endpoints.grpc = settings.public_grpc or address
+        yield {"http": url, "a2a-grpc": address}
+
+
+def _tokens(settings: Settings) -> TokenSettings | None:
+    if not settings.jwt_keys:
+        return None
+    return TokenSettings(
+        keys=settings.jwt_keys,
+        issuer=settings.jwt_issuer,
+        audience=settings.jwt_audience,
+        algorithms=settings.jwt_algorithms,
+        account_claim=settings.jwt_account_claim,
+        leeway_s=settings.jwt_leeway_s,
+    )

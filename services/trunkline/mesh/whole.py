@@ -30,7 +30,10 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
         ConfigurationError: an address, a file or an agent is wrong.
         JournalUnavailableError: the data directory can't be used.
     """
-    check_exposure("http", settings.http, is_allowed=settings.insecure)
+    check_exposure("http", settings.http, is_allowed=settings.insecure or settings.asks_callers)
+    check_exposure(
+        "a2a-grpc", settings.a2a_grpc, is_allowed=settings.insecure or settings.asks_callers
+    )
     check_exposure("mesh", settings.mesh, is_allowed=settings.insecure)
     config = load_tools(settings)
     async with AsyncExitStack() as stack:
@@ -59,7 +62,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
         # Calls from this process to its own host don't leave it.
         channels.alias(mesh_address, local)
         await stack.enter_async_context(directory)
-        http_url = await stack.enter_async_context(open_bridge(directory, settings))
+        public = await stack.enter_async_context(open_bridge(directory, settings))
         membership = await stack.enter_async_context(
             on_mesh(
                 hosts,
@@ -76,7 +79,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
         if settings.prewarm:
             await stack.enter_async_context(running(prewarm(agents)))
         yield Serving(
-            [{"http": http_url, "mesh": mesh_address}],
+            [{"http": public["http"], "mesh": mesh_address, "a2a-grpc": public["a2a-grpc"]}],
             joined=membership.registered,
             failed=hosts.lost,
             standby=membership.standby,

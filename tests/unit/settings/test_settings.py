@@ -174,5 +174,7 @@ def test_every_setting_can_be_read(tmp_path: Path) -> None:
         default = getattr(Settings(), field.name)
         if default not in (None, "", (), {}):
             text = str(default).lower() if isinstance(default, bool) else str(default)
+            if isinstance(default, tuple):
+                text = ",".join(default)
             settings = load(tmp_path, env={f"TRUNKLINE_{field.name.upper()}": text})
             assert getattr(settings, field.name) == default

@@ -1,0 +1,133 @@
+"""Lets callers in by their credentials: API keys, tokens or, where that is wanted, none."""
+
+from collections.abc import Iterator
+from typing import NoReturn
+
+from trunkline.errors import ConfigurationError
+from trunkline.v1 import security_scheme_pb2
+from trunkline_bridge.errors import UNAUTHENTICATED, WireError
+from trunkline_bridge.inbound.access.api_keys import ApiKeys
+from trunkline_bridge.inbound.access.key_sets import ALGORITHMS
+from trunkline_bridge.inbound.access.tokens import TokenError, Tokens
+from trunkline_bridge.inbound.caller import (
+    Access,
+    Identity,
+    OpenAccess,
+    Security,
+    ServiceParameters,
+)
+from trunkline_bridge.settings import BridgeSettings, TokenSettings
+
+KEY_HEADER = "X-API-Key"
+
+_CHALLENGE = 'Bearer realm="trunkline"'
+_TOKEN_DOTS = 2
+
+
+def open_access(settings: BridgeSettings) -> Access:
+    """Return the access that settings ask for.
+
+    Raises:
+        ConfigurationError: the file of keys is wrong, or something is missing or not allowed.
+    """
+    if settings.api_keys_file is None and settings.tokens is None:
+        return OpenAccess()
+    if settings.tokens is not None:
+        _check(settings.tokens)
+    return Gate(
+        ApiKeys(settings.api_keys_file) if settings.api_keys_file else None,
+        Tokens(settings.tokens) if settings.tokens else None,
+        admits_strangers=settings.anonymous,
+    )
+
+
+class Gate:
+    """Knows callers by an API key, in X-API-Key or as a bearer token, or by a JWT.
+
+    Wrong credentials are refused, also where strangers are let in.
+    """
+
+    def __init__(
+        self, keys: ApiKeys | None, tokens: Tokens | None, *, admits_strangers: bool
+    ) -> None:
+        self._keys = keys
+        self._tokens = tokens
+        self._admits_strangers = admits_strangers
+        schemes = dict(self._schemes())
+        requirements = [
+            security_scheme_pb2.SecurityRequirement(
+                schemes={name: security_scheme_pb2.StringList()}
+            )
+            for name in schemes
+        ]
+        if admits_strangers:
+            requirements.append(security_scheme_pb2.SecurityRequirement())
+        self._security = Security(schemes, requirements, _CHALLENGE)
+
+    @property
+    def security(self) -> Security:
+        """What cards say of it."""
+        return self._security
+
+    async def identify(self, parameters: ServiceParameters) -> Identity:
+        """Return who it is. WireError: UNAUTHENTICATED. PeerUnavailableError: nobody can say."""
+        key, given = parameters.get(b"x-api-key"), parameters.get(b"authorization")
+        if key is not None:
+            return self._of_key(key) or _refuse("the API key is not known here")
+        if given is None:
+            if self._admits_strangers:
+                return Identity()
+            ways = f"an API key in {KEY_HEADER} or" if self._keys else "a"
+            text = f"callers have to say who they are: send {ways} bearer token in Authorization"
+            raise WireError(UNAUTHENTICATED, text, challenge=_CHALLENGE)
+        scheme, _, credential = given.partition(" ")
+        if scheme.lower() != "bearer":
+            _refuse("Authorization has another scheme than Bearer")
+        return await self._of_bearer(credential.strip())
+
+    async def _of_bearer(self, credential: str) -> Identity:
+        if identity := self._of_key(credential):
+            return identity
+        if self._tokens is None or credential.count(".") != _TOKEN_DOTS:
+            _refuse("the bearer token is not known here")
+        try:
+            return await self._tokens.identify(credential)
+        except TokenError as error:
+            _refuse(str(error))
+
+    def _of_key(self, key: str) -> Identity | None:
+        found = self._keys.find(key) if self._keys else None
+        return Identity(found.account, found.name, is_authenticated=True) if found else None
+
+    def _schemes(self) -> Iterator[tuple[str, security_scheme_pb2.SecurityScheme]]:
+        if self._keys is not None:
+            yield (
+                "apiKey",
+                security_scheme_pb2.SecurityScheme(
+                    api_key_security_scheme=security_scheme_pb2.APIKeySecurityScheme(
+                        location="header", name=KEY_HEADER
+                    )
+                ),
+            )
+        yield (
+            "bearer",
+            security_scheme_pb2.SecurityScheme(
+                http_auth_security_scheme=security_scheme_pb2.HTTPAuthSecurityScheme(
+                    scheme="Bearer", bearer_format="JWT" if self._tokens else ""
+                )
+            ),
+        )
+
+
+def _check(settings: TokenSettings) -> None:
+    for name in ("issuer", "audience"):
+        if not getattr(settings, name):
+            problem = "is missing; tokens are good for one issuer and one audience only"
+            raise ConfigurationError(f"jwt_{name}", problem)
+    if not settings.algorithms or not ALGORITHMS.issuperset(settings.algorithms):
+        problem = f"choose among {', '.join(sorted(ALGORITHMS))}"
+        raise ConfigurationError("jwt_algorithms", problem)
+
+
+def _refuse(text: str) -> NoReturn:
+    raise WireError(UNAUTHENTICATED, text, challenge=f'{_CHALLENGE}, error="invalid_token"')

@@ -1,0 +1,125 @@
+"""Tokens that are good, and every way in which one isn't."""
+
+import base64
+import hashlib
+import hmac
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.tokens import SigningKey, key_set, token_settings
+from trunkline_bridge.inbound.access.tokens import TokenError, Tokens
+
+KEYS = {algorithm: SigningKey(algorithm.lower(), algorithm) for algorithm in ("ES256", "RS256")}
+GOOD = KEYS["ES256"]
+STRANGER = SigningKey("es256")
+
+
+@pytest.fixture
+def jwks(tmp_path: Path) -> Path:
+    path = tmp_path / "jwks.json"
+    path.write_bytes(key_set(*KEYS.values()))
+    return path
+
+
+def at(seconds: int) -> int:
+    """A time so many seconds from now."""
+    return int(datetime.now(UTC).timestamp()) + seconds
+
+
+def forged(header: dict[str, Any], claims: dict[str, Any], secret: bytes = b"") -> str:
+    """A token whose header says anything, signed by HMAC or not at all."""
+    pieces = [
+        base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=") for one in (header, claims)
+    ]
+    signing_input = b".".join(pieces)
+    signature = hmac.new(secret, signing_input, hashlib.sha256).digest() if secret else b""
+    return b".".join([signing_input, base64.urlsafe_b64encode(signature).rstrip(b"=")]).decode()
+
+
+CLAIMS = {"iss": "https://issuer.example", "aud": "mesh", "sub": "ann", "exp": at(3600)}
+
+
+@pytest.mark.parametrize("algorithm", KEYS)
+async def test_a_token_names_its_account(jwks: Path, algorithm: str) -> None:
+    identity = await Tokens(token_settings(jwks)).identify(KEYS[algorithm].token())
+    assert (identity.account, identity.name) == ("ann", "ann")
+    assert identity.is_authenticated
+
+
+async def test_any_claim_may_name_the_account(jwks: Path) -> None:
+    tokens = Tokens(token_settings(jwks, account_claim="org"))
+    identity = await tokens.identify(GOOD.token({"org": "acme"}))
+    assert (identity.account, identity.name) == ("acme", "ann")
+
+
+@pytest.mark.parametrize(
+    ("claims", "problem"),
+    [
+        ({"exp": at(-60)}, "expired"),
+        ({"exp": None}, "not valid"),
+        ({"nbf": at(600)}, "not valid yet"),
+        ({"aud": "elsewhere"}, "not for here"),
+        ({"aud": None}, "not valid"),
+        ({"iss": "https://other.example"}, "not for here"),
+        ({"sub": ""}, "name no account"),
+        ({"sub": "anonymous"}, "name no account"),
+        ({"sub": "a\nb"}, "name no account"),
+        ({"sub": None}, "name no account"),
+    ],
+)
+async def test_a_token_that_says_the_wrong_thing_is_refused(
+    jwks: Path, claims: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(TokenError, match=problem):
+        await Tokens(token_settings(jwks)).identify(GOOD.token(claims))
+
+
+async def test_the_issuers_clock_may_be_off_a_little(jwks: Path) -> None:
+    late = GOOD.token({"exp": at(-10)})
+    assert (await Tokens(token_settings(jwks, leeway_s=30)).identify(late)).account == "ann"
+    with pytest.raises(TokenError, match="expired"):
+        await Tokens(token_settings(jwks, leeway_s=0)).identify(late)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        forged({"alg": "none"}, CLAIMS),
+        forged({"alg": "None", "kid": "es256"}, CLAIMS),
+        # The public key is no secret: who signs with it by HMAC is not the issuer.
+        forged({"alg": "HS256", "kid": "rs256"}, CLAIMS, KEYS["RS256"].public_pem()),
+        forged({"alg": "ES256", "kid": "es256"}, CLAIMS),
+        forged({"alg": "RS256", "kid": "es256"}, CLAIMS),
+        forged({"alg": "ES256", "kid": ["es256"]}, CLAIMS),
+        forged({"alg": "ES256", "kid": {"a": 1}}, CLAIMS),
+        forged({"alg": ["ES256"], "kid": "es256"}, CLAIMS),
+        forged({"alg": "ES256", "kid": "es256", "jwk": STRANGER.jwk()}, CLAIMS),
+        STRANGER.token(),
+        STRANGER.token(jku="https://evil.example/keys", jwk=STRANGER.jwk()),
+        GOOD.token(crit=["exp"]),
+        GOOD.token()[:-4] + "AAAA",
+        "..",
+        "a.b.c",
+        "é.é.é",
+        f"{base64.urlsafe_b64encode(b'[' * 5000).decode()}.e30.e30",
+        f"{base64.urlsafe_b64encode(b'[]').decode()}.e30.e30",
+        GOOD.token({"more": "x" * 9000}),
+    ],
+)
+async def test_a_forged_token_is_refused(jwks: Path, token: str) -> None:
+    with pytest.raises(TokenError):
+        await Tokens(token_settings(jwks)).identify(token)
+
+
+async def test_without_an_id_the_only_key_that_fits_is_meant(tmp_path: Path) -> None:
+    path = tmp_path / "jwks.json"
+    path.write_bytes(key_set(GOOD))
+    token = GOOD.token(named=False)
+    assert (await Tokens(token_settings(path)).identify(token)).account == "ann"
+    path.write_bytes(key_set(GOOD, STRANGER))
+    with pytest.raises(TokenError, match="isn't known"):
+        await Tokens(token_settings(path)).identify(token)
