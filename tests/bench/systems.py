@@ -30,6 +30,7 @@ Opener: TypeAlias = Callable[[Path, Environment], AbstractAsyncContextManager[Sy
 
 _CLI = (sys.executable, "-m", "trunkline.cli")
 _NO_JOURNAL = (sys.executable, "-m", "bench.no_journal")
+_FREE = "127.0.0.1:0"
 _AGENT = "bench.workload_agent:workload"
 
 
@@ -83,7 +84,7 @@ async def _services(
     data = ("--data", str(folder / "data"))
     async with _starter(folder, environment) as starter:
         registry = await starter.start(
-            "registry", (*_CLI, "serve", "registry", "--mesh", "127.0.0.1:0", *data)
+            "registry", (*_CLI, "serve", "registry", "--mesh", _FREE, *data)
         )
         joins = ("--mesh", registry["mesh"])
         for role, runs in (
@@ -93,7 +94,8 @@ async def _services(
         ):
             await starter.start(role, (*cli, "serve", "agents", *runs, *joins, *data))
         bridge = await starter.start(
-            "bridge", (*_CLI, "serve", "bridge", "--http", "127.0.0.1:0", *joins)
+            "bridge",
+            (*_CLI, "serve", "bridge", "--http", _FREE, "--a2a-grpc", _FREE, *joins),
         )
         yield System(name, bridge["http"], starter.pids)
 
@@ -119,7 +121,7 @@ def without_tracing(folder: Path, environment: Environment) -> AbstractAsyncCont
 async def trunkline_up(folder: Path, environment: Environment) -> AsyncIterator[System]:
     """All of it in one process."""
     command = (
-        *_CLI, "up", "--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0",
+        *_CLI, "up", "--http", _FREE, "--a2a-grpc", _FREE, "--mesh", _FREE,
         "--data", str(folder / "data"), "--agent", _AGENT,
     )  # fmt: skip
     async with _starter(folder, environment) as starter:

@@ -23,6 +23,7 @@ class MeshProcess:
     process: asyncio.subprocess.Process
     http_url: str
     mesh_address: str
+    a2a_grpc_address: str
 
 
 async def read_line(process: asyncio.subprocess.Process, start: str) -> dict[str, str]:
@@ -83,14 +84,15 @@ async def running_mesh(
     """Run `trunkline up` on free ports with its data below `folder`."""
     command: Sequence[str] = (
         sys.executable, "-m", "trunkline.cli", "up",
-        "--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", "--data", str(folder / "data"),
+        "--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "127.0.0.1:0",
+        "--data", str(folder / "data"),
         *flags,
     )  # fmt: skip
     async with running_process(
         *command, cwd=folder, environment=environment, stderr=stderr
     ) as process:
         ready = await read_line(process, "ready ")
-        yield MeshProcess(process, ready["http"], ready["mesh"])
+        yield MeshProcess(process, ready["http"], ready["mesh"], ready["a2a-grpc"])
 
 
 BUNDLED: Final = ("supervisor", "echo", "math", "currency")
@@ -177,8 +179,9 @@ class Services:
         if name == "registry":
             return (*place, "--data", str(self._folder / "data"))
         join = ("--mesh", self.mesh_address)
+        other = ("--a2a-grpc", "127.0.0.1:0") if name == "bridge" else ()
         data = ("--data", str(self._folder / "data"))
-        return (*place, *join, *(() if name in ("bridge", "tools") else data))
+        return (*place, *other, *join, *(() if name in ("bridge", "tools") else data))
 
 
 @asynccontextmanager

@@ -182,7 +182,8 @@ async def test_a_server_that_dies_in_a_call_fails_that_call_and_serves_the_next(
 
 async def up(folder: Path, *flags: str) -> tuple[int | None, str, str]:
     """Run `trunkline up` where it can't come up."""
-    command = (sys.executable, "-m", "trunkline.cli", "up", "--mesh", "127.0.0.1:0", *flags)
+    places = ("--mesh", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0")
+    command = (sys.executable, "-m", "trunkline.cli", "up", *places, *flags)
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,

@@ -19,6 +19,7 @@ from harness.processes import MeshProcess, running_mesh
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 COMMAND = (sys.executable, "-m", "trunkline.cli")
+PLACES = ("--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "127.0.0.1:0")
 LIMIT_S = 45.0
 
 
@@ -185,6 +186,7 @@ async def test_a_line_that_is_no_text_is_said_and_the_chat_goes_on(mesh: MeshPro
         (("agents", "--mesh", "127.0.0.1:1"), "nobody answers there"),
         (("up", "--http", "0.0.0.0:0"), "--insecure"),
         (("up", "--http", "127.0.0.1"), "--http: '127.0.0.1' is not HOST:PORT"),
+        (("up", "--a2a-grpc", "0.0.0.0:0"), "--a2a-grpc: "),
         (("up", "--data", "/dev/null/x"), "/dev/null/x"),
         (("up", "--agent", "nowhere:nothing"), "nowhere"),
         (("up", "--default", "nobody"), "nobody"),
@@ -196,8 +198,7 @@ async def test_what_is_wrong_with_the_options_is_one_line(
     command, *options = words
     if command == "up":
         # The last of an option counts.
-        places = ("--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", "--data", str(tmp_path))
-        options = [*places, *options]
+        options = [*PLACES, "--data", str(tmp_path), *options]
     done = await run(command, *options)
     assert done.exit in {1, 4}
     assert done.err.startswith("error: ")
@@ -209,8 +210,12 @@ async def test_a_port_in_use_is_one_line_that_says_what_to_do(
     mesh: MeshProcess, tmp_path: Path
 ) -> None:
     taken = mesh.http_url.removeprefix("http://")
-    for words in (("--http", taken, "--mesh", "127.0.0.1:0"), ("--mesh", mesh.mesh_address)):
-        done = await run("up", "--data", str(tmp_path), *words)
+    for words in (
+        ("--http", taken),
+        ("--a2a-grpc", mesh.a2a_grpc_address),
+        ("--mesh", mesh.mesh_address),
+    ):
+        done = await run("up", *PLACES, "--data", str(tmp_path), *words)
         assert done.exit == 1
         assert re.match(r"error: .*127\.0\.0\.1:\d+.*\n$", done.err)
 
@@ -411,7 +416,7 @@ async def test_a_stopped_mesh_exits_with_0_and_silently(tmp_path: Path) -> None:
 async def test_a_mesh_that_is_stopped_while_it_starts_exits_with_0_and_silently(
     tmp_path: Path,
 ) -> None:
-    places = ("--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", "--data", str(tmp_path))
+    places = (*PLACES, "--data", str(tmp_path))
     for number in (signal.SIGTERM, signal.SIGINT):
         for step in ("trunkline.cli.app", "trunkline.mesh.whole", "trunkline.cli.up"):
             # The interpreter tells on stderr what it has loaded.
@@ -446,7 +451,7 @@ async def test_a_second_signal_ends_the_mesh_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_mesh_that_is_attached_ends_with_whoever_started_it(tmp_path: Path) -> None:
-    words = ("up", "--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", "--data", str(tmp_path))
+    words = ("up", *PLACES, "--data", str(tmp_path))
     process = await start(*words, "--attached", stdin=asyncio.subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None

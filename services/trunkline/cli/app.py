@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from trunkline.cli.options import (
+    A2aGrpc,
     Agent,
     AgentSpecs,
     Data,
@@ -68,9 +69,12 @@ def _before_any_command(
 def up(
     *,
     http: Http = None,
+    a2a_grpc: A2aGrpc = None,
     mesh: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve gRPC here. [default: 127.0.0.1:50051]"),
+        typer.Option(
+            metavar="HOST:PORT", help="Serve the mesh's gRPC here. [default: 127.0.0.1:50051]"
+        ),
     ] = None,
     data: Data = None,
     mcp: McpFile = None,
@@ -85,6 +89,7 @@ def up(
 
     flags = {
         "http": http,
+        "a2a_grpc": a2a_grpc,
         "mesh": mesh,
         "data_dir": data,
         "mcp_file": mcp,
@@ -118,16 +123,18 @@ def serve_bridge(
     mesh: Mesh = None,
     *,
     http: Http = None,
+    a2a_grpc: A2aGrpc = None,
     default: Default = None,
     insecure: Insecure = False,
     json: Json = False,
 ) -> None:
-    """Serve A2A over HTTP."""
+    """Serve A2A over HTTP and gRPC."""
     from trunkline.cli import serve as command
 
     flags = {
         "mesh": mesh,
         "http": http,
+        "a2a_grpc": a2a_grpc,
         "default_agent": default,
         "insecure": insecure or None,
     }

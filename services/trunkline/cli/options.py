@@ -33,7 +33,11 @@ Mesh = Annotated[
 # Of those that serve.
 Http = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Serve A2A here. [default: 127.0.0.1:8000]"),
+    typer.Option(metavar="HOST:PORT", help="Serve A2A over HTTP here. [default: 127.0.0.1:8000]"),
+]
+A2aGrpc = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Serve A2A over gRPC here. [default: 127.0.0.1:50052]"),
 ]
 Listen = Annotated[
     str | None,

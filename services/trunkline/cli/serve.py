@@ -22,7 +22,7 @@ async def serve_registry(flags: Mapping[str, object], *, as_json: bool) -> int:
 
 
 async def serve_bridge(flags: Mapping[str, object], *, as_json: bool) -> int:
-    """Serve A2A over HTTP."""
+    """Serve A2A over HTTP and gRPC."""
     from trunkline.mesh.bridge import serve_bridge as service
 
     return await _serve_one(service, flags, as_json=as_json)

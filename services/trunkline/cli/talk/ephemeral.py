@@ -77,7 +77,8 @@ async def _answers(base: str) -> bool:
 
 
 async def _spawn(folder: str) -> Process:
-    addresses = ("--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0")
+    free = "127.0.0.1:0"
+    addresses = ("--http", free, "--a2a-grpc", free, "--mesh", free)
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "trunkline.cli", "up", *addresses),
         *("--data", folder, "--json", "--attached"),
