@@ -102,14 +102,13 @@ _FAILURES = (
 )
 
 
-def _problem(error: BaseException) -> str:
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"its certificate is not accepted: {cause.verify_message}"
-        if isinstance(cause, ssl.SSLError):
-            return "TLS with it failed"
-        cause = cause.__cause__
+def _problem(error: Exception) -> str:
+    # The pool's errors hold what they were made of.
+    inner = error.args[0] if error.args else None
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {inner.verify_message}"
+    if isinstance(inner, ssl.SSLError):
+        return "TLS with it failed"
     if isinstance(error, httpcore2.ConnectError | httpcore2.ConnectTimeout):
         return "it can't be connected to"
     if isinstance(error, httpcore2.ProtocolError):

@@ -1,0 +1,282 @@
+"""Posting to webhooks, over real sockets."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import os
+import ssl
+import stat
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.receiver import OK, Answer, Received, Receiver, hang, open_receiver, status, take
+from trunkline.errors import ConfigurationError
+from trunkline.v1 import push_notification_pb2
+from trunkline_bridge.webhooks.addresses import AddressGuard
+from trunkline_bridge.webhooks.posting import AT_ONCE_A_HOST, Outcome, Post, Poster
+from trunkline_bridge.webhooks.signatures import FILE_NAME, Signer, kept_secret, make_secret
+
+POST = Post("3.0", b'{"statusUpdate":{}}', "application/a2a+json")
+HERE = ["127.0.0.1"]
+
+
+class Names:
+    """A resolver with an answer for each time it is asked; the last one stays."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self._answers = list(answers)
+
+    async def __call__(self, _host: str) -> Sequence[str]:
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+def config(url: str, **fields: str) -> push_notification_pb2.TaskPushNotificationConfig:
+    return push_notification_pb2.TaskPushNotificationConfig(
+        id="c-1", task_id="t-1", url=url, **fields
+    )
+
+
+async def post_once(receiver: Receiver, *, limit_s: float = 10.0) -> Outcome:
+    async with Poster(AddressGuard(HERE), limit_s=limit_s) as poster:
+        return await poster.post(config(receiver.url), POST, "1.0")
+
+
+async def test_a_post_carries_what_the_client_gave_and_is_signed() -> None:
+    secret = make_secret()
+    async with (
+        open_receiver() as receiver,
+        Poster(AddressGuard(HERE), Signer(secret)) as poster,
+    ):
+        asked = config(receiver.url + "?x=1", token="opaque-77")
+        asked.authentication.scheme, asked.authentication.credentials = "Bearer", "hook-secret"
+        assert await poster.post(asked, POST, "1.0") == Outcome()
+    (received,) = receiver.taken
+    headers = received.headers
+    assert received.target == "/hook?x=1"
+    assert received.body == POST.body
+    assert headers["host"] == receiver.url.split("/")[2]
+    assert headers["content-type"] == "application/a2a+json"
+    assert headers["authorization"] == "Bearer hook-secret"
+    assert headers["x-a2a-notification-token"] == "opaque-77"
+    assert headers["a2a-version"] == "1.0"
+    assert headers["webhook-id"] == "t-1.3.0"
+    signed = f"t-1.3.0.{headers['webhook-timestamp']}.".encode() + POST.body
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    digest = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+    assert headers["webhook-signature"] == f"v1,{digest}"
+
+
+async def test_a_scheme_without_credentials_is_no_authorization() -> None:
+    async with open_receiver() as receiver, Poster(AddressGuard(HERE)) as poster:
+        asked = config(receiver.url)
+        asked.authentication.scheme = "Bearer"
+        await poster.post(asked, POST, "1.0")
+    headers = receiver.taken[0].headers
+    assert "authorization" not in headers
+    assert "x-a2a-notification-token" not in headers
+    assert "webhook-signature" not in headers
+
+
+def test_signatures_are_those_of_standard_webhooks() -> None:
+    # The vector of the standard's own libraries.
+    signer = Signer("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    headers = signer.headers("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert headers == {"webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="}
+
+
+def test_while_a_secret_is_changed_posts_are_signed_with_both() -> None:
+    old, new = make_secret(), make_secret()
+    both = Signer(f"{new} {old}").headers("t.1", 1, b"{}")["webhook-signature"]
+    assert both.split() == [
+        Signer(one).headers("t.1", 1, b"{}")["webhook-signature"] for one in (new, old)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "secret", "whsec_", "whsec_!!!!", "whsec_" + base64.b64encode(b"short").decode()],
+)
+def test_what_is_no_secret_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Signer(text)
+    assert text.strip() in ("", "whsec_", "secret") or text not in str(caught.value)
+
+
+def test_a_secret_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    first = kept_secret(tmp_path / "data")
+    assert kept_secret(tmp_path / "data") == first
+    assert Signer(first)
+    path = tmp_path / "data" / FILE_NAME
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path / "data") == [FILE_NAME]  # noqa: PTH208  names are enough
+
+
+def test_a_secret_that_can_not_be_kept_is_told(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(ConfigurationError, match="data"):
+        kept_secret(tmp_path / "data")
+
+
+@pytest.mark.parametrize("code", [200, 201, 202, 204, 299])
+async def test_every_2xx_is_success(code: int) -> None:
+    async def decide(_received: Received) -> Answer:
+        return status(code)
+
+    async with open_receiver(decide) as receiver:
+        assert await post_once(receiver) == Outcome()
+
+
+@pytest.mark.parametrize("code", [400, 401, 404, 429, 500, 503])
+async def test_other_answers_are_failures_that_say_which(code: int) -> None:
+    async def decide(_received: Received) -> Answer:
+        return status(code)
+
+    async with open_receiver(decide) as receiver:
+        assert await post_once(receiver) == Outcome(f"it answered {code}")
+
+
+async def test_gone_is_told_apart() -> None:
+    async def decide(_received: Received) -> Answer:
+        return status(410)
+
+    async with open_receiver(decide) as receiver:
+        assert (await post_once(receiver)).is_gone
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+async def test_redirects_are_not_followed(code: int) -> None:
+    async with open_receiver() as other:
+
+        async def decide(_received: Received) -> Answer:
+            return status(code, f"location: {other.url}")
+
+        async with open_receiver(decide) as receiver:
+            outcome = await post_once(receiver)
+        assert str(code) in outcome.problem
+        assert other.connections == 0
+
+
+async def test_a_receiver_that_hangs_is_given_up() -> None:
+    async with open_receiver(hang) as receiver:
+        outcome = await post_once(receiver, limit_s=0.2)
+    assert outcome.problem == "no answer within 0.2 s"
+
+
+async def test_a_receiver_that_never_stops_answering_is_cut_off() -> None:
+    async def decide(_received: Received) -> Answer:
+        return b"HTTP/1.1 200 OK\r\ncontent-length: 999999999\r\n\r\n" + b"x" * 200_000
+
+    async with open_receiver(decide) as receiver:
+        assert await post_once(receiver) == Outcome()
+
+
+@pytest.mark.parametrize("answer", [None, b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 banana\r\n\r\n"])
+async def test_a_receiver_that_does_not_speak_http_is_a_failure(answer: bytes | None) -> None:
+    async def decide(_received: Received) -> Answer:
+        return answer
+
+    async with open_receiver(decide) as receiver:
+        assert (await post_once(receiver, limit_s=2)).problem
+
+
+async def test_nobody_listening_is_a_failure_that_names_no_address() -> None:
+    async with open_receiver() as receiver:
+        pass
+    outcome = await post_once(receiver)
+    assert outcome.problem == "it can't be connected to"
+
+
+async def test_what_is_not_allowed_is_not_connected_to() -> None:
+    async with open_receiver() as receiver, Poster(AddressGuard()) as poster:
+        for url in (receiver.url, receiver.url.replace("http:", "https:")):
+            assert (await poster.post(config(url), POST, "1.0")).problem.startswith("its URL must")
+    assert receiver.connections == 0
+
+
+async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_receiver() as proxy, open_receiver() as receiver:
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        assert await post_once(receiver) == Outcome()
+        assert proxy.connections == 0
+
+
+async def test_a_name_that_leads_elsewhere_by_the_time_of_the_post_is_not_connected_to(
+    certificates: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    served, trusted = certificates
+    async with open_receiver(context=served) as receiver:
+        url = receiver.url.replace("127.0.0.1", "hooks.example")
+        guard = AddressGuard(resolve=Names(["93.184.215.14"], HERE))
+        await guard.check(url)
+        async with Poster(guard, ssl_context=trusted) as poster:
+            outcome = await poster.post(config(url), POST, "1.0")
+    assert outcome.problem.startswith("its URL must lead to a host that everybody")
+    assert receiver.connections == 0
+
+
+async def test_over_tls_the_certificate_is_that_of_the_name_and_not_of_the_address(
+    certificates: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    served, trusted = certificates
+    async with open_receiver(context=served) as receiver:
+        port = receiver.url.split("/")[2].rpartition(":")[2]
+        guard = AddressGuard(["hooks.example", "other.example"], Names(HERE))
+        async with Poster(guard, ssl_context=trusted) as poster:
+            url = receiver.url.replace("127.0.0.1", "hooks.example")
+            assert await poster.post(config(url), POST, "1.0") == Outcome()
+            other = receiver.url.replace("127.0.0.1", "other.example")
+            refused = await poster.post(config(other), POST, "1.0")
+        assert receiver.taken[0].headers["host"] == f"hooks.example:{port}"
+        assert refused.problem.startswith("its certificate is not accepted: Hostname mismatch")
+        async with Poster(guard) as distrustful:
+            unknown = await distrustful.post(config(url), POST, "1.0")
+    assert unknown.problem.startswith("its certificate is not accepted")
+    assert len(receiver.all) == 1
+
+
+async def test_one_host_gets_only_so_many_posts_at_a_time() -> None:
+    go_on = asyncio.Event()
+
+    async def decide(_received: Received) -> Answer:
+        await go_on.wait()
+        return OK
+
+    async with (
+        open_receiver(decide) as receiver,
+        open_receiver(take) as other,
+        Poster(AddressGuard(["127.0.0.1", "localhost"])) as poster,
+        asyncio.TaskGroup() as group,
+    ):
+        posts = [
+            group.create_task(poster.post(config(receiver.url), POST, "1.0"))
+            for _ in range(3 * AT_ONCE_A_HOST)
+        ]
+        await receiver.until(lambda seen: len(seen.all) == AT_ONCE_A_HOST)
+        # Another host's posts don't wait for that.
+        elsewhere = config(other.url.replace("127.0.0.1", "localhost"))
+        assert await poster.post(elsewhere, POST, "1.0") == Outcome()
+        go_on.set()
+        assert [await post for post in posts] == [Outcome()] * len(posts)
+    assert receiver.most_at_once == AT_ONCE_A_HOST
+
+
+@pytest.fixture(scope="module")
+def certificates(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of `hooks.example`: what a server serves with, and what a client trusts."""
+    folder = tmp_path_factory.mktemp("certificates")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    names = ["-subj", "/CN=hooks.example", "-addext", "subjectAltName=DNS:hooks.example"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    command = ["openssl", *made.split(), *names, *files]
+    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(certificate, key)
+    return served, ssl.create_default_context(cafile=str(certificate))
