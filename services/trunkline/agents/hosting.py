@@ -128,3 +128,4 @@ def serve_host(server: MeshServer, host: Tasks) -> None:
     """Add the services that every host has."""
     server.add_message_service(host)
     server.add_task_service(host)
+    server.add_webhook_service(host.push_configs.outbox)

@@ -1,19 +1,15 @@
-"""Calls to a host: messages to its agents, and its tasks."""
+"""Calls to a host: messages to its agents, its tasks, and their webhooks."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
 
 import grpc
-from google.protobuf.message import DecodeError, Message
 
-from trunkline.client.backoff import Backoff
-from trunkline.client.channels import MeshChannel, peer_of
-from trunkline.client.status import mesh_errors
-from trunkline.client.stream import TaskStream, opened
-from trunkline.client.trunk import REQUEST_BYTES, Trunk
-from trunkline.errors import PeerProtocolError, PeerUnavailableError, UnsupportedOperationError
+from trunkline.client.calls import UNARY_TIMEOUT_S, Method
+from trunkline.client.stream import TaskStream
+from trunkline.client.webhooks import WebhookCalls
+from trunkline.errors import PeerProtocolError
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -23,56 +19,41 @@ from trunkline.v1 import (
     task_service_pb2_grpc,
 )
 
-UNARY_TIMEOUT_S = 60.0
-
-_Response = TypeVar("_Response", bound=Message)
-
-
-@dataclass(frozen=True, slots=True)
-class _Method(Generic[_Response]):
-    """A method by its full name; how its plain call is made, and what it answers with."""
-
-    name: str
-    plain: Callable[..., Any]
-    response: type[_Response]
-
-
 _MESSAGES: Final = "trunkline.v1.MessageService/"
 _TASKS: Final = "trunkline.v1.TaskService/"
 
 
-class HostClient:
+class HostClient(WebhookCalls):
     """A host as its callers see it. Every method raises TrunklineErrors only.
 
     Calls ride on the channel's trunk, where it has one and the host serves it.
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._peer = peer_of(channel)
-        self._trunk: Trunk | None = channel.trunk if isinstance(channel, MeshChannel) else None
+        super().__init__(channel)
         messages = message_service_pb2_grpc.MessageServiceStub(channel)
         tasks = task_service_pb2_grpc.TaskServiceStub(channel)
         contract = task_service_pb2
-        self._send = _Method(
+        self._send = Method(
             f"{_MESSAGES}SendMessage",
             messages.SendMessage,
             message_service_pb2.SendMessageResponse,
         )
-        self._stream = _Method(
+        self._stream = Method(
             f"{_MESSAGES}StreamMessage",
             messages.StreamMessage,
             message_service_pb2.StreamMessageResponse,
         )
-        self._get = _Method(f"{_TASKS}GetTask", tasks.GetTask, contract.GetTaskResponse)
-        self._list = _Method(f"{_TASKS}ListTasks", tasks.ListTasks, contract.ListTasksResponse)
-        self._cancel = _Method(f"{_TASKS}CancelTask", tasks.CancelTask, contract.CancelTaskResponse)
-        self._set_alias = _Method(
+        self._get = Method(f"{_TASKS}GetTask", tasks.GetTask, contract.GetTaskResponse)
+        self._list = Method(f"{_TASKS}ListTasks", tasks.ListTasks, contract.ListTasksResponse)
+        self._cancel = Method(f"{_TASKS}CancelTask", tasks.CancelTask, contract.CancelTaskResponse)
+        self._set_alias = Method(
             f"{_TASKS}SetTaskAlias", tasks.SetTaskAlias, contract.SetTaskAliasResponse
         )
-        self._resolve_alias = _Method(
+        self._resolve_alias = Method(
             f"{_TASKS}ResolveTaskAlias", tasks.ResolveTaskAlias, contract.ResolveTaskAliasResponse
         )
-        self._watch = _Method(f"{_TASKS}WatchTask", tasks.WatchTask, contract.WatchTaskResponse)
+        self._watch = Method(f"{_TASKS}WatchTask", tasks.WatchTask, contract.WatchTaskResponse)
 
     async def send_message(
         self,
@@ -94,7 +75,7 @@ class HostClient:
             submission=submission,
             return_immediately=return_immediately,
         )
-        response = await self._call(
+        response = await self.call(
             self._send, request, timeout_s=UNARY_TIMEOUT_S if timeout_s is None else timeout_s
         )
         match response.WhichOneof("payload"):
@@ -102,7 +83,7 @@ class HostClient:
                 return response.snapshot
             case "message":
                 return response.message
-        raise PeerProtocolError(self._peer, "it answered with neither a task nor a message")
+        raise PeerProtocolError(self.peer, "it answered with neither a task nor a message")
 
     @asynccontextmanager
     async def stream_message(
@@ -116,22 +97,22 @@ class HostClient:
         request = message_service_pb2.StreamMessageRequest(
             agent=agent, message=message, submission=submission
         )
-        async with self._opened(self._stream, request) as stream:
+        async with self.opened(self._stream, request) as stream:
             if stream.snapshot is None and stream.message is None:
                 problem = "its stream began with neither a snapshot nor a message"
-                raise PeerProtocolError(self._peer, problem)
+                raise PeerProtocolError(self.peer, problem)
             yield stream
 
     async def get_task(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
         """Return the fold of a task."""
         request = task_service_pb2.GetTaskRequest(task_id=task_id, account=account)
-        return (await self._read(self._get, request)).snapshot
+        return (await self.read(self._get, request)).snapshot
 
     async def list_tasks(
         self, request: task_service_pb2.ListTasksRequest
     ) -> task_service_pb2.ListTasksResponse:
         """Return a page of the host's tasks."""
-        return await self._read(self._list, request)
+        return await self.read(self._list, request)
 
     async def cancel_task(
         self, task_id: str, *, account: str, reason: str = ""
@@ -140,7 +121,7 @@ class HostClient:
         request = task_service_pb2.CancelTaskRequest(
             task_id=task_id, account=account, reason=reason
         )
-        return (await self._call(self._cancel, request)).snapshot
+        return (await self.call(self._cancel, request)).snapshot
 
     async def set_task_alias(
         self, account: str, alias: str, task_id: str, replaces: str = ""
@@ -153,7 +134,7 @@ class HostClient:
         request = task_service_pb2.SetTaskAliasRequest(
             account=account, alias=alias, task_id=task_id, replaces=replaces
         )
-        return (await self._read(self._set_alias, request)).task_id
+        return (await self.read(self._set_alias, request)).task_id
 
     async def resolve_task_alias(self, account: str, alias: str) -> str:
         """Return the id of the task that an alias stands for; there may be no such task yet.
@@ -162,7 +143,7 @@ class HostClient:
             TaskNotFoundError: on this host it stands for none.
         """
         request = task_service_pb2.ResolveTaskAliasRequest(account=account, alias=alias)
-        return (await self._read(self._resolve_alias, request)).task_id
+        return (await self.read(self._resolve_alias, request)).task_id
 
     def watch_task(  # noqa: PLR0913  what a reader may choose, each by name
         self,
@@ -189,62 +170,4 @@ class HostClient:
             until_head=until_head,
             until_turn_ends=until_turn_ends,
         )
-        return self._opened(self._watch, request)
-
-    def probe(self) -> None:
-        """Let the next call through even if the host kept failing: whoever asks paces himself."""
-        if self._trunk is not None:
-            self._trunk.breaker.retry_now()
-
-    async def _read(self, method: _Method[_Response], request: Message) -> _Response:
-        """Call a method that changes nothing: once more if the trunk breaks under it."""
-        try:
-            return await self._call(method, request)
-        except PeerUnavailableError as error:
-            if self._trunk is None or error.peer != self._peer:
-                # gRPC repeats plain calls by itself.
-                raise
-        await Backoff().pause()
-        return await self._call(method, request)
-
-    async def _call(
-        self, method: _Method[_Response], request: Message, *, timeout_s: float = UNARY_TIMEOUT_S
-    ) -> _Response:
-        serialized = request.SerializeToString()
-        trunk = self._trunk
-        if trunk is not None and trunk.is_served and len(serialized) <= REQUEST_BYTES:
-            try:
-                answer = await trunk.unary(method.name, serialized, timeout_s=timeout_s)
-            except UnsupportedOperationError:
-                if trunk.is_served:
-                    raise
-            else:
-                return self._parsed(method, answer)
-        with mesh_errors(self._peer):
-            response: Awaitable[_Response] = method.plain(request, timeout=timeout_s)
-            return await response
-
-    @asynccontextmanager
-    async def _opened(self, method: _Method[Any], request: Message) -> AsyncIterator[TaskStream]:
-        serialized = request.SerializeToString()
-        trunk = self._trunk
-        if trunk is not None and trunk.is_served and len(serialized) <= REQUEST_BYTES:
-            async with AsyncExitStack() as stack:
-                try:
-                    first, batches = await stack.enter_async_context(
-                        trunk.stream(method.name, serialized)
-                    )
-                except UnsupportedOperationError:
-                    if trunk.is_served:
-                        raise
-                else:
-                    yield TaskStream(self._parsed(method, first), batches)
-                    return
-        async with opened(lambda: method.plain(request), peer=self._peer) as stream:
-            yield stream
-
-    def _parsed(self, method: _Method[_Response], serialized: bytes) -> _Response:
-        try:
-            return method.response.FromString(serialized)
-        except DecodeError:
-            raise PeerProtocolError(self._peer, "its answer can't be read") from None
+        return self.opened(self._watch, request)

@@ -3,7 +3,7 @@
 import grpc
 
 from trunkline.client.channels import peer_of
-from trunkline.client.hosts import UNARY_TIMEOUT_S
+from trunkline.client.calls import UNARY_TIMEOUT_S
 from trunkline.client.status import mesh_errors
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 

@@ -13,9 +13,16 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_health.v1.health import aio as health
 
 from trunkline.errors import ConfigurationError
-from trunkline.server import message_servicer, reflection, task_servicer, trunk_servicer
+from trunkline.server import (
+    message_servicer,
+    reflection,
+    task_servicer,
+    trunk_servicer,
+    webhook_servicer,
+)
 from trunkline.server.frames import StreamOpener
 from trunkline.server.interceptor import CallInterceptor
+from trunkline.tasks.outbox import Outbox
 from trunkline.tasks.serving import Tasks
 from trunkline.v1 import registry_service_pb2_grpc
 
@@ -68,6 +75,11 @@ class MeshServer:
         """Serve TaskService for the tasks of a host."""
         servicer = task_servicer.TaskServicer(host)
         self._add_to_trunk(task_servicer.SERVICE, servicer.handlers(), servicer.streams())
+
+    def add_webhook_service(self, outbox: Outbox) -> None:
+        """Serve WebhookService for the webhooks of a host."""
+        servicer = webhook_servicer.WebhookServicer(outbox)
+        self._add_to_trunk(webhook_servicer.SERVICE, servicer.handlers(), {})
 
     def add_registry(self, servicer: registry_service_pb2_grpc.RegistryServiceServicer) -> None:
         """Serve RegistryService."""

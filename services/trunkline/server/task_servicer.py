@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from trunkline.server.frames import OpenStream, StreamOpener, watch_responses
+from trunkline.server.handlers import unary
 from trunkline.tasks.serving import Tasks
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import task_service_pb2
@@ -51,6 +52,43 @@ class TaskServicer:
             for response in watch_responses(frame):
                 yield response
 
+    async def SetPushNotificationConfig(
+        self, request: task_service_pb2.SetPushNotificationConfigRequest, _context: _Context
+    ) -> task_service_pb2.SetPushNotificationConfigResponse:
+        config = await self._host.push_configs.set(
+            request.config, account=request.account, version=request.version
+        )
+        return task_service_pb2.SetPushNotificationConfigResponse(config=config)
+
+    async def GetPushNotificationConfig(
+        self, request: task_service_pb2.GetPushNotificationConfigRequest, _context: _Context
+    ) -> task_service_pb2.GetPushNotificationConfigResponse:
+        config = self._host.push_configs.get(
+            request.task_id, request.config_id, account=request.account
+        )
+        return task_service_pb2.GetPushNotificationConfigResponse(config=config)
+
+    async def ListPushNotificationConfigs(
+        self, request: task_service_pb2.ListPushNotificationConfigsRequest, _context: _Context
+    ) -> task_service_pb2.ListPushNotificationConfigsResponse:
+        configs, next_page_token = self._host.push_configs.list(
+            request.task_id,
+            account=request.account,
+            page_size=request.page_size,
+            page_token=request.page_token,
+        )
+        return task_service_pb2.ListPushNotificationConfigsResponse(
+            configs=configs, next_page_token=next_page_token
+        )
+
+    async def DeletePushNotificationConfig(
+        self, request: task_service_pb2.DeletePushNotificationConfigRequest, _context: _Context
+    ) -> task_service_pb2.DeletePushNotificationConfigResponse:
+        await self._host.push_configs.delete(
+            request.task_id, request.config_id, account=request.account
+        )
+        return task_service_pb2.DeletePushNotificationConfigResponse()
+
     async def SetTaskAlias(
         self, request: task_service_pb2.SetTaskAliasRequest, _context: _Context
     ) -> task_service_pb2.SetTaskAliasResponse:
@@ -90,31 +128,23 @@ class TaskServicer:
         """Return the methods by name; the stream's responses are bytes already."""
         contract = task_service_pb2
         return {
-            "GetTask": grpc.unary_unary_rpc_method_handler(
-                self.GetTask,
-                request_deserializer=contract.GetTaskRequest.FromString,
-                response_serializer=contract.GetTaskResponse.SerializeToString,
+            "GetTask": unary(self.GetTask, contract.GetTaskRequest),
+            "ListTasks": unary(self.ListTasks, contract.ListTasksRequest),
+            "CancelTask": unary(self.CancelTask, contract.CancelTaskRequest),
+            "SetPushNotificationConfig": unary(
+                self.SetPushNotificationConfig, contract.SetPushNotificationConfigRequest
             ),
-            "ListTasks": grpc.unary_unary_rpc_method_handler(
-                self.ListTasks,
-                request_deserializer=contract.ListTasksRequest.FromString,
-                response_serializer=contract.ListTasksResponse.SerializeToString,
+            "GetPushNotificationConfig": unary(
+                self.GetPushNotificationConfig, contract.GetPushNotificationConfigRequest
             ),
-            "CancelTask": grpc.unary_unary_rpc_method_handler(
-                self.CancelTask,
-                request_deserializer=contract.CancelTaskRequest.FromString,
-                response_serializer=contract.CancelTaskResponse.SerializeToString,
+            "ListPushNotificationConfigs": unary(
+                self.ListPushNotificationConfigs, contract.ListPushNotificationConfigsRequest
             ),
-            "SetTaskAlias": grpc.unary_unary_rpc_method_handler(
-                self.SetTaskAlias,
-                request_deserializer=contract.SetTaskAliasRequest.FromString,
-                response_serializer=contract.SetTaskAliasResponse.SerializeToString,
+            "DeletePushNotificationConfig": unary(
+                self.DeletePushNotificationConfig, contract.DeletePushNotificationConfigRequest
             ),
-            "ResolveTaskAlias": grpc.unary_unary_rpc_method_handler(
-                self.ResolveTaskAlias,
-                request_deserializer=contract.ResolveTaskAliasRequest.FromString,
-                response_serializer=contract.ResolveTaskAliasResponse.SerializeToString,
-            ),
+            "SetTaskAlias": unary(self.SetTaskAlias, contract.SetTaskAliasRequest),
+            "ResolveTaskAlias": unary(self.ResolveTaskAlias, contract.ResolveTaskAliasRequest),
             "WatchTask": grpc.unary_stream_rpc_method_handler(
                 self.WatchTask, request_deserializer=contract.WatchTaskRequest.FromString
             ),

@@ -20,8 +20,10 @@ from trunkline.errors import (
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.contexts import Contexts
-from trunkline.tasks.intake import Intake, find_row, own_row
+from trunkline.tasks.intake import Intake
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
+from trunkline.tasks.outbox import Outbox, PushConfigs
+from trunkline.tasks.rows import find_row, own_row
 from trunkline.tasks.running.admission import Admissions
 from trunkline.tasks.running.deadlines import DEADLINE_PASSED, Deadlines
 from trunkline.tasks.running.ending import CancelChild, Endings
@@ -49,7 +51,7 @@ class TaskHost:
     What an earlier life of the journal left is taken up; see `trunkline.tasks.running.recovery`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what it works with, each by name
         self,
         journal: Journal,
         agents: Sequence[Agent],
@@ -57,18 +59,21 @@ class TaskHost:
         settings: TaskSettings | None = None,
         cancel_child: CancelChild | None = None,
         admissions: Admissions | None = None,
+        push_configs: PushConfigs | None = None,
         checkpoint_path: Path | None = None,
     ) -> None:
         """`cancel_child` is how descendants on this and other hosts are canceled.
 
-        `admissions` are those of the process, if it has more than one host; `checkpoint_path` is
-        where agents keep what they go on from, and lies beside the journal.
+        `admissions` and `push_configs` are those of the process, if it has more than one host;
+        `checkpoint_path` is where agents keep what they go on from, and lies beside the journal.
         """
         self.journal = journal
         self.agents = {agent.card.name: agent for agent in agents}
         self.lost = asyncio.Event()
         """Set when somebody else has taken the journal: nothing is written or answered any more."""
         self._settings = settings or TaskSettings()
+        self.push_configs = push_configs or PushConfigs(Outbox(self._settings.webhook_pace))
+        """The webhooks of its tasks, and with them the outbox."""
         self._is_draining = False
         self._group = asyncio.TaskGroup()
         self._admissions = admissions or Admissions(agents, self._settings)
@@ -89,6 +94,7 @@ class TaskHost:
             contexts=self._contexts,
             admissions=self._admissions,
             deadlines=self._deadlines,
+            push_configs=self.push_configs,
         )
         self._keepers: list[asyncio.Task[None]] = []
 
@@ -104,6 +110,7 @@ class TaskHost:
             context=self._contexts.make,
         )
         found = recovery.reserve()
+        self.push_configs.outbox.open(self.journal)
         self._keepers = [
             self._group.create_task(self._keep_lease()),
             self._group.create_task(recovery.take_up(found)),
@@ -118,6 +125,7 @@ class TaskHost:
         traceback: TracebackType | None,
     ) -> None:
         await self.drain(0)
+        self.push_configs.outbox.close(self.journal)
         self._deadlines.close()
         # What the journal doesn't take now is told that it never will.
         self._flushing.close()
@@ -335,6 +343,7 @@ class TaskHost:
         logger.error("host.lease_lost", extra={"journal": self.journal.id})
         self.lost.set()
         self._is_draining = True
+        self.push_configs.outbox.close(self.journal)
         self._deadlines.close()
         for run in self._runs.all():
             run.stop()

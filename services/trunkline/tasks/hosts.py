@@ -13,6 +13,7 @@ from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merged, page_size_of
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
+from trunkline.tasks.outbox import Outbox, PushConfigs
 from trunkline.tasks.running.admission import Admissions
 from trunkline.tasks.running.ending import CancelChild
 from trunkline.tasks.settings import TaskSettings
@@ -45,6 +46,8 @@ class Hosts:
         self._settings = settings or TaskSettings()
         self._cancel_elsewhere = cancel_child
         self._admissions = Admissions(agents, self._settings)
+        self.push_configs = PushConfigs(Outbox(self._settings.webhook_pace))
+        """The webhooks of the tasks in all journals, and with them the outbox."""
         self._group = asyncio.TaskGroup()
         self._leaving = asyncio.Event()
         self._is_draining = False
@@ -172,6 +175,7 @@ class Hosts:
     async def drain(self, grace_s: float) -> None:
         """Take nothing new, give what runs `grace_s` to end, and then fail what is left."""
         self._is_draining = True
+        self.push_configs.outbox.drain()
         async with asyncio.TaskGroup() as group:
             for host in self._hosts.values():
                 group.create_task(host.drain(grace_s))
@@ -183,6 +187,7 @@ class Hosts:
             settings=self._settings,
             cancel_child=self._cancel_child,
             admissions=self._admissions,
+            push_configs=self.push_configs,
             checkpoint_path=checkpoint_path,
         )
 

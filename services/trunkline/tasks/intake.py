@@ -16,17 +16,21 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.journal.journal import Journal, TaskRow
+from trunkline.journal.store import WebhookRow
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.contexts import Contexts
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
+from trunkline.tasks.outbox import PushConfigs
+from trunkline.tasks.outbox.webhook import row_of, webhook_of
+from trunkline.tasks.rows import find_row, own_row
 from trunkline.tasks.running.admission import Admissions
 from trunkline.tasks.running.deadlines import DEADLINE_PASSED, Deadlines
 from trunkline.tasks.running.runs import Run, Runs
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import (
-    ANONYMOUS,
     Accepted,
     Creation,
+    NewTask,
     submission_key,
     task_created,
 )
@@ -36,26 +40,6 @@ from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
 _TURNS_TO_ANSWER: Final = 5
 
 
-def find_row(journal: Journal, task_id: str) -> TaskRow | None:
-    """Return the row of a task, if there is such a task."""
-    try:
-        return journal.row(task_id)
-    except TaskNotFoundError:
-        return None
-
-
-def own_row(journal: Journal, task_id: str, account: str) -> TaskRow:
-    """Return the row of a task that the account may see: else it doesn't exist.
-
-    Raises:
-        TaskNotFoundError: no such task of the account.
-    """
-    row = find_row(journal, task_id)
-    if row is None or row.account != (account or ANONYMOUS):
-        raise TaskNotFoundError(task_id)
-    return row
-
-
 class Intake:
     """Takes messages for a host's agents; `TaskHost.submit` says what that promises and raises.
 
@@ -63,7 +47,7 @@ class Intake:
     sent it, who may leave at any moment.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what it works with, each by name
         self,
         journal: Journal,
         settings: TaskSettings,
@@ -72,6 +56,7 @@ class Intake:
         contexts: Contexts,
         admissions: Admissions,
         deadlines: Deadlines,
+        push_configs: PushConfigs,
     ) -> None:
         self._journal = journal
         self._settings = settings
@@ -79,6 +64,7 @@ class Intake:
         self._contexts = contexts
         self._admissions = admissions
         self._deadlines = deadlines
+        self._push_configs = push_configs
 
     async def first_turn(
         self,
@@ -99,27 +85,33 @@ class Intake:
         self._admissions.check(name, is_child=submission.HasField("parent"))
         timeout_s = self._settings.agent_timeouts.get(name, agent.timeout_s)
         created = task_created(name, task_id, message, submission, timeout_s=timeout_s)
-        key = submission_key(name, message, submission)
+        new = NewTask(
+            task_id,
+            created,
+            submission_key(name, message, submission),
+            self._webhook(task_id, created, submission),
+        )
         run = self._runs.reserve(task_id)
         self._runs.admit(run, agent)
         if created.HasField("deadline"):
             self._deadlines.add(task_id, created.deadline.ToDatetime(tzinfo=UTC))
         if agent.direct_replies:
-            return await self._run_undecided(agent, run, created, key)
+            return await self._run_undecided(agent, run, new)
 
         def on_made(is_new: bool) -> None:  # noqa: FBT001
+            self._on_made(new, is_new=is_new)
             if is_new and not run.is_stopped:
                 self._runs.start(agent, run, _answer_first)
             elif run.ending is None:
                 self._runs.release(run)
 
         run.context = self._contexts.first(task_id, created)
-        run.creation = Creation(self._journal, task_id, created, key, on_made)
+        run.creation = Creation(self._journal, new, on_made)
         run.creation.begin()
         return await run.creation.wait()
 
     async def _run_undecided(
-        self, agent: Agent, run: Run, created: event_pb2.TaskCreated, key: tuple[str, str]
+        self, agent: Agent, run: Run, new: NewTask
     ) -> Accepted | message_pb2.Message:
         """Run an agent that may still answer directly; the task exists once it emits anything."""
 
@@ -132,9 +124,9 @@ class Intake:
             run.stop()
             await asyncio.Event().wait()
 
-        creation = Creation(self._journal, run.task_id, created, key, lambda _: None)
+        creation = Creation(self._journal, new, lambda is_new: self._on_made(new, is_new=is_new))
         run.creation = creation
-        run.context = self._contexts.first(run.task_id, created, create=create)
+        run.context = self._contexts.first(new.task_id, new.created, create=create)
         self._runs.start(agent, run)
         return await self._outcome(run, creation)
 
@@ -173,6 +165,7 @@ class Intake:
 
         async def opening() -> bool:
             try:
+                await self._register(row, submission)
                 run.context = await self._contexts.read(row.task_id)
                 await run.context.open_turn(message)
                 run.context = await self._contexts.read(row.task_id)
@@ -190,6 +183,30 @@ class Intake:
         if not opened.done():
             raise TaskEndedError(row.task_id, "being ended")
         return opened.result()
+
+    def _webhook(
+        self,
+        task_id: str,
+        created: event_pb2.TaskCreated,
+        submission: message_service_pb2.Submission,
+    ) -> WebhookRow | None:
+        """The webhook that is made with a task."""
+        if not submission.HasField("push_notification_config"):
+            return None
+        config, version = submission.push_notification_config, submission.push_notification_version
+        return row_of(self._push_configs.of_new_task(task_id, created, config, version))
+
+    def _on_made(self, new: NewTask, *, is_new: bool) -> None:
+        if is_new and new.webhook is not None:
+            self._push_configs.outbox.take_up(self._journal, webhook_of(new.webhook))
+
+    async def _register(self, row: TaskRow, submission: message_service_pb2.Submission) -> None:
+        """Register the webhook that comes with a task's next message."""
+        if submission.HasField("push_notification_config"):
+            config = submission.push_notification_config
+            await self._push_configs.put(
+                self._journal, row, config, submission.push_notification_version
+            )
 
     async def _waiting_row(
         self, agent: Agent, message: message_pb2.Message, account: str

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from trunkline.tasks.outbox import PushConfigs
 from trunkline.tasks.submission import Accepted
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
@@ -9,6 +10,11 @@ from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_se
 
 class Tasks(Protocol):
     """Tasks of one journal (`TaskHost`) or of several (`Hosts`), which say what each raises."""
+
+    @property
+    def push_configs(self) -> PushConfigs:
+        """The webhooks of the tasks, and with them the outbox."""
+        ...
 
     async def submit(
         self,

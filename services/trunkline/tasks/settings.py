@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trunkline.tasks.outbox.delivery import Pace
+
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
@@ -28,3 +30,5 @@ class TaskSettings:
     """Deltas of one task that may wait for the journal before its agent has to."""
     agent_timeouts: Mapping[str, float] = field(default_factory=dict)
     """Longest life of a task by its agent's name; goes before what the agent itself says."""
+    webhook_pace: Pace = field(default_factory=Pace)
+    """When webhooks that failed are tried again, and when they are given up on."""

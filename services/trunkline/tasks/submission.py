@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from trunkline import telemetry
 from trunkline.journal.ids import new_context_id
 from trunkline.journal.journal import Created, Journal
+from trunkline.journal.store import WebhookRow
 from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
 
 # Whose tasks anonymous callers' are.
@@ -76,6 +77,18 @@ class Accepted:
     is_new: bool
 
 
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """What a task is made of."""
+
+    task_id: str
+    created: event_pb2.TaskCreated
+    key: tuple[str, str]
+    """What it is known by, and the hash of its content; see `submission_key`."""
+    webhook: WebhookRow | None = None
+    """It is kept with the task."""
+
+
 class Creation:
     """Journals a task's created event when that is due; whoever submitted waits for it.
 
@@ -83,27 +96,24 @@ class Creation:
     or leave in between.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        task_id: str,
-        created: event_pb2.TaskCreated,
-        key: tuple[str, str],
-        on_made: Callable[[bool], None],
-    ) -> None:
+    def __init__(self, journal: Journal, new: NewTask, on_made: Callable[[bool], None]) -> None:
         """`on_made` is told whether there is a new task."""
         self._journal = journal
-        self._task_id = task_id
-        self._created = created
-        self._key = key
+        self._new = new
         self._on_made = on_made
         self.accepted: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> None:
         """Make the task, or find the one the same key made before."""
-        key, content_hash = self._key
-        event = event_pb2.Event(created=self._created)
-        made = self._journal.create(self._task_id, event, key=key, content_hash=content_hash)
+        new = self._new
+        key, content_hash = new.key
+        made = self._journal.create(
+            new.task_id,
+            event_pb2.Event(created=new.created),
+            key=key,
+            content_hash=content_hash,
+            webhook=new.webhook,
+        )
         made.add_done_callback(self._made)
 
     async def wait(self) -> Accepted:

@@ -1,0 +1,60 @@
+"""Serves trunkline.v1.WebhookService: the outbox of a host."""
+
+from typing import Any, TypeAlias
+
+import grpc
+
+from trunkline.server.handlers import unary
+from trunkline.tasks.outbox import Outbox
+from trunkline.v1 import webhook_service_pb2
+
+_Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+SERVICE = webhook_service_pb2.DESCRIPTOR.services_by_name["WebhookService"].full_name
+
+
+class WebhookServicer:
+    """Hands out a host's webhooks to those who deliver, and tells people about them."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    async def ClaimWebhooks(
+        self, request: webhook_service_pb2.ClaimWebhooksRequest, _context: _Context
+    ) -> webhook_service_pb2.ClaimWebhooksResponse:
+        claims = await self._outbox.claim(
+            limit=request.limit,
+            lease_s=request.lease.ToNanoseconds() / 1e9,
+            wait_s=request.wait.ToNanoseconds() / 1e9,
+        )
+        return webhook_service_pb2.ClaimWebhooksResponse(claims=claims)
+
+    async def RecordDelivery(
+        self, request: webhook_service_pb2.RecordDeliveryRequest, _context: _Context
+    ) -> webhook_service_pb2.RecordDeliveryResponse:
+        await self._outbox.record(request)
+        return webhook_service_pb2.RecordDeliveryResponse()
+
+    async def ListWebhooks(
+        self, request: webhook_service_pb2.ListWebhooksRequest, _context: _Context
+    ) -> webhook_service_pb2.ListWebhooksResponse:
+        webhooks = self._outbox.list(task_id=request.task_id, state=request.state)
+        return webhook_service_pb2.ListWebhooksResponse(webhooks=webhooks)
+
+    async def ReplayWebhook(
+        self, request: webhook_service_pb2.ReplayWebhookRequest, _context: _Context
+    ) -> webhook_service_pb2.ReplayWebhookResponse:
+        count = await self._outbox.replay(
+            request.task_id, request.config_id, from_start=request.from_start
+        )
+        return webhook_service_pb2.ReplayWebhookResponse(count=count)
+
+    def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
+        """Return the methods by name."""
+        contract = webhook_service_pb2
+        return {
+            "ClaimWebhooks": unary(self.ClaimWebhooks, contract.ClaimWebhooksRequest),
+            "RecordDelivery": unary(self.RecordDelivery, contract.RecordDeliveryRequest),
+            "ListWebhooks": unary(self.ListWebhooks, contract.ListWebhooksRequest),
+            "ReplayWebhook": unary(self.ReplayWebhook, contract.ReplayWebhookRequest),
+        }

@@ -1,0 +1,135 @@
+"""Sets, shows and removes the webhooks of an account's tasks."""
+
+import asyncio
+from typing import Final, TypeAlias
+
+from trunkline.errors import InvalidArgumentError, TaskNotFoundError
+from trunkline.journal.journal import Journal, TaskRow
+from trunkline.tasks.outbox.outbox import Outbox
+from trunkline.tasks.outbox.webhook import (
+    PENDING,
+    Config,
+    Webhook,
+    check_config,
+    kept_config,
+    timestamp,
+    webhook_of,
+    without_secrets,
+)
+from trunkline.tasks.rows import own_row
+from trunkline.v1 import event_pb2
+
+WEBHOOKS_OF_A_TASK: Final = 20
+# The class has a `list` of its own.
+Configs: TypeAlias = list[Config]
+
+
+class PushConfigs:
+    """What clients say about webhooks. Secrets go in and never come out.
+
+    A task of another account is TaskNotFoundError everywhere.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.outbox = outbox
+        self._lock = asyncio.Lock()
+
+    async def set(self, config: Config, *, account: str, version: str) -> Config:
+        """Register a webhook of a task; return it with its id.
+
+        Raises:
+            TaskNotFoundError.
+            InvalidArgumentError: it has no URL, is too long, or the task has too many.
+            JournalUnavailableError.
+        """
+        journal = self.outbox.journal_of(config.task_id)
+        row = own_row(journal, config.task_id, account)
+        return await self.put(journal, row, config, version)
+
+    async def put(self, journal: Journal, task: TaskRow, config: Config, version: str) -> Config:
+        """Register a webhook of a task, in place of the one with its id.
+
+        One that is there already, the very same, just goes on; else it begins anew. Raises as
+        `set` does.
+        """
+        check_config(config)
+        kept = kept_config(config, task.task_id)
+        async with self._lock:
+            live = self.outbox.find((task.task_id, kept.id))
+            if live is None or (live.kept.config, live.kept.version) != (kept, version):
+                self._check_room(journal, kept)
+                webhook = self._webhook(kept, task.account, task.agent, version)
+                await self.outbox.keep(journal, webhook)
+        return without_secrets(kept)
+
+    def of_new_task(
+        self, task_id: str, created: event_pb2.TaskCreated, config: Config, version: str
+    ) -> Webhook:
+        """Return a webhook to be kept with the task that is made. InvalidArgumentError."""
+        check_config(config)
+        kept = kept_config(config, task_id)
+        return self._webhook(kept, created.account, created.agent, version)
+
+    def get(self, task_id: str, config_id: str, *, account: str) -> Config:
+        """Return a webhook; without an id, the one that was registered first.
+
+        Raises:
+            TaskNotFoundError: no such webhook.
+            JournalUnavailableError.
+        """
+        for config in self._of(task_id, account):
+            if config_id in ("", config.id):
+                return config
+        raise TaskNotFoundError(task_id)
+
+    def list(
+        self, task_id: str, *, account: str, page_size: int = 0, page_token: str = ""
+    ) -> tuple[Configs, str]:
+        """Return the webhooks of a task, those registered first first, and the next page's token.
+
+        Raises:
+            TaskNotFoundError, JournalUnavailableError.
+            InvalidArgumentError: the page size or token is wrong.
+        """
+        if page_size < 0:
+            raise InvalidArgumentError("page_size", "must be 0, for all, or more")
+        configs = self._of(task_id, account)
+        if page_token:
+            ids = [config.id for config in configs]
+            if page_token not in ids:
+                raise InvalidArgumentError("page_token", "is none, or too old; begin again")
+            configs = configs[ids.index(page_token) + 1 :]
+        page = configs[: page_size or None]
+        return page, page[-1].id if len(page) < len(configs) else ""
+
+    async def delete(self, task_id: str, config_id: str, *, account: str) -> None:
+        """Remove a webhook; one that isn't there is as good as removed.
+
+        Raises:
+            TaskNotFoundError, JournalUnavailableError.
+        """
+        journal = self.outbox.journal_of(task_id)
+        own_row(journal, task_id, account)
+        await self.outbox.forget(journal, (task_id, config_id))
+
+    def _of(self, task_id: str, account: str) -> Configs:
+        journal = self.outbox.journal_of(task_id)
+        own_row(journal, task_id, account)
+        rows = reversed(journal.find_webhooks(task_id=task_id))
+        return [without_secrets(webhook_of(row).config) for row in rows]
+
+    def _check_room(self, journal: Journal, config: Config) -> None:
+        ids = {row.config_id for row in journal.find_webhooks(task_id=config.task_id)}
+        if len(ids | {config.id}) > WEBHOOKS_OF_A_TASK:
+            problem = f"the task has {WEBHOOKS_OF_A_TASK} webhooks; delete one first"
+            raise InvalidArgumentError("config", problem)
+
+    def _webhook(self, config: Config, account: str, agent: str, version: str) -> Webhook:
+        return Webhook(
+            config=config,
+            account=account,
+            version=version,
+            agent=agent,
+            state=PENDING,
+            created=timestamp(self.outbox.pace.time_ns()),
+        )

@@ -1,0 +1,171 @@
+"""How far a webhook has come: what each record makes of it, and when it is tried again."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from trunkline.errors import InvalidArgumentError
+from trunkline.journal.journal import Journal
+from trunkline.journal.store import WebhookKey
+from trunkline.tasks.outbox.webhook import (
+    DEAD,
+    DONE,
+    IDLE,
+    LIVE,
+    PENDING,
+    WAITING,
+    Webhook,
+    WebhookState,
+    position,
+    timestamp,
+)
+
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 3600.0
+# Beyond this many doublings every pause is the longest.
+_DOUBLINGS: Final = 12
+_REASON_LENGTH: Final = 500
+
+
+def _chance() -> float:
+    # Jitter keeps webhooks apart that one receiver refused together; nothing secret hangs on it.
+    return random.random()  # noqa: S311
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When what failed is tried again, and by which clocks."""
+
+    give_up_s: float = 24 * 3600.0
+    """After failing for so long, a webhook is given up on: the last try is then."""
+    now_s: Callable[[], float] = time.monotonic
+    time_ns: Callable[[], int] = time.time_ns
+    chance: Callable[[], float] = _chance
+
+    def pause_s(self, attempts: int) -> float:
+        """Return how long to wait after so many failures: 1 s doubling to an hour, less jitter."""
+        doubled_s: float = _FIRST_PAUSE_S * 2 ** min(attempts - 1, _DOUBLINGS)
+        return min(_LONGEST_PAUSE_S, doubled_s) * (1 - self.chance() / 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Somebody's right to send for a webhook."""
+
+    id: str
+    head: int
+    """Of the task when it was claimed: whoever claims reads at least up to there."""
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """A webhook while anything may still be sent to it.
+
+    `kept` changes with each record; that it is written is up to whoever records.
+    """
+
+    journal: Journal
+    kept: Webhook
+    pace: Pace
+    claim: Claim | None = None
+    lease_s: float = 0.0
+    claimed_until_s: float = 0.0
+    due_s: float = field(init=False, default=0.0)
+    """When it is tried again; 0: it doesn't wait."""
+    _failing_since_s: float = field(init=False, default=0.0)
+    _examined: int = field(init=False, default=0)
+    """Up to here all was sent that there is to send."""
+    listener: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        """Go on from what was kept, perhaps in an earlier life."""
+        sequence, _ = position(self.kept.cursor)
+        # Of one event there may be more to send, unless it was said that there isn't.
+        self._examined = sequence if self.kept.state == IDLE else max(0, sequence - 1)
+        now_s, time_ns = self.pace.now_s(), self.pace.time_ns()
+        if self.kept.attempts:
+            since_ns = time_ns - self.kept.failing_since.ToNanoseconds()
+            self._failing_since_s = now_s - max(0, since_ns) / 1e9
+        if self.kept.state == WAITING:
+            left_ns = self.kept.next_attempt.ToNanoseconds() - time_ns
+            self.due_s = now_s + min(_LONGEST_PAUSE_S, max(0.0, left_ns / 1e9))
+
+    @property
+    def key(self) -> WebhookKey:
+        """What names it."""
+        return self.kept.config.task_id, self.kept.config.id
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing is sent any more, unless somebody asks for it."""
+        return self.kept.state not in LIVE
+
+    def has_news(self) -> bool:
+        """Tell whether its task has events that weren't looked at for it.
+
+        Raises:
+            TaskNotFoundError, JournalUnavailableError.
+        """
+        return self.journal.head(self.kept.config.task_id) > self._examined
+
+    def state_now(self) -> WebhookState:
+        """Return its state as people see it."""
+        if self.is_over or self.due_s > self.pace.now_s():
+            return self.kept.state
+        return PENDING if self.claim is not None or self.has_news() else IDLE
+
+    def sent(self, cursor: str) -> None:
+        """It was sent up to an event, and more is coming. InvalidArgumentError."""
+        self._advance(cursor)
+        self.kept.state = PENDING
+
+    def finished(self, cursor: str) -> None:
+        """It was sent up to an event, or stays where it was, and nothing is left.
+
+        Raises:
+            InvalidArgumentError, TaskNotFoundError, JournalUnavailableError.
+        """
+        task = self.journal.row(self.kept.config.task_id)
+        self._advance(cursor)
+        read_to = 0 if self.claim is None else self.claim.head
+        self._examined = max(self._examined, read_to, position(cursor)[0])
+        is_done = task.is_ended and self._examined >= task.head
+        self.kept.state = DONE if is_done else IDLE
+
+    def failed(self, reason: str) -> None:
+        """An attempt failed: the next one has its time, or there is none."""
+        kept, pace = self.kept, self.pace
+        now_s, time_ns = pace.now_s(), pace.time_ns()
+        if not kept.attempts:
+            self._failing_since_s = now_s
+            kept.failing_since.CopyFrom(timestamp(time_ns))
+        kept.attempts += 1
+        kept.last_error = reason[:_REASON_LENGTH]
+        left_s = self._failing_since_s + pace.give_up_s - now_s
+        if left_s <= 0:
+            kept.state = DEAD
+            kept.ClearField("next_attempt")
+            return
+        pause_s = min(left_s, pace.pause_s(kept.attempts))
+        kept.state = WAITING
+        kept.next_attempt.CopyFrom(timestamp(time_ns + int(pause_s * 1e9)))
+        self.due_s = now_s + pause_s
+
+    def _advance(self, cursor: str) -> None:
+        kept = self.kept
+        if cursor:
+            if position(cursor) < position(kept.cursor):
+                raise InvalidArgumentError("event id", f"is before {kept.cursor}, which was sent")
+            kept.cursor = cursor
+        clear_failures(kept)
+        self.due_s = 0.0
+
+
+def clear_failures(webhook: Webhook) -> None:
+    """Let a webhook look as if it had never failed."""
+    webhook.attempts = 0
+    webhook.last_error = ""
+    webhook.ClearField("failing_since")
+    webhook.ClearField("next_attempt")

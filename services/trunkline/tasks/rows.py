@@ -1,0 +1,25 @@
+"""Finds the rows of tasks, for those whose tasks they are."""
+
+from trunkline.errors import TaskNotFoundError
+from trunkline.journal.journal import Journal, TaskRow
+from trunkline.tasks.submission import ANONYMOUS
+
+
+def find_row(journal: Journal, task_id: str) -> TaskRow | None:
+    """Return the row of a task, if there is such a task."""
+    try:
+        return journal.row(task_id)
+    except TaskNotFoundError:
+        return None
+
+
+def own_row(journal: Journal, task_id: str, account: str) -> TaskRow:
+    """Return the row of a task that the account may see: else it doesn't exist.
+
+    Raises:
+        TaskNotFoundError: no such task of the account.
+    """
+    row = find_row(journal, task_id)
+    if row is None or row.account != (account or ANONYMOUS):
+        raise TaskNotFoundError(task_id)
+    return row
