@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from trunkline_bridge.errors import INVALID_PARAMS, WireError
 from trunkline_bridge.inbound.envelope import (
+    RequestId,
+    error_object,
     failure,
     read_call,
     readable_id,
@@ -29,19 +31,24 @@ def test_params_may_be_left_out() -> None:
     assert call.params is None
 
 
-@pytest.mark.parametrize("request_id", [0, -5, 2**80, "", "r-1", "é", None])
-def test_ids_are_echoed_with_their_type(request_id: str | int | None) -> None:
+@pytest.mark.parametrize("request_id", [0, -5, 2**80, 1.5, 1e300, "", "r-1", "é", None])
+def test_ids_are_echoed_with_their_type(request_id: RequestId) -> None:
     assert readable_id({**GOOD, "id": request_id}) == request_id
     assert json.loads(success(request_id, {}))["id"] == request_id
 
 
-@pytest.mark.parametrize("request_id", [True, False, 1.5, [], {}, ["a"]])
+@pytest.mark.parametrize("request_id", [True, False, [], {}, ["a"]])
 def test_other_ids_are_refused_and_not_echoed(request_id: object) -> None:
     value = {**GOOD, "id": request_id}
     assert readable_id(value) is None
     with pytest.raises(WireError, match="id must be") as raised:
         read_call(value)
     assert raised.value.row.rpc_code == -32600
+
+
+def test_a_request_without_an_id_is_a_notification_and_one_with_null_is_none() -> None:
+    assert read_call({"jsonrpc": "2.0", "method": "SendMessage"}).is_notification
+    assert not read_call({**GOOD, "id": None}).is_notification
 
 
 @pytest.mark.parametrize(
@@ -55,8 +62,9 @@ def test_other_ids_are_refused_and_not_echoed(request_id: object) -> None:
         ({}, "jsonrpc"),
         ({**GOOD, "jsonrpc": "1.0"}, "jsonrpc"),
         ({**GOOD, "jsonrpc": 2.0}, "jsonrpc"),
-        ({"jsonrpc": "2.0", "method": "GetTask"}, "id is missing"),
         ({"jsonrpc": "2.0", "id": 1}, "method"),
+        ({"jsonrpc": "2.0"}, "method"),
+        ({"method": "GetTask"}, "jsonrpc"),
         ({**GOOD, "method": 5}, "method"),
         ({**GOOD, "method": ""}, "method"),
     ],
@@ -91,7 +99,7 @@ def test_an_id_can_be_read_from_a_wrong_envelope() -> None:
 
 def test_an_error_carries_its_details_as_an_array() -> None:
     error = WireError(INVALID_PARAMS, "x: is wrong", violations=(("x", "is wrong"),))
-    body = json.loads(failure("r-1", error))
+    body = json.loads(failure("r-1", error_object(error)))
     assert body["id"] == "r-1"
     assert body["error"]["code"] == -32602
     assert [detail["@type"].rpartition(".")[2] for detail in body["error"]["data"]] == [

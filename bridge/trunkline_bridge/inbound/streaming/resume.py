@@ -37,7 +37,7 @@ def check_known(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> None:
     raise invalid_params((_HEADER, problem))
 
 
-def is_end(seen: EventId, head: snapshot_pb2.TaskSnapshot, *, of_turn: bool) -> bool:
+def is_end(seen: EventId, head: snapshot_pb2.TaskSnapshot, *, of_turn: bool = False) -> bool:
     """Whether an event is the last one of a task that has ended, or of its turn."""
     return (
         head.task.status.state in (TURN_ENDS if of_turn else ENDED)
