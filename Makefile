@@ -18,8 +18,9 @@ demo: setup  ## run the main job on a mesh that lives as long as the demo
 run: setup  ## bring a mesh up and keep it up
 	@$(BIN)/trunkline up
 
-test: setup  ## run all tests (ARGS=... goes to pytest)
-	@$(BIN)/pytest $(ARGS)
+# A file's tests share what it starts, so each file is run by one worker.
+test: setup  ## run all tests, some at once (ARGS=... goes to pytest; ARGS="-n0" one by one)
+	@$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 prove: setup  ## try to break every promise at full size; prints times and seeds (ARGS=... goes to pytest)
 	@$(BIN)/pytest tests/promises --prove -p no:randomly -q -s $(ARGS)
