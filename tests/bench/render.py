@@ -1,7 +1,8 @@
 """What it costs to put one text delta on the wire: `python tests/bench/render.py`, JSON on stdout.
 
-`rendered` is the bridge's own way, `projected_and_rendered` includes the projection of a run of
-100 texts, `generic` goes through protobuf's MessageToDict as a plain bridge would.
+`rendered` is the bridge's own way, in each version of A2A over JSON-RPC; `projected_and_rendered`
+includes the projection of a run of 100 texts, `generic` goes through protobuf's MessageToDict as a
+plain bridge would, both in v1.0.
 """
 
 import json
@@ -9,7 +10,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from google.protobuf import json_format
 
@@ -17,6 +18,8 @@ from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
 from trunkline_bridge.inbound.envelope import frame
 from trunkline_bridge.projection import Projection, TextPiece, WireEvent
 from trunkline_bridge.rendering import EventRenderer
+from trunkline_bridge.wire.v0_1_json import V01Shape
+from trunkline_bridge.wire.v0_3_json import V03Shape
 from trunkline_bridge.wire.v1_json import V1Shape
 
 RUN = 100
@@ -61,6 +64,11 @@ def microseconds(work: Callable[[], object], *, events: int) -> dict[str, float]
     return {"best": round(warm[0], 3), "median": round(statistics.median(warm), 3)}
 
 
+def rendered(renderer: EventRenderer, events: Sequence[WireEvent]) -> dict[str, float]:
+    """Time of one event, rendered."""
+    return microseconds(lambda: [renderer.render(event) for event in events], events=len(events))
+
+
 def main() -> None:
     """Measure and print."""
     projection = Projection(joined())
@@ -68,8 +76,12 @@ def main() -> None:
     events = projection.apply(batch)
     assert all(isinstance(event, TextPiece) for event in events)
     renderer = EventRenderer(V1Shape(), frame(1))
+    shapes = {"v1.0": V1Shape(), "v0.3": V03Shape(), "v0.1": V01Shape("task-1")}
     figures = {
-        "rendered": microseconds(lambda: [renderer.render(event) for event in events], events=RUN),
+        "rendered": {
+            version: rendered(EventRenderer(shape, frame(1)), events)
+            for version, shape in shapes.items()
+        },
         "projected_and_rendered": microseconds(
             lambda: [renderer.render(event) for event in projection.apply(batch)], events=RUN
         ),
