@@ -155,6 +155,8 @@ class Settings:
     else where the bridge listens, whatever a request says."""
     card_key_id: str = ""
     """The key's `kid`; empty: its thumbprint (RFC 7638)."""
+    webhook_give_up_s: float = 24 * 3600.0
+    """A webhook that has failed for so long is given up on; `trunkline webhooks` shows it."""
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     """What is logged, to stderr."""
     log_format: Literal["plain", "json"] = "plain"
@@ -185,6 +187,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "heartbeat_s": (0.1, 3600),
     "patience_s": (0, 3600),
     "trace_limit": (1, 10_000_000),
+    "webhook_give_up_s": (1, 365 * 24 * 3600),
     "trace_age_s": (1, 10 * 365 * 24 * 3600),
 }
 
@@ -385,6 +388,7 @@ _FLAGS = {
     "mcp_file": "--mcp",
     "agents": "--agent",
     "default_agent": "--default",
+    "allow_webhook": "--allow-webhook",
 }
 _KINDS: dict[str, Any] = {one.name: one.type for one in fields(Settings)}
 _READERS: dict[Any, Callable[[object], object]] = {

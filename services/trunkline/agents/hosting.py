@@ -12,6 +12,7 @@ from trunkline.server.mesh_server import MeshServer
 from trunkline.settings import Settings
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.hosts import Hosts
+from trunkline.tasks.outbox import Pace
 from trunkline.tasks.serving import Tasks
 from trunkline.tasks.settings import TaskSettings
 from trunkline.v1 import registry_service_pb2
@@ -26,6 +27,7 @@ def task_settings(settings: Settings) -> TaskSettings:
         queue_limit=settings.queue_limit,
         task_limit=settings.task_limit,
         agent_timeouts=settings.agent_timeouts,
+        webhook_pace=Pace(give_up_s=settings.webhook_give_up_s),
     )
 
 

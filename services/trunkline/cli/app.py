@@ -11,6 +11,7 @@ from trunkline.cli.options import (
     A2aGrpc,
     Agent,
     AgentSpecs,
+    AllowWebhook,
     Data,
     Default,
     Http,
@@ -80,6 +81,7 @@ def up(
     mcp: McpFile = None,
     agent: AgentSpecs = None,
     default: Default = None,
+    allow_webhook: AllowWebhook = None,
     insecure: Insecure = False,
     attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
     json: Json = False,
@@ -95,6 +97,7 @@ def up(
         "mcp_file": mcp,
         "agents": agent or None,
         "default_agent": default,
+        "allow_webhook": allow_webhook or None,
         "insecure": insecure or None,
     }
     _run_service(command.up(flags, is_attached=attached, as_json=json))
@@ -125,6 +128,7 @@ def serve_bridge(
     http: Http = None,
     a2a_grpc: A2aGrpc = None,
     default: Default = None,
+    allow_webhook: AllowWebhook = None,
     insecure: Insecure = False,
     json: Json = False,
 ) -> None:
@@ -136,6 +140,7 @@ def serve_bridge(
         "http": http,
         "a2a_grpc": a2a_grpc,
         "default_agent": default,
+        "allow_webhook": allow_webhook or None,
         "insecure": insecure or None,
     }
     _run_service(command.serve_bridge(flags, as_json=json))
@@ -305,6 +310,61 @@ def _run_service(work: Coroutine[Any, Any, int]) -> None:
     from trunkline.runtime import run
 
     finish(lambda: run(work))
+
+
+webhooks = typer.Typer(help="See what became of webhooks, and send again what failed.")
+app.add_typer(webhooks, name="webhooks")
+
+ConfigId = Annotated[
+    str, typer.Argument(metavar="[WEBHOOK]", help="Its id. [all of the task]", show_default=False)
+]
+
+
+@webhooks.command("list")
+def webhooks_list(
+    mesh: Mesh = None,
+    *,
+    state: Annotated[
+        str,
+        typer.Option(
+            metavar="STATE",
+            help="Only in this state: idle, pending, waiting, dead or done.",
+            show_default=False,
+        ),
+    ] = "",
+    json: Json = False,
+) -> None:
+    """List webhooks of all hosts, the last made first."""
+    from trunkline.cli import webhooks as command
+
+    run(command.list_all(mesh, state=state, as_json=json))
+
+
+@webhooks.command("show")
+def webhooks_show(
+    task_id: TaskId, config_id: ConfigId = "", mesh: Mesh = None, *, json: Json = False
+) -> None:
+    """Show the webhooks of a task: how far each has come, and why it failed."""
+    from trunkline.cli import webhooks as command
+
+    run(command.show(task_id, config_id, mesh, as_json=json))
+
+
+@webhooks.command("replay")
+def webhooks_replay(
+    task_id: TaskId,
+    config_id: ConfigId = "",
+    mesh: Mesh = None,
+    *,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Send all again, also what arrived.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Send what failed, behind the last event that arrived."""
+    from trunkline.cli import webhooks as command
+
+    run(command.replay(task_id, config_id, mesh, from_start=from_start, as_json=json))
 
 
 data = typer.Typer(help="Check, copy, bring back and trim what a mesh keeps on disk.")

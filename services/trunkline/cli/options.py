@@ -56,6 +56,13 @@ AgentSpecs = Annotated[
 Default = Annotated[
     str | None, typer.Option(metavar="NAME", help="Who answers at /. [default: supervisor]")
 ]
+AllowWebhook = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HOST[:PORT]",
+        help="Webhooks may lead here, though it is not public or not https; may be repeated.",
+    ),
+]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Serve other machines, without authentication.")
 ]

@@ -75,7 +75,7 @@ class Submission(_message.Message):
 
     @_builtins.property
     def push_notification_config(self) -> _push_notification_pb2.TaskPushNotificationConfig:
-        """A webhook for the new task."""
+        """A webhook for the task: kept with a new one in one write, and before a follow-up is taken."""
 
     def __init__(
         self,

@@ -369,7 +369,7 @@ class SetPushNotificationConfigRequest(_message.Message):
     """The version of A2A that it is registered in, such as 1.0: its posts are of that version."""
     @_builtins.property
     def config(self) -> _push_notification_pb2.TaskPushNotificationConfig:
-        """The webhook; its task id names the task."""
+        """The webhook; its task id names the task. Without an id it gets the task's."""
 
     def __init__(
         self,
@@ -424,7 +424,7 @@ class GetPushNotificationConfigRequest(_message.Message):
     task_id: _builtins.str
     """The task."""
     config_id: _builtins.str
-    """The webhook."""
+    """The webhook; empty: the one that was set first."""
     def __init__(
         self,
         *,

@@ -135,14 +135,16 @@ class TaskServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetPushNotificationConfig(self, request, context):
-        """Sets a webhook of a task.
+        """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
+        task that has ended may still get one: what there is of it is sent, once. INVALID_ARGUMENT
+        without a URL, and beyond 20 webhooks of a task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPushNotificationConfig(self, request, context):
-        """Returns a webhook of a task, without its secrets.
+        """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

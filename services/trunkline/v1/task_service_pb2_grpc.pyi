@@ -50,9 +50,12 @@ class TaskServiceStub:
     otherwise before.
     """
     SetPushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SetPushNotificationConfigRequest, _task_service_pb2.SetPushNotificationConfigResponse]
-    """Sets a webhook of a task."""
+    """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
+    task that has ended may still get one: what there is of it is sent, once. INVALID_ARGUMENT
+    without a URL, and beyond 20 webhooks of a task.
+    """
     GetPushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetPushNotificationConfigRequest, _task_service_pb2.GetPushNotificationConfigResponse]
-    """Returns a webhook of a task, without its secrets."""
+    """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND)."""
     ListPushNotificationConfigs: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ListPushNotificationConfigsRequest, _task_service_pb2.ListPushNotificationConfigsResponse]
     """Lists the webhooks of a task, without their secrets."""
     DeletePushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.DeletePushNotificationConfigRequest, _task_service_pb2.DeletePushNotificationConfigResponse]
@@ -86,9 +89,12 @@ class TaskServiceAsyncStub(TaskServiceStub):
     otherwise before.
     """
     SetPushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SetPushNotificationConfigRequest, _task_service_pb2.SetPushNotificationConfigResponse]  # type: ignore[assignment]
-    """Sets a webhook of a task."""
+    """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
+    task that has ended may still get one: what there is of it is sent, once. INVALID_ARGUMENT
+    without a URL, and beyond 20 webhooks of a task.
+    """
     GetPushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetPushNotificationConfigRequest, _task_service_pb2.GetPushNotificationConfigResponse]  # type: ignore[assignment]
-    """Returns a webhook of a task, without its secrets."""
+    """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND)."""
     ListPushNotificationConfigs: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ListPushNotificationConfigsRequest, _task_service_pb2.ListPushNotificationConfigsResponse]  # type: ignore[assignment]
     """Lists the webhooks of a task, without their secrets."""
     DeletePushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.DeletePushNotificationConfigRequest, _task_service_pb2.DeletePushNotificationConfigResponse]  # type: ignore[assignment]
@@ -155,7 +161,10 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.SetPushNotificationConfigRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.SetPushNotificationConfigResponse, _abc.Awaitable[_task_service_pb2.SetPushNotificationConfigResponse]]:
-        """Sets a webhook of a task."""
+        """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
+        task that has ended may still get one: what there is of it is sent, once. INVALID_ARGUMENT
+        without a URL, and beyond 20 webhooks of a task.
+        """
 
     @_abc_1.abstractmethod
     def GetPushNotificationConfig(
@@ -163,7 +172,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.GetPushNotificationConfigRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.GetPushNotificationConfigResponse, _abc.Awaitable[_task_service_pb2.GetPushNotificationConfigResponse]]:
-        """Returns a webhook of a task, without its secrets."""
+        """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND)."""
 
     @_abc_1.abstractmethod
     def ListPushNotificationConfigs(

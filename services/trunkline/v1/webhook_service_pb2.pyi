@@ -139,16 +139,18 @@ class ClaimWebhooksRequest(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
     claimant: _builtins.str
-    """Whoever delivers, unique in the mesh; claims of one that asks again are its own."""
+    """Whoever delivers, unique in the mesh. What it has claimed it doesn't get again while it holds."""
     limit: _builtins.int
-    """At most so many."""
+    """At most so many, up to 1,000; 0: one."""
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
-        """How long the claims hold until they are renewed by a record."""
+        """How long the claims hold, from now and from each record of something sent: 1 s to 10 min;
+        0: 30 s.
+        """
 
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
-        """How long to wait for the first."""
+        """How long to wait for the first, at most 50 s."""
 
     def __init__(
         self,
@@ -231,9 +233,11 @@ class RecordDeliveryRequest(_message.Message):
     claim_id: _builtins.str
     """The claim."""
     sent: _builtins.str
-    """Sent up to this event id, and going on: the claim is renewed."""
+    """Sent up to this event id, and going on: the claim is renewed. Empty: only renewed."""
     finished: _builtins.str
-    """Sent up to this event id and nothing is left: the claim ends. Empty: nothing was to be sent."""
+    """Sent up to this event id and nothing is left of what was there when it was claimed: the claim
+    ends. Empty: nothing was to be sent.
+    """
     failed: _builtins.str
     """The attempt failed, for this reason: the claim ends, and the host says when to try again."""
     def __init__(

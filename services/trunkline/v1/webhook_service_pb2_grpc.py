@@ -69,14 +69,15 @@ class WebhookServiceServicer:
 
     def ClaimWebhooks(self, request, context):
         """Claims webhooks that have something to send now. With none, waits for one, at most `wait`.
+        UNAVAILABLE when there is none and the host is going away.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RecordDelivery(self, request, context):
-        """Records what became of a post, or gives a claim back. FAILED_PRECONDITION (FENCED) when the claim
-        is over: another one may have the webhook.
+        """Records what became of a post, or gives a claim back. ABORTED (FENCED) when the claim is over:
+        another one may have the webhook. INVALID_ARGUMENT for an event id before what was sent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

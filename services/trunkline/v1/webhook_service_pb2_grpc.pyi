@@ -38,10 +38,12 @@ class WebhookServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> WebhookServiceAsyncStub: ...
     ClaimWebhooks: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.ClaimWebhooksRequest, _webhook_service_pb2.ClaimWebhooksResponse]
-    """Claims webhooks that have something to send now. With none, waits for one, at most `wait`."""
+    """Claims webhooks that have something to send now. With none, waits for one, at most `wait`.
+    UNAVAILABLE when there is none and the host is going away.
+    """
     RecordDelivery: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.RecordDeliveryRequest, _webhook_service_pb2.RecordDeliveryResponse]
-    """Records what became of a post, or gives a claim back. FAILED_PRECONDITION (FENCED) when the claim
-    is over: another one may have the webhook.
+    """Records what became of a post, or gives a claim back. ABORTED (FENCED) when the claim is over:
+    another one may have the webhook. INVALID_ARGUMENT for an event id before what was sent.
     """
     ListWebhooks: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.ListWebhooksRequest, _webhook_service_pb2.ListWebhooksResponse]
     """Lists webhooks, for people: without secrets, the last ones first."""
@@ -58,10 +60,12 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ClaimWebhooks: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.ClaimWebhooksRequest, _webhook_service_pb2.ClaimWebhooksResponse]  # type: ignore[assignment]
-    """Claims webhooks that have something to send now. With none, waits for one, at most `wait`."""
+    """Claims webhooks that have something to send now. With none, waits for one, at most `wait`.
+    UNAVAILABLE when there is none and the host is going away.
+    """
     RecordDelivery: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.RecordDeliveryRequest, _webhook_service_pb2.RecordDeliveryResponse]  # type: ignore[assignment]
-    """Records what became of a post, or gives a claim back. FAILED_PRECONDITION (FENCED) when the claim
-    is over: another one may have the webhook.
+    """Records what became of a post, or gives a claim back. ABORTED (FENCED) when the claim is over:
+    another one may have the webhook. INVALID_ARGUMENT for an event id before what was sent.
     """
     ListWebhooks: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.ListWebhooksRequest, _webhook_service_pb2.ListWebhooksResponse]  # type: ignore[assignment]
     """Lists webhooks, for people: without secrets, the last ones first."""
@@ -81,7 +85,9 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _webhook_service_pb2.ClaimWebhooksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.ClaimWebhooksResponse, _abc.Awaitable[_webhook_service_pb2.ClaimWebhooksResponse]]:
-        """Claims webhooks that have something to send now. With none, waits for one, at most `wait`."""
+        """Claims webhooks that have something to send now. With none, waits for one, at most `wait`.
+        UNAVAILABLE when there is none and the host is going away.
+        """
 
     @_abc_1.abstractmethod
     def RecordDelivery(
@@ -89,8 +95,8 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _webhook_service_pb2.RecordDeliveryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.RecordDeliveryResponse, _abc.Awaitable[_webhook_service_pb2.RecordDeliveryResponse]]:
-        """Records what became of a post, or gives a claim back. FAILED_PRECONDITION (FENCED) when the claim
-        is over: another one may have the webhook.
+        """Records what became of a post, or gives a claim back. ABORTED (FENCED) when the claim is over:
+        another one may have the webhook. INVALID_ARGUMENT for an event id before what was sent.
         """
 
     @_abc_1.abstractmethod
