@@ -100,8 +100,11 @@ def asked_before(text: str, *, blocking: bool = True, **fields: Any) -> Any:
 
 
 async def everything(call: Any) -> list[Any]:
-    """Read a stream to its end."""
-    return [event async for event in call]
+    """Read a stream to its end; some of it may have been read."""
+    events: list[Any] = []
+    while (event := await call.read()) is not grpc.aio.EOF:
+        events.append(event)
+    return events
 
 
 async def refusal(call: Awaitable[Any] | Callable[[], Awaitable[Any]]) -> Refusal:

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtoMessage
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.v1 import event_pb2, message_pb2, push_notification_pb2, task_service_pb2
+from trunkline.v1 import event_pb2, message_pb2, push_notification_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.inbound import shapes
 from trunkline_bridge.inbound.json_input import depth, has_more_values
@@ -164,6 +164,8 @@ def check_list(request: a2a_pb2.ListTasksRequest) -> a2a_pb2.ListTasksRequest:
         request.page_size = DEFAULT_PAGE_SIZE
     if request.page_size not in PAGE_SIZES:
         violations.append(("pageSize", "must be 1..100"))
+    if request.status not in task_pb2.TaskState.values():
+        violations.append(("status", f"must be one of {', '.join(task_pb2.TaskState.keys()[1:])}"))
     return _checked(request, violations)
 
 

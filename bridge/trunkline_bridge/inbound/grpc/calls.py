@@ -6,10 +6,11 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerUnavailableError
 from trunkline_bridge.errors import WireError, wire_error
-from trunkline_bridge.inbound import tracing
-from trunkline_bridge.inbound.caller import Caller, Callers, agent_named
+from trunkline_bridge.inbound import params, tracing
+from trunkline_bridge.inbound.caller import Caller, Callers, activated, agent_named
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.inbound.grpc import v0_3, v1
 from trunkline_bridge.inbound.grpc.content import read_request
@@ -117,7 +118,8 @@ class Calls:
         """Return who calls, and with what. WireError: something isn't right."""
         identity = await self._callers.identify(metadata)
         check_version(metadata, version=service.version, is_strict=self._is_strict)
-        request = method.core(await read_request(method.request, body))
+        given = await read_request(method.request, body)
+        request = method.core(given.request)
         caller = self._callers.caller(
             identity,
             metadata,
@@ -127,7 +129,10 @@ class Calls:
         tracing.name_request(method.name, caller.agent)
         # That an agent isn't there is said before the rest is looked at.
         self._operations.check_agent(caller.agent, _task_of(request))
-        return caller, method.check(request)
+        method.check(request)
+        if given.is_deep and isinstance(request, a2a_pb2.SendMessageRequest):
+            params.check_fits(request)
+        return caller, request
 
     async def _answered(
         self, service: Service, method: Method, context: Context, work: _Work
@@ -165,10 +170,8 @@ async def _try(outcome: _Outcome, work: Awaitable[bytes | None]) -> None:
 
 async def _tell_extensions(context: Context, caller: Caller, metadata: Metadata) -> None:
     """Say which extensions are active, by the name that the client has for that."""
-    if RESUME_EXTENSION in caller.extensions:
-        is_new = metadata.get(b"a2a-extensions") is not None
-        key = "a2a-extensions" if is_new else "x-a2a-extensions"
-        await context.send_initial_metadata(((key, RESUME_EXTENSION),))
+    if active := activated(caller, metadata):
+        await context.send_initial_metadata(tuple(active.items()))
 
 
 def _render(event: WireEvent, method: Streaming, *, with_ids: bool) -> bytes:

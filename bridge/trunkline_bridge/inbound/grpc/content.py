@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -16,11 +16,21 @@ M = TypeVar("M", bound=Message)
 _VALUES = 50_000
 # Messages up to here are read at once.
 _READ_HERE_BYTES = 64 * 1024
+# Up to here content fits wherever the mesh wraps it. JSON has a level for two or three of these.
+_SAFE_DEPTH = 40
 # Years 1 to 9999: what JSON has a way to write.
 _SECONDS = range(-62_135_596_800, 253_402_300_800)
 
 
-async def read_request(kind: type[M], body: bytes) -> M:
+class Given(NamedTuple, Generic[M]):
+    """A request as it was given."""
+
+    request: M
+    is_deep: bool
+    """Whether it may be nested too deeply for the mesh."""
+
+
+async def read_request(kind: type[M], body: bytes) -> Given[M]:
     """Return a request; fields that A2A doesn't have are dropped, as it wants it.
 
     A large one is read in a thread: it may take a while, and others are being served.
@@ -33,7 +43,7 @@ async def read_request(kind: type[M], body: bytes) -> M:
     return await asyncio.to_thread(_read, kind, body)
 
 
-def _read(kind: type[M], body: bytes) -> M:
+def _read(kind: type[M], body: bytes) -> Given[M]:
     try:
         request = kind.FromString(body)
     except DecodeError:
@@ -41,33 +51,33 @@ def _read(kind: type[M], body: bytes) -> M:
         problem = f"is not a {name}, has text that is not UTF-8, or is nested too deeply"
         raise invalid_params(("request", problem)) from None
     request.DiscardUnknownFields()
-    left = _VALUES
-    for inner in _messages(request):
-        left -= 1
-        if left < 0:
+    deepest = 0
+    for count, (depth, inner) in enumerate(_messages(request)):
+        if count >= _VALUES:
             problem = f"more than {_VALUES} values; send large data as raw, or by url"
             raise invalid_params(("request", problem))
         _check(inner)
-    return request
+        deepest = max(deepest, depth)
+    return Given(request, deepest > _SAFE_DEPTH)
 
 
-def _messages(message: Message) -> Iterator[Any]:
-    """Yield a message and all that are in it."""
-    waiting: list[Any] = [message]
+def _messages(message: Message) -> Iterator[tuple[int, Any]]:
+    """Yield a message and all that are in it, each with how deep it is."""
+    waiting: list[tuple[int, Any]] = [(1, message)]
     while waiting:
-        inner = waiting.pop()
-        yield inner
+        depth, inner = waiting.pop()
+        yield depth, inner
         for field, value in inner.ListFields():
             if field.message_type is None:
                 continue
             if field.message_type.GetOptions().map_entry:
-                values = value.values()
-                waiting += (one for one in values if isinstance(one, Message))
+                # An entry is a message, too.
+                waiting += ((depth + 2, one) for one in value.values() if isinstance(one, Message))
             elif field.is_repeated:
-                # No more than can pass, for some would take longer to list than to read.
-                waiting += value[: _VALUES + 1]
+                # No more than can pass: to list them takes longer than to read them.
+                waiting += ((depth + 1, one) for one in value[: _VALUES + 1])
             else:
-                waiting.append(value)
+                waiting.append((depth + 1, value))
 
 
 def _check(message: Any) -> None:  # noqa: ANN401  any message

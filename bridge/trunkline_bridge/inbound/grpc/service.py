@@ -29,7 +29,7 @@ class Method:
     core: Callable[[Any], Any] = same
     """The request in the core model."""
     check: Callable[[Any], Any] = same
-    """Returns the core's request when it has what A2A requires. WireError: it hasn't."""
+    """Sees that the core's request has what A2A requires. WireError: it hasn't."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,275 @@
+"""A2A over gRPC: every method of v1.0 and v0.3, called with the reference SDK's stubs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
+from a2a.types import a2a_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from harness.a2a_grpc import (
+    GrpcMesh,
+    asked,
+    asked_before,
+    everything,
+    open_grpc_mesh,
+    refusal,
+)
+from harness.small_mesh import PATIENCE_S
+from trunkline.agents import agent
+from trunkline.agents.echo import echo
+from trunkline.tasks.turn.context import TaskContext
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EVENT_ID = f"{RESUME_EXTENSION}/eventId"
+WITH_RESUME = (("a2a-extensions", RESUME_EXTENSION),)
+
+
+@agent(name="other", description="Answers for another agent.")
+async def other(task: TaskContext) -> str:
+    return f"other: {task.text}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
+    async with open_grpc_mesh(tmp_path_factory.mktemp("mesh")) as opened:
+        await opened.bridged.mesh.join(echo, other)
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+async def patience() -> AsyncIterator[None]:
+    async with asyncio.timeout(PATIENCE_S):
+        yield
+
+
+def text_of(artifacts: Any) -> str:
+    return "".join(part.text for artifact in artifacts for part in artifact.parts)
+
+
+def streamed_text(events: list[Any]) -> str:
+    return text_of(event.artifact_update.artifact for event in events)
+
+
+async def test_v1_sends_and_waits(mesh: GrpcMesh) -> None:
+    answer = await mesh.v1.SendMessage(asked("count 3"))
+    assert answer.task.status.state == a2a_pb2.TASK_STATE_COMPLETED
+    assert text_of(answer.task.artifacts) == "1 2 3 "
+    got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=answer.task.id))
+    assert got == answer.task
+    short = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=answer.task.id, history_length=0))
+    assert not short.history
+
+
+async def test_v1_gets_a_direct_reply_alone(mesh: GrpcMesh) -> None:
+    answer = await mesh.v1.SendMessage(asked("message hello"))
+    assert text_of([answer.message]) == "hello"
+    (event,) = await everything(
+        mesh.v1.SendStreamingMessage(asked("message hello"), metadata=WITH_RESUME)
+    )
+    assert text_of([event.message]) == "hello"
+    assert not event.message.HasField("metadata")
+
+
+async def test_v1_streams_in_order(mesh: GrpcMesh) -> None:
+    events = await everything(mesh.v1.SendStreamingMessage(asked("count 200")))
+    assert events[0].HasField("task")
+    assert streamed_text(events).split() == [str(number) for number in range(1, 201)]
+    assert events[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
+
+
+async def test_v1_answers_a_question_by_the_tasks_id(mesh: GrpcMesh) -> None:
+    events = await everything(mesh.v1.SendStreamingMessage(asked("ask what?")))
+    assert events[-1].status_update.status.state == a2a_pb2.TASK_STATE_INPUT_REQUIRED
+    task_id = events[0].task.id
+    answered = await mesh.v1.SendMessage(asked("this", taskId=task_id))
+    assert answered.task.id == task_id
+    assert answered.task.status.state == a2a_pb2.TASK_STATE_COMPLETED
+
+
+async def test_v1_subscribes_and_cancels(mesh: GrpcMesh) -> None:
+    started = await mesh.v1.SendMessage(asked("wait 3600", now=True))
+    task_id = started.task.id
+    subscribed = mesh.v1.SubscribeToTask(a2a_pb2.SubscribeToTaskRequest(id=task_id))
+    assert (await subscribed.read()).task.id == task_id
+    canceled = await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
+    assert canceled.status.state == a2a_pb2.TASK_STATE_CANCELED
+    rest = await everything(subscribed)
+    assert rest[-1].status_update.status.state == a2a_pb2.TASK_STATE_CANCELED
+
+
+async def test_v1_lists_by_pages(mesh: GrpcMesh) -> None:
+    context_id = (await mesh.v1.SendMessage(asked("one"))).task.context_id
+    await mesh.v1.SendMessage(asked("two", contextId=context_id))
+    wanted = a2a_pb2.ListTasksRequest(context_id=context_id, page_size=1)
+    page = await mesh.v1.ListTasks(wanted)
+    assert (len(page.tasks), page.page_size, page.total_size) == (1, 1, 2)
+    wanted.page_token = page.next_page_token
+    rest = await mesh.v1.ListTasks(wanted)
+    assert (len(rest.tasks), rest.next_page_token) == (1, "")
+    assert rest.tasks[0].id != page.tasks[0].id
+    default = await mesh.v1.ListTasks(a2a_pb2.ListTasksRequest(context_id=context_id))
+    assert (len(default.tasks), default.page_size) == (2, 50)
+
+
+async def test_a_tenant_names_the_agent(mesh: GrpcMesh) -> None:
+    answer = await mesh.v1.SendMessage(asked("hello", tenant="other"))
+    assert text_of(answer.task.artifacts) == "other: hello"
+    task_id = answer.task.id
+    got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id, tenant="other"))
+    assert got.id == task_id
+    # At the default agent's address it isn't found.
+    refused = await refusal(mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id)))
+    assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
+    nobody = await refusal(mesh.v1.SendMessage(asked("hello", tenant="nobody")))
+    assert (nobody.code, nobody.reason) == ("NOT_FOUND", "AGENT_NOT_FOUND")
+
+
+async def test_a_stream_is_gone_on_with_behind_an_event(mesh: GrpcMesh) -> None:
+    events = await everything(mesh.v1.SendStreamingMessage(asked("count 20"), metadata=WITH_RESUME))
+    ids = [getattr(event, event.WhichOneof("payload")).metadata[EVENT_ID] for event in events]
+    assert len(set(ids)) == len(ids)
+    request = a2a_pb2.SubscribeToTaskRequest(id=events[0].task.id)
+    for place in (0, 7, len(ids) - 2, len(ids) - 1):
+        seen = (*WITH_RESUME, ("last-event-id", ids[place]))
+        rest = await everything(mesh.v1.SubscribeToTask(request, metadata=seen))
+        assert rest == events[place + 1 :]
+
+
+async def test_event_ids_are_told_to_those_who_ask(mesh: GrpcMesh) -> None:
+    plain = mesh.v1.SendStreamingMessage(asked("count 2"))
+    assert not any(
+        getattr(event, event.WhichOneof("payload")).HasField("metadata")
+        for event in await everything(plain)
+    )
+    assert "a2a-extensions" not in dict(await plain.initial_metadata())
+    for key in ("a2a-extensions", "x-a2a-extensions"):
+        given = ((key, f"https://unknown.example/x, {RESUME_EXTENSION}"),)
+        call = mesh.v1.SendStreamingMessage(asked("count 2"), metadata=given)
+        assert dict(await call.initial_metadata())[key] == RESUME_EXTENSION
+        await everything(call)
+
+
+async def test_with_the_extension_a_repeated_message_is_submitted_once(mesh: GrpcMesh) -> None:
+    request = asked("count 2")
+    first = await everything(mesh.v1.SendStreamingMessage(request, metadata=WITH_RESUME))
+    again = await everything(mesh.v1.SendStreamingMessage(request, metadata=WITH_RESUME))
+    assert again[0].task.id == first[0].task.id
+    plain = await mesh.v1.SendMessage(request)
+    assert plain.task.id != first[0].task.id
+
+
+async def test_a_deadline_of_the_call_ends_the_call_alone(mesh: GrpcMesh) -> None:
+    started = await mesh.v1.SendMessage(asked("wait 3600", now=True))
+    task_id = started.task.id
+    request = a2a_pb2.SubscribeToTaskRequest(id=task_id)
+    ended = await refusal(lambda: everything(mesh.v1.SubscribeToTask(request, timeout=0.2)))
+    assert ended.code == "DEADLINE_EXCEEDED"
+    got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id))
+    assert got.status.state == a2a_pb2.TASK_STATE_WORKING
+    await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
+
+
+async def test_a_timeout_in_the_metadata_is_the_tasks(mesh: GrpcMesh) -> None:
+    answer = await mesh.v1.SendMessage(asked("wait 3600"), metadata=(("trunkline-timeout", "0.2"),))
+    assert answer.task.status.state == a2a_pb2.TASK_STATE_FAILED
+    wrong = await refusal(
+        mesh.v1.SendMessage(asked("hello"), metadata=(("trunkline-timeout", "soon"),))
+    )
+    assert (wrong.code, set(wrong.violations)) == ("INVALID_ARGUMENT", {"Trunkline-Timeout"})
+
+
+async def test_a_client_that_leaves_ends_nothing_but_its_call(mesh: GrpcMesh) -> None:
+    stream = mesh.v1.SendStreamingMessage(asked("wait 3600"))
+    task_id = (await stream.read()).task.id
+    calls = mesh.bridged.bridge.grpc
+    assert len(calls) == 1
+    stream.cancel()
+    while len(calls):  # noqa: ASYNC110  the bridge doesn't tell when a client has left
+        await asyncio.sleep(0.01)
+    got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id))
+    assert got.status.state == a2a_pb2.TASK_STATE_WORKING
+    await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
+
+
+@pytest.mark.parametrize(
+    ("given", "is_served"),
+    [("1.0", True), ("1.0.7", True), ("", True), ("0.3", False), ("2.0", False), ("x", False)],
+)
+async def test_v1_serves_its_own_version_alone(mesh: GrpcMesh, given: str, is_served: bool) -> None:
+    call = mesh.v1.SendMessage(asked("hello"), metadata=(("a2a-version", given),))
+    if is_served:
+        assert (await call).task.status.state == a2a_pb2.TASK_STATE_COMPLETED
+        return
+    refused = await refusal(call)
+    assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
+    assert refused.metadata == {"supportedVersions": "1.0"}
+
+
+async def test_v0_3_serves_its_own_version_alone(mesh: GrpcMesh) -> None:
+    served = await mesh.v0_3.SendMessage(asked_before("hello"), metadata=(("a2a-version", "0.3"),))
+    assert served.task.status.state == old.TASK_STATE_COMPLETED
+    call = mesh.v0_3.SendMessage(asked_before("hello"), metadata=(("a2a-version", "1.0"),))
+    refused = await refusal(call)
+    assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
+
+
+async def test_v0_3_sends_and_waits(mesh: GrpcMesh) -> None:
+    answer = await mesh.v0_3.SendMessage(asked_before("count 3"))
+    assert answer.task.status.state == old.TASK_STATE_COMPLETED
+    assert text_of(answer.task.artifacts) == "1 2 3 "
+    assert answer.task.history[0].content[0].text == "count 3"
+    got = await mesh.v0_3.GetTask(old.GetTaskRequest(name=f"tasks/{answer.task.id}"))
+    assert got == answer.task
+    now = await mesh.v0_3.SendMessage(asked_before("wait 3600", blocking=False))
+    canceled = await mesh.v0_3.CancelTask(old.CancelTaskRequest(name=f"tasks/{now.task.id}"))
+    assert canceled.status.state == old.TASK_STATE_CANCELLED
+    direct = await mesh.v0_3.SendMessage(asked_before("message hello"))
+    assert direct.msg.content[0].text == "hello"
+
+
+async def test_v0_3_streams_to_the_end_of_the_turn(mesh: GrpcMesh) -> None:
+    events = await everything(mesh.v0_3.SendStreamingMessage(asked_before("count 50")))
+    assert events[0].HasField("task")
+    assert streamed_text(events).split() == [str(number) for number in range(1, 51)]
+    finals = [event.status_update.final for event in events if event.HasField("status_update")]
+    assert finals == [False] * (len(finals) - 1) + [True]
+    asks = await everything(mesh.v0_3.SendStreamingMessage(asked_before("ask what?")))
+    assert asks[-1].status_update.final
+    assert asks[-1].status_update.status.state == old.TASK_STATE_INPUT_REQUIRED
+    task_id = asks[0].task.id
+    answered = await mesh.v0_3.SendMessage(asked_before("this", taskId=task_id))
+    assert answered.task.status.state == old.TASK_STATE_COMPLETED
+
+
+async def test_v0_3_subscribes_until_the_turn_ends(mesh: GrpcMesh) -> None:
+    now = await mesh.v0_3.SendMessage(asked_before("wait 3600", blocking=False))
+    name = f"tasks/{now.task.id}"
+    subscribed = mesh.v0_3.TaskSubscription(old.TaskSubscriptionRequest(name=name))
+    assert (await subscribed.read()).task.id == now.task.id
+    await mesh.v0_3.CancelTask(old.CancelTaskRequest(name=name))
+    rest = await everything(subscribed)
+    assert rest[-1].status_update.final
+    # What has ended is told again, and no error.
+    told = await everything(mesh.v0_3.TaskSubscription(old.TaskSubscriptionRequest(name=name)))
+    assert [event.WhichOneof("payload") for event in told] == ["task", "status_update"]
+
+
+async def test_it_is_healthy_and_says_so(mesh: GrpcMesh) -> None:
+    stub: Any = health_pb2_grpc.HealthStub(mesh.channel)
+    for service in ("", "lf.a2a.v1.A2AService", "a2a.v1.A2AService"):
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_what_nobody_serves_is_refused(mesh: GrpcMesh) -> None:
+    for method in ("/lf.a2a.v1.A2AService/Nope", "/a2a.v1.A2AService/ListTasks", "/x.Y/Z"):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await mesh.raw(method, b"")
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -1,0 +1,226 @@
+"""What is wrong with a call over gRPC is said by its status and details, in v0.3 also its text."""
+
+import asyncio
+import random
+import struct
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+import pytest_asyncio
+from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
+from a2a.types import a2a_pb2
+
+from harness.a2a_grpc import (
+    GrpcMesh,
+    asked,
+    asked_before,
+    everything,
+    open_grpc_mesh,
+    refusal,
+)
+from harness.small_mesh import PATIENCE_S
+from trunkline.agents.echo import echo
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SERVER_FAULTS = {"INTERNAL", "UNKNOWN", "DATA_LOSS", "UNAVAILABLE", "DEADLINE_EXCEEDED"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
+    async with open_grpc_mesh(tmp_path_factory.mktemp("mesh")) as opened:
+        await opened.bridged.mesh.join(echo)
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+async def patience() -> AsyncIterator[None]:
+    async with asyncio.timeout(PATIENCE_S):
+        yield
+
+
+async def test_unknown_tasks_are_not_found_in_every_method(mesh: GrpcMesh) -> None:
+    calls = {
+        "GetTask": mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id="nope")),
+        "CancelTask": mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id="nope")),
+        "SendMessage": mesh.v1.SendMessage(asked("hello", taskId="nope")),
+        "v0.3": mesh.v0_3.GetTask(old.GetTaskRequest(name="tasks/nope")),
+    }
+    subscription = mesh.v1.SubscribeToTask(a2a_pb2.SubscribeToTaskRequest(id="nope"))
+    refused = {name: await refusal(call) for name, call in calls.items()}
+    refused["SubscribeToTask"] = await refusal(lambda: everything(subscription))
+    assert {(one.code, one.reason) for one in refused.values()} == {("NOT_FOUND", "TASK_NOT_FOUND")}
+    assert all(one.metadata == {"taskId": "nope"} for one in refused.values())
+    text = refused["v0.3"].text
+    assert text == f"TaskNotFoundError: {refused['GetTask'].text}"
+
+
+async def test_what_has_ended_takes_no_message_no_subscriber_and_no_cancel(
+    mesh: GrpcMesh,
+) -> None:
+    task_id = (await mesh.v1.SendMessage(asked("hello"))).task.id
+    again = await refusal(mesh.v1.SendMessage(asked("more", taskId=task_id)))
+    assert (again.code, again.reason) == ("FAILED_PRECONDITION", "UNSUPPORTED_OPERATION")
+    subscription = mesh.v1.SubscribeToTask(a2a_pb2.SubscribeToTaskRequest(id=task_id))
+    late = await refusal(lambda: everything(subscription))
+    assert (late.code, late.reason) == ("FAILED_PRECONDITION", "UNSUPPORTED_OPERATION")
+    canceled = await refusal(mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id)))
+    assert (canceled.code, canceled.reason) == ("FAILED_PRECONDITION", "TASK_NOT_CANCELABLE")
+    before = await refusal(mesh.v0_3.CancelTask(old.CancelTaskRequest(name=f"tasks/{task_id}")))
+    assert before.text.startswith("TaskNotCancelableError: ")
+
+
+async def test_missing_and_wrong_fields_are_named(mesh: GrpcMesh) -> None:
+    nothing = await refusal(mesh.v1.SendMessage(a2a_pb2.SendMessageRequest()))
+    assert (nothing.code, nothing.reason) == ("INVALID_ARGUMENT", "INVALID_PARAMS")
+    assert set(nothing.violations) == {"message.messageId", "message.role", "message.parts"}
+    empty = asked("hello")
+    empty.message.parts.add()
+    assert set((await refusal(mesh.v1.SendMessage(empty))).violations) == {"message.parts[1]"}
+    for call, name in (
+        (mesh.v1.GetTask(a2a_pb2.GetTaskRequest()), "id"),
+        (mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id="x", history_length=-1)), "historyLength"),
+        (mesh.v1.ListTasks(a2a_pb2.ListTasksRequest(page_size=101)), "pageSize"),
+        (mesh.v1.ListTasks(a2a_pb2.ListTasksRequest(status=99)), "status"),  # type: ignore[arg-type]
+        (mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest()), "id"),
+        (mesh.v1.SendMessage(asked("x", tenant="no/agent")), "tenant"),
+        (mesh.v0_3.GetTask(old.GetTaskRequest(name="nope")), "name"),
+    ):
+        refused = await refusal(call)
+        assert (refused.code, set(refused.violations)) == ("INVALID_ARGUMENT", {name})
+
+
+async def test_a_message_before_is_validated_as_well(mesh: GrpcMesh) -> None:
+    refused = await refusal(mesh.v0_3.SendMessage(old.SendMessageRequest()))
+    assert refused.code == "INVALID_ARGUMENT"
+    assert refused.text.startswith("InvalidParamsError: ")
+    wrong_role = asked_before("hello", role="ROLE_AGENT")
+    assert set((await refusal(mesh.v0_3.SendMessage(wrong_role))).violations) == {"message.role"}
+
+
+def holding(value: bytes) -> bytes:
+    """A SendMessageRequest whose message's metadata has a google.protobuf.Value of these bytes."""
+    request = asked("hello")
+    request.message.metadata["x"] = 12345.5
+    whole = request.SerializeToString()
+    placeholder = a2a_pb2.SendMessageRequest()
+    placeholder.message.metadata["x"] = 12345.5
+    number = placeholder.message.metadata.fields["x"].SerializeToString()
+    assert len(number) == len(value)
+    return whole.replace(number, value)
+
+
+async def test_numbers_and_times_that_json_does_not_have_are_refused(mesh: GrpcMesh) -> None:
+    for number in (float("nan"), float("inf"), float("-inf")):
+        body = holding(b"\x11" + struct.pack("<d", number))
+        refused = await refusal(mesh.raw("/lf.a2a.v1.A2AService/SendMessage", body))
+        assert (refused.code, set(refused.violations)) == ("INVALID_ARGUMENT", {"request"})
+    listing = a2a_pb2.ListTasksRequest()
+    listing.status_timestamp_after.seconds = 2**60
+    assert (await refusal(mesh.v1.ListTasks(listing))).code == "INVALID_ARGUMENT"
+
+
+async def test_fields_that_a2a_does_not_have_are_dropped(mesh: GrpcMesh) -> None:
+    # Field 1000 of the request and of its message: nobody's.
+    unknown = b"\xc2\x3e\x06secret"
+    request = asked("hello")
+    request.message.MergeFromString(unknown)
+    body = request.SerializeToString() + unknown
+    answer = await mesh.raw("/lf.a2a.v1.A2AService/SendMessage", body)
+    assert a2a_pb2.SendMessageResponse.FromString(answer).HasField("task")
+    assert b"secret" not in answer
+
+
+async def test_deep_nesting_is_refused(mesh: GrpcMesh) -> None:
+    for levels in (20, 46, 47, 60, 5000):
+        value = b"\x1a\x01x"
+        for _ in range(levels):
+            # A Value with a list of one Value.
+            value = b"\x0a" + varint(len(value)) + value
+            value = b"\x32" + varint(len(value)) + value
+        part = b"\x22" + varint(len(value)) + value
+        request = asked("hello").message.SerializeToString() + b"\x2a" + varint(len(part)) + part
+        body = b"\x12" + varint(len(request)) + request
+        call = mesh.raw("/lf.a2a.v1.A2AService/SendMessage", body)
+        if levels <= 46:
+            answer = a2a_pb2.SendMessageResponse.FromString(await call)
+            got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=answer.task.id))
+            assert got.history[0].parts[1].HasField("data")
+        else:
+            assert (await refusal(call)).code == "INVALID_ARGUMENT"
+
+
+async def test_very_many_values_are_refused_quickly(mesh: GrpcMesh) -> None:
+    parts = b"\x2a\x00" * 1_000_000
+    request = asked("hello").message.SerializeToString() + parts
+    body = b"\x12" + varint(len(request)) + request
+    refused = await refusal(mesh.raw("/lf.a2a.v1.A2AService/SendMessage", body))
+    assert refused.code == "INVALID_ARGUMENT"
+    assert "more than" in refused.violations["request"]
+
+
+async def test_what_is_too_large_is_refused(mesh: GrpcMesh) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await mesh.v1.SendMessage(asked("x" * (4 * 1024 * 1024)))
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_errors_fit_into_headers_whatever_strangers_write(mesh: GrpcMesh) -> None:
+    for name in ("x" * 100_000, "\N{SNOWMAN}" * 50_000):
+        refused = await refusal(mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=name)))
+        assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
+        assert refused.metadata["taskId"].endswith("…")
+    request = asked("hello")
+    for _ in range(1000):
+        request.message.parts.add()
+    refused = await refusal(mesh.v1.SendMessage(request))
+    assert refused.code == "INVALID_ARGUMENT"
+    assert refused.violations["message.parts[1]"]
+
+
+async def test_mutated_requests_are_never_a_fault_of_the_server(mesh: GrpcMesh) -> None:
+    rng = random.Random(20251122)
+    seeds: list[tuple[str, bytes]] = []
+    request = asked("hello", contextId="c", metadata={"a": [1, {"b": None}]})
+    request.configuration.history_length = 2
+    seeds += [
+        ("/lf.a2a.v1.A2AService/SendMessage", request.SerializeToString()),
+        ("/a2a.v1.A2AService/SendMessage", asked_before("hello").SerializeToString()),
+    ]
+    listing = a2a_pb2.ListTasksRequest(page_size=3, page_token="x", context_id="c")
+    seeds.append(("/lf.a2a.v1.A2AService/ListTasks", listing.SerializeToString()))
+    got = a2a_pb2.GetTaskRequest(id="t-1", history_length=1)
+    seeds.append(("/lf.a2a.v1.A2AService/GetTask", got.SerializeToString()))
+    codes: set[str] = set()
+    for method, seed in seeds * 60:
+        try:
+            await mesh.raw(method, mutated(rng, seed))
+        except grpc.aio.AioRpcError as error:
+            codes.add(error.code().name)
+    assert "INVALID_ARGUMENT" in codes
+    assert not codes & SERVER_FAULTS
+    assert (await mesh.v1.SendMessage(asked("hello"))).HasField("task")
+
+
+def mutated(rng: random.Random, body: bytes) -> bytes:
+    changed = bytearray(body)
+    for _ in range(rng.randint(1, 4)):
+        place = rng.randrange(len(changed))
+        match rng.randrange(3):
+            case 0:
+                changed[place] = rng.randrange(256)
+            case 1:
+                del changed[place]
+            case _:
+                changed.insert(place, rng.randrange(256))
+    return bytes(changed)
+
+
+def varint(number: int) -> bytes:
+    made = bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    made.append(number)
+    return bytes(made)
