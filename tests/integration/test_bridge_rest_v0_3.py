@@ -152,3 +152,18 @@ async def test_versions_that_are_not(at_echo: RestCaller, version: str) -> None:
     refused = await at_echo.request("GET", "/tasks/x", headers={"A2A-Version": version})
     assert refused.json()["error"]["details"][0]["reason"] == "VERSION_NOT_SUPPORTED"
     assert refused.json()["error"]["details"][0]["metadata"]["supportedVersions"] == "0.3"
+
+
+async def test_who_sends_a_message_as_over_json_rpc_is_answered_in_kind(
+    at_echo: RestCaller,
+) -> None:
+    said = {"kind": "message", "messageId": "m", "role": "user"}
+    body = {"message": {**said, "parts": [{"kind": "text", "text": "count 3"}]}}
+    task = await at_echo.post("/message:send", body)
+    assert (task["kind"], task["status"]["state"]) == ("task", "completed")
+    events = await at_echo.events("POST", "/message:stream", body)
+    kinds = {event.data["kind"] for event in events}
+    assert kinds == {"task", "artifact-update", "status-update"}
+    assert (events[-1].data["status"]["state"], events[-1].data["final"]) == ("completed", True)
+    refused = await at_echo.request("POST", "/message:send", {"message": {**said, "parts": []}})
+    assert (refused.status_code, refused.json()["type"]) == (400, "InvalidParamsError")

@@ -9,6 +9,7 @@ from typing import Protocol
 from trunkline.v1 import security_scheme_pb2
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.inbound import params
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 
 # Whose tasks anonymous callers' are.
@@ -181,3 +182,11 @@ def read_extensions(parameters: ServiceParameters) -> frozenset[str]:
         return frozenset()
     uris = ",".join(field for field in fields if field).split(",")
     return frozenset(uri.strip() for uri in uris if uri.strip())
+
+
+def activated(caller: Caller, parameters: ServiceParameters) -> dict[str, str]:
+    """Return which extensions are active for a request, under the header that asked for them."""
+    if RESUME_EXTENSION not in caller.extensions:
+        return {}
+    is_older = parameters.get(b"a2a-extensions") is None
+    return {"x-a2a-extensions" if is_older else "a2a-extensions": RESUME_EXTENSION}

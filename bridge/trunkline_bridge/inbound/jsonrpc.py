@@ -7,8 +7,14 @@ from dataclasses import dataclass, replace
 
 from trunkline_bridge.errors import WireError, wire_error
 from trunkline_bridge.inbound import tracing
-from trunkline_bridge.inbound.caller import Caller, Callers, Identity, agent_at, agent_named
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.inbound.caller import (
+    Caller,
+    Callers,
+    Identity,
+    activated,
+    agent_at,
+    agent_named,
+)
 from trunkline_bridge.inbound.dialects.aliases import Aliases
 from trunkline_bridge.inbound.dialects.choice import Dialects
 from trunkline_bridge.inbound.dialects.dialect import Dialect
@@ -29,7 +35,6 @@ from trunkline_bridge.inbound.exchange import Failure, HttpCall, Opening, Reply
 from trunkline_bridge.inbound.http import (
     HTTP_LEVEL,
     READ_HERE_BYTES,
-    Headers,
     check_content_type,
     read_json,
     read_value,
@@ -75,7 +80,7 @@ class JsonRpc:
             await self._perform(call, identity, request, reply)
             return None
         dialect, caller = await self._route(call, identity, request, asked)
-        _activate(caller, call.headers, reply)
+        reply.headers |= activated(caller, call.headers)
         stream = dialect.streams.get(request.method)
         if stream is not None:
             shape, opening = stream(caller, request.params)
@@ -144,13 +149,6 @@ def _agent(path: str, request: Call) -> str:
     tenant = request.params.get("tenant") if isinstance(request.params, dict) else None
     agent = agent_at(path) or ""
     return agent_named(agent, [tenant]) if isinstance(tenant, str) and tenant else agent
-
-
-def _activate(caller: Caller, headers: Headers, reply: Reply) -> None:
-    """Say which extensions are active, by the header that asked for them."""
-    if RESUME_EXTENSION in caller.extensions:
-        is_older = headers.get(b"a2a-extensions") is None
-        reply.headers["x-a2a-extensions" if is_older else "a2a-extensions"] = RESUME_EXTENSION
 
 
 def _check_content_type(call: HttpCall, asked: _Asked) -> None:

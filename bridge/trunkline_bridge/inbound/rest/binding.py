@@ -7,19 +7,19 @@ from starlette.types import Scope
 
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.inbound import tracing
-from trunkline_bridge.inbound.caller import Caller, Callers, agent_named
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.inbound.caller import Callers, activated, agent_named
+from trunkline_bridge.inbound.dialects.dialect import Streaming
 from trunkline_bridge.inbound.exchange import Failure, HttpCall, Opening, Reply
 from trunkline_bridge.inbound.http import OTHER_METHOD
-from trunkline_bridge.inbound.methods import Answer, Stream
+from trunkline_bridge.inbound.methods import Answer
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.rest import paths
 from trunkline_bridge.inbound.rest.paths import Place
 from trunkline_bridge.inbound.rest.request import read_body, read_query
-from trunkline_bridge.inbound.rest.v0_3 import V03
-from trunkline_bridge.inbound.rest.v1 import V1
+from trunkline_bridge.inbound.rest.v0_3 import RestV03
+from trunkline_bridge.inbound.rest.v1 import RestV1
 from trunkline_bridge.inbound.versions import V0_3, V1_0, check_version
-from trunkline_bridge.rendering import EventRenderer, Frame, Shape
+from trunkline_bridge.rendering import EventRenderer, Frame
 from trunkline_bridge.wire.json_values import Json, dumps
 
 _SHOWN_LENGTH = 100
@@ -30,7 +30,7 @@ class Dialect(Protocol):
 
     media_type: str
     answers: Mapping[str, Answer]
-    streams: Mapping[str, Stream]
+    streams: Mapping[str, Streaming]
 
     def fields(self, operation: str) -> Any:  # noqa: ANN401  descriptors have no common type
         """Return the fields that a query may have."""
@@ -42,10 +42,6 @@ class Dialect(Protocol):
 
     def tenant(self, given: Json) -> str:
         """Return the tenant that parameters name."""
-        ...
-
-    def shape(self) -> Shape:
-        """Return how the events of one stream are written."""
         ...
 
     def error(self, error: WireError) -> Json:
@@ -61,7 +57,7 @@ class Rest:
         self.operations = operations
         self.callers = callers
         self.is_strict = is_strict
-        self.dialects: Mapping[str, Dialect] = {V1_0: V1(operations), V0_3: V03(operations)}
+        self.dialects: Mapping[str, Dialect] = {V1_0: RestV1(operations), V0_3: RestV03(operations)}
 
     def at(self, scope: Scope) -> "RestPlace | None":
         """Return the binding as it is at a request's path; None: no operation is there."""
@@ -106,14 +102,15 @@ class RestPlace:
             version=self._place.version,
         )
         tracing.name_request(operation, caller.agent)
-        _activate(caller, reply)
+        reply.headers |= activated(caller, call.headers)
         # That an agent isn't there is said before the parameters are looked at.
         self._rest.operations.check_agent(caller.agent, self._place.task_id)
         parameters = dialect.parameters(operation, given, self._place)
         stream = dialect.streams.get(operation)
         if stream is not None:
-            reply.renderer = EventRenderer(dialect.shape(), Frame("", "", dialect.error))
-            return stream(caller, parameters)
+            shape, opening = stream(caller, parameters)
+            reply.renderer = EventRenderer(shape, Frame("", "", dialect.error))
+            return opening
         result = await dialect.answers[operation](caller, parameters)
         # What is deleted leaves nothing to say.
         body = dumps({} if result is None else result).encode("utf-8")
@@ -145,9 +142,3 @@ class RestPlace:
         if call.scope["method"] == "POST":
             return await read_body(call)
         return read_query(call.scope["query_string"], self._dialect.fields(operation))
-
-
-def _activate(caller: Caller, reply: Reply) -> None:
-    """Say which extensions are active."""
-    if RESUME_EXTENSION in caller.extensions:
-        reply.headers["a2a-extensions"] = RESUME_EXTENSION

@@ -1,7 +1,6 @@
 """HTTP+JSON as A2A v0.3 has it: its gRPC methods with messages as JSON, not its JSON-RPC."""
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -9,15 +8,18 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.caller import Caller
-from trunkline_bridge.inbound.grpc.service import Method, Streaming, Unary
+from trunkline_bridge.inbound.dialects.dialect import Streaming  # noqa: TC001
+from trunkline_bridge.inbound.dialects.v0_3 import V03
+from trunkline_bridge.inbound.exchange import Opening
+from trunkline_bridge.inbound.grpc.service import Method, Unary
+from trunkline_bridge.inbound.grpc.service import Streaming as Stream
 from trunkline_bridge.inbound.grpc.status import old_name_of
 from trunkline_bridge.inbound.grpc.v0_3 import SERVICE
 from trunkline_bridge.inbound.http import rest_error
-from trunkline_bridge.inbound.methods import Answer, Stream  # noqa: TC001
+from trunkline_bridge.inbound.methods import Answer
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.rest.paths import Place
 from trunkline_bridge.inbound.rest.request import put
-from trunkline_bridge.inbound.streaming.streams import WireEvents
 from trunkline_bridge.rendering import Shape
 from trunkline_bridge.wire.card_json import merged_card
 from trunkline_bridge.wire.json_values import Json
@@ -49,25 +51,28 @@ _IN_PATH: Mapping[str, tuple[str, str]] = {
 _WEBHOOK = ("pushNotificationConfig", "push_notification_config")
 
 
-class V03:
+class RestV03:
     """A2A v0.3 over HTTP+JSON."""
 
     media_type = "application/json"
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
+        self._json_rpc = V03(operations)
+        answers = {
+            name: partial(self._answer, method)
+            for name, method in _METHODS.items()
+            if isinstance(method, Unary)
+        }
         self.answers: Mapping[str, Answer] = {
-            **{
-                name: partial(self._answer, method)
-                for name, method in _METHODS.items()
-                if isinstance(method, Unary)
-            },
+            **answers,
+            "SendMessage": partial(self._send, answers["SendMessage"]),
             "GetExtendedAgentCard": self._get_card,
         }
-        self.streams: Mapping[str, Stream] = {
+        self.streams: Mapping[str, Streaming] = {
             name: partial(self._open, method)
             for name, method in _METHODS.items()
-            if isinstance(method, Streaming)
+            if isinstance(method, Stream)
         }
 
     def fields(self, operation: str) -> _Fields:
@@ -88,10 +93,6 @@ class V03:
         """Return nothing: v0.3 has no tenants."""
         return ""
 
-    def shape(self) -> Shape:
-        """Return how the events of one stream are written."""
-        return V03ProtoShape()
-
     def error(self, error: WireError) -> Json:
         """Return the body of an error: the specification has none, so all that clients look for.
 
@@ -109,10 +110,16 @@ class V03:
         answer = await method.answer(self._operations, caller, _read(method, given))
         return proto_json(method.result(answer))
 
-    def _open(
-        self, method: Streaming, caller: Caller, given: object
-    ) -> AbstractAsyncContextManager[WireEvents]:
-        return method.open(self._operations, caller, _read(method, given))
+    async def _send(self, answer: Answer, caller: Caller, given: object) -> object:
+        if _is_of_json_rpc(given):
+            answer = self._json_rpc.answers["message/send"]
+        return await answer(caller, given)
+
+    def _open(self, method: Stream, caller: Caller, given: object) -> tuple[Shape, Opening]:
+        if _is_of_json_rpc(given):
+            return self._json_rpc.streams["message/stream"](caller, given)
+        opening = method.open(self._operations, caller, _read(method, given))
+        return V03ProtoShape(), opening
 
     async def _get_card(self, caller: Caller, _given: object) -> Json:
         # SDKs of v0.3 read it as JSON-RPC has it, those of v1.0 as protobuf: this one is both.
@@ -124,6 +131,12 @@ def _read(method: Method, given: object) -> Any:  # noqa: ANN401  any message of
     if isinstance(core, a2a_pb2.SendMessageRequest):
         params.check_fits(core)
     return core
+
+
+def _is_of_json_rpc(given: object) -> bool:
+    """Whether a message is as JSON-RPC has it: many send that here, and want the like of it."""
+    message = given.get("message") if isinstance(given, dict) else None
+    return isinstance(message, dict) and "parts" in message and "content" not in message
 
 
 def _whole_creation(given: Json) -> Json:

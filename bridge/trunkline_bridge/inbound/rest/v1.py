@@ -6,12 +6,12 @@ from typing import Any, TypeAlias
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import push_notification_pb2
 from trunkline_bridge.errors import WireError
+from trunkline_bridge.inbound.dialects.dialect import Streaming, shaped
 from trunkline_bridge.inbound.http import rest_error
-from trunkline_bridge.inbound.methods import Methods
+from trunkline_bridge.inbound.methods import Answer, Methods
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.rest.paths import Place
 from trunkline_bridge.inbound.rest.request import put
-from trunkline_bridge.rendering import Shape
 from trunkline_bridge.wire.json_values import Json
 from trunkline_bridge.wire.v1_json import V1Shape
 
@@ -45,15 +45,17 @@ _IN_PATH: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class V1:
+class RestV1:
     """A2A v1.0 over HTTP+JSON."""
 
     media_type = "application/a2a+json"
 
     def __init__(self, operations: Operations) -> None:
         methods = Methods(operations)
-        self.answers = methods.answers
-        self.streams = methods.streams
+        self.answers: Mapping[str, Answer] = methods.answers
+        self.streams: Mapping[str, Streaming] = {
+            name: shaped(one, V1Shape) for name, one in methods.streams.items()
+        }
 
     def fields(self, operation: str) -> _Fields:
         """Return the fields that a query may have."""
@@ -71,10 +73,6 @@ class V1:
         """Return the tenant that parameters name."""
         tenant = given.get("tenant")
         return tenant if isinstance(tenant, str) else ""
-
-    def shape(self) -> Shape:
-        """Return how the events of one stream are written."""
-        return V1Shape()
 
     def error(self, error: WireError) -> Json:
         """Return the body of an error."""

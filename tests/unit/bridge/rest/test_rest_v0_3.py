@@ -12,7 +12,7 @@ from trunkline.a2a.v0_3 import a2a_pb2 as old
 from trunkline.v1 import artifact_pb2
 from trunkline_bridge.errors import TASK_NOT_FOUND, UNAVAILABLE, WireError
 from trunkline_bridge.inbound.rest.paths import Place
-from trunkline_bridge.inbound.rest.v0_3 import V03
+from trunkline_bridge.inbound.rest.v0_3 import RestV03
 from trunkline_bridge.projection import ArtifactView, TextPiece, WholeEvent
 from trunkline_bridge.rendering import EventRenderer, Frame
 from trunkline_bridge.wire.v0_3_proto_json import V03ProtoShape, proto_json
@@ -78,7 +78,7 @@ CREATIONS: list[dict[str, Any]] = [
 
 
 # Its operations aren't called.
-DIALECT = V03(None)  # type: ignore[arg-type]
+DIALECT = RestV03(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", CREATIONS)
