@@ -16,7 +16,7 @@ from trunkline_bridge.inbound.access import open_access
 from trunkline_bridge.inbound.caller import Access, Callers, agent_at
 from trunkline_bridge.inbound.cards import CARD_PATH
 from trunkline_bridge.inbound.cards.endpoints import Endpoints
-from trunkline_bridge.inbound.cards.making import Cards
+from trunkline_bridge.inbound.cards.making import Cards, open_signer
 from trunkline_bridge.inbound.cards.pages import CardPages
 from trunkline_bridge.inbound.dialects.aliases import Aliases
 from trunkline_bridge.inbound.exchange import Exchanges, Served
@@ -27,6 +27,11 @@ from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.rest.binding import Rest
 from trunkline_bridge.inbound.tracing import TraceMiddleware
 from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.webhooks.addresses import AddressGuard
+from trunkline_bridge.webhooks.delivery import Deliverer
+from trunkline_bridge.webhooks.posting import Poster
+from trunkline_bridge.webhooks.registration import Registrations
+from trunkline_bridge.webhooks.signatures import Signer
 
 _SHOWN_LENGTH = 100
 
@@ -50,10 +55,13 @@ class Bridge:
         settings = settings or BridgeSettings()
         access = access or open_access(settings)
         self.endpoints = Endpoints()
-        cards = Cards(directory, settings, access, self.endpoints)
+        cards = Cards(directory, settings, access, self.endpoints, open_signer(settings))
         health = Health(directory, settings.default_agent)
         callers = Callers(access, settings)
-        operations = Operations(directory, settings, cards)
+        guard = AddressGuard(settings.allow_webhook)
+        operations = Operations(directory, settings, cards, Registrations(directory, guard))
+        signer = Signer(settings.webhook_secret) if settings.webhook_secret else None
+        self._deliverer = Deliverer(directory, Poster(guard, signer))
         self.grpc = Calls(operations, callers, is_strict=settings.strict_versions)
         self._exchanges = Exchanges(settings)
         aliases = Aliases(directory)
@@ -75,6 +83,10 @@ class Bridge:
         pages.router.redirect_slashes = False
         self._pages = pages
         self.app: ASGIApp = TraceMiddleware(self._route)
+
+    def deliver(self) -> Awaitable[None]:
+        """Deliver webhooks until cancelled."""
+        return self._deliverer.run()
 
     @property
     def open_answers(self) -> int:

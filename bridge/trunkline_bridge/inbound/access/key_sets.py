@@ -4,11 +4,11 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from trunkline.errors import PeerUnavailableError
+from trunkline_bridge.fetching import fetch
 
 if TYPE_CHECKING:
     from jwt import PyJWK
@@ -28,9 +28,6 @@ USABLE_S = 24 * 3600.0
 PAUSE_S = 30.0
 # The same after a fetch that failed.
 RETRY_S = 2.0
-
-_TIMEOUT_S = 5.0
-_LIMIT_BYTES = 1024 * 1024
 
 
 class KeySet:
@@ -94,7 +91,7 @@ class KeySet:
 
     async def _fetch(self) -> None:
         try:
-            keys = read_key_set(await fetch_text(self._source))
+            keys = read_key_set(await fetch(self._source))
         except (PeerUnavailableError, ValueError) as error:
             self._next_try_at = self._now() + RETRY_S
             logger.warning("key_set.unavailable", extra={"problem": str(error)})
@@ -125,36 +122,3 @@ def read_key_set(text: str | bytes) -> Sequence[Mapping[str, Any]]:
         and key.get("kty") in ("RSA", "EC", "OKP")
         and key.get("use", "sig") == "sig"
     ]
-
-
-async def fetch_text(source: str) -> bytes:
-    """Return what is at a URL or in a file.
-
-    Raises:
-        PeerUnavailableError: nothing, or not within limits.
-    """
-    if not source.startswith(("http://", "https://")):
-        try:
-            return await asyncio.to_thread(Path(source).read_bytes)
-        except OSError as error:
-            raise PeerUnavailableError(source, f"cannot be read: {error.strerror}") from error
-    import httpx2
-
-    try:
-        async with (
-            asyncio.timeout(_TIMEOUT_S),
-            httpx2.AsyncClient(timeout=_TIMEOUT_S) as client,
-            client.stream("GET", source, headers={"accept": "application/json"}) as response,
-        ):
-            if response.status_code != 200:
-                raise PeerUnavailableError(source, f"answers with HTTP {response.status_code}")
-            content = b""
-            async for piece in response.aiter_bytes():
-                content += piece
-                if len(content) > _LIMIT_BYTES:
-                    raise PeerUnavailableError(source, f"sends more than {_LIMIT_BYTES} bytes")
-            return content
-    except TimeoutError as error:
-        raise PeerUnavailableError(source, f"says nothing for {_TIMEOUT_S:g} s") from error
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise PeerUnavailableError(source, str(error) or type(error).__name__) from error

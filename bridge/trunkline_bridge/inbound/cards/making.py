@@ -1,5 +1,7 @@
 """Makes an agent's card of what the mesh knows of it and what this bridge offers for it."""
 
+from typing import TYPE_CHECKING
+
 from trunkline.client import Directory
 from trunkline.errors import UnsupportedOperationError
 from trunkline.v1 import agent_card_pb2
@@ -8,6 +10,10 @@ from trunkline_bridge.inbound.caller import Access, Caller
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.inbound.cards.endpoints import Endpoints, check_origin, interfaces
 from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.wire.json_values import Json
+
+if TYPE_CHECKING:
+    from trunkline_bridge.inbound.cards.signing import CardSigner
 
 _RESUME_DESCRIPTION = (
     "Events of streams carry ids; SubscribeToTask with a Last-Event-ID header goes on behind that "
@@ -25,11 +31,18 @@ class Cards:
         settings: BridgeSettings,
         access: Access,
         endpoints: Endpoints,
+        signer: "CardSigner | None" = None,
     ) -> None:
         self._directory = directory
         self._settings = settings
         self._security = access.security
         self._endpoints = endpoints
+        self._signer = signer
+
+    @property
+    def public_keys(self) -> Json | None:
+        """The JWKS that verifies the cards; None: they aren't signed."""
+        return self._signer.public_keys if self._signer else None
 
     def public(self, agent: str, *, origin: str) -> agent_card_pb2.AgentCard:
         """Return what anybody may read; with no name, the default agent at the bridge's own URL.
@@ -40,7 +53,8 @@ class Cards:
             AgentNotFoundError: no living host has it.
             WireError: the caller used no host's name.
         """
-        return self._card(agent, self._base_url(origin))
+        base_url = self._base_url(origin)
+        return self._signed(self._card(agent, base_url), base_url)
 
     def extended(self, caller: Caller) -> agent_card_pb2.AgentCard:
         """Return what those may read who have said who they are.
@@ -57,9 +71,10 @@ class Cards:
             text = "the extended card is for callers that say who they are; send credentials"
             raise WireError(UNAUTHENTICATED, text, challenge=self._security.challenge)
         is_default = caller.agent == self._settings.default_agent
-        card = self._card("" if is_default else caller.agent, self._base_url(caller.origin))
+        base_url = self._base_url(caller.origin)
+        card = self._card("" if is_default else caller.agent, base_url)
         card.skills.extend(self._directory.agent(caller.agent).extended_skills)
-        return card
+        return self._signed(card, base_url)
 
     def _card(self, agent: str, base_url: str) -> agent_card_pb2.AgentCard:
         at_root = not agent
@@ -95,5 +110,24 @@ class Cards:
     def _base_url(self, origin: str) -> str:
         if self._settings.public_url:
             return self._settings.public_url.rstrip("/")
+        # Whoever asks could else have our signature on a card that leads elsewhere.
+        if self._signer is not None:
+            return self._endpoints.http
         # Over gRPC a caller doesn't say by which name it found us.
         return check_origin(origin) if origin else self._endpoints.http
+
+    def _signed(self, card: agent_card_pb2.AgentCard, base_url: str) -> agent_card_pb2.AgentCard:
+        card.ClearField("signatures")
+        if self._signer is not None:
+            self._signer.sign(card, base_url=base_url)
+        return card
+
+
+def open_signer(settings: BridgeSettings) -> "CardSigner | None":
+    """Return what signs cards, if anything does. ConfigurationError: the key can't be used."""
+    if settings.card_key is None:
+        return None
+    # Only those who sign pay for cryptography.
+    from trunkline_bridge.inbound.cards.signing import CardSigner
+
+    return CardSigner(settings.card_key, settings.card_key_id)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from trunkline.errors import TrunklineError
@@ -17,6 +17,7 @@ from trunkline_bridge.inbound.cards import (
     LEGACY_VERSION,
 )
 from trunkline_bridge.inbound.cards.making import Cards
+from trunkline_bridge.inbound.cards.names import KEYS_PATH
 from trunkline_bridge.inbound.cards.validators import Ages, etag_of, http_date, is_unchanged
 from trunkline_bridge.inbound.http import Headers, plain_failure
 from trunkline_bridge.wire import json_values
@@ -34,8 +35,9 @@ class CardPages:
         self._ages = Ages()
 
     def routes(self) -> list[Route]:
-        """Return where they are: below each agent's URL."""
-        return [
+        """Return where they are: below each agent's URL; the keys that sign them once for all."""
+        keys = [Route(KEYS_PATH, self._keys)] if self._cards.public_keys else []
+        return keys + [
             Route(base + path, page)
             for base in ("", "/agents/{agent}")
             for path, page in (
@@ -70,6 +72,10 @@ class CardPages:
         if is_unchanged(request.headers, etag=etag, modified=modified):
             return Response(status_code=304, headers=headers)
         return Response(json_values.dumps(body), headers=headers, media_type="application/json")
+
+    async def _keys(self, _request: Request) -> Response:
+        headers = {"cache-control": f"public, max-age={self._max_age_s}"}
+        return JSONResponse(self._cards.public_keys, headers=headers)
 
     async def _extended_card(self, request: Request) -> Response:
         headers = Headers(request.scope)

@@ -1,0 +1,225 @@
+"""Signatures of cards: ours, the reference SDK's, and forged ones."""
+
+import base64
+import hashlib
+import hmac
+import json
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from a2a.client.card_resolver import parse_agent_card
+from a2a.types import AgentCard
+from a2a.utils.signing import create_agent_card_signer, create_signature_verifier
+from google.protobuf import json_format
+
+from harness.tokens import SigningKey, key_set
+from trunkline.errors import ConfigurationError
+from trunkline.v1 import agent_card_pb2, security_scheme_pb2
+from trunkline_bridge.inbound.cards.canonical import AS_SENT, PRUNED, SPECIFIED
+from trunkline_bridge.inbound.cards.signing import CardSigner
+from trunkline_bridge.inbound.cards.verifying import (
+    UnverifiedError,
+    trusted_keys,
+    verify_card,
+)
+from trunkline_bridge.wire.card_json import merged_card
+
+ALGORITHMS = ("ES256", "EdDSA", "RS256")
+KEYS = {algorithm: SigningKey("main", algorithm) for algorithm in ALGORITHMS}
+STRANGER = SigningKey("main")
+
+
+def plain_card(**fields: Any) -> agent_card_pb2.AgentCard:
+    card = agent_card_pb2.AgentCard(
+        name="echo",
+        description="Says é.",
+        version="1",
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[agent_card_pb2.AgentSkill(id="s", name="S", description="d", tags=["t"])],
+        **fields,
+    )
+    for version in ("1.0", "0.3"):
+        card.supported_interfaces.add(
+            url="http://h/", protocol_binding="JSONRPC", protocol_version=version
+        )
+    card.capabilities.streaming = True
+    return card
+
+
+def asking_card() -> agent_card_pb2.AgentCard:
+    """A card whose forms differ: its requirement has no scopes."""
+    requirement = security_scheme_pb2.SecurityRequirement(
+        schemes={"bearer": security_scheme_pb2.StringList()}
+    )
+    card = plain_card(security_requirements=[requirement])
+    card.security_schemes["bearer"].http_auth_security_scheme.scheme = "Bearer"
+    return card
+
+
+def signer_of(key: SigningKey, folder: Path, key_id: str = "main") -> CardSigner:
+    path = folder / "card.pem"
+    path.write_bytes(key.pem())
+    return CardSigner(path, key_id)
+
+
+def sent(card: agent_card_pb2.AgentCard) -> bytes:
+    return json.dumps(merged_card(card)).encode()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_signed_card_verifies_by_its_key_in_either_form(tmp_path: Path, algorithm: str) -> None:
+    key = KEYS[algorithm]
+    card = plain_card()
+    signer = signer_of(key, tmp_path)
+    signer.sign(card, base_url="http://h")
+    assert len(card.signatures) == 1
+    for trusted in (
+        trusted_keys(key.public_pem()),
+        trusted_keys(key_set(key)),
+        trusted_keys(json.dumps(signer.public_keys).encode()),
+    ):
+        found = verify_card(sent(card), trusted)
+        assert (found.key_id, found.algorithm, found.form) == ("main", algorithm, SPECIFIED)
+
+
+def test_the_header_has_what_a2a_asks_for(tmp_path: Path) -> None:
+    card = plain_card()
+    signer_of(KEYS["ES256"], tmp_path).sign(card, base_url="https://h/base")
+    header = jwt.get_unverified_header(f"{card.signatures[0].protected}.e30.eA")
+    assert header == {
+        "alg": "ES256",
+        "kid": "main",
+        "typ": "JOSE",
+        "jku": "https://h/base/.well-known/jwks.json",
+    }
+
+
+def test_a_key_without_a_name_is_called_by_its_thumbprint(tmp_path: Path) -> None:
+    signer = signer_of(KEYS["EdDSA"], tmp_path, key_id="")
+    jwk = KEYS["EdDSA"].jwk()
+    text = json.dumps({name: jwk[name] for name in ("crv", "kty", "x")}, separators=(",", ":"))
+    digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=")
+    assert signer.key_id == digest.decode()
+
+
+@pytest.mark.parametrize("make", [plain_card, asking_card])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_reference_sdk_accepts_our_signature(tmp_path: Path, algorithm: str, make: Any) -> None:
+    card = make()
+    signer_of(KEYS[algorithm], tmp_path).sign(card, base_url="http://h")
+    verify = create_signature_verifier(
+        lambda kid, jku: jwt.PyJWK(KEYS[algorithm].jwk()), [algorithm]
+    )
+    verify(parse_agent_card(json.loads(sent(card))))
+
+
+@pytest.mark.parametrize(("make", "form"), [(plain_card, SPECIFIED), (asking_card, PRUNED)])
+def test_we_accept_the_reference_sdks_signature(make: Any, form: str) -> None:
+    key = KEYS["ES256"]
+    theirs = json_format.ParseDict(json_format.MessageToDict(make()), AgentCard())
+    header: Any = {"kid": "main", "alg": "ES256", "jku": None, "typ": "JOSE"}
+    create_agent_card_signer(key.private, header)(theirs)  # type: ignore[arg-type]
+    text = json.dumps(json_format.MessageToDict(theirs)).encode()
+    assert verify_card(text, trusted_keys(key_set(key))).form == form
+
+
+def test_a_card_that_was_signed_as_it_was_sent_is_accepted_as_that() -> None:
+    key = KEYS["ES256"]
+    text = b'{"capabilities":{},"name":"echo","url":"http://old"}'
+    compact = jwt.PyJWS().encode(text, key.private, algorithm="ES256", headers={"kid": "main"})
+    protected, _, signature = compact.split(".")
+    card = {**json.loads(text), "signatures": [{"protected": protected, "signature": signature}]}
+    assert verify_card(json.dumps(card).encode(), trusted_keys(key_set(key))).form == AS_SENT
+
+
+def test_where_clients_differ_on_the_form_there_is_a_signature_of_each(tmp_path: Path) -> None:
+    card = asking_card()
+    signer_of(KEYS["ES256"], tmp_path).sign(card, base_url="http://h")
+    trusted = trusted_keys(key_set(KEYS["ES256"]))
+    forms = []
+    for signature in card.signatures:
+        one = asking_card()
+        one.signatures.append(signature)
+        forms.append(verify_card(sent(one), trusted).form)
+    assert forms == [SPECIFIED, PRUNED]
+
+
+def test_a_card_is_signed_again_only_when_it_has_changed(tmp_path: Path) -> None:
+    signer = signer_of(KEYS["ES256"], tmp_path)
+    first, same, other = plain_card(), plain_card(), plain_card()
+    other.description = "Says something else."
+    for card in (first, same, other):
+        signer.sign(card, base_url="http://h")
+    # Signatures of this kind are random: an equal one wasn't made again.
+    assert first.signatures == same.signatures
+    assert first.signatures != other.signatures
+    assert verify_card(sent(other), trusted_keys(key_set(KEYS["ES256"]))).form == SPECIFIED
+
+
+def encoded(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+def forgeries() -> dict[str, tuple[str, str]]:
+    """Signatures that are none, by what they try."""
+    key = KEYS["RS256"]
+    head = encoded({"alg": "HS256", "kid": "main"})
+    form = merged_card(plain_card())
+    mac = hmac.new(key.public_pem(), f"{head}.{encoded(form)}".encode(), hashlib.sha256)
+    hs256 = base64.urlsafe_b64encode(mac.digest()).rstrip(b"=").decode()
+    good = encoded({"alg": "RS256", "kid": "main"})
+    return {
+        "nothing": ("", ""),
+        "no header": ("e30", "eA"),
+        "not base64": ("%%%", "%%%"),
+        "not JSON": ("eA", "eA"),
+        "a list": (encoded([]), "eA"),
+        "none": (encoded({"alg": "none", "kid": "main"}), ""),
+        "HMAC by the public key": (head, hs256),
+        "another algorithm": (encoded({"alg": "ES256", "kid": "main"}), "eA" * 43),
+        "no kid": (encoded({"alg": "RS256"}), "eA"),
+        "critical": (encoded({"alg": "RS256", "kid": "main", "crit": ["b64"], "b64": False}), "eA"),
+        "empty": (good, ""),
+        "random": (good, "eA" * 171),
+    }
+
+
+@pytest.mark.parametrize("name", forgeries())
+def test_a_forged_signature_is_refused(name: str) -> None:
+    card = plain_card()
+    protected, signature = forgeries()[name]
+    card.signatures.add(protected=protected, signature=signature)
+    for trusted in (key_set(KEYS["RS256"]), KEYS["RS256"].public_pem()):
+        with pytest.raises(UnverifiedError):
+            verify_card(sent(card), trusted_keys(trusted))
+
+
+def test_a_card_that_was_changed_or_signed_by_a_stranger_is_refused(tmp_path: Path) -> None:
+    trusted = trusted_keys(key_set(KEYS["ES256"]))
+    with pytest.raises(UnverifiedError, match="isn't signed"):
+        verify_card(sent(plain_card()), trusted)
+    changed = plain_card()
+    signer_of(KEYS["ES256"], tmp_path).sign(changed, base_url="http://h")
+    changed.supported_interfaces[0].url = "http://evil/"
+    with pytest.raises(UnverifiedError, match="doesn't fit"):
+        verify_card(sent(changed), trusted)
+    strange = plain_card()
+    signer_of(STRANGER, tmp_path).sign(strange, base_url="http://h")
+    with pytest.raises(UnverifiedError, match="doesn't fit"):
+        verify_card(sent(strange), trusted)
+    unknown = plain_card()
+    signer_of(STRANGER, tmp_path, "other").sign(unknown, base_url="http://h")
+    with pytest.raises(UnverifiedError, match="isn't trusted"):
+        verify_card(sent(unknown), trusted)
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"-----BEGIN NOTHING-----\n", None])
+def test_a_key_that_cannot_sign_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "card.pem"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"card\.pem"):
+        CardSigner(path)
