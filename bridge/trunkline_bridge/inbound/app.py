@@ -84,9 +84,9 @@ class Bridge:
         self._pages = pages
         self.app: ASGIApp = TraceMiddleware(self._route)
 
-    def deliver(self) -> Awaitable[None]:
+    async def deliver(self) -> None:
         """Deliver webhooks until cancelled."""
-        return self._deliverer.run()
+        await self._deliverer.run()
 
     @property
     def open_answers(self) -> int:

@@ -26,7 +26,7 @@ from trunkline.v1 import (
     task_pb2,
     task_service_pb2,
 )
-from trunkline_bridge.errors import PUSH_NOTIFICATION_NOT_SUPPORTED, WireError, invalid_params
+from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.inbound import tracing
 from trunkline_bridge.inbound.caller import Caller
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
@@ -47,10 +47,9 @@ from trunkline_bridge.inbound.streaming.streams import (
 from trunkline_bridge.projection import project_task
 from trunkline_bridge.projection.states import ENDED, TURN_ENDS
 from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.webhooks.registration import Registrations
 
 logger = logging.getLogger(__name__)
-
-NO_PUSH = "push notifications are not supported; stream, or subscribe to the task"
 
 # Tasks of one page that are read at the same time.
 _READS_AT_ONCE = 8
@@ -62,10 +61,17 @@ class Operations:
     A task shows at its own agent's address and to its own account; elsewhere it isn't found.
     """
 
-    def __init__(self, directory: Directory, settings: BridgeSettings, cards: Cards) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        settings: BridgeSettings,
+        cards: Cards,
+        webhooks: Registrations,
+    ) -> None:
         self._directory = directory
         self._settings = settings
         self._cards = cards
+        self._webhooks = webhooks
 
     async def extended_card(self, caller: Caller) -> agent_card_pb2.AgentCard:
         """Return the agent's card for callers that have said who they are."""
@@ -93,7 +99,7 @@ class Operations:
         again is the same task.
         """
         await self._check_message(caller, request)
-        submission = self._submission(caller, request, new_task_id)
+        submission = await self._submission(caller, request, new_task_id)
         try:
             async with asyncio.timeout(self._settings.blocking_limit_s):
                 answer = await self._send(caller, request, submission)
@@ -144,7 +150,7 @@ class Operations:
         `send`.
         """
         await self._check_message(caller, request)
-        submission = self._submission(caller, request, new_task_id)
+        submission = await self._submission(caller, request, new_task_id)
         async with self._begin(caller, request, submission) as stream:
             events = turn_events(stream, history_length=_history_length(request.configuration))
             yield one_turn(events) if caller.is_older else events
@@ -260,29 +266,31 @@ class Operations:
 
         What is posted to it is of the caller's version.
         """
-        await self._own_task(caller, config.task_id)
-        raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
+        task_id, version = config.task_id, caller.version
+        await self._own_task(caller, task_id)
+        checked = await self._webhooks.checked(config, task_id=task_id, version=version)
+        return await self._webhooks.create(checked, account=caller.account, version=version)
 
     async def get_push_config(
         self, caller: Caller, request: a2a_pb2.GetTaskPushNotificationConfigRequest
     ) -> push_notification_pb2.TaskPushNotificationConfig:
         """Return a webhook of a task, secrets left out; without an id, the task's first one."""
         await self._own_task(caller, request.task_id)
-        raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
+        return await self._webhooks.get(request.task_id, request.id, account=caller.account)
 
     async def list_push_configs(
         self, caller: Caller, request: a2a_pb2.ListTaskPushNotificationConfigsRequest
     ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
         """Return the webhooks of a task, secrets left out."""
         await self._own_task(caller, request.task_id)
-        raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
+        return await self._webhooks.list(request.task_id, account=caller.account)
 
     async def delete_push_config(
         self, caller: Caller, request: a2a_pb2.DeleteTaskPushNotificationConfigRequest
     ) -> None:
         """Remove a webhook of a task; one that is not there is as good as removed."""
         await self._own_task(caller, request.task_id)
-        raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
+        await self._webhooks.delete(request.task_id, request.id, account=caller.account)
 
     def _follow(self, caller: Caller, task_id: str) -> AbstractAsyncContextManager[TaskStream]:
         """Follow a task from where it is now, its snapshot first."""
@@ -295,8 +303,6 @@ class Operations:
 
     async def _check_message(self, caller: Caller, request: a2a_pb2.SendMessageRequest) -> None:
         """Refuse what can't be served, and messages to tasks that aren't the caller's."""
-        if request.configuration.HasField("task_push_notification_config"):
-            raise WireError(PUSH_NOTIFICATION_NOT_SUPPORTED, NO_PUSH)
         message = request.message
         if not message.task_id:
             return
@@ -305,14 +311,31 @@ class Operations:
             problem = f"is not the context of task {message.task_id!r}; leave it out"
             raise invalid_params(("message.contextId", problem))
 
-    def _submission(
+    async def _submission(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest, named: str
     ) -> message_service_pb2.Submission:
-        """What the mesh is told about a message. A new task gets its name here."""
+        """What the mesh is told about a message. A new task gets its name here.
+
+        A webhook that comes with a message is kept with the new task, or for a task that is there
+        before the message is given.
+        """
         submission = _submission(caller, request)
         if not request.message.task_id:
             host = self._directory.host_of_agent(caller.agent)
             submission.task_id = named or new_task_id(host)
+        if request.configuration.HasField("task_push_notification_config"):
+            version = caller.version
+            webhook = await self._webhooks.checked(
+                request.configuration.task_push_notification_config,
+                task_id=request.message.task_id or submission.task_id,
+                version=version,
+                where="configuration.taskPushNotificationConfig.",
+            )
+            if request.message.task_id:
+                await self._webhooks.create(webhook, account=caller.account, version=version)
+            else:
+                submission.push_notification_config.CopyFrom(webhook)
+                submission.push_notification_version = version
         return submission
 
     async def _own_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:

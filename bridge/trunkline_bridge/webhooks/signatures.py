@@ -46,20 +46,38 @@ def make_secret() -> str:
     return PREFIX + base64.b64encode(secrets.token_bytes(_MADE_BYTES)).decode("ascii")
 
 
-def kept_secret(folder: Path) -> str:
+def keep_secret(folder: Path) -> str:
     """Return the secret that is kept in a folder; the first time, make one.
 
     Raises:
         ConfigurationError: the file can't be read or made.
     """
+    found = kept_secret(folder)
+    if found:
+        return found
     path = folder / FILE_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            _make(path)
+        _make(path)
+    except OSError as error:
+        raise _unusable(path, error) from error
+    return kept_secret(folder)
+
+
+def kept_secret(folder: Path) -> str:
+    """Return the secret that is kept in a folder, or nothing. ConfigurationError: no access."""
+    path = folder / FILE_NAME
+    try:
         return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
     except (OSError, UnicodeError) as error:
-        raise ConfigurationError(str(path), f"cannot be used: {error}") from error
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: Exception) -> ConfigurationError:
+    problem = error.strerror if isinstance(error, OSError) else "it is not text"
+    return ConfigurationError(str(path), f"cannot be used: {problem}")
 
 
 def _make(path: Path) -> None:

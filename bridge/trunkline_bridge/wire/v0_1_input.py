@@ -7,9 +7,6 @@ from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.wire import v0_3_input
 from trunkline_bridge.wire.json_values import Json
 
-PUSH_ID = "default"
-"""A task of v0.1 has one webhook, and no id for it."""
-
 _ID_BYTES = 500
 # v0.1 names kinds of content where later versions have media types.
 _MODES = {"text": "text/plain"}
@@ -42,8 +39,8 @@ def send_params(given: object) -> Given:
         configuration["acceptedOutputModes"] = modes
     webhook = params.get("pushNotification")
     if webhook is not None:
-        named = {**v0_3_input.webhook(members(webhook, "pushNotification")), "id": PUSH_ID}
-        configuration["taskPushNotificationConfig"] = named
+        config = v0_3_input.webhook(members(webhook, "pushNotification"))
+        configuration["taskPushNotificationConfig"] = _named(config, params)
     result = {"message": made, "configuration": configuration}
     return Given(read_id(params), {**result, **v0_3_input.picked(params, ("metadata",))})
 
@@ -57,7 +54,12 @@ def history_params(given: Json) -> Json:
 def webhook_params(given: object) -> Json:
     """Return the webhook of tasks/pushNotification/set, without its task."""
     config = members(members(given).get("pushNotificationConfig"), "pushNotificationConfig")
-    return {**v0_3_input.webhook(config), "id": PUSH_ID}
+    return _named(v0_3_input.webhook(config), given)
+
+
+def _named(webhook: Json, given: object) -> Json:
+    """A task of v0.1 has one webhook, which goes by the task's id, the client's: posts need it."""
+    return {**webhook, "id": read_id(given)}
 
 
 def read_id(given: object) -> str:

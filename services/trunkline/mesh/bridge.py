@@ -1,5 +1,6 @@
 """The bridge: A2A over HTTP and over gRPC."""
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -11,6 +12,9 @@ from trunkline_bridge import Bridge, BridgeSettings
 from trunkline_bridge.inbound.grpc.server import serve_grpc
 from trunkline_bridge.serving import serve_http
 from trunkline_bridge.settings import TokenSettings
+from trunkline_bridge.webhooks.signatures import kept_secret
+
+logger = logging.getLogger(__name__)
 
 _GRACE_S = 2
 
@@ -31,7 +35,12 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[Serving]:
         stack.callback(configure("bridge", mesh_address=mesh).shutdown)
         channels = await stack.enter_async_context(Channels.of(settings))
         directory = await stack.enter_async_context(Directory(channels, mesh))
-        serving = Serving([await stack.enter_async_context(open_bridge(directory, settings))])
+        secret = settings.webhook_secret or kept_secret(settings.data_dir)
+        if not secret:
+            problem = "posts of webhooks are not signed; set webhook_secret"
+            logger.warning("webhooks.unsigned", extra={"problem": problem})
+        bridge = open_bridge(directory, settings, webhook_secret=secret)
+        serving = Serving([await stack.enter_async_context(bridge)])
 
         async def join() -> None:
             await directory.changed(0)
@@ -42,8 +51,13 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[Serving]:
 
 
 @asynccontextmanager
-async def open_bridge(directory: Directory, settings: Settings) -> AsyncIterator[Mapping[str, str]]:
-    """Serve A2A for the agents of a directory; yield where, by `http` and `a2a-grpc`."""
+async def open_bridge(
+    directory: Directory, settings: Settings, *, webhook_secret: str
+) -> AsyncIterator[Mapping[str, str]]:
+    """Serve A2A for the agents of a directory; yield where, by `http` and `a2a-grpc`.
+
+    Webhooks are delivered meanwhile, signed unless the secret is empty.
+    """
     bridge = Bridge(
         directory,
         BridgeSettings(
@@ -53,6 +67,8 @@ async def open_bridge(directory: Directory, settings: Settings) -> AsyncIterator
             body_limit_bytes=settings.body_limit_bytes,
             heartbeat_s=settings.heartbeat_s,
             patience_s=settings.patience_s,
+            allow_webhook=settings.allow_webhook,
+            webhook_secret=webhook_secret,
             api_keys_file=settings.api_keys_file,
             tokens=_tokens(settings),
             anonymous=settings.anonymous,
@@ -75,6 +91,7 @@ async def open_bridge(directory: Directory, settings: Settings) -> AsyncIterator
             grace_s=_GRACE_S,
             limit_bytes=settings.body_limit_bytes,
         ) as address,
+        running(bridge.deliver()),
     ):
         bridge.endpoints.http = url
         bridge.endpoints.grpc = settings.public_grpc or address

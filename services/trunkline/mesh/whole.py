@@ -14,6 +14,7 @@ from trunkline.mesh.tools import add_tools, load_tools
 from trunkline.runtime import Serving
 from trunkline.server import MeshServer
 from trunkline.settings import Settings, check_exposure, reachable
+from trunkline_bridge.webhooks.signatures import keep_secret
 
 # How long a mesh may take until its own registry shows its own agents.
 _READY_TIMEOUT_S = 30.0
@@ -62,7 +63,9 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
         # Calls from this process to its own host don't leave it.
         channels.alias(mesh_address, local)
         await stack.enter_async_context(directory)
-        public = await stack.enter_async_context(open_bridge(directory, settings))
+        secret = settings.webhook_secret or keep_secret(settings.data_dir)
+        bridge = open_bridge(directory, settings, webhook_secret=secret)
+        public = await stack.enter_async_context(bridge)
         membership = await stack.enter_async_context(
             on_mesh(
                 hosts,

@@ -18,7 +18,13 @@ from trunkline.errors import ConfigurationError
 from trunkline.v1 import push_notification_pb2
 from trunkline_bridge.webhooks.addresses import AddressGuard
 from trunkline_bridge.webhooks.posting import AT_ONCE_A_HOST, Outcome, Post, Poster
-from trunkline_bridge.webhooks.signatures import FILE_NAME, Signer, kept_secret, make_secret
+from trunkline_bridge.webhooks.signatures import (
+    FILE_NAME,
+    Signer,
+    keep_secret,
+    kept_secret,
+    make_secret,
+)
 
 POST = Post("3.0", b'{"statusUpdate":{}}', "application/a2a+json")
 HERE = ["127.0.0.1"]
@@ -34,9 +40,9 @@ class Names:
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
 
-def config(url: str, **fields: str) -> push_notification_pb2.TaskPushNotificationConfig:
+def config(url: str, *, token: str = "") -> push_notification_pb2.TaskPushNotificationConfig:
     return push_notification_pb2.TaskPushNotificationConfig(
-        id="c-1", task_id="t-1", url=url, **fields
+        id="c-1", task_id="t-1", url=url, token=token
     )
 
 
@@ -107,9 +113,10 @@ def test_what_is_no_secret_is_refused_and_not_repeated(text: str) -> None:
 
 
 def test_a_secret_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
-    first = kept_secret(tmp_path / "data")
-    assert kept_secret(tmp_path / "data") == first
-    assert Signer(first)
+    assert kept_secret(tmp_path / "data") == ""
+    first = keep_secret(tmp_path / "data")
+    assert keep_secret(tmp_path / "data") == kept_secret(tmp_path / "data") == first
+    Signer(first)
     path = tmp_path / "data" / FILE_NAME
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert os.listdir(tmp_path / "data") == [FILE_NAME]  # noqa: PTH208  names are enough
@@ -118,7 +125,7 @@ def test_a_secret_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) ->
 def test_a_secret_that_can_not_be_kept_is_told(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     with pytest.raises(ConfigurationError, match="data"):
-        kept_secret(tmp_path / "data")
+        keep_secret(tmp_path / "data")
 
 
 @pytest.mark.parametrize("code", [200, 201, 202, 204, 299])

@@ -1,0 +1,212 @@
+"""Delivers webhooks: claims them from the hosts of their tasks, posts, and records what became."""
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Iterable
+from typing import Final
+
+from trunkline.client import Backoff, Directory, HostClient, running
+from trunkline.errors import (
+    CursorExpiredError,
+    InvalidArgumentError,
+    TaskNotFoundError,
+    TrunklineError,
+    UnsupportedOperationError,
+)
+from trunkline.v1 import webhook_service_pb2
+from trunkline_bridge.projection import EventId, TextPiece, WireEvent
+from trunkline_bridge.webhooks.notifications import notifications
+from trunkline_bridge.webhooks.posting import Poster
+from trunkline_bridge.webhooks.reading import Waiting, waiting_for, waiting_from_now
+
+logger = logging.getLogger(__name__)
+
+SERVICE: Final = "trunkline.v1.WebhookService"
+
+# Webhooks at a time, of one host of the mesh, and how many of them are asked for at once: there may
+# be other bridges.
+_CLAIMS: Final = 512
+_ASKED_FOR: Final = 64
+# How long a claim holds without a record; so long a webhook rests when its bridge was killed.
+LEASE_S: Final = 10.0
+# How long one question for claims waits at the host.
+_WAIT_S: Final = 30.0
+# A task that is silent for so long is left; its next event is another claim.
+_SILENCE_S: Final = 2.0
+# Text that trickles is posted no more often than this. Everything else goes at once.
+_TEXT_PAUSE_S: Final = 0.25
+# Text that comes in larger pieces has been waiting: it doesn't trickle.
+_TRICKLE_LENGTH: Final = 2048
+
+
+class Deliverer:
+    """Delivers the webhooks of all hosts of a mesh, each one's events in order, at least once.
+
+    A webhook is claimed while it is delivered, so that there may be several deliverers. What was
+    posted and not recorded, because a process ended between the two, is posted again.
+    """
+
+    def __init__(self, directory: Directory, poster: Poster) -> None:
+        self._directory = directory
+        self._poster = poster
+        self._name = f"bridge-{uuid.uuid4().hex}"
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        serving: dict[str, asyncio.Task[None]] = {}
+        revision = 0
+        async with self._poster, asyncio.TaskGroup() as group:
+            while True:
+                revision = await self._directory.changed(revision)
+                hosts = self._directory.hosts
+                addresses = {host.address for host in hosts if SERVICE in host.services}
+                for address in serving.keys() - addresses:
+                    serving.pop(address).cancel()
+                for address in addresses - serving.keys():
+                    serving[address] = group.create_task(self._serve(address))
+
+    async def _serve(self, address: str) -> None:
+        """Deliver the webhooks of one host."""
+        client = self._directory.at(address)
+        backoff = Backoff()
+        places = _Places(_CLAIMS)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                free = await places.free()
+                try:
+                    claims = await client.claim_webhooks(
+                        self._name, limit=min(free, _ASKED_FOR), lease_s=LEASE_S, wait_s=_WAIT_S
+                    )
+                except UnsupportedOperationError:
+                    return
+                except TrunklineError as error:
+                    fields = {"peer": address, "reason": error.reason}
+                    logger.info("webhooks.unclaimed", extra=fields)
+                    await backoff.pause()
+                    continue
+                backoff.reset()
+                for claim in claims:
+                    places.take()
+                    delivery = group.create_task(self._deliver(client, claim))
+                    delivery.add_done_callback(places.give_back)
+
+    async def _deliver(self, client: HostClient, claimed: webhook_service_pb2.WebhookClaim) -> None:
+        claim = _Claim(client, claimed)
+        webhook = claimed.webhook
+        fields = {"task_id": webhook.config.task_id, "config_id": webhook.config.id}
+        try:
+            async with running(claim.keep()):
+                await self._send(claim)
+        except* TrunklineError as errors:
+            # The host, or the claim, is gone: what was not recorded is claimed again.
+            logger.info("webhook.left", extra={**fields, "reason": str(errors.exceptions[0])})
+        except* Exception:
+            logger.exception("webhook.broken", extra=fields)
+            with contextlib.suppress(TrunklineError):
+                await claim.fail("an internal error of the bridge; its log says more")
+
+    async def _send(self, claim: "_Claim") -> None:
+        try:
+            async with waiting_for(claim.client, claim.webhook) as waiting:
+                await self._send_all(claim, waiting)
+                return
+        except TaskNotFoundError:
+            # Its task was purged meanwhile.
+            await claim.finish(None)
+            return
+        except (CursorExpiredError, InvalidArgumentError):
+            fields = {"task_id": claim.webhook.config.task_id}
+            logger.info("webhook.skipped", extra=fields)
+        async with waiting_from_now(claim.client, claim.webhook) as waiting:
+            await self._send_all(claim, waiting)
+
+    async def _send_all(self, claim: "_Claim", waiting: Waiting) -> None:
+        """Post what comes until nothing comes any more, and end the claim."""
+        while True:
+            try:
+                events = await waiting.next(limit_s=_SILENCE_S)
+            except TimeoutError:
+                break
+            if events is None:
+                break
+            async for post in notifications(claim.client, claim.webhook, events):
+                webhook = claim.webhook
+                outcome = await self._poster.post(webhook.config, post, webhook.version)
+                if outcome.problem:
+                    _log_failure(webhook, outcome.problem)
+                    await claim.fail(outcome.problem)
+                    return
+                await claim.sent(post.id)
+            if _is_trickle(events):
+                await asyncio.sleep(_TEXT_PAUSE_S)
+        await claim.finish(waiting.position)
+
+
+class _Claim:
+    """One webhook that is ours to deliver, until it is recorded that it isn't."""
+
+    def __init__(self, client: HostClient, claimed: webhook_service_pb2.WebhookClaim) -> None:
+        self.client = client
+        self.webhook = claimed.webhook
+        self._id = claimed.claim_id
+        self._cursor = claimed.webhook.cursor
+
+    async def keep(self) -> None:
+        """Renew it while nothing is recorded: a receiver may be slow, a task silent."""
+        while True:
+            await asyncio.sleep(LEASE_S / 3)
+            await self.sent(self._cursor)
+
+    async def sent(self, cursor: str) -> None:
+        """Record that everything up to an event was taken."""
+        self._cursor = cursor
+        await self.client.record_delivery(self._id, sent=cursor)
+
+    async def finish(self, position: EventId | None) -> None:
+        """Record that everything up to there was taken, and end the claim."""
+        cursor = self._cursor if position is None else str(position)
+        await self.client.record_delivery(self._id, finished=cursor)
+
+    async def fail(self, problem: str) -> None:
+        """Record that a post was not taken, and end the claim; the host says when to try again."""
+        await self.client.record_delivery(self._id, failed=problem)
+
+
+class _Places:
+    """Room for so many deliveries."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._news = asyncio.Event()
+
+    async def free(self) -> int:
+        """Wait until there is room, and return for how many."""
+        while self._free <= 0:
+            self._news.clear()
+            await self._news.wait()
+        return self._free
+
+    def take(self) -> None:
+        """Fill one."""
+        self._free -= 1
+
+    def give_back(self, _delivery: object) -> None:
+        """Empty one."""
+        self._free += 1
+        self._news.set()
+
+
+def _is_trickle(events: Iterable[WireEvent]) -> bool:
+    length = 0
+    for event in events:
+        if not isinstance(event, TextPiece):
+            return False
+        length += len(event.text)
+    return 0 < length < _TRICKLE_LENGTH
+
+
+def _log_failure(webhook: webhook_service_pb2.Webhook, problem: str) -> None:
+    fields = {"task_id": webhook.config.task_id, "config_id": webhook.config.id}
+    logger.info("webhook.failed", extra={**fields, "problem": problem})

@@ -1,0 +1,112 @@
+"""Registers webhooks: what a client gives is checked here, before it is kept beside the task."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.client import Directory
+from trunkline.v1 import push_notification_pb2
+from trunkline_bridge.errors import invalid_params
+from trunkline_bridge.webhooks.addresses import AddressGuard, AddressRefusedError
+
+ID_LENGTH: Final = 200
+TOKEN_LENGTH: Final = 4096
+CREDENTIALS_LENGTH: Final = 8192
+
+# A segment of a path, since a webhook has an address of its own over HTTP+JSON.
+_ID = re.compile(r"[A-Za-z0-9._~:@!$&'()*+,;=\-]+", re.ASCII)
+# What may stand in a header as it is (RFC 9110, 5.5), ends trimmed.
+_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
+_SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,64}", re.ASCII)
+
+Config = push_notification_pb2.TaskPushNotificationConfig
+
+
+class Registrations:
+    """The webhooks of tasks. Whose task it is, the caller of these has seen to.
+
+    Secrets go in and never come out: the host of the task keeps them to itself.
+    """
+
+    def __init__(self, directory: Directory, guard: AddressGuard) -> None:
+        self._directory = directory
+        self._guard = guard
+
+    async def checked(
+        self, config: Config, *, task_id: str, version: str, where: str = ""
+    ) -> Config:
+        """Return what may be kept for a task.
+
+        `where` is the path of the field in the request, with a dot behind it. Before A2A 0.2 the
+        webhook's id is the task's, which its client chose as it liked.
+
+        Raises:
+            WireError: something is wrong with it; the fields say what.
+        """
+        violations = list(_violations(config, task_id))
+        if version != "0.1":
+            violations += _id_violations(config.id)
+        if not violations:
+            try:
+                await self._guard.check(config.url)
+            except AddressRefusedError as error:
+                violations.append(("url", str(error)))
+        if violations:
+            raise invalid_params(*((where + name, problem) for name, problem in violations))
+        kept = Config()
+        kept.CopyFrom(config)
+        kept.task_id = task_id
+        return kept
+
+    async def create(self, config: Config, *, account: str, version: str) -> Config:
+        """Keep a webhook that was checked, or put it in the place of the one with its id."""
+        client = self._directory.for_task(config.task_id)
+        return await client.set_push_config(config, account=account, version=version)
+
+    async def get(self, task_id: str, config_id: str, *, account: str) -> Config:
+        """Return a webhook; without an id, the first one. TaskNotFoundError: there is none."""
+        client = self._directory.for_task(task_id)
+        return await client.get_push_config(task_id, config_id, account)
+
+    async def list(
+        self, task_id: str, *, account: str
+    ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
+        """Return all webhooks of a task: they are few."""
+        client = self._directory.for_task(task_id)
+        found = await client.list_push_configs(task_id, account)
+        return a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=found)
+
+    async def delete(self, task_id: str, config_id: str, *, account: str) -> None:
+        """Remove a webhook; one that isn't there is as good as removed."""
+        client = self._directory.for_task(task_id)
+        await client.delete_push_config(task_id, config_id, account)
+
+
+def _violations(config: Config, task_id: str) -> Iterator[tuple[str, str]]:
+    if config.task_id not in ("", task_id):
+        yield "taskId", "is not the task of this request; leave it out"
+    if not config.url:
+        yield "url", "is required"
+    if config.token and not _fits(config.token, TOKEN_LENGTH):
+        yield "token", _must_fit(TOKEN_LENGTH)
+    given = config.authentication
+    if given.scheme and _SCHEME.fullmatch(given.scheme) is None:
+        yield "authentication.scheme", "must be the name of an HTTP scheme, such as Bearer"
+    if given.credentials and not given.scheme:
+        yield "authentication.scheme", "is required with credentials; give Bearer, for example"
+    if given.credentials and not _fits(given.credentials, CREDENTIALS_LENGTH):
+        yield "authentication.credentials", _must_fit(CREDENTIALS_LENGTH)
+
+
+def _id_violations(config_id: str) -> Iterator[tuple[str, str]]:
+    if config_id and (len(config_id) > ID_LENGTH or _ID.fullmatch(config_id) is None):
+        yield "id", f"must be at most {ID_LENGTH} letters, digits and marks of a URL's path"
+
+
+def _fits(text: str, length: int) -> bool:
+    return len(text) <= length and _VALUE.fullmatch(text) is not None
+
+
+def _must_fit(length: int) -> str:
+    return f"must fit a header: at most {length} printable ASCII characters"
