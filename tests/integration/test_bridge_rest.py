@@ -306,3 +306,36 @@ async def test_versions_that_are_not(at_echo: RestCaller, version: str) -> None:
     ):
         assert (asked.status_code, reason(asked)) == (400, "VERSION_NOT_SUPPORTED")
         assert "1.0" in asked.json()["error"]["details"][0]["metadata"]["supportedVersions"]
+
+
+async def test_a_stream_that_is_cut_ends_with_the_error(
+    bridged: BridgedMesh, at_echo: RestCaller
+) -> None:
+    body = {"message": user_message("wait 3600")}
+    async with at_echo.stream("POST", "/message:stream", body) as events:
+        task_id = (await anext(events)).data["task"]["id"]
+        bridged.bridge.cut()
+        last = [event async for event in events][-1]
+    assert last.kind == "error"
+    assert (last.data["error"]["code"], last.data["error"]["status"]) == (503, "UNAVAILABLE")
+    await at_echo.post(f"/tasks/{task_id}:cancel")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"{", 400, "INVALID_REQUEST"),
+        (b"\xff", 400, "INVALID_REQUEST"),
+        (b"[" * 5000, 400, "INVALID_REQUEST"),
+        (b'{"message":1,"message":2}', 400, "INVALID_REQUEST"),
+        (b'{"message":"\\ud800"}', 400, "INVALID_REQUEST"),
+        (b"[]", 400, "INVALID_PARAMS"),
+        (b" " * (4 * 1024 * 1024 + 1), 413, "INVALID_REQUEST"),
+    ],
+    ids=["cut", "not UTF-8", "deep", "twice", "half a character", "array", "large"],
+)
+async def test_bad_bodies_are_refused(
+    at_echo: RestCaller, body: bytes, status: int, said: str
+) -> None:
+    refused = await post_bytes(at_echo, body, {"content-type": "application/json"})
+    assert (refused.status_code, reason(refused)) == (status, said)

@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
+from harness.rest import RestCaller, user_message
 from harness.small_mesh import PATIENCE_S
 from trunkline import telemetry
 from trunkline.agents.echo import echo
@@ -155,3 +156,27 @@ async def test_cards_are_traced_and_health_is_not(
     await bridged.client.get(bridged.url + "/readyz")
     await bridged.client.get(bridged.url + "/anything/else")
     assert [span.name for span in await of_bridge(spans, 2)] == ["GET agent-card", "GET unknown"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "name"),
+    [
+        ("POST", "/message:send", "SendMessage"),
+        ("POST", "/message:stream", "SendStreamingMessage"),
+        ("GET", "/tasks?pageSize=1", "ListTasks"),
+        ("GET", "/v1/tasks/nope", "GetTask"),
+    ],
+)
+async def test_requests_of_http_json_are_named_by_their_operation_too(
+    bridged: BridgedMesh, spans: InMemorySpanExporter, method: str, path: str, name: str
+) -> None:
+    rest = RestCaller(bridged.client, bridged.url + "/agents/echo")
+    body = {"message": user_message("echo hi")}
+    await rest.request(method, path, body, headers={"traceparent": PARENT})
+    (span,) = await of_bridge(spans, 1)
+    assert span.name == name
+    context = span.get_span_context()
+    assert context is not None
+    assert trace.format_trace_id(context.trace_id) == TRACE
+    attributes = dict(span.attributes or {})
+    assert attributes[telemetry.GEN_AI_AGENT_NAME] == "echo"
