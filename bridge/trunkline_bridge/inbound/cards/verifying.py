@@ -2,8 +2,10 @@
 
 import binascii
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -87,15 +89,15 @@ def verify_card(text: bytes, keys: Sequence[TrustedKey]) -> Verified:
 
 
 def _forms(card: agent_card_pb2.AgentCard, text: bytes) -> Iterator[tuple[str, bytes]]:
-    for name, make in (
-        (SPECIFIED, lambda: specified_form(card)),
-        (PRUNED, lambda: pruned_form(card)),
-        (AS_SENT, lambda: form_as_sent(text)),
-    ):
-        try:
+    makers: Mapping[str, Callable[[], bytes]] = {
+        SPECIFIED: partial(specified_form, card),
+        PRUNED: partial(pruned_form, card),
+        AS_SENT: partial(form_as_sent, text),
+    }
+    for name, make in makers.items():
+        # Others may exist where one doesn't.
+        with suppress(NoCanonicalFormError):
             yield name, make()
-        except NoCanonicalFormError:
-            continue
 
 
 def _verify(
@@ -141,6 +143,6 @@ def _is_good(key: TrustedKey, algorithm: str, signed: bytes, signature: bytes) -
             public = key.public
         checks = _ALGORITHMS[algorithm]
         # It also says whether the key is of the algorithm's kind.
-        return checks.verify(signed, checks.prepare_key(public), signature)
+        return bool(checks.verify(signed, checks.prepare_key(public), signature))
     except (PyJWTError, TypeError, ValueError):
         return False
