@@ -184,22 +184,18 @@ async def test_a_page_token_that_nobody_gave_is_refused(caller: Caller) -> None:
 
 
 async def test_what_the_mesh_does_not_have_is_said_so(caller: Caller) -> None:
+    assert (await caller.error("GetExtendedAgentCard", {}))["code"] == -32004
+
+
+async def test_webhooks_of_a_task_that_is_not_there_are_not_found(caller: Caller) -> None:
     push = {"taskId": "t", "id": "c", "url": "https://example.org"}
-    codes = {
-        method: (await caller.error(method, push))["code"]
-        for method in (
-            "CreateTaskPushNotificationConfig",
-            "GetTaskPushNotificationConfig",
-            "ListTaskPushNotificationConfigs",
-            "DeleteTaskPushNotificationConfig",
-            "GetExtendedAgentCard",
-        )
-    }
-    assert set(codes.values()) == {-32003, -32004}
-    assert codes["GetExtendedAgentCard"] == -32004
-    webhook = {"taskPushNotificationConfig": {"url": "https://example.org"}}
-    params = {"message": caller.message("x"), "configuration": webhook}
-    assert (await caller.error("SendMessage", params))["code"] == -32003
+    for method in (
+        "CreateTaskPushNotificationConfig",
+        "GetTaskPushNotificationConfig",
+        "ListTaskPushNotificationConfigs",
+        "DeleteTaskPushNotificationConfig",
+    ):
+        assert (await caller.error(method, push))["code"] == -32001
 
 
 async def test_unknown_methods_are_not_found_and_old_ones_name_their_heirs(caller: Caller) -> None:

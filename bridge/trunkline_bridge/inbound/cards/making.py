@@ -98,7 +98,7 @@ class Cards:
         """Say what the endpoint can do, and what it asks of callers."""
         card.capabilities.Clear()
         card.capabilities.streaming = True
-        card.capabilities.push_notifications = False
+        card.capabilities.push_notifications = True
         card.capabilities.extended_agent_card = not self._security.is_open
         card.capabilities.extensions.add(uri=RESUME_EXTENSION, description=_RESUME_DESCRIPTION)
         card.ClearField("security_schemes")
