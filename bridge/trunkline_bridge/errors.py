@@ -82,6 +82,7 @@ TABLE: Mapping[type[errors.TrunklineError], Row] = {
     errors.JournalUnavailableError: UNAVAILABLE,
     errors.PeerTimeoutError: TIMEOUT,
     errors.FencedError: UNAVAILABLE,
+    errors.PeerRefusedError: INTERNAL_ERROR,
     errors.PeerProtocolError: INTERNAL_ERROR,
     errors.InvalidAgentResponseError: INVALID_AGENT_RESPONSE,
     errors.StepLimitError: INTERNAL_ERROR,

@@ -24,6 +24,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ JournalUnavailableError        UNAVAILABLE          JOURNAL_UNAVAILABLE
 │  ├─ PeerTimeoutError               DEADLINE_EXCEEDED    PEER_TIMEOUT
 │  ├─ FencedError                    ABORTED              FENCED
+│  ├─ PeerRefusedError               FAILED_PRECONDITION  PEER_REFUSED
 │  └─ PeerProtocolError              INTERNAL             PEER_PROTOCOL
 ├─ AgentError                        the agent's code, or its model, did wrong
 │  ├─ InvalidAgentResponseError      INTERNAL             INVALID_AGENT_RESPONSE
@@ -342,6 +343,19 @@ class FencedError(PeerError):
     code: ClassVar[Code] = Code.ABORTED
     reason: ClassVar[str] = "FENCED"
     template: ClassVar[str] = "task {task_id!r} has another owner now; this write is refused"
+
+
+@dataclass(eq=False)
+class PeerRefusedError(PeerError):
+    """A peer outside the mesh said no; trying again won't help."""
+
+    peer: str
+    problem: str
+    refusal: str
+    """Its own reason, as A2A's ErrorInfo names it."""
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "PEER_REFUSED"
+    template: ClassVar[str] = "{peer} refused: {problem}"
 
 
 @dataclass(eq=False)

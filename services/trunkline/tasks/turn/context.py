@@ -88,27 +88,57 @@ class TaskContext(Turn):
 
     async def working(self, text: str | None = None) -> None:
         """Say that the work is under way, or how it is getting on."""
-        await self._set_state(State.TASK_STATE_WORKING, text)
+        await self.enter(State.TASK_STATE_WORKING, text)
 
     async def complete(self, message: Content | None = None) -> None:
         """End the task with success."""
-        await self._set_state(State.TASK_STATE_COMPLETED, message)
+        await self.enter(State.TASK_STATE_COMPLETED, message)
 
     async def fail(self, message: Content | None = None) -> None:
         """End the task with an error that the message explains."""
-        await self._set_state(State.TASK_STATE_FAILED, message)
+        await self.enter(State.TASK_STATE_FAILED, message)
 
     async def reject(self, message: Content | None = None) -> None:
         """End the task because the agent won't do it."""
-        await self._set_state(State.TASK_STATE_REJECTED, message)
+        await self.enter(State.TASK_STATE_REJECTED, message)
 
     async def require_input(self, message: Content | None = None) -> None:
         """End the turn with a question; the answer is the next turn's message."""
-        await self._set_state(State.TASK_STATE_INPUT_REQUIRED, message)
+        await self.enter(State.TASK_STATE_INPUT_REQUIRED, message)
 
     async def require_auth(self, message: Content | None = None) -> None:
         """End the turn because credentials are needed; the message says which."""
-        await self._set_state(State.TASK_STATE_AUTH_REQUIRED, message)
+        await self.enter(State.TASK_STATE_AUTH_REQUIRED, message)
+
+    async def enter(
+        self,
+        state: task_pb2.TaskState.ValueType,
+        message: Content | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Enter a state, or give news of it: for agents that pass on what another one says.
+
+        All that `working`, `complete` and the others do is this. `metadata` is merged into the
+        task's.
+
+        Raises:
+            InvalidAgentResponseError: the turn is over, or no task can go there from its state.
+        """
+        emitter = await self._begin()
+        check_transition(self.agent, self._state, state)
+        event = _status_event(state)
+        if message is not None:
+            said = agent_message(message, task_id=self.id, context_id=self.context_id)
+            event.status.status.message.CopyFrom(said)
+        if metadata is not None:
+            event.status.metadata.update(dict(metadata))
+        if state in TERMINAL and self._open_calls:
+            self._finish_calls("the task ended")
+        self._state = state
+        self._is_over = state in TERMINAL or state in INTERRUPTED
+        emitter.put(event)
+        await emitter.commit()
 
     async def reply(self, message: Content) -> None:
         """Answer with a message instead of a task.
@@ -126,25 +156,32 @@ class TaskContext(Turn):
         self._is_over = True
         self._create = None
 
-    def artifact(
+    def artifact(  # noqa: PLR0913  all that may be said of an artifact, by name
         self,
         name: str = "",
         *,
         id: str = "",  # noqa: A002 - the name authors expect
         description: str = "",
         metadata: Mapping[str, Any] | None = None,
+        extensions: Sequence[str] = (),
         kind: event_pb2.ArtifactKind.ValueType = event_pb2.ARTIFACT_KIND_UNSPECIFIED,
     ) -> ArtifactWriter:
         """Return a new artifact to write to. It exists from its first append on.
 
-        In a turn that runs again, one that was rewound to some text, or not at all, is gone on
-        with under its id.
+        One that an earlier turn made is gone on with under its id; so is, in a turn that runs
+        again, one that was rewound to some text, or not at all.
         """
         artifact_id = self._names.artifact(id)
         start = event_pb2.ArtifactStart(
-            name=name, description=description, metadata=struct(metadata), kind=kind
+            name=name,
+            description=description,
+            metadata=struct(metadata),
+            kind=kind,
+            extensions=extensions,
         )
         is_closed = self._written.get(artifact_id)
+        if is_closed is None and id:
+            is_closed = self._names.is_closed_before(id)
         if is_closed is None:
             return ArtifactWriter(self._begin_work, self.agent, artifact_id, start)
         return ArtifactWriter(self._begin_work, self.agent, artifact_id, None, is_closed=is_closed)
@@ -291,7 +328,7 @@ class TaskContext(Turn):
         """End the task over the agent's head. For the host only."""
         self._is_canceling = self._is_over = False
         self._finish_calls("the task was ended")
-        await self._set_state(state, reason or None)
+        await self.enter(state, reason or None)
 
     def _finish_calls(self, summary: str) -> None:
         """Give an end to the calls that nobody else will finish."""
@@ -300,22 +337,6 @@ class TaskContext(Turn):
             call.is_error = True
             call.summary = call.summary or summary
             self._emitter.put(_finished_event(call), hold=True)
-
-    async def _set_state(
-        self, state: task_pb2.TaskState.ValueType, message: Content | None
-    ) -> None:
-        emitter = await self._begin()
-        check_transition(self.agent, self._state, state)
-        event = _status_event(state)
-        if message is not None:
-            said = agent_message(message, task_id=self.id, context_id=self.context_id)
-            event.status.status.message.CopyFrom(said)
-        if state in TERMINAL and self._open_calls:
-            self._finish_calls("the task ended")
-        self._state = state
-        self._is_over = state in TERMINAL or state in INTERRUPTED
-        emitter.put(event)
-        await emitter.commit()
 
     async def _begin(self) -> Emitter:
         """Make the task exist, if it doesn't."""

@@ -11,25 +11,31 @@ class Names:
     def __init__(self, latest: snapshot_pb2.TaskSnapshot, turn_start: int) -> None:
         """`latest` is the task as it stands, `turn_start` the sequence that opened the turn."""
         self._artifacts = self._plans = 0
+        # The task's own artifacts of earlier turns, and whether each is closed.
+        self._closed: dict[str, bool] = {}
         if latest.artifacts or latest.plans:
             self._go_on_from(latest, turn_start)
         self._revisions = {plan.plan_id: plan.revision for plan in latest.plans}
         self._calls = len(latest.tool_calls)
 
     def _go_on_from(self, latest: snapshot_pb2.TaskSnapshot, turn_start: int) -> None:
-        own = (
-            info.artifact_id
+        self._closed = {
+            info.artifact_id: info.closed
             for info in latest.artifacts
             if info.first_sequence <= turn_start and not info.HasField("origin")
-        )
+        }
         plans = (plan.plan_id for plan in latest.plans if plan.first_sequence <= turn_start)
-        self._artifacts = _highest("artifact-", own)
+        self._artifacts = _highest("artifact-", self._closed)
         self._plans = _highest("plan-", plans)
 
     def artifact(self, name: str = "") -> str:
         """Return the id of the next artifact; its own if it has one, which counts, too."""
         self._artifacts += 1
         return name or f"artifact-{self._artifacts}"
+
+    def is_closed_before(self, artifact_id: str) -> bool | None:
+        """Whether an artifact of an earlier turn is closed; None: there is none of this id."""
+        return self._closed.get(artifact_id)
 
     def plan(self) -> tuple[str, int]:
         """Return the id of the next plan, and the revision that it begins with."""

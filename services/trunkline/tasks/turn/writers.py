@@ -4,14 +4,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.tasks.turn.emitter import Emitter
-from trunkline.v1 import event_pb2, part_pb2
+from trunkline.tasks.turn.rewinding import rewound
+from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
 
 # Makes the task exist and work before something is written to it, and gives its emitter.
 Begin = Callable[[], Awaitable[Emitter]]
 
 
 class ArtifactWriter:
-    """One artifact: created by its first append, closed once, never reopened."""
+    """One artifact: created by its first append, closed once; only `replace` opens it again."""
 
     def __init__(
         self,
@@ -39,6 +40,27 @@ class ArtifactWriter:
             InvalidAgentResponseError: the artifact is closed, or the turn is over.
         """
         await self._write(content, last=last)
+
+    async def replace(self, artifact: artifact_pb2.Artifact, *, last: bool = False) -> None:
+        """Put another content, and name, in place of all that is there; its id stays.
+
+        What was complete may be replaced, too, and is open again unless this is the `last`.
+
+        Raises:
+            InvalidAgentResponseError: the turn is over.
+        """
+        emitter = await self._begin()
+        start, self._start = self._start, None
+        if start is not None:
+            emitter.start_artifact(self.id, start, None, last=False)
+        remains = artifact_pb2.Artifact()
+        remains.CopyFrom(artifact)
+        remains.artifact_id = self.id
+        emitter.put(event_pb2.Event(rewound=rewound(remains)))
+        self._is_closed = False
+        if last:
+            await self.close()
+        await emitter.make_room()
 
     async def close(self) -> None:
         """Say that the artifact is complete. Closing again does nothing."""

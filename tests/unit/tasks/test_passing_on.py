@@ -1,0 +1,90 @@
+"""What an agent can say of its task that passes on what another one says."""
+
+import pytest
+
+from harness.tasks import NOTHING, Open, define, finish, message, texts
+from trunkline.errors import InvalidAgentResponseError
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.v1 import artifact_pb2, part_pb2, snapshot_pb2
+
+
+def other(*words: str) -> artifact_pb2.Artifact:
+    return artifact_pb2.Artifact(name="other", parts=[part_pb2.Part(text=word) for word in words])
+
+
+async def test_what_was_written_can_be_replaced_and_goes_on_behind_it(open_host: Open) -> None:
+    async def think_again(task: TaskContext) -> None:
+        artifact = task.artifact("first")
+        await artifact.append("a thought", last=True)
+        await artifact.replace(other("a better "))
+        await artifact.append("thought", last=True)
+
+    snapshot = await finish(await open_host(define(think_again)))
+    assert texts(snapshot) == ["a better thought"]
+    assert snapshot.task.artifacts[0].name == "other"
+    assert snapshot.artifacts[0].closed
+
+
+async def test_a_replacement_can_be_the_last_word(open_host: Open) -> None:
+    async def replace(task: TaskContext) -> None:
+        artifact = task.artifact()
+        await artifact.append("a")
+        await artifact.replace(other("b"), last=True)
+        with pytest.raises(InvalidAgentResponseError):
+            await artifact.append("c")
+
+    snapshot = await finish(await open_host(define(replace)))
+    assert texts(snapshot) == ["b"]
+    assert snapshot.artifacts[0].closed
+
+
+async def test_a_replacement_may_come_first(open_host: Open) -> None:
+    async def replace(task: TaskContext) -> None:
+        await task.artifact(id="x").replace(other("b"))
+
+    assert texts(await finish(await open_host(define(replace)))) == ["b"]
+
+
+async def test_an_artifact_of_an_earlier_turn_is_gone_on_with(open_host: Open) -> None:
+    async def two_turns(task: TaskContext) -> None:
+        await task.artifact(id="open").append(f"{task.turn} ")
+        if task.turn == 1:
+            await task.artifact(id="whole").append("one", last=True)
+            await task.require_input("go on?")
+            return
+        with pytest.raises(InvalidAgentResponseError):
+            await task.artifact(id="whole").append("two")
+        await task.artifact(id="whole").replace(other("two"))
+
+    host = await open_host(define(two_turns))
+    first = await finish(host)
+    again = message(task_id=first.task.id, message_id="m-2")
+    await host.submit("tested", again, NOTHING)
+    snapshot = await host.wait_turn(first.task.id)
+    assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(snapshot) == ["1 2 ", "two"]
+
+
+async def test_a_state_can_be_entered_with_metadata(open_host: Open) -> None:
+    async def cancel_itself(task: TaskContext) -> None:
+        await task.enter(State.TASK_STATE_WORKING, "on it", metadata={"elsewhere": {"id": "7"}})
+        await task.enter(State.TASK_STATE_CANCELED, "somebody there said so")
+
+    snapshot = await finish(await open_host(define(cancel_itself)))
+    assert snapshot.task.status.state == State.TASK_STATE_CANCELED
+    assert _elsewhere(snapshot) == "7"
+
+
+async def test_an_artifact_can_name_its_extensions(open_host: Open) -> None:
+    async def extended(task: TaskContext) -> None:
+        await task.artifact(extensions=["https://example.com/x"]).append("a", last=True)
+
+    snapshot = await finish(await open_host(define(extended)))
+    assert list(snapshot.task.artifacts[0].extensions) == ["https://example.com/x"]
+
+
+def _elsewhere(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+    found = snapshot.task.metadata["elsewhere"]
+    assert not isinstance(found, str | float | bool | None)
+    return str(found["id"])
