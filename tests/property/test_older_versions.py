@@ -1,0 +1,323 @@
+"""Whatever a journal holds, it is a legal stream in v0.3 and v0.1, and tells what the task is."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import pytest
+from google.protobuf import json_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.task_journals import Entries, batches, fold, journals
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, snapshot_pb2
+from trunkline_bridge.inbound import params
+from trunkline_bridge.inbound.envelope import frame
+from trunkline_bridge.inbound.streaming.streams import WireEvents, one_turn
+from trunkline_bridge.projection import (
+    ArtifactView,
+    Projection,
+    TextPiece,
+    WholeEvent,
+    WireEvent,
+    project_task,
+)
+from trunkline_bridge.rendering import EventRenderer, Shape
+from trunkline_bridge.wire import json_values, v0_1_input, v0_1_json, v0_3_input, v0_3_json
+from trunkline_bridge.wire.v0_1_json import V01Shape
+from trunkline_bridge.wire.v0_3_json import V03Shape
+
+Json: TypeAlias = dict[str, Any]
+
+often = settings(max_examples=100)
+few = settings(max_examples=40)
+CLIENT_ID = "chosen"
+V0_1_STATES = {"submitted", "working", "input-required", "completed", "canceled", "failed"}
+V0_3_STATES = {*V0_1_STATES, "rejected", "auth-required"}
+TURN_ENDS = {"completed", "canceled", "failed", "rejected", "input-required"}
+
+
+def projected(entries: Entries) -> list[WireEvent]:
+    projection = Projection()
+    return [event for one in batches(entries, set()) for event in projection.apply(one)]
+
+
+def streams(events: Sequence[WireEvent]) -> list[list[WireEvent]]:
+    """What a client gets that follows a task turn by turn."""
+    found = []
+    while events:
+        seen = one_turn_of(events)
+        found.append(seen)
+        events = events[len(seen) :]
+    return found
+
+
+async def source(events: Sequence[WireEvent]) -> WireEvents:
+    for begin in range(0, len(events), 7):
+        yield events[begin : begin + 7]
+
+
+async def collect(events: WireEvents) -> list[WireEvent]:
+    return [event async for ready in events for event in ready]
+
+
+def one_turn_of(events: Sequence[WireEvent]) -> list[WireEvent]:
+    """A stream to its end. It waits for nothing, so that no event loop is needed."""
+    collecting = collect(one_turn(source(events)))
+    with pytest.raises(StopIteration) as done:
+        collecting.send(None)
+    found: list[WireEvent] = done.value.value
+    return found
+
+
+def said(shape: Shape, events: Sequence[WireEvent]) -> list[Json]:
+    return [one for event in events for one in shape.whole(event.response)]
+
+
+def snapshot_event(snapshot: snapshot_pb2.TaskSnapshot) -> WholeEvent:
+    shown = a2a_pb2.StreamResponse(task=project_task(snapshot))
+    return WholeEvent(snapshot.sequence, 0, shown)
+
+
+def check_ends(objects: Sequence[Json], *, is_over: bool) -> None:
+    """One final, and that at the end; none if the turn is not over."""
+    finals = [place for place, one in enumerate(objects) if one.get("final")]
+    assert finals == ([len(objects) - 1] if is_over else [])
+
+
+def is_over(events: Sequence[WireEvent]) -> bool:
+    update = events[-1].response.status_update
+    return v0_3_json.STATES[update.status.state] in TURN_ENDS
+
+
+def joined(parts: Sequence[Json], tag: str) -> list[Json]:
+    """Parts with adjacent texts in one: that is what equal content means."""
+    found: list[Json] = []
+    for part in parts:
+        check_part(part, tag)
+        if part[tag] == "text" and found and found[-1][tag] == "text":
+            found[-1] = {**found[-1], "text": found[-1]["text"] + part["text"]}
+        elif not (part[tag] == "text" and not part["text"]):
+            found.append(part)
+    return found
+
+
+def check_part(part: Json, tag: str) -> None:
+    content = {"text": "text", "file": "file", "data": "data"}[part[tag]]
+    assert part.keys() - {"metadata"} == {tag, content}
+    if part[tag] == "file":
+        assert len(part["file"].keys() & {"bytes", "uri"}) == 1
+
+
+class V03Client:
+    """Does with events what v0.3 says."""
+
+    def __init__(self) -> None:
+        self.status: Json = {}
+        self.artifacts: dict[str, Json] = {}
+
+    def apply(self, one: Json) -> None:
+        if one["kind"] == "task":
+            self.status = one["status"]
+            self.artifacts = {said["artifactId"]: said for said in one.get("artifacts", [])}
+        elif one["kind"] == "status-update":
+            self.status = one["status"]
+            assert type(one["final"]) is bool
+        else:
+            assert one["kind"] == "artifact-update"
+            artifact = one["artifact"]
+            artifact_id = artifact["artifactId"]
+            if one["append"]:
+                known = self.artifacts[artifact_id]
+                artifact = {**known, "parts": known["parts"] + artifact["parts"]}
+            assert artifact["parts"]
+            self.artifacts[artifact_id] = artifact
+        assert self.status["state"] in V0_3_STATES
+
+    def held(self) -> dict[str, Json]:
+        return {
+            name: {**artifact, "parts": joined(artifact["parts"], "kind")}
+            for name, artifact in self.artifacts.items()
+        }
+
+
+class V01Client:
+    """Does with events what v0.1 says: it tells them apart by what is in them."""
+
+    def __init__(self) -> None:
+        self.status: Json = {}
+        self.artifacts: dict[int, Json] = {}
+
+    def apply(self, one: Json) -> None:
+        assert one["id"] == CLIENT_ID
+        assert ("status" in one) != ("artifact" in one)
+        if "status" in one:
+            self.status = one["status"]
+            assert self.status["state"] in V0_1_STATES
+            return
+        artifact = dict(one["artifact"])
+        index = artifact["index"]
+        if artifact.pop("append", False):
+            known = self.artifacts[index]
+            artifact = {**known, "parts": known["parts"] + artifact["parts"]}
+        artifact.pop("lastChunk", None)
+        self.artifacts[index] = artifact
+
+    def held(self) -> dict[int, Json]:
+        return {
+            index: {**artifact, "parts": joined(artifact["parts"], "type")}
+            for index, artifact in self.artifacts.items()
+        }
+
+
+@often
+@given(journals())
+def test_streams_of_v0_3_tell_each_turn_and_its_end(entries: Entries) -> None:
+    client = V03Client()
+    for events in streams(projected(entries)):
+        objects = said(V03Shape(), events)
+        check_ends(objects, is_over=is_over(events))
+        for one in objects:
+            client.apply(one)
+    task = v0_3_json.task(project_task(fold(entries, upto=len(entries))))
+    expected = V03Client()
+    expected.apply(task)
+    assert client.held() == expected.held()
+    assert client.status["state"] == task["status"]["state"]
+
+
+@often
+@given(journals())
+def test_streams_of_v0_1_tell_each_turn_and_its_end(entries: Entries) -> None:
+    client = V01Client()
+    shape = V01Shape(CLIENT_ID)
+    for events in streams(projected(entries)):
+        objects = said(shape, events)
+        check_ends(objects, is_over=is_over(events))
+        for one in objects:
+            client.apply(one)
+    snapshot = fold(entries, upto=len(entries))
+    task = v0_1_json.task(project_task(snapshot), client_id=CLIENT_ID)
+    expected = V01Client()
+    for artifact in task.get("artifacts", ()):
+        expected.apply({"id": CLIENT_ID, "artifact": artifact})
+    assert client.held() == expected.held()
+    assert client.status["state"] == task["status"]["state"]
+
+
+@often
+@given(journals(), st.data())
+def test_whoever_joins_a_stream_of_v0_1_numbers_artifacts_as_all_others(
+    entries: Entries, data: st.DataObject
+) -> None:
+    whole = projected(entries)
+    shape = V01Shape(CLIENT_ID)
+    uninterrupted = [said(shape, [event]) for event in whole]
+    seen = data.draw(st.integers(0, len(whole)))
+    # As the task is by then, or when the stream is asked for again.
+    now = data.draw(st.integers(whole[seen - 1].sequence if seen else 1, len(entries)))
+    resumed = V01Shape(CLIENT_ID)
+    resumed.learn(project_task(fold(entries, upto=now)))
+    assert [said(resumed, [event]) for event in whole[seen:]] == uninterrupted[seen:]
+
+
+@often
+@given(journals(), st.data())
+def test_a_task_whose_turn_is_over_is_followed_by_its_status(
+    entries: Entries, data: st.DataObject
+) -> None:
+    snapshot = fold(entries, upto=data.draw(st.integers(1, len(entries))))
+    events = one_turn_of([snapshot_event(snapshot)])
+    over = v0_3_json.STATES[snapshot.task.status.state] in TURN_ENDS
+    assert len(events) == (2 if over else 1)
+    for shape in (V03Shape(), V01Shape(CLIENT_ID)):
+        check_ends(said(shape, events), is_over=over)
+    if over:
+        last = said(V03Shape(), events)[-1]
+        assert last["status"] == v0_3_json.task(snapshot.task)["status"]
+
+
+@often
+@given(st.text(), st.booleans(), st.text(max_size=3))
+def test_a_piece_of_text_is_the_same_by_its_template_and_as_a_whole(
+    text: str, is_last: bool, name: str
+) -> None:
+    check_template(V03Shape(), text, is_last=is_last, name=name)
+    check_template(V01Shape(CLIENT_ID), text, is_last=is_last, name=name)
+
+
+def check_template(shape: Shape, text: str, *, is_last: bool, name: str) -> None:
+    view = ArtifactView("jrnl0001-task", 'a "context"', artifact_pb2.Artifact(name=name))
+    piece = TextPiece(12, 0, view, text, is_last)
+    renderer = EventRenderer(shape, frame("r-1"))
+    assert renderer.render(piece) == renderer.render(WholeEvent(12, 0, piece.response))
+
+
+plain = st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=5))
+anything = st.recursive(
+    plain,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+structs = st.one_of(st.none(), st.dictionaries(st.text(max_size=3), anything, min_size=1))
+names = st.text(alphabet="ab/é", max_size=4)
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> part_pb2.Part:
+    """Parts that v0.3 has a place for."""
+    kind = draw(st.sampled_from(["text", "raw", "url", "data"]))
+    part = part_pb2.Part()
+    if kind == "text":
+        part.text = draw(st.text(max_size=5))
+    elif kind == "data":
+        json_format.ParseDict(draw(anything), part.data)
+    else:
+        part.filename, part.media_type = draw(names), draw(names)
+        if kind == "raw":
+            part.raw = draw(st.binary(max_size=5))
+        else:
+            part.url = draw(st.text(min_size=1, max_size=5))
+    metadata = draw(structs)
+    if metadata is not None:
+        part.metadata.update(metadata)
+    return part
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> message_pb2.Message:
+    message = message_pb2.Message(
+        message_id=draw(st.text(min_size=1, max_size=4)),
+        context_id=draw(st.text(max_size=4)),
+        task_id=draw(st.text(max_size=4)),
+        role=message_pb2.ROLE_USER,
+        parts=draw(st.lists(parts(), min_size=1, max_size=4)),
+        extensions=draw(st.lists(names, max_size=2)),
+        reference_task_ids=draw(st.lists(names, max_size=2)),
+    )
+    metadata = draw(structs)
+    if metadata is not None:
+        message.metadata.update(metadata)
+    return message
+
+
+@few
+@given(messages())
+def test_a_message_comes_back_from_v0_3_as_it_went(message: message_pb2.Message) -> None:
+    written = json.loads(json_values.dumps(v0_3_json.message_json(message)))
+    assert params.read_send(v0_3_input.send_params({"message": written})).message == message
+
+
+@few
+@given(messages())
+def test_v0_1_says_all_of_a_message_but_ids(message: message_pb2.Message) -> None:
+    task = v0_1_json.replied(message, client_id=CLIENT_ID)
+    written = json.loads(json_values.dumps(task))["status"]["message"]
+    asked = {"id": CLIENT_ID, "message": {**written, "role": "user"}}
+    read = params.read_send(v0_1_input.send_params(asked).params).message
+    assert list(read.parts) == list(message.parts)
+    assert read.metadata == message.metadata
+    assert read.message_id
