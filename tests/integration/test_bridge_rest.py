@@ -10,6 +10,7 @@ import pytest_asyncio
 from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
 from harness.rest import RestCaller, RestEvent, content, reason, user_message
 from trunkline.agents.echo import echo
+from trunkline_bridge import BridgeSettings
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -19,7 +20,8 @@ WORKING = {"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
-    async with open_bridged_mesh(tmp_path_factory.mktemp("rest")) as mesh:
+    settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
+    async with open_bridged_mesh(tmp_path_factory.mktemp("rest"), settings) as mesh:
         await mesh.mesh.join(echo)
         yield mesh
 
@@ -72,6 +74,23 @@ async def test_a_turn_is_streamed_and_subscribed_to(rest: RestCaller) -> None:
             first = await anext(stream)
             assert first.data["task"]["id"] == asked["id"]
     await rest.post(f"/tasks/{asked['id']}:cancel", {"metadata": {"why": "enough"}})
+
+
+async def test_webhooks_are_kept_shown_and_deleted(rest: RestCaller) -> None:
+    task = await rest.send("ask what?")
+    path = f"/tasks/{task['id']}/pushNotificationConfigs"
+    webhook = {"id": "mine", "url": "http://127.0.0.1:9/hook"}
+    kept = await rest.post(path, webhook)
+    assert kept == webhook | {"taskId": task["id"]}
+    # Again, as clients send it that print all they have.
+    assert await rest.post(path, kept) == kept
+    assert await rest.get(f"{path}/mine") == kept
+    assert await rest.get(path) == {"configs": [kept], "nextPageToken": ""}
+    for _ in range(2):
+        assert content(await rest.request("DELETE", f"{path}/mine")) == {}
+    assert await rest.get(path, pageSize="5") == {"configs": [], "nextPageToken": ""}
+    assert reason(await rest.request("GET", f"{path}/mine")) == "TASK_NOT_FOUND"
+    await rest.post(f"/tasks/{task['id']}:cancel")
 
 
 async def test_a_direct_reply_is_a_message(at_echo: RestCaller) -> None:

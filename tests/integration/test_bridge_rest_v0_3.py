@@ -8,13 +8,15 @@ import pytest_asyncio
 from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
 from harness.rest import Json, RestCaller, RestEvent, content, user_message
 from trunkline.agents.echo import echo
+from trunkline_bridge import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
-    async with open_bridged_mesh(tmp_path_factory.mktemp("rest")) as mesh:
+    settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
+    async with open_bridged_mesh(tmp_path_factory.mktemp("rest"), settings) as mesh:
         await mesh.mesh.join(echo)
         yield mesh
 
@@ -91,6 +93,29 @@ async def test_a_turn_is_streamed_to_its_final_status(rest: RestCaller) -> None:
     assert last["status"]["message"]["content"] == [{"text": "what?"}]
     done = await send(rest, "this", taskId=asked[0].data["task"]["id"])
     assert done["artifacts"][0]["parts"] == [{"text": "answer: this"}]
+
+
+async def test_webhooks_are_kept_shown_and_deleted(rest: RestCaller) -> None:
+    task = await send(rest, "ask what?")
+    path = f"/tasks/{task['id']}/pushNotificationConfigs"
+    name = f"tasks/{task['id']}/pushNotificationConfigs/mine"
+    webhook = {"url": "http://127.0.0.1:9/hook"}
+    whole = {
+        "parent": f"tasks/{task['id']}",
+        "config_id": "mine",
+        "config": {"push_notification_config": webhook},
+    }
+    kept = await rest.post(path, whole)
+    assert kept == {"name": name, "pushNotificationConfig": webhook | {"id": "mine"}}
+    # As the annotation of the proto has it.
+    assert await rest.post(path, kept) == kept
+    assert await rest.get(f"{path}/mine") == kept
+    assert (await rest.get(path))["configs"] == [kept]
+    for _ in range(2):
+        assert content(await rest.request("DELETE", f"{path}/mine")) == {}
+    gone = await rest.request("GET", f"{path}/mine")
+    assert (gone.status_code, gone.json()["type"]) == (404, "TaskNotFoundError")
+    await rest.post(f"/tasks/{task['id']}:cancel")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
