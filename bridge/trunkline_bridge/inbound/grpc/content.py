@@ -2,13 +2,14 @@
 
 import asyncio
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from google.protobuf import struct_pb2, timestamp_pb2
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from trunkline_bridge.errors import invalid_params
+from trunkline_bridge.errors import WireError, invalid_params
 
 M = TypeVar("M", bound=Message)
 
@@ -16,7 +17,7 @@ M = TypeVar("M", bound=Message)
 _VALUES = 50_000
 # Messages up to here are read at once.
 _READ_HERE_BYTES = 64 * 1024
-# Up to here content fits wherever the mesh wraps it. JSON has a level for two or three of these.
+# Up to so many levels content fits wherever the mesh wraps it.
 _SAFE_DEPTH = 40
 # Years 1 to 9999: what JSON has a way to write.
 _SECONDS = range(-62_135_596_800, 253_402_300_800)
@@ -48,44 +49,92 @@ def _read(kind: type[M], body: bytes) -> Given[M]:
         request = kind.FromString(body)
     except DecodeError:
         name = kind.DESCRIPTOR.name
-        problem = f"is not a {name}, has text that is not UTF-8, or is nested too deeply"
-        raise invalid_params(("request", problem)) from None
+        raise _wrong(
+            f"is not a {name}, has text that is not UTF-8, or is nested too deeply"
+        ) from None
     request.DiscardUnknownFields()
-    deepest = 0
-    for count, (depth, inner) in enumerate(_messages(request)):
-        if count >= _VALUES:
-            problem = f"more than {_VALUES} values; send large data as raw, or by url"
-            raise invalid_params(("request", problem))
-        _check(inner)
-        deepest = max(deepest, depth)
-    return Given(request, deepest > _SAFE_DEPTH)
+    return Given(request, _check_content(request) > _SAFE_DEPTH)
 
 
-def _messages(message: Message) -> Iterator[tuple[int, Any]]:
-    """Yield a message and all that are in it, each with how deep it is."""
-    waiting: list[tuple[int, Any]] = [(1, message)]
-    while waiting:
-        depth, inner = waiting.pop()
-        yield depth, inner
-        for field, value in inner.ListFields():
-            if field.message_type is None:
-                continue
-            if field.message_type.GetOptions().map_entry:
-                # An entry is a message, too.
-                waiting += ((depth + 2, one) for one in value.values() if isinstance(one, Message))
-            elif field.is_repeated:
-                # No more than can pass: to list them takes longer than to read them.
-                waiting += ((depth + 1, one) for one in value[: _VALUES + 1])
-            else:
-                waiting.append((depth + 1, value))
+def _check_content(message: Message) -> int:
+    """Look at a message and all that are in it, and return how many levels there are.
+
+    Raises:
+        WireError: there is too much to look at, or something that JSON can't say.
+    """
+    level: list[Any] = [message]
+    left, depth = _VALUES, 0
+    while level:
+        depth += 1
+        left -= len(level)
+        if left < 0:
+            raise _too_many()
+        below: list[Any] = []
+        for inner in level:
+            check = _CHECKS.get(type(inner))
+            if check is not None:
+                check(inner)
+            _add_inner(inner, below)
+        level = below
+    return depth
 
 
-def _check(message: Any) -> None:  # noqa: ANN401  any message
-    name = message.DESCRIPTOR.full_name
-    if name == "google.protobuf.Value":
-        if not math.isfinite(message.number_value):
-            raise invalid_params(("request", "holds a number that JSON doesn't have"))
-    elif name == Timestamp.DESCRIPTOR.full_name and (
-        message.seconds not in _SECONDS or not 0 <= message.nanos < 1_000_000_000
-    ):
-        raise invalid_params(("request", "holds a time before the year 1 or after 9999"))
+def _add_inner(message: Any, below: list[Any]) -> None:  # noqa: ANN401  any message
+    singles, lists, maps = _inner_fields(type(message))
+    below.extend(getattr(message, field) for field in singles if message.HasField(field))
+    for field in lists:
+        values = getattr(message, field)
+        if len(values) > _VALUES:
+            # To list them takes longer than to read them.
+            raise _too_many()
+        below.extend(values)
+    for field in maps:
+        below.extend(getattr(message, field).values())
+
+
+class _Inner(NamedTuple):
+    """The fields of a message that hold messages."""
+
+    singles: tuple[str, ...]
+    lists: tuple[str, ...]
+    maps: tuple[str, ...]
+
+
+@cache
+def _inner_fields(kind: Any) -> _Inner:  # noqa: ANN401  a type of messages
+    singles, lists, maps = [], [], []
+    for field in kind.DESCRIPTOR.fields:
+        if field.message_type is None:
+            continue
+        if not field.is_repeated:
+            singles.append(field.name)
+        elif not field.message_type.GetOptions().map_entry:
+            lists.append(field.name)
+        elif field.message_type.fields_by_name["value"].message_type is not None:
+            maps.append(field.name)
+    return _Inner(tuple(singles), tuple(lists), tuple(maps))
+
+
+def _check_value(value: struct_pb2.Value) -> None:
+    # No number is 0.
+    if not math.isfinite(value.number_value):
+        raise _wrong("holds a number that JSON doesn't have")
+
+
+def _check_time(time: timestamp_pb2.Timestamp) -> None:
+    if time.seconds not in _SECONDS or not 0 <= time.nanos < 1_000_000_000:
+        raise _wrong("holds a time before the year 1 or after 9999")
+
+
+_CHECKS: Mapping[type[Message], Callable[[Any], None]] = {
+    struct_pb2.Value: _check_value,
+    timestamp_pb2.Timestamp: _check_time,
+}
+
+
+def _too_many() -> WireError:
+    return _wrong(f"more than {_VALUES} values; send large data as raw, or by url")
+
+
+def _wrong(problem: str) -> WireError:
+    return invalid_params(("request", problem))
