@@ -80,7 +80,8 @@ def _check_content(message: Message) -> int:
 
 
 def _add_inner(message: Any, below: list[Any]) -> None:  # noqa: ANN401  any message
-    singles, lists, maps = _inner_fields(type(message))
+    kind: Any = type(message)
+    singles, lists, maps = _inner_fields(kind)
     below.extend(getattr(message, field) for field in singles if message.HasField(field))
     for field in lists:
         values = getattr(message, field)
