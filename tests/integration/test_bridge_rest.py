@@ -10,7 +10,7 @@ import pytest_asyncio
 from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
 from harness.rest import RestCaller, RestEvent, content, reason, user_message
 from trunkline.agents.echo import echo
-from trunkline_bridge import BridgeSettings
+from trunkline_bridge import Bridge, BridgeSettings
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -358,3 +358,17 @@ async def test_bad_bodies_are_refused(
 ) -> None:
     refused = await post_bytes(at_echo, body, {"content-type": "application/json"})
     assert (refused.status_code, reason(refused)) == (status, said)
+
+
+async def test_a_strict_bridge_wants_the_version_said(bridged: BridgedMesh) -> None:
+    settings = BridgeSettings(default_agent="echo", strict_versions=True)
+    transport = httpx2.ASGITransport(Bridge(bridged.mesh.directory, settings).app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://strict") as client:
+        strict = RestCaller(client, "/agents/echo")
+        unsaid = await strict.request("GET", "/tasks")
+        assert (unsaid.status_code, reason(unsaid)) == (400, "VERSION_NOT_SUPPORTED")
+        said = await strict.request("GET", "/tasks", headers={"A2A-Version": "1.0"})
+        assert said.status_code == 200
+        # That is what a request without a version is in.
+        older = await strict.request("GET", "/v1/tasks/nope")
+        assert reason(older) == "TASK_NOT_FOUND"
