@@ -1,0 +1,272 @@
+"""Which version a call is in, what its errors are called there, and what it can't read."""
+
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import pytest
+
+from trunkline_bridge import errors
+from trunkline_bridge.errors import WireError, invalid_params
+from trunkline_bridge.inbound import params
+from trunkline_bridge.inbound.caller import Caller
+from trunkline_bridge.inbound.dialects.choice import Dialects
+from trunkline_bridge.inbound.dialects.dialect import CURSOR, with_cursor
+from trunkline_bridge.inbound.dialects.v0_1 import V01
+from trunkline_bridge.inbound.dialects.v0_3 import V03
+from trunkline_bridge.inbound.dialects.v1_0 import V10
+from trunkline_bridge.inbound.versions import check_version, read_version
+from trunkline_bridge.wire import v0_1_input, v0_3_input
+
+Json: TypeAlias = dict[str, Any]
+
+SERVED = ("1.0", "0.3", "0.1")
+METHODS = {
+    "1.0": ["SendMessage", "SubscribeToTask", "ListTasks", "GetExtendedAgentCard"],
+    "0.3": ["message/send", "message/stream", "tasks/pushNotificationConfig/list"],
+    "0.1": ["tasks/send", "tasks/sendSubscribe", "tasks/pushNotification/set"],
+}
+SHARED = ["tasks/get", "tasks/cancel", "tasks/resubscribe"]
+
+
+def dialects(*, is_strict: bool = False) -> Dialects:
+    # What they would do is of no interest here.
+    nothing: Any = None
+    return Dialects(V10(nothing), V03(nothing), V01(nothing, nothing), is_strict=is_strict)
+
+
+class Parameters:
+    """A request's headers."""
+
+    def __init__(self, version: str | None = None) -> None:
+        self._version = version
+
+    def get(self, name: bytes) -> str | None:
+        return self._version if name == b"a2a-version" else None
+
+
+@pytest.mark.parametrize(
+    ("version", "method"), [(version, one) for version, all_ in METHODS.items() for one in all_]
+)
+def test_a_method_tells_its_version_if_nothing_else_does(version: str, method: str) -> None:
+    assert dialects().choose("", method).version == version
+    assert dialects().choose(version, method).version == version
+    assert dialects().may_be_original("", method) == (version == "0.1")
+    for other in set(SERVED) - {version}:
+        with pytest.raises(WireError, match=f"is of A2A {version}") as raised:
+            dialects().choose(other, method)
+        assert raised.value.row is errors.METHOD_NOT_FOUND
+
+
+@pytest.mark.parametrize("method", SHARED)
+def test_methods_of_two_versions_are_of_the_later_unless_the_task_tells(method: str) -> None:
+    assert dialects().choose("", method).version == "0.3"
+    assert dialects().may_be_original("", method)
+    assert dialects().choose("0.1", method).version == "0.1"
+    assert not dialects().may_be_original("0.3", method)
+    assert not dialects(is_strict=True).may_be_original("", method)
+
+
+@pytest.mark.parametrize("method", [*METHODS["1.0"], *METHODS["0.1"]])
+def test_strictly_a_request_without_a_version_is_in_v0_3(method: str) -> None:
+    with pytest.raises(WireError) as raised:
+        dialects(is_strict=True).choose("", method)
+    assert raised.value.row is errors.VERSION_NOT_SUPPORTED
+    assert raised.value.metadata == {"supportedVersions": "1.0, 0.3, 0.1"}
+    assert dialects(is_strict=True).choose("", "message/send").version == "0.3"
+    assert dialects(is_strict=True).choose("1.0", "SendMessage").version == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("method", "heir"), [("tasks/list", "ListTasks"), ("DoMagic", "SendMessage")]
+)
+def test_a_method_of_no_version_is_not_found(method: str, heir: str) -> None:
+    with pytest.raises(WireError, match=heir) as raised:
+        dialects().choose("", method)
+    assert raised.value.row is errors.METHOD_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("given", "query", "read"),
+    [
+        (None, b"", ""),
+        ("", b"", ""),
+        ("  ", b"", ""),
+        ("1.0", b"", "1.0"),
+        (" 0.3 ", b"", "0.3"),
+        ("0.3.26", b"", "0.3"),
+        ("1.0.1", b"A2A-Version=0.3", "1.0"),
+        (None, b"A2A-Version=0.1", "0.1"),
+        (None, b"x=y&A2A-Version=0.3.0", "0.3"),
+    ],
+)
+def test_versions_come_by_header_or_query(given: str | None, query: bytes, read: str) -> None:
+    assert read_version(Parameters(given), query, served=SERVED) == read
+
+
+@pytest.mark.parametrize(
+    "given", ["2.0", "1.1", "1", "latest", "1.0.0.0", "\N{ARABIC-INDIC DIGIT ONE}.0", "1.0, 0.3"]
+)
+def test_other_versions_are_refused_with_those_that_are_served(given: str) -> None:
+    with pytest.raises(WireError) as raised:
+        read_version(Parameters(given), served=SERVED)
+    assert raised.value.row is errors.VERSION_NOT_SUPPORTED
+    assert raised.value.metadata == {"supportedVersions": "1.0, 0.3, 0.1"}
+
+
+def test_a_path_is_of_one_version() -> None:
+    check_version(Parameters(), version="1.0", is_strict=False)
+    check_version(Parameters(), version="0.3", is_strict=True)
+    check_version(Parameters("1.0"), version="1.0", is_strict=True)
+    for given, is_strict in (("0.3", False), (None, True)):
+        with pytest.raises(WireError) as raised:
+            check_version(Parameters(given), version="1.0", is_strict=is_strict)
+        assert raised.value.row is errors.VERSION_NOT_SUPPORTED
+
+
+ROWS = [row for row in vars(errors).values() if isinstance(row, errors.Row)]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.reason)
+def test_older_versions_have_no_codes_but_their_own(row: errors.Row) -> None:
+    codes = {version: one.error(WireError(row, "x"))["code"] for version, one in BY_VERSION.items()}
+    assert codes["1.0"] == row.rpc_code
+    is_known = row.rpc_code not in range(-32099, -32000)
+    if is_known or row.rpc_code >= -32005:
+        assert codes["0.1"] == row.rpc_code
+    else:
+        assert codes["0.1"] == -32603
+    if is_known or row.rpc_code >= -32007 or row is errors.VERSION_NOT_SUPPORTED:
+        assert codes["0.3"] == row.rpc_code
+    else:
+        assert codes["0.3"] == -32603
+
+
+BY_VERSION = dialects().by_version
+
+
+def test_errors_speak_of_what_the_version_has() -> None:
+    error = invalid_params(
+        ("message.parts[0].raw", "must be a string in base64"),
+        ("message.role", "must be ROLE_USER"),
+        ("configuration.taskPushNotificationConfig.url", "is required"),
+        ("message.contextId", "must be a string"),
+    )
+    fields = {
+        version: [one["field"] for one in dialect.error(error)["data"][1]["fieldViolations"]]
+        for version, dialect in BY_VERSION.items()
+    }
+    assert fields["0.3"] == [
+        "message.parts[0].file.bytes",
+        "message.role",
+        "configuration.pushNotificationConfig.url",
+        "message.contextId",
+    ]
+    assert fields["0.1"] == [
+        "message.parts[0].file.bytes",
+        "message.role",
+        "pushNotification.url",
+        "sessionId",
+    ]
+    assert "must be user" in BY_VERSION["0.3"].error(error)["message"]
+    assert "ROLE_USER" in BY_VERSION["1.0"].error(error)["message"]
+
+
+MESSAGE: Json = {"role": "user", "messageId": "m", "parts": [{"kind": "text", "text": "x"}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ("text", "params"),
+        ({}, "message.messageId"),
+        ({"message": "hi"}, "message"),
+        ({"message": {**MESSAGE, "kind": "task"}}, "message.kind"),
+        ({"message": {**MESSAGE, "role": "agent"}}, "message.role"),
+        ({"message": {**MESSAGE, "role": 5}}, "message.role"),
+        ({"message": {**MESSAGE, "parts": []}}, "message.parts"),
+        ({"message": {**MESSAGE, "parts": "x"}}, "message.parts"),
+        ({"message": {**MESSAGE, "parts": ["x"]}}, "message.parts[0]"),
+        ({"message": {**MESSAGE, "parts": [{}]}}, "message.parts[0]"),
+        ({"message": {**MESSAGE, "parts": [{"kind": "sound"}]}}, "message.parts[0].kind"),
+        ({"message": {**MESSAGE, "parts": [{"kind": ["text"]}]}}, "message.parts[0].kind"),
+        ({"message": {**MESSAGE, "parts": [{"kind": "file"}]}}, "message.parts[0].file"),
+        ({"message": {**MESSAGE, "parts": [{"kind": "file", "file": {}}]}}, "message.parts[0]"),
+        (
+            {"message": {**MESSAGE, "parts": [{"file": {"bytes": "", "uri": "x"}}]}},
+            "message.parts[0]",
+        ),
+        (
+            {"message": {**MESSAGE, "parts": [{"file": {"bytes": "%"}}]}},
+            "message.parts[0].file.bytes",
+        ),
+        ({"message": {**MESSAGE, "parts": [{"kind": "data"}]}}, "message.parts[0]"),
+        ({"message": MESSAGE, "configuration": []}, "configuration"),
+        ({"message": MESSAGE, "configuration": {"blocking": "no"}}, "configuration.blocking"),
+        (
+            {"message": MESSAGE, "configuration": {"historyLength": -1}},
+            "configuration.historyLength",
+        ),
+        (
+            {"message": MESSAGE, "configuration": {"pushNotificationConfig": 5}},
+            "configuration.pushNotificationConfig",
+        ),
+        (
+            {
+                "message": MESSAGE,
+                "configuration": {"pushNotificationConfig": {"url": "x", "authentication": "y"}},
+            },
+            "configuration.pushNotificationConfig.authentication",
+        ),
+        (
+            {
+                "message": MESSAGE,
+                "configuration": {
+                    "pushNotificationConfig": {"url": "x", "authentication": {"schemes": [5]}}
+                },
+            },
+            "configuration.pushNotificationConfig.authentication.scheme",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_request_of_v0_3_is_said_by_field(given: object, field: str) -> None:
+    with pytest.raises(WireError) as raised:
+        params.read_send(v0_3_input.send_params(given))
+    error = BY_VERSION["0.3"].error(raised.value)
+    assert error["code"] == -32602
+    assert error["data"][1]["fieldViolations"][0]["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        (None, "params"),
+        ({"message": MESSAGE}, "id"),
+        ({"id": 5, "message": MESSAGE}, "id"),
+        ({"id": "", "message": MESSAGE}, "id"),
+        ({"id": "é" * 251, "message": MESSAGE}, "id"),
+        ({"id": "t"}, "message"),
+        ({"id": "t", "message": {**MESSAGE, "role": "agent"}}, "message.role"),
+        ({"id": "t", "message": {**MESSAGE, "parts": None}}, "message.parts"),
+        ({"id": "t", "message": MESSAGE, "sessionId": 5}, "sessionId"),
+        ({"id": "t", "message": MESSAGE, "historyLength": "x"}, "historyLength"),
+        ({"id": "t", "message": MESSAGE, "pushNotification": "x"}, "pushNotification"),
+    ],
+)
+def test_what_is_wrong_with_a_request_of_v0_1_is_said_by_field(given: object, field: str) -> None:
+    with pytest.raises(WireError) as raised:
+        params.read_send(v0_1_input.send_params(given).params)
+    error = BY_VERSION["0.1"].error(raised.value)
+    assert error["code"] == -32602
+    assert error["data"][1]["fieldViolations"][0]["field"] == field
+
+
+def test_a_cursor_may_be_in_the_metadata_of_a_request() -> None:
+    caller = Caller(agent="echo", version="0.3")
+    given = {"id": "t", "metadata": {CURSOR: "3.0"}}
+    assert with_cursor(caller, given).last_event_id == "3.0"
+    headed = replace(caller, last_event_id="2.0")
+    assert with_cursor(headed, given).last_event_id == "2.0"
+    for nothing in (None, {}, {"metadata": 5}, {"metadata": {}}):
+        assert with_cursor(caller, nothing) is caller
+    with pytest.raises(WireError, match="must be a string"):
+        with_cursor(caller, {"metadata": {CURSOR: 3}})
