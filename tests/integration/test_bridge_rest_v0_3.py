@@ -192,3 +192,12 @@ async def test_who_sends_a_message_as_over_json_rpc_is_answered_in_kind(
     assert (events[-1].data["status"]["state"], events[-1].data["final"]) == ("completed", True)
     refused = await at_echo.request("POST", "/message:send", {"message": {**said, "parts": []}})
     assert (refused.status_code, refused.json()["type"]) == (400, "InvalidParamsError")
+
+
+async def test_what_is_wrong_is_said_in_the_words_of_v0_3(at_echo: RestCaller) -> None:
+    wrong = {"messageId": "m", "role": "ROLE_USER", "content": [{"metadata": {}}]}
+    for given, field in (({**wrong, "content": []}, "content"), (wrong, "content[0]")):
+        refused = await at_echo.request("POST", "/message:send", {"message": given})
+        violations = refused.json()["error"]["details"][1]["fieldViolations"]
+        assert [violation["field"] for violation in violations] == [f"message.{field}"]
+    assert "give text, file or data" in refused.json()["message"]

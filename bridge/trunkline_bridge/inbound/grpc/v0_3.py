@@ -4,6 +4,7 @@ from google.protobuf import empty_pb2
 
 from trunkline.a2a.v0_3 import a2a_pb2, agent_card_pb2, task_pb2
 from trunkline.a2a.v1 import a2a_pb2 as core_pb2
+from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.cards import LEGACY_VERSION
 from trunkline_bridge.inbound.grpc.service import Service, Streaming, Unary
@@ -17,6 +18,19 @@ def _core_card(_request: a2a_pb2.GetAgentCardRequest) -> core_pb2.GetExtendedAge
     return core_pb2.GetExtendedAgentCardRequest()
 
 
+def _check_send(request: core_pb2.SendMessageRequest) -> core_pb2.SendMessageRequest:
+    """Do as for v1.0, and say what is wrong in the words of v0.3."""
+    try:
+        return params.check_send(request)
+    except WireError as error:
+        said = ((_old(name), _old(problem)) for name, problem in error.violations)
+        raise invalid_params(*said) from None
+
+
+def _old(text: str) -> str:
+    return text.replace("message.parts", "message.content").replace("raw, url", "file")
+
+
 SERVICE = Service(
     package="a2a.v1",
     version=LEGACY_VERSION,
@@ -27,7 +41,7 @@ SERVICE = Service(
             request=a2a_pb2.SendMessageRequest,
             response=a2a_pb2.SendMessageResponse,
             core=v0_3_proto.core_send,
-            check=params.check_send,
+            check=_check_send,
             answer=Operations.send,
             result=v0_3_proto.send_response,
         ),
@@ -36,7 +50,7 @@ SERVICE = Service(
             request=a2a_pb2.SendMessageRequest,
             response=a2a_pb2.StreamResponse,
             core=v0_3_proto.core_send,
-            check=params.check_send,
+            check=_check_send,
             open=Operations.stream,
             event=v0_3_proto.stream_response,
         ),
