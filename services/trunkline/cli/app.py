@@ -8,10 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from trunkline.cli.options import (
+    ACCOUNT,
     A2aGrpc,
+    Account,
     Agent,
     AgentSpecs,
     AllowWebhook,
+    ApiKey,
     Data,
     Default,
     Http,
@@ -22,8 +25,10 @@ from trunkline.cli.options import (
     Mesh,
     TaskId,
     Url,
+    api_key,
 )
 from trunkline.cli.outcome import Exit, finish, run
+from trunkline.cli.public import card, keys
 from trunkline.cli.terminal import accept_any_text
 from trunkline.cli.usage import QuestionCommand, parse_and_run
 
@@ -42,6 +47,8 @@ serve_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(serve_app, name="serve")
+app.add_typer(keys, name="keys")
+app.add_typer(card, name="card")
 
 
 def run_command() -> int:
@@ -201,6 +208,7 @@ def ask(
     *,
     agent: Agent = None,
     url: Url = None,
+    key: ApiKey = None,
     task: Annotated[
         str, typer.Option(metavar="ID", help="Answer what this task asks.", show_default=False)
     ] = "",
@@ -216,17 +224,22 @@ def ask(
     from trunkline.cli.talk import ask as command
 
     asked = command.Question(
-        text=question, agent=agent, task_id=task, context_id=context, timeout_s=timeout
+        text=question,
+        agent=agent,
+        task_id=task,
+        context_id=context,
+        timeout_s=timeout,
+        api_key=api_key(key),
     )
     run(command.ask(asked, url=url, as_json=json))
 
 
 @app.command()
-def chat(agent: Agent = None, url: Url = None, *, json: Json = False) -> None:
+def chat(agent: Agent = None, url: Url = None, *, key: ApiKey = None, json: Json = False) -> None:
     """Talk with the mesh, line by line. Ctrl-C cancels a turn, Ctrl-D leaves."""
     from trunkline.cli.talk import chat as command
 
-    finish(lambda: command.chat(agent, url=url, as_json=json))
+    finish(lambda: command.chat(agent, url=url, api_key=api_key(key), as_json=json))
 
 
 @app.command()
@@ -263,29 +276,35 @@ def tasks(
     context: Annotated[
         str, typer.Option(metavar="ID", help="Only of this context.", show_default=False)
     ] = "",
+    account: Account = ACCOUNT,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 20,
     json: Json = False,
 ) -> None:
     """List the latest tasks."""
     from trunkline.cli import listing as command
 
-    run(command.tasks(mesh, agent=agent, context_id=context, limit=limit, as_json=json))
+    wanted = command.Wanted(account=account, agent=agent, context_id=context, limit=limit)
+    run(command.tasks(mesh, wanted, as_json=json))
 
 
 @app.command()
-def task(task_id: TaskId, mesh: Mesh = None, *, json: Json = False) -> None:
+def task(
+    task_id: TaskId, mesh: Mesh = None, *, account: Account = ACCOUNT, json: Json = False
+) -> None:
     """Show a task: its state, its route, what it called and what it made."""
     from trunkline.cli import task as command
 
-    run(command.task(task_id, mesh, as_json=json))
+    run(command.task(task_id, mesh, account=account, as_json=json))
 
 
 @app.command()
-def cancel(task_id: TaskId, mesh: Mesh = None, *, json: Json = False) -> None:
+def cancel(
+    task_id: TaskId, mesh: Mesh = None, *, account: Account = ACCOUNT, json: Json = False
+) -> None:
     """Cancel a task and all that it called."""
     from trunkline.cli import task as command
 
-    run(command.cancel(task_id, mesh, as_json=json))
+    run(command.cancel(task_id, mesh, account=account, as_json=json))
 
 
 @app.command()

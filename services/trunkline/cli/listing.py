@@ -1,10 +1,11 @@
 """`trunkline agents`, `tools` and `tasks`: what there is on the mesh."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf import json_format
 
-from trunkline.cli.mesh import ACCOUNT, MeshView, open_view
+from trunkline.cli.mesh import MeshView, open_view
 from trunkline.cli.outcome import Exit, complain
 from trunkline.cli.terminal import print_json, print_table, state_name
 from trunkline.errors import PeerError
@@ -49,11 +50,21 @@ async def tools(mesh: str | None, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-async def tasks(
-    mesh: str | None, *, agent: str, context_id: str, limit: int, as_json: bool
-) -> Exit:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which tasks to list; empty names filter nothing, but for the account."""
+
+    account: str
+    agent: str
+    context_id: str
+    limit: int
+
+
+async def tasks(mesh: str | None, which: Wanted, *, as_json: bool) -> Exit:
     """Print the latest tasks of all hosts. A host that doesn't answer is named on stderr."""
-    wanted = task_service_pb2.ListTasksRequest(account=ACCOUNT, agent=agent, context_id=context_id)
+    wanted = task_service_pb2.ListTasksRequest(
+        account=which.account, agent=which.agent, context_id=which.context_id
+    )
     found: list[snapshot_pb2.TaskSummary] = []
     code = Exit.OK
     async with open_view(mesh) as view:
@@ -61,11 +72,11 @@ async def tasks(
             if not host.journal_ids:
                 continue
             try:
-                found += await _tasks_of(view, host, wanted, limit=limit)
+                found += await _tasks_of(view, host, wanted, limit=which.limit)
             except PeerError as error:
                 code = complain(error)
     found.sort(key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
-    latest = [_task(task) for task in found[:limit]]
+    latest = [_task(task) for task in found[: which.limit]]
     if as_json:
         print_json(latest)
     else:

@@ -11,9 +11,6 @@ from trunkline.client import Channels, HostClient, RegistryClient, ToolClient, T
 from trunkline.errors import PeerUnavailableError, TaskNotFoundError
 from trunkline.v1 import registry_service_pb2
 
-# Whose tasks a caller without authentication sees.
-ACCOUNT = "anonymous"
-
 
 @dataclass(frozen=True, slots=True)
 class MeshView:

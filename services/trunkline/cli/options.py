@@ -10,7 +10,11 @@ import typer
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort, Settings, load_settings
 
+# Whose tasks a caller without authentication sees.
+ACCOUNT = "anonymous"
+
 _URL_VARIABLE = "TRUNKLINE_URL"
+_KEY_VARIABLE = "TRUNKLINE_API_KEY"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Url = Annotated[
@@ -20,6 +24,19 @@ Url = Annotated[
         help="Where the mesh, or an agent, serves A2A. [TRUNKLINE_URL]",
         metavar="URL",
     ),
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key",
+        help="Who asks: an API key, or a token. [TRUNKLINE_API_KEY]",
+        metavar="KEY",
+        show_default=False,
+    ),
+]
+Account = Annotated[
+    str,
+    typer.Option("--account", help="Whose tasks.", metavar="NAME"),
 ]
 Agent = Annotated[
     str | None,
@@ -90,6 +107,11 @@ def base_url(url: str | None, *, settings: Settings | None = None) -> str:
         problem = f"{url!r} is not a URL that starts with http:// or https://"
         raise ConfigurationError(where=where, problem=problem)
     return url.rstrip("/")
+
+
+def api_key(given: str | None) -> str:
+    """Return the key given by flag or environment; empty: nobody in particular asks."""
+    return given if given is not None else os.environ.get(_KEY_VARIABLE, "")
 
 
 def is_on_this_machine(url: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from google.protobuf import json_format
 
-from trunkline.cli.mesh import ACCOUNT, open_view
+from trunkline.cli.mesh import open_view
 from trunkline.cli.outcome import Exit
 from trunkline.cli.terminal import print_json, state_name
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
@@ -13,14 +13,14 @@ from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_p
 _EXCERPT = 160
 
 
-async def task(task_id: str, mesh: str | None, *, as_json: bool) -> Exit:
-    """Print a task: its state, how it was routed, what it called, what it made.
+async def task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> Exit:
+    """Print a task of an account: its state, how it was routed, what it called, what it made.
 
     Raises:
         TaskNotFoundError: no living host has it.
     """
     async with open_view(mesh) as view:
-        snapshot = await view.host_of(task_id).get_task(task_id, account=ACCOUNT)
+        snapshot = await view.host_of(task_id).get_task(task_id, account=account)
     if as_json:
         print_json(json_format.MessageToDict(snapshot, preserving_proto_field_name=True))
     else:
@@ -28,8 +28,8 @@ async def task(task_id: str, mesh: str | None, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-async def cancel(task_id: str, mesh: str | None, *, as_json: bool) -> Exit:
-    """Cancel a task and all that it called; print the state it ended in.
+async def cancel(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> Exit:
+    """Cancel a task of an account and all that it called; print the state it ended in.
 
     Raises:
         TaskNotFoundError: no living host has it.
@@ -37,7 +37,7 @@ async def cancel(task_id: str, mesh: str | None, *, as_json: bool) -> Exit:
     """
     async with open_view(mesh) as view:
         client = view.host_of(task_id)
-        snapshot = await client.cancel_task(task_id, account=ACCOUNT, reason="by the command line")
+        snapshot = await client.cancel_task(task_id, account=account, reason="by the command line")
     state = _state(snapshot.task.status.state)
     if as_json:
         print_json({"task_id": task_id, "state": state})

@@ -119,7 +119,7 @@ def _describe(webhook: webhook_service_pb2.Webhook) -> Iterator[str]:
     yield f"created   {_time(webhook.created)}"
     if webhook.attempts:
         since = _time(webhook.failing_since)
-        yield f"failed    {webhook.attempts} times since {since}: {webhook.last_error}"
+        yield f"failing   since {since}, attempts: {webhook.attempts}, last: {webhook.last_error}"
     if webhook.HasField("next_attempt"):
         yield f"next try  {_time(webhook.next_attempt)}"
 

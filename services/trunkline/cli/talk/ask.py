@@ -1,7 +1,7 @@
 """`trunkline ask`: one question, its answer streamed."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trunkline.cli.options import agent_url
 from trunkline.cli.outcome import Exit
@@ -30,6 +30,7 @@ class Question:
     task_id: str
     context_id: str
     timeout_s: float | None
+    api_key: str = field(default="", repr=False)
 
 
 async def ask(question: Question, *, url: str | None, as_json: bool) -> Exit:
@@ -49,7 +50,7 @@ async def ask(question: Question, *, url: str | None, as_json: bool) -> Exit:
             advice = "the mesh was ephemeral: run `trunkline up` for one that keeps its tasks"
         else:
             advice = f"answer with: trunkline ask {_address(url, question.agent)}--task ID"
-        client = A2AClient(agent_url(mesh.http, question.agent))
+        client = A2AClient(agent_url(mesh.http, question.agent), api_key=question.api_key)
         async with client:
             if as_json:
                 return await _ask_for_json(client, question)

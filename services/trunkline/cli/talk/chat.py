@@ -15,7 +15,7 @@ from trunkline.cli.terminal import is_text, print_json, say
 from trunkline.errors import InvalidArgumentError, TaskNotCancelableError, TrunklineError
 
 
-def chat(agent: str | None, *, url: str | None, as_json: bool) -> Exit:
+def chat(agent: str | None, *, url: str | None, api_key: str = "", as_json: bool) -> Exit:
     """Take lines from stdin until it ends; each is a turn of one conversation.
 
     Ctrl-C cancels the turn that runs. Lines come from a person or from a pipe.
@@ -23,7 +23,7 @@ def chat(agent: str | None, *, url: str | None, as_json: bool) -> Exit:
     # One loop for the whole conversation, which runs only while a turn does: while a line is
     # awaited, Ctrl-C and line editing are the terminal's usual ones.
     with asyncio.Runner() as runner:
-        conversation = _Conversation(agent, as_json=as_json)
+        conversation = _Conversation(agent, as_json=as_json, api_key=api_key)
         code = Exit.OK
         try:
             runner.run(conversation.open(url))
@@ -73,6 +73,7 @@ def _next_line() -> str | None:
 class _Conversation:
     agent: str | None
     as_json: bool = field(kw_only=True)
+    api_key: str = field(default="", kw_only=True, repr=False)
     context_id: str = ""
     # Of a task that waits for the next line.
     task_id: str = ""
@@ -83,7 +84,7 @@ class _Conversation:
 
     async def open(self, url: str | None) -> None:
         mesh = await self._open.enter_async_context(mesh_at(url))
-        client = A2AClient(agent_url(mesh.http, self.agent))
+        client = A2AClient(agent_url(mesh.http, self.agent), api_key=self.api_key)
         self._client = await self._open.enter_async_context(client)
 
     async def close(self) -> None:

@@ -44,12 +44,13 @@ NOBODY_THERE = "nobody answers there; start a mesh with `trunkline up`, or give 
 class A2AClient:
     """One agent as its public callers see it. Every method raises TrunklineErrors only."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, api_key: str = "") -> None:
         self.url = url
         self.trace_id = ""
         """Of the last message sent, as the server told it; empty when it didn't."""
+        credentials = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._http = httpx2.AsyncClient(
-            headers={"A2A-Version": "1.0"},
+            headers={"A2A-Version": "1.0", **credentials},
             timeout=httpx2.Timeout(SILENCE_LIMIT_S, connect=5.0),
             # A proxy set for the world outside must not capture what stays on this machine.
             trust_env=not is_on_this_machine(url),
@@ -241,6 +242,8 @@ def _mesh_error(
             return InternalError(details["traceId"])
         case -32602, _ if list(details) == ["agent"]:
             return AgentNotFoundError(details["agent"])
+        case _, 401 | 403:
+            return InvalidArgumentError("--api-key or TRUNKLINE_API_KEY", text)
         case _, 429:
             return OverloadedError(
                 agent=details.get("agent", url), retry_after_s=details.get("retryAfterS", "a few")

@@ -86,7 +86,13 @@ async def _spawn(folder: str) -> Process:
         stdin=PIPE,
         stdout=PIPE,
         # A question is what it was started for, and when it is stopped nobody waits for anything.
-        env={**os.environ, f"{PREFIX}PREWARM": "true", f"{PREFIX}DRAIN_GRACE_S": "0"},
+        # Whoever can ask it is whoever started it.
+        env={
+            **os.environ,
+            f"{PREFIX}PREWARM": "true",
+            f"{PREFIX}DRAIN_GRACE_S": "0",
+            f"{PREFIX}ANONYMOUS": "true",
+        },
         # Ctrl-C is for the command: it stops the mesh when it is through with it.
         start_new_session=True,
     )

@@ -1,0 +1,112 @@
+"""`trunkline card`: what an agent says about itself, and whether it is the one who says it."""
+
+from collections.abc import Iterator
+
+from trunkline.cli.outcome import Exit
+from trunkline.cli.terminal import print_json, say
+from trunkline.errors import InvalidArgumentError, PeerProtocolError
+from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.fetching import fetch
+from trunkline_bridge.inbound.cards import CARD_PATH
+from trunkline_bridge.wire.card_json import read_card
+from trunkline_bridge.wire.v1_json import agent_card
+
+# What a form means to whoever reads of it.
+_FORMS = {
+    "specified": "in the specification's form",
+    "pruned": "in the form of a2a-sdk, which doesn't cover what is empty",
+    "as sent": "in the form in which it was sent",
+}
+
+
+async def show(url: str, *, as_json: bool) -> Exit:
+    """Print a card.
+
+    Raises:
+        PeerUnavailableError: there is none, or nobody is there.
+        PeerProtocolError: what is there is no card.
+    """
+    address = _card_url(url)
+    card = _read(address, await fetch(address))
+    if as_json:
+        print_json(agent_card(card))
+    else:
+        print("\n".join(_describe(card)))
+    return Exit.OK
+
+
+async def verify(url: str, trusted: str, *, as_json: bool) -> Exit:
+    """Print whether a card has a signature by a trusted key, and over which form of it.
+
+    Raises:
+        InvalidArgumentError: no key is trusted, or there is none where it should be.
+        PeerUnavailableError: there is no card, or nobody is there.
+        PeerProtocolError: what is there is no card.
+    """
+    # Only those who verify pay for cryptography.
+    from trunkline_bridge.inbound.cards.verifying import (
+        UnverifiedError,
+        trusted_keys,
+        verify_card,
+    )
+
+    if not trusted:
+        say("error: say which key you trust, by --key or --jwks; a card can't say it of itself")
+        return Exit.USAGE
+    try:
+        keys = trusted_keys(await fetch(trusted))
+    except ValueError as error:
+        raise InvalidArgumentError("--key or --jwks", f"{trusted} {error}") from error
+    address = _card_url(url)
+    content = await fetch(address)
+    try:
+        found = verify_card(content, keys)
+    except UnverifiedError as error:
+        if as_json:
+            print_json({"url": address, "verified": False, "problem": str(error)})
+        say(f"not verified: {error}")
+        return Exit.FAILED
+    except ValueError as error:
+        raise PeerProtocolError(address, str(error)) from error
+    if as_json:
+        told = {"key_id": found.key_id, "algorithm": found.algorithm, "form": found.form}
+        print_json({"url": address, "verified": True, **told})
+    else:
+        print(f"verified: signed by {found.key_id} ({found.algorithm}), {_FORMS[found.form]}")
+    return Exit.OK
+
+
+def _card_url(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise InvalidArgumentError("URL", f"{url!r} doesn't start with http:// or https://")
+    return url if "/.well-known/" in url else url.rstrip("/") + CARD_PATH
+
+
+def _read(url: str, content: bytes) -> agent_card_pb2.AgentCard:
+    try:
+        return read_card(content)
+    except ValueError as error:
+        raise PeerProtocolError(url, str(error)) from error
+
+
+def _describe(card: agent_card_pb2.AgentCard) -> Iterator[str]:
+    yield f"name       {card.name} {card.version}".rstrip()
+    yield f"says       {' '.join(card.description.split())}"
+    for place in card.supported_interfaces:
+        tenant = f" as {place.tenant}" if place.tenant else ""
+        yield f"answers    {place.protocol_binding} {place.protocol_version} {place.url}{tenant}"
+    can = [
+        name
+        for name, does in (
+            ("streams", card.capabilities.streaming),
+            ("webhooks", card.capabilities.push_notifications),
+            ("extended card", card.capabilities.extended_agent_card),
+        )
+        if does
+    ]
+    yield f"can        {', '.join(can) or 'nothing more'}"
+    for requirement in card.security_requirements:
+        yield f"asks for   {' and '.join(sorted(requirement.schemes)) or 'nothing'}"
+    for skill in card.skills:
+        yield f"skill      {skill.name}: {' '.join(skill.description.split())}".rstrip(": ")
+    yield f"signed     {len(card.signatures)} times" if card.signatures else "signed     no"
