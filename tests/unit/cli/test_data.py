@@ -16,6 +16,7 @@ from trunkline.errors import CursorExpiredError
 from trunkline.journal.events import draft, header_of
 from trunkline.journal.journal import Journal, Retention
 from trunkline.journal.sqlite.care.checking import check
+from trunkline.tasks.outbox.webhook import DEAD, Config, Webhook, row_of
 
 
 def command(*words: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -40,6 +41,9 @@ async def write(path: Path, *, retention: Retention | None = None) -> list[str]:
         if ends:
             await journal.append(task_id, journal.epoch, [draft([completed()])])
         tasks.append(task_id)
+        config = Config(id="w", task_id=task_id, url="https://receiver.example", token="secret")
+        await journal.keep_webhook(row_of(Webhook(config=config, state=DEAD)))
+        await journal.bind("acme", f"client's {ends}", task_id)
     if retention is not None:
         async with asyncio.timeout(30):
             while journal.first_available(tasks[0]) == 1:
@@ -125,6 +129,8 @@ HARMS = {
     "a state that the events don't have": "UPDATE tasks SET state = 1",
     "a head that the events don't reach": "UPDATE tasks SET head = 99",
     "another account": "UPDATE tasks SET account = 'theirs'",
+    "a webhook that can't be read": "UPDATE webhooks SET content = x'ffff'",
+    "a webhook of no task": "UPDATE webhooks SET task_id = 'x' WHERE number = 1",
 }
 
 
@@ -193,6 +199,8 @@ async def compare(first: Path, second: Path) -> None:
     (row,) = was.unfinished()
     assert await was.snapshot(row.task_id) == await now.snapshot(row.task_id)
     assert now.epoch == was.epoch + 1
+    assert now.find_webhooks() == was.find_webhooks() != []
+    assert now.resolve("acme", "client's False") == row.task_id
     for one in (was, now):
         await one.append(row.task_id, one.epoch, [draft([append("a", "later")])])
     (later,) = was.read(row.task_id, row.head)
@@ -232,6 +240,10 @@ def test_pruning_forgets_what_ended_long_ago_and_shrinks_the_file(tmp_path: Path
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("journals/mesh.db: 1 tasks forgotten, 1 compacted, ")
     assert path.stat().st_size < before_bytes
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*) FROM webhooks").fetchone() == (1,)
+    assert connection.execute("SELECT alias FROM aliases").fetchall() == [("client's False",)]
+    connection.close()
     assert "ok, 1 tasks, 4 events" in command("check", "--data", data).stdout
 
 

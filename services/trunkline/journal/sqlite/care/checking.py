@@ -1,7 +1,7 @@
 """Reads a journal's file from end to end and tells what is wrong with it; changes nothing."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -11,12 +11,12 @@ from google.protobuf.message import DecodeError
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.events import header_of, parse
 from trunkline.journal.fold import Fold
-from trunkline.journal.sqlite import rows
+from trunkline.journal.sqlite import rows, webhooks
 from trunkline.journal.sqlite.connection import DAMAGED, looking
 from trunkline.journal.sqlite.payload import frames
 from trunkline.journal.sqlite.schema import tenure_of
 from trunkline.journal.store import TaskRow
-from trunkline.v1 import snapshot_pb2
+from trunkline.v1 import snapshot_pb2, webhook_service_pb2
 
 # More of them say nothing new.
 _PROBLEMS: Final = 20
@@ -79,6 +79,7 @@ def _check(connection: sqlite3.Connection, report: Report) -> None:
             _check_compacted(connection, report, row)
         elif stages[task_id]:
             _check_settled(connection, report, row)
+    _check_webhooks(connection, report, tasks.keys())
 
 
 def _integrity(connection: sqlite3.Connection) -> Iterator[str]:
@@ -142,6 +143,19 @@ def _check_compacted(connection: sqlite3.Connection, report: Report, row: TaskRo
         report.problems.append(f"task {row.task_id}: its fold can't be read")
         return
     _compare(report, row, snapshot)
+
+
+def _check_webhooks(
+    connection: sqlite3.Connection, report: Report, task_ids: Container[str]
+) -> None:
+    for row in webhooks.find(connection, task_id="", states=(), limit=None):
+        try:
+            config = webhook_service_pb2.Webhook.FromString(row.content).config
+        except DecodeError:
+            report.problems.append(f"task {row.task_id}: a webhook of it can't be read")
+            continue
+        if (config.task_id, config.id) != row.key or row.task_id not in task_ids:
+            report.problems.append(f"task {row.task_id}: a webhook of it is of another task")
 
 
 def _apply(fold: Fold, sealed: bytes) -> str:

@@ -1,0 +1,186 @@
+"""What becomes of webhooks when their host is killed, and what the command line tells of them."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.processes import Services, open_services
+from harness.tasks import message
+from trunkline.client import Channels, Directory, HostClient
+from trunkline.errors import FencedError, PeerError, TaskNotFoundError
+from trunkline.v1 import (
+    message_service_pb2,
+    push_notification_pb2,
+    snapshot_pb2,
+    webhook_service_pb2,
+)
+
+# Far above what any wait needs, so that only a hang meets it.
+PATIENCE_S = 45.0
+POLL_S = 0.02
+URL = "https://receiver.example/hook"
+SECRET = "t0ken"
+
+
+@dataclass
+class Deliverer:
+    """Delivers the webhook of one task, as a bridge does; what it posts is kept here."""
+
+    directory: Directory
+    task_id: str = ""
+    head: int = 0
+    received: list[int] = field(default_factory=list)
+
+    def host(self) -> HostClient:
+        return self.directory.for_task(self.task_id)
+
+    async def begin(self) -> None:
+        """Give a message to echo and register a webhook with it; the task ends at once."""
+        webhook = push_notification_pb2.TaskPushNotificationConfig(url=URL, token=SECRET)
+        answer = await self.directory.for_agent("echo").send_message(
+            agent="echo",
+            message=message("count 5"),
+            submission=message_service_pb2.Submission(
+                push_notification_config=webhook, push_notification_version="1.0"
+            ),
+        )
+        assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+        self.task_id, self.head = answer.task.id, answer.sequence
+
+    async def claim(self) -> webhook_service_pb2.WebhookClaim:
+        """Claim the webhook, of whoever has the task by then."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    self.host().probe()
+                    claims = await self.host().claim_webhooks(
+                        "tests", limit=1, lease_s=30, wait_s=0.1
+                    )
+                except (PeerError, TaskNotFoundError):
+                    claims = []  # Its host is gone, and nobody has taken it over yet.
+                if claims:
+                    return claims[0]
+                await asyncio.sleep(POLL_S)
+
+    def post(self, claim: webhook_service_pb2.WebhookClaim, until: int) -> None:
+        """Post what follows the cursor; that it arrived is not recorded yet."""
+        sent = int(claim.webhook.cursor.partition(".")[0] or 0)
+        self.received += range(sent + 1, until + 1)
+
+    async def state(self) -> str:
+        (webhook,) = await self.host().list_webhooks(self.task_id)
+        return webhook_service_pb2.WebhookState.Name(webhook.state)
+
+
+@asynccontextmanager
+async def hosts(
+    folder: Path, *agents: str, environment: dict[str, str]
+) -> AsyncIterator[tuple[Services, Deliverer]]:
+    async with (
+        open_services(folder, environment=environment) as services,
+        Channels() as channels,
+    ):
+        await services.start("registry", "registry")
+        for name in agents:
+            await services.launch(name, "agents", name)
+        for name in agents:
+            await services.ready(name)
+        async with Directory(channels, services.mesh_address) as directory:
+            await directory.wait_until(
+                lambda known: set(known.agents()) == set(agents), timeout_s=PATIENCE_S
+            )
+            deliverer = Deliverer(directory)
+            await deliverer.begin()
+            yield services, deliverer
+
+
+async def post_a_part_and_kill(services: Services, deliverer: Deliverer) -> str:
+    """Post two events that are recorded and one that isn't, then kill the host."""
+    claim = await deliverer.claim()
+    deliverer.post(claim, 2)
+    await deliverer.host().record_delivery(claim.claim_id, sent="2.0")
+    claim.webhook.cursor = "2.0"
+    deliverer.post(claim, 3)
+    await services.kill("echo")
+    return claim.claim_id
+
+
+async def post_the_rest(deliverer: Deliverer, lost: str) -> None:
+    again = await deliverer.claim()
+    assert again.webhook.cursor == "2.0"
+    assert again.webhook.config.token == SECRET
+    with pytest.raises(FencedError):
+        await deliverer.host().record_delivery(lost, sent="3.0")
+    deliverer.post(again, deliverer.head)
+    await deliverer.host().record_delivery(again.claim_id, finished=f"{deliverer.head}.0")
+    assert deliverer.received == [1, 2, 3, *range(3, deliverer.head + 1)]
+    assert await deliverer.state() == "WEBHOOK_STATE_DONE"
+
+
+async def command(services: Services, *words: str) -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trunkline.cli", "webhooks", *words),
+        *("--mesh", services.mesh_address),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert b"Traceback" not in err
+    assert SECRET.encode() not in out + err
+    return process.returncode, out.decode(), err.decode()
+
+
+async def told(services: Services, *words: str) -> Any:
+    code, out, err = await command(services, *words, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+async def test_a_post_that_was_not_recorded_is_repeated_when_its_host_was_killed(
+    tmp_path: Path,
+) -> None:
+    async with hosts(tmp_path, "echo", environment={}) as (services, deliverer):
+        lost = await post_a_part_and_kill(services, deliverer)
+        await services.restart("echo")
+        await post_the_rest(deliverer, lost)
+
+        # The command line, while the mesh is there.
+        task_id = deliverer.task_id
+        (listed,) = await told(services, "list", "--state", "done")
+        assert listed["webhook_id"] == listed["task_id"] == task_id
+        assert (listed["url"], listed["version"], listed["agent"]) == (URL, "1.0", "echo")
+        assert listed["cursor"] == f"{deliverer.head}.0"
+        assert await told(services, "list", "--state", "dead") == []
+        assert await told(services, "replay", task_id) == {"task_id": task_id, "webhooks": 0}
+        replayed = await told(services, "replay", task_id, task_id, "--from-start")
+        assert replayed["webhooks"] == 1
+        claim = await deliverer.claim()
+        assert claim.webhook.cursor == ""
+        await deliverer.host().record_delivery(claim.claim_id, failed="HTTP 503")
+        code, out, _ = await command(services, "show", task_id)
+        assert code == 0
+        assert "state     waiting" in out
+        assert "attempts: 1, last: HTTP 503" in out
+        code, out, _ = await command(services, "list")
+        assert out.split()[:5] == ["TASK", "WEBHOOK", "STATE", "SENT", "URL"]
+        assert task_id in out
+        code, _, err = await command(services, "show", task_id, "another")
+        assert (code, "has no webhook 'another'" in err) == (1, True)
+        code, _, err = await command(services, "replay", task_id, "another")
+        assert (code, "has no webhook 'another'" in err) == (1, True)
+        code, _, err = await command(services, "list", "--state", "lost")
+        assert (code, "idle, pending, waiting, dead, done" in err) == (1, True)
+
+
+async def test_whoever_takes_a_journal_over_has_its_webhooks(tmp_path: Path) -> None:
+    quick = {"TRUNKLINE_LEASE_S": "1"}
+    async with hosts(tmp_path, "echo", "math", environment=quick) as (services, deliverer):
+        lost = await post_a_part_and_kill(services, deliverer)
+        await post_the_rest(deliverer, lost)
