@@ -1,0 +1,355 @@
+"""A2A v0.3 and v0.2 over JSON-RPC, through a real bridge to a real host."""
+
+import asyncio
+import json
+import shlex
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+
+from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
+from harness.gate import Gate
+from harness.small_mesh import PATIENCE_S
+from trunkline.agents.echo import echo
+from trunkline_bridge import BridgeSettings
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json: TypeAlias = dict[str, Any]
+
+CURL = """curl -X POST URL -H 'Content-Type: application/json' -H 'Accept: text/event-stream' -d '{"jsonrpc":"2.0","id":"test-1","method":"message/stream","params":{"message":{"role":"user","parts":[{"kind":"text","text":"what is 1+2"}],"messageId":"msg-1"}}}'"""  # noqa: E501  word for word
+HOOK = {"url": "https://127.0.0.1/hook", "token": "opaque-77", "id": "mine"}
+
+
+@pytest.fixture(scope="module")
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bridged(
+    tmp_path_factory: pytest.TempPathFactory, gate: Gate
+) -> AsyncIterator[BridgedMesh]:
+    settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
+    async with open_bridged_mesh(tmp_path_factory.mktemp("v0_3"), settings) as mesh:
+        await mesh.mesh.join(echo, gate.agent())
+        yield mesh
+
+
+@pytest_asyncio.fixture(params=["/", "/agents/echo"], loop_scope="module")
+async def caller(bridged: BridgedMesh, request: pytest.FixtureRequest) -> Caller:
+    return bridged.at(request.param)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def echoes(bridged: BridgedMesh) -> Caller:
+    return bridged.at("/")
+
+
+def asking(text: str, **fields: object) -> Json:
+    part = {"kind": "text", "text": text}
+    return {"message": {"role": "user", "messageId": "m-1", "parts": [part], **fields}}
+
+
+async def send(caller: Caller, text: str, **fields: object) -> Json:
+    return await caller.call("message/send", asking(text, **fields))
+
+
+async def streamed(caller: Caller, method: str, params: Json, **headers: str) -> list[Event]:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with asyncio.timeout(PATIENCE_S), caller.stream(method, params, given) as stream:
+        return await stream.rest()
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event.result["kind"] for event in events]
+
+
+def finals(events: list[Event]) -> list[bool]:
+    return [event.result.get("final", False) for event in events]
+
+
+@pytest.mark.parametrize("path", ["/", "/agents/echo"])
+async def test_the_line_of_curl_that_everybody_copies(bridged: BridgedMesh, path: str) -> None:
+    _, _, verb, _, _, first, _, second, _, body = shlex.split(CURL)
+    place = urlsplit(bridged.url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    head = [f"{verb} {path} HTTP/1.1", f"Host: {place.netloc}", "User-Agent: curl/8.5.0", first]
+    lines = [*head, second, f"Content-Length: {len(body)}", "Connection: close", "", ""]
+    writer.write("\r\n".join(lines).encode() + body.encode())
+    async with asyncio.timeout(PATIENCE_S):
+        answer = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    assert answer.startswith("HTTP/1.1 200")
+    assert "content-type: text/event-stream" in answer
+    said = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith("data: ")]
+    assert {one["id"] for one in said} == {"test-1"}
+    results = [one["result"] for one in said]
+    assert results[0]["kind"] == "task"
+    texts = [one["artifact"]["parts"][0] for one in results if one["kind"] == "artifact-update"]
+    assert texts == [{"kind": "text", "text": "what is 1+2"}]
+    assert results[-1]["status"]["state"] == "completed"
+    assert [one.get("final", False) for one in results][-2:] == [False, True]
+
+
+async def test_a_message_is_answered_by_its_task(caller: Caller) -> None:
+    task = await send(caller, "count 3")
+    assert (task["kind"], task["status"]["state"]) == ("task", "completed")
+    assert task["artifacts"][0]["parts"] == [{"kind": "text", "text": "1 2 3 "}]
+    (asked,) = task["history"]
+    assert (asked["kind"], asked["role"], asked["taskId"]) == ("message", "user", task["id"])
+    assert await caller.call("tasks/get", {"id": task["id"]}) == task
+
+
+async def test_a_direct_reply_is_a_message(echoes: Caller) -> None:
+    reply = await send(echoes, "message hello")
+    assert (reply["kind"], reply["role"]) == ("message", "agent")
+    assert reply["parts"] == [{"kind": "text", "text": "hello"}]
+    (event,) = await streamed(echoes, "message/stream", asking("message hello"))
+    assert event.result["parts"] == reply["parts"]
+
+
+async def test_every_kind_of_part_comes_back(echoes: Caller) -> None:
+    parts: list[Json] = [
+        {"kind": "file", "file": {"bytes": "AAEC/w==", "name": "a.bin", "mimeType": "x/y"}},
+        {"kind": "file", "file": {"uri": "https://example.org/x.png"}},
+        {"kind": "data", "data": {"crate": 7, "list": [None, "é"]}},
+    ]
+    message = {"role": "user", "messageId": "m-1", "parts": parts}
+    task = await echoes.call("message/send", {"message": message})
+    assert task["artifacts"][0]["parts"] == parts
+
+
+async def test_v0_2_leaves_kinds_out_or_calls_them_types(echoes: Caller) -> None:
+    parts: list[Json] = [{"type": "text", "text": "a "}, {"text": "b"}, {"data": {"n": 1}}]
+    message = {"role": "user", "messageId": "m-1", "parts": parts}
+    task = await echoes.call("message/send", {"message": message})
+    assert task["status"]["state"] == "completed"
+    assert {"kind": "data", "data": {"n": 1}} in task["artifacts"][0]["parts"]
+
+
+async def test_blocking_false_answers_at_once(echoes: Caller) -> None:
+    params = {**asking("wait 3600"), "configuration": {"blocking": False}}
+    task = await echoes.call("message/send", params)
+    assert task["status"]["state"] in ("submitted", "working")
+    canceled = await echoes.call("tasks/cancel", {"id": task["id"]})
+    assert canceled["status"]["state"] == "canceled"
+    error = await echoes.error("tasks/cancel", {"id": task["id"]})
+    assert error["code"] == -32002
+
+
+async def test_history_is_whole_unless_some_of_it_is_asked_for(echoes: Caller) -> None:
+    asked = await send(echoes, "ask colour?")
+    task = await send(echoes, "red", taskId=asked["id"])
+    lengths = {
+        length: len(
+            (await echoes.call("tasks/get", {"id": task["id"], "historyLength": length}))["history"]
+        )
+        for length in (0, None, 1, 2, 100)
+    }
+    assert lengths == {0: 3, None: 3, 1: 1, 2: 2, 100: 3}
+    error = await echoes.error("tasks/get", {"id": task["id"], "historyLength": -1})
+    assert error["code"] == -32602
+
+
+async def test_a_question_ends_the_stream_and_its_answer_goes_on(echoes: Caller) -> None:
+    events = await streamed(echoes, "message/stream", asking("ask colour?"))
+    assert finals(events) == [False] * (len(events) - 1) + [True]
+    last = events[-1].result
+    assert last["status"]["state"] == "input-required"
+    assert last["status"]["message"]["parts"] == [{"kind": "text", "text": "colour?"}]
+    ids = {"taskId": last["taskId"], "contextId": last["contextId"]}
+    # Whoever comes back meanwhile is told how things are, and not kept waiting.
+    waiting = await streamed(echoes, "tasks/resubscribe", {"id": last["taskId"]})
+    assert kinds(waiting) == ["task", "status-update"]
+    assert waiting[-1].result == last
+    nothing = await streamed(
+        echoes, "tasks/resubscribe", {"id": last["taskId"]}, Last_Event_ID=events[-1].id
+    )
+    assert nothing == []
+    answered = await streamed(echoes, "message/stream", asking("red", **ids))
+    assert finals(answered) == [False] * (len(answered) - 1) + [True]
+    assert answered[-1].result["status"]["state"] == "completed"
+    task = await echoes.call("tasks/get", {"id": last["taskId"]})
+    said = [message["parts"][0]["text"] for message in task["history"]]
+    assert said == ["ask colour?", "colour?", "red"]
+
+
+async def test_a_context_alone_starts_another_task_in_the_conversation(echoes: Caller) -> None:
+    first = await send(echoes, "echo one")
+    second = await send(echoes, "echo two", contextId=first["contextId"])
+    assert second["contextId"] == first["contextId"]
+    assert second["id"] != first["id"]
+    error = await echoes.error("message/send", asking("x", taskId=first["id"]))
+    assert error["code"] == -32004
+    error = await echoes.error("message/send", asking("x", taskId=first["id"], contextId="other"))
+    assert error["code"] == -32602
+
+
+async def test_an_ended_task_is_told_again_and_the_stream_closed(echoes: Caller) -> None:
+    task = await send(echoes, "count 3")
+    events = await streamed(echoes, "tasks/resubscribe", {"id": task["id"]})
+    assert kinds(events) == ["task", "status-update"]
+    assert events[0].result == task
+    assert finals(events) == [False, True]
+    assert events[-1].result["status"] == task["status"]
+    error = await echoes.error("tasks/resubscribe", {"id": "nope"})
+    assert error["code"] == -32001
+
+
+async def test_two_readers_and_one_that_comes_back_see_the_same(
+    bridged: BridgedMesh, gate: Gate
+) -> None:
+    tested = bridged.at("/agents/tested")
+    params = {**asking("go"), "configuration": {"blocking": False}}
+    task = await tested.call("message/send", params)
+    watch = {"id": task["id"]}
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        tested.stream("tasks/resubscribe", watch) as one,
+        tested.stream("tasks/resubscribe", watch) as two,
+    ):
+        assert (await anext(one)).result["kind"] == "task"
+        assert (await anext(two)).result["kind"] == "task"
+        gate.write("a", "b", "c", "")
+        first, second = await one.rest(), await two.rest()
+    texts = [
+        event.result["artifact"]["parts"][0]["text"]
+        for event in first
+        if event.result["kind"] == "artifact-update"
+    ]
+    assert "".join(texts) == "abc"
+    tail = [event.result for event in first][-3:]
+    assert [event.result for event in second][-3:] == tail
+    behind = first[-3].id
+    cursor = {"metadata": {f"{RESUME_EXTENSION}/lastEventId": behind}}
+    for again in (
+        await streamed(tested, "tasks/resubscribe", watch, Last_Event_ID=behind),
+        await streamed(tested, "tasks/resubscribe", {**watch, **cursor}),
+    ):
+        assert [(event.id, event.result) for event in again] == [
+            (event.id, event.result) for event in first[-2:]
+        ]
+
+
+async def test_webhooks_are_kept_listed_and_removed_without_their_secrets(echoes: Caller) -> None:
+    task = await send(echoes, "ask which?")
+    given = {"taskId": task["id"], "pushNotificationConfig": HOOK}
+    made = await echoes.call("tasks/pushNotificationConfig/set", given)
+    shown = {"taskId": task["id"], "pushNotificationConfig": {"id": "mine", "url": HOOK["url"]}}
+    assert made == shown
+    named = {"id": task["id"], "pushNotificationConfigId": "mine"}
+    for params in (named, {"id": task["id"]}):
+        assert await echoes.call("tasks/pushNotificationConfig/get", params) == shown
+    assert await echoes.call("tasks/pushNotificationConfig/list", {"id": task["id"]}) == [shown]
+    assert await echoes.call("tasks/pushNotificationConfig/delete", named) is None
+    assert await echoes.call("tasks/pushNotificationConfig/list", {"id": task["id"]}) == []
+    error = await echoes.error("tasks/pushNotificationConfig/get", named)
+    assert error["code"] == -32001
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "field"),
+    [
+        ("set", {"taskId": "t"}, "pushNotificationConfig"),
+        ("set", {"taskId": "t", "pushNotificationConfig": {}}, "pushNotificationConfig.url"),
+        ("set", {"pushNotificationConfig": HOOK}, "taskId"),
+        ("get", {}, "id"),
+        ("get", {"id": "t", "pushNotificationConfigId": 5}, "pushNotificationConfigId"),
+        ("list", {"id": 5}, "id"),
+        ("delete", {"id": "t"}, "pushNotificationConfigId"),
+    ],
+)
+async def test_what_is_wrong_with_a_webhook_s_parameters_is_said_by_field(
+    echoes: Caller, method: str, params: Json, field: str
+) -> None:
+    error = await echoes.error(f"tasks/pushNotificationConfig/{method}", params)
+    assert error["code"] == -32602
+    assert error["data"][1]["fieldViolations"][0]["field"] == field
+
+
+async def test_there_is_no_extended_card_without_authentication(echoes: Caller) -> None:
+    error = await echoes.error("agent/getAuthenticatedExtendedCard", None)
+    assert error["code"] in (-32004, -32007)
+
+
+async def test_extensions_are_answered_by_the_header_that_asked_for_them(echoes: Caller) -> None:
+    for name in ("A2A-Extensions", "X-A2A-Extensions"):
+        answer = await echoes.post("message/send", asking("hi"), {name: RESUME_EXTENSION})
+        assert answer.headers[name] == RESUME_EXTENSION
+    answer = await echoes.post(
+        "message/send", asking("hi"), {"A2A-Extensions": "https://x.example"}
+    )
+    assert "a2a-extensions" not in answer.headers
+
+
+async def test_the_version_may_be_said_in_the_query(bridged: BridgedMesh) -> None:
+    for version in ("0.3", "0.3.0"):
+        caller = bridged.at(f"/?A2A-Version={version}")
+        assert (await send(caller, "hi"))["kind"] == "task"
+        assert (await caller.error("SendMessage", {}))["code"] == -32601
+
+
+async def test_a_notification_is_done_and_not_answered(bridged: BridgedMesh) -> None:
+    context = "of notifications"
+    posts: list[Json] = [
+        {"method": "message/send", "params": asking("echo old", contextId=context)},
+        {"method": "message/stream", "params": asking("echo stream", contextId=context)},
+        {"method": "message/send", "params": {}},
+        {"method": "DoMagic"},
+        {"method": "tasks/cancel", "params": {"id": "nope"}},
+    ]
+    for post in posts:
+        answer = await bridged.client.post(bridged.url, json={"jsonrpc": "2.0", **post})
+        assert (answer.status_code, answer.content) == (204, b"")
+    listed = await bridged.at("/").call("ListTasks", {"contextId": context})
+    assert listed["totalSize"] == 2
+    wrong = await bridged.client.post(
+        bridged.url, content=b"{}", headers={"content-type": "text/plain"}
+    )
+    assert wrong.status_code == 415
+
+
+async def test_a_notification_doesn_t_wait_for_the_turn(bridged: BridgedMesh) -> None:
+    context = "of a long one"
+    post = {"method": "message/send", "params": asking("wait 3600", contextId=context)}
+    answer = await bridged.client.post(bridged.url, json={"jsonrpc": "2.0", **post})
+    assert answer.status_code == 204
+    caller = bridged.at("/")
+    (task,) = (await caller.call("ListTasks", {"contextId": context}))["tasks"]
+    await caller.call("CancelTask", {"id": task["id"]})
+
+
+async def test_a_tenant_names_the_agent_at_the_root_alone(bridged: BridgedMesh, gate: Gate) -> None:
+    root = bridged.at("/")
+    gate.write("x", "")
+    params = {"tenant": "tested", "message": root.message("go")}
+    task = (await root.call("SendMessage", params))["task"]
+    assert task["artifacts"][0]["name"] == "pieces"
+    assert (await root.error("GetTask", {"id": task["id"]}))["code"] == -32001
+    assert await root.call("GetTask", {"id": task["id"], "tenant": "tested"}) == task
+    other = bridged.at("/agents/echo")
+    assert (await other.error("SendMessage", params))["code"] == -32602
+    assert (await root.error("ListTasks", {"tenant": "a b"}))["code"] == -32602
+    assert (await root.error("ListTasks", {"tenant": 5}))["code"] == -32602
+    unknown = await root.error("ListTasks", {"tenant": "nobody"})
+    assert unknown["data"][0]["reason"] == "AGENT_NOT_FOUND"
+
+
+async def test_a_strict_bridge_takes_a_request_without_a_version_for_v0_3(tmp_path: Path) -> None:
+    settings = BridgeSettings(default_agent="echo", strict_versions=True)
+    async with open_bridged_mesh(tmp_path, settings) as strict:
+        await strict.mesh.join(echo)
+        caller = strict.at("/")
+        assert (await send(caller, "hi"))["kind"] == "task"
+        error = await caller.error("ListTasks", {})
+        assert error["code"] == -32009
+        assert error["data"][0]["metadata"]["supportedVersions"] == "1.0, 0.3, 0.1"
+        assert (await caller.call("ListTasks", {}, {"A2A-Version": "1.0"}))["totalSize"] == 1
+        assert (await caller.error("tasks/send", {}))["code"] == -32009
