@@ -22,6 +22,9 @@ from trunkline.v1 import (
     security_scheme_pb2,
     task_pb2,
 )
+from trunkline_bridge.inbound.grpc.calls import SERVICES
+from trunkline_bridge.inbound.grpc.described import public_pool
+from trunkline_bridge.inbound.grpc.service import Service
 
 OURS = {
     "1.0": (
@@ -80,8 +83,18 @@ def test_every_message_of_a2a_is_ours_field_by_field(version: str) -> None:
     assert {name: ours.get(name) for name in theirs} == theirs
 
 
-def test_neither_package_of_a2a_is_in_the_default_pool_because_of_us() -> None:
-    # The SDK puts lf.a2a.v1 and a2a.v1 there: ours stand beside them under other names.
-    pool = descriptor_pool.Default()
-    for name in ("lf.a2a.v1.Task", "a2a.v1.Task"):
-        assert not pool.FindMessageTypeByName(name).file.name.startswith("trunkline/")
+@pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.package)
+def test_every_method_of_a2a_is_served_with_a2a_s_types(service: Service) -> None:
+    """What reflection tells is what the SDK's own descriptors tell, names of packages and all."""
+    pool = public_pool([service])
+    ours: Any = pool.FindServiceByName(service.name)
+    theirs: Any = descriptor_pool.Default().FindServiceByName(service.name)
+    assert methods_of(ours) == methods_of(theirs)
+    assert described(ours.file) == described(theirs.file)
+
+
+def methods_of(service: Any) -> dict[str, tuple[str, str, bool]]:
+    return {
+        one.name: (one.input_type.full_name, one.output_type.full_name, one.server_streaming)
+        for one in service.methods
+    }

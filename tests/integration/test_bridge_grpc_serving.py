@@ -1,0 +1,237 @@
+"""How A2A over gRPC is served: reflection, slow clients, the end of the process, the SDK."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from a2a.client import ClientConfig, create_client
+from a2a.client.card_resolver import A2ACardResolver
+from a2a.types import a2a_pb2, a2a_pb2_grpc
+from a2a.utils.errors import TaskNotFoundError
+from google.protobuf import descriptor_pb2, descriptor_pool
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+from harness.a2a_grpc import GrpcMesh, asked, asked_before, everything, open_grpc_mesh, refusal
+from harness.processes import MeshProcess, running_mesh
+from harness.small_mesh import PATIENCE_S
+from trunkline.agents.echo import echo
+from trunkline.errors import ConfigurationError
+from trunkline.settings import HostPort
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.inbound.grpc.server import serve_grpc
+
+STALLED = 12
+# A client that takes little more than it reads.
+NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_535))
+EVENT_ID = f"{RESUME_EXTENSION}/eventId"
+WITH_RESUME = (("a2a-extensions", RESUME_EXTENSION),)
+
+
+@pytest.fixture
+async def mesh(tmp_path: Path) -> AsyncIterator[GrpcMesh]:
+    async with asyncio.timeout(PATIENCE_S), open_grpc_mesh(tmp_path) as opened:
+        await opened.bridged.mesh.join(echo)
+        yield opened
+
+
+def reflected(address: str) -> dict[str, list[tuple[str, str, bool]]]:
+    """What a client learns by reflection alone: services, and their methods' types."""
+    with grpc.insecure_channel(address) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        pool = descriptor_pool.DescriptorPool(database)
+        found = {}
+        for name in database.get_services():
+            service = pool.FindServiceByName(name)
+            described = descriptor_pb2.ServiceDescriptorProto()
+            service.CopyToProto(described)
+            found[name] = [
+                (one.name, one.input_type + " -> " + one.output_type, one.server_streaming)
+                for one in described.method
+            ]
+        card: Any = pool.FindMessageTypeByName("lf.a2a.v1.AgentCard")
+        assert card.fields_by_name["security_schemes"].message_type.GetOptions().map_entry
+        before = pool.FindMessageTypeByName("a2a.v1.TaskStatus")
+        assert before.fields_by_name["update"].json_name == "message"
+    return found
+
+
+async def test_reflection_tells_both_services_under_their_public_names(mesh: GrpcMesh) -> None:
+    found = await asyncio.to_thread(reflected, mesh.address)
+    assert set(found) == {
+        "lf.a2a.v1.A2AService",
+        "a2a.v1.A2AService",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+    v1 = {name: (types, streams) for name, types, streams in found["lf.a2a.v1.A2AService"]}
+    assert v1["SubscribeToTask"] == (
+        ".lf.a2a.v1.SubscribeToTaskRequest -> .lf.a2a.v1.StreamResponse",
+        True,
+    )
+    assert len(v1) == 11
+    assert "TaskSubscription" in {name for name, _, _ in found["a2a.v1.A2AService"]}
+
+
+async def test_a_client_that_reads_nothing_holds_up_nobody_and_catches_up(mesh: GrpcMesh) -> None:
+    count = 10_000
+    narrow = grpc.aio.insecure_channel(mesh.address, options=NARROW)
+    stub: Any = a2a_pb2_grpc.A2AServiceStub(narrow)  # type: ignore[no-untyped-call]
+    stalled = stub.SendStreamingMessage(asked(f"count {count}"), metadata=WITH_RESUME)
+    task = (await stalled.read()).task
+    live = mesh.v1.SubscribeToTask(
+        a2a_pb2.SubscribeToTaskRequest(id=task.id),
+        metadata=(*WITH_RESUME, ("last-event-id", task.metadata[EVENT_ID])),
+    )
+    read = await everything(live)
+    assert read[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
+    # The other one's call is still under way, at the client's pace.
+    assert len(mesh.bridged.bridge.grpc) == 1
+    late = await everything(stalled)
+    assert late == read
+    text = "".join(part.text for event in late for part in event.artifact_update.artifact.parts)
+    assert text.split() == [str(number) for number in range(1, count + 1)]
+    await narrow.close()
+
+
+async def test_stalled_clients_cost_bounded_memory(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        running_mesh(tmp_path) as process,
+        grpc.aio.insecure_channel(process.a2a_grpc_address, options=NARROW) as channel,
+    ):
+        stub: Any = a2a_pb2_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
+        warm = asked("count 8000 0 400", tenant="echo")
+        await everything(stub.SendStreamingMessage(warm))
+        before_bytes = rss_bytes(process)
+        streams = [
+            stub.SendStreamingMessage(asked("count 8000 0 400", tenant="echo"))
+            for _ in range(STALLED)
+        ]
+        for stream in streams:
+            await stream.read()
+        await all_ended(stub, 1 + STALLED)
+        gained = rss_bytes(process) - before_bytes
+        # Each is told 4 MB in all; the tasks themselves cost about 6.
+        assert gained < 24 * 1024 * 1024, gained
+        for stream in streams:
+            stream.cancel()
+
+
+async def all_ended(stub: Any, count: int) -> None:
+    """Wait until so many tasks are completed; a list costs the mesh less than the tasks."""
+    wanted = a2a_pb2.ListTasksRequest(tenant="echo", status=a2a_pb2.TASK_STATE_COMPLETED)
+    while (await stub.ListTasks(wanted)).total_size < count:  # noqa: ASYNC110  nobody tells
+        await asyncio.sleep(0.05)
+
+
+def rss_bytes(mesh: MeshProcess) -> int:
+    """Resident memory of a process now."""
+    pages = int(Path(f"/proc/{mesh.process.pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+async def test_who_is_served_when_the_process_stops_is_told_how_to_go_on(mesh: GrpcMesh) -> None:
+    bridge = mesh.bridged.bridge
+    async with serve_grpc(
+        bridge.grpc, host="127.0.0.1", port=0, grace_s=0.05, limit_bytes=1 << 20
+    ) as address:
+        channel = grpc.aio.insecure_channel(address)
+        stub: Any = a2a_pb2_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
+        stream = stub.SendStreamingMessage(asked("wait 3600"))
+        task_id = (await stream.read()).task.id
+        waiting = stub.SendMessage(asked("wait 3600"))
+        while len(bridge.grpc) < 2:  # noqa: ASYNC110  nobody tells
+            await asyncio.sleep(0.01)
+    for call in (everything(stream), waiting):
+        told = await refusal(call)
+        assert (told.code, told.reason, told.retry_after_s) == ("UNAVAILABLE", "UNAVAILABLE", 1)
+        assert "last-event-id" in told.text
+    await channel.close()
+    got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id))
+    assert got.status.state == a2a_pb2.TASK_STATE_WORKING
+
+
+async def test_a_port_in_use_is_said(mesh: GrpcMesh) -> None:
+    taken = HostPort.parse(mesh.address)
+    with pytest.raises(ConfigurationError, match="choose another"):
+        async with serve_grpc(
+            mesh.bridged.bridge.grpc,
+            host=taken.host,
+            port=taken.port,
+            grace_s=0,
+            limit_bytes=1 << 20,
+        ):
+            pass
+
+
+async def test_the_sdk_s_client_finds_the_edge_by_the_card_and_gets_on_with_it(
+    mesh: GrpcMesh,
+) -> None:
+    def channel_of(address: str) -> grpc.aio.Channel:
+        assert address == mesh.address
+        return grpc.aio.insecure_channel(address)
+
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+        card = await A2ACardResolver(http, f"{mesh.bridged.url}/agents/echo").get_agent_card()
+        config = ClientConfig(
+            httpx_client=http,
+            supported_protocol_bindings=["GRPC"],
+            grpc_channel_factory=channel_of,
+        )
+        client = await create_client(card, config)
+        events = [event async for event in client.send_message(asked("count 3"))]
+        assert events[0].HasField("task")
+        assert events[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
+        task_id = events[0].task.id
+        got = await client.get_task(a2a_pb2.GetTaskRequest(id=task_id))
+        assert got.id == task_id
+        with pytest.raises(TaskNotFoundError):
+            await client.get_task(a2a_pb2.GetTaskRequest(id="nope"))
+        await client.close()
+
+
+IMPORTS = """
+import trunkline, trunkline_bridge, trunkline_bridge.inbound.grpc.server, trunkline.mesh.whole
+from google.protobuf import descriptor_pool
+pool = descriptor_pool.Default()
+for package in ("lf.a2a.v1", "a2a.v1"):
+    try:
+        pool.FindMessageTypeByName(f"{package}.Task")
+    except KeyError:
+        continue
+    raise SystemExit(f"{package} is in the default pool")
+from trunkline_bridge.inbound.grpc.calls import SERVICES
+from trunkline_bridge.inbound.grpc.described import public_pool
+public_pool(SERVICES)
+from a2a.types import a2a_pb2
+from a2a.compat.v0_3 import a2a_v0_3_pb2
+from trunkline.a2a.v1 import a2a_pb2 as ours
+assert ours.GetTaskRequest.FromString(a2a_pb2.GetTaskRequest(id="x").SerializeToString()).id == "x"
+"""
+
+
+def test_a2a_s_sdk_may_be_imported_in_the_same_process() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_v0_3_takes_files_as_the_sdk_sends_them(mesh: GrpcMesh) -> None:
+    request = asked_before("echo hi")
+    part = request.request.content.add()
+    # The SDK's own conversion puts base64 there.
+    part.file.file_with_bytes = b"AP8="
+    part.file.mime_type = "application/octet-stream"
+    answer = await mesh.v0_3.SendMessage(request)
+    kept = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=answer.task.id))
+    assert kept.history[0].parts[1].raw == b"\x00\xff"
+    assert answer.task.history[0].content[1].file.file_with_bytes == b"AP8="
