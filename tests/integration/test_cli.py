@@ -430,7 +430,9 @@ async def test_a_mesh_that_is_stopped_while_it_starts_exits_with_0_and_silently(
                 starting.send_signal(number)
                 out, err = await starting.communicate()
             assert (starting.returncode, out) == (0, b"")
-            assert all(line.startswith((b"#", b"import ")) for line in err.splitlines())
+            # Only then does it also tell of a thread that is left when it ends.
+            its_own = (b"#", b"import ", b"PyThreadState_Clear: warning: thread still has a frame")
+            assert [line for line in err.splitlines() if not line.startswith(its_own)] == []
 
 
 async def test_a_second_signal_ends_the_mesh_at_once(tmp_path: Path) -> None:
