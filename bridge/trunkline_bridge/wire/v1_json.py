@@ -123,6 +123,11 @@ def agent_card(card: agent_card_pb2.AgentCard) -> Json:
         for name in ("id", "name", "description"):
             skill.setdefault(name, "")
         skill.setdefault("tags", [])
+    for asking in (result, *result["skills"]):
+        for requirement in asking.get("securityRequirements", ()):
+            # Some read `list` without asking whether it is there.
+            for scopes in requirement.setdefault("schemes", {}).values():
+                scopes.setdefault("list", [])
     return result
 
 

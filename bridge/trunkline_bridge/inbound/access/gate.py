@@ -77,7 +77,7 @@ class Gate:
         if given is None:
             if self._admits_strangers:
                 return Identity()
-            ways = f"an API key in {KEY_HEADER} or" if self._keys else "a"
+            ways = f"an API key in {KEY_HEADER}, or a" if self._keys else "a"
             text = f"callers have to say who they are: send {ways} bearer token in Authorization"
             raise WireError(UNAUTHENTICATED, text, challenge=_CHALLENGE)
         scheme, _, credential = given.partition(" ")

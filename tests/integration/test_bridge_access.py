@@ -1,0 +1,421 @@
+"""Who callers are: keys and tokens over every binding, and accounts that see only their own."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from a2a.compat.v0_3 import a2a_v0_3_pb2
+from a2a.types import a2a_pb2
+
+from harness.a2a_grpc import GrpcMesh, asked, asked_before, everything, refusal, served
+from harness.bridge import BridgedMesh, open_bridged_mesh
+from harness.rest import user_message
+from harness.tokens import SigningKey, key_set, token_settings, write_api_keys
+from trunkline import TaskContext, agent
+from trunkline.agents.echo import echo
+from trunkline_bridge import BridgeSettings
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEY_A, KEY_B = "key-of-ann", "key-of-bob"
+ANN, BOB = {"X-API-Key": KEY_A}, {"X-API-Key": KEY_B}
+ISSUER_KEY = SigningKey("issuer")
+HOOK = "http://127.0.0.1:9/hook"
+
+Json = dict[str, Any]
+
+
+@agent(name="asker", description="Asks back.")
+async def asker(task: TaskContext) -> None:
+    await task.require_input("what else?")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
+    """A mesh that knows Ann and Bob by keys, and others by tokens."""
+    folder = tmp_path_factory.mktemp("guarded")
+    keys = [("ann", "acme", KEY_A), ("bob", "other", KEY_B), ("ben", "acme", "key-of-ben")]
+    (folder / "jwks.json").write_bytes(key_set(ISSUER_KEY))
+    settings = BridgeSettings(
+        default_agent="asker",
+        api_keys_file=write_api_keys(folder / "keys.toml", keys),
+        tokens=token_settings(folder / "jwks.json", account_claim="org"),
+        allow_webhook=("127.0.0.1",),
+    )
+    async with open_bridged_mesh(folder, settings) as bridged:
+        await bridged.mesh.join(asker, echo)
+        async with served(bridged) as mesh:
+            yield mesh
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def task(guarded: GrpcMesh) -> Json:
+    """Ann's, waiting for input."""
+    caller = guarded.bridged.at("/")
+    message = caller.message("hello")
+    made: Json = (await caller.call("SendMessage", {"message": message}, ANN))["task"]
+    assert made["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    return made
+
+
+def json_rpc_calls(task_id: str) -> Iterator[tuple[str, str, Json]]:
+    """Every method that names a task: version, method, parameters."""
+    new = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}], "taskId": task_id}
+    old = {
+        "kind": "message",
+        "messageId": "m",
+        "role": "user",
+        "parts": [{"kind": "text", "text": "x"}],
+        "taskId": task_id,
+    }
+    push = "TaskPushNotificationConfig"
+    yield from (
+        ("1.0", "SendMessage", {"message": new}),
+        ("1.0", "SendStreamingMessage", {"message": new}),
+        ("1.0", "GetTask", {"id": task_id}),
+        ("1.0", "CancelTask", {"id": task_id}),
+        ("1.0", "SubscribeToTask", {"id": task_id}),
+        ("1.0", f"Create{push}", {"taskId": task_id, "url": HOOK}),
+        ("1.0", f"Get{push}", {"taskId": task_id, "id": "c"}),
+        ("1.0", f"List{push}s", {"taskId": task_id}),
+        ("1.0", f"Delete{push}", {"taskId": task_id, "id": "c"}),
+        ("0.3", "message/send", {"message": old}),
+        ("0.3", "message/stream", {"message": old}),
+    )
+    for version in ("0.3", "0.1"):
+        for name in ("get", "cancel", "resubscribe"):
+            yield version, f"tasks/{name}", {"id": task_id}
+    config = {"pushNotificationConfig": {"url": HOOK}}
+    yield from (
+        ("0.3", "tasks/pushNotificationConfig/set", {"taskId": task_id, **config}),
+        ("0.3", "tasks/pushNotificationConfig/get", {"id": task_id}),
+        ("0.3", "tasks/pushNotificationConfig/list", {"id": task_id}),
+        (
+            "0.3",
+            "tasks/pushNotificationConfig/delete",
+            {"id": task_id, "pushNotificationConfigId": "c"},
+        ),
+        ("0.1", "tasks/pushNotification/set", {"id": task_id, **config}),
+        ("0.1", "tasks/pushNotification/get", {"id": task_id}),
+    )
+
+
+def rest_calls(task_id: str) -> Iterator[tuple[str, str, Json | None]]:
+    """Every route that names a task."""
+    for base, parts in (("", "parts"), ("/v1", "content")):
+        message = {"message": user_message("x", parts=parts, taskId=task_id)}
+        config: Json = (
+            {"url": HOOK} if not base else {"config": {"pushNotificationConfig": {"url": HOOK}}}
+        )
+        yield from (
+            ("POST", f"{base}/message:send", message),
+            ("POST", f"{base}/message:stream", message),
+            ("GET", f"{base}/tasks/{task_id}", None),
+            ("POST", f"{base}/tasks/{task_id}:cancel", None),
+            ("GET", f"{base}/tasks/{task_id}:subscribe", None),
+            ("POST", f"{base}/tasks/{task_id}/pushNotificationConfigs", config),
+            ("GET", f"{base}/tasks/{task_id}/pushNotificationConfigs", None),
+            ("GET", f"{base}/tasks/{task_id}/pushNotificationConfigs/c", None),
+            ("DELETE", f"{base}/tasks/{task_id}/pushNotificationConfigs/c", None),
+        )
+
+
+async def answer_of(
+    mesh: GrpcMesh, call: tuple[str, str, Json], headers: Mapping[str, str]
+) -> tuple[int, Json]:
+    version, method, params = call
+    response = await mesh.bridged.at("/").post(method, params, {"A2A-Version": version, **headers})
+    assert response.headers["content-type"].startswith("application/json"), method
+    body: Json = response.json()
+    return response.status_code, body["error"]
+
+
+def made_up(task_id: str) -> str:
+    """The id of a task that never was, on the same host."""
+    return task_id[:-8] + "00000000"
+
+
+def unnamed(error: Json, task_id: str) -> str:
+    return repr(error).replace(task_id, "ID")
+
+
+async def test_over_json_rpc_anothers_task_is_as_one_that_never_was(
+    guarded: GrpcMesh, task: Json
+) -> None:
+    task_id, other_id = task["id"], made_up(task["id"])
+    calls = zip(json_rpc_calls(task_id), json_rpc_calls(other_id), strict=True)
+    for his, nobodys in calls:
+        _, error = await answer_of(guarded, his, BOB)
+        assert error["code"] == -32001, (his, error)
+        _, same = await answer_of(guarded, nobodys, BOB)
+        assert unnamed(error, task_id) == unnamed(same, other_id), his
+
+
+async def test_over_http_json_anothers_task_is_as_one_that_never_was(
+    guarded: GrpcMesh, task: Json
+) -> None:
+    task_id, other_id = task["id"], made_up(task["id"])
+    url, client = guarded.bridged.url, guarded.bridged.client
+    for his, nobodys in zip(rest_calls(task_id), rest_calls(other_id), strict=True):
+        answers = []
+        for (method, path, body), name in ((his, task_id), (nobodys, other_id)):
+            response = await client.request(method, url + path, json=body, headers=BOB)
+            assert response.status_code == 404, (method, path, response.text)
+            answers.append(response.text.replace(name, "ID"))
+        assert answers[0] == answers[1]
+        assert "TASK_NOT_FOUND" in answers[0]
+
+
+def grpc_calls(mesh: GrpcMesh, task_id: str, metadata: Any) -> Iterator[Any]:
+    """Every method that names a task, called."""
+    v1, old = mesh.v1, mesh.v0_3
+    name = f"tasks/{task_id}"
+    yield v1.SendMessage(asked("x", taskId=task_id), metadata=metadata)
+    yield everything(v1.SendStreamingMessage(asked("x", taskId=task_id), metadata=metadata))
+    yield v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id), metadata=metadata)
+    yield v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id), metadata=metadata)
+    subscribe = a2a_pb2.SubscribeToTaskRequest(id=task_id)
+    yield everything(v1.SubscribeToTask(subscribe, metadata=metadata))
+    config = a2a_pb2.TaskPushNotificationConfig(task_id=task_id, url=HOOK)
+    yield v1.CreateTaskPushNotificationConfig(config, metadata=metadata)
+    yield v1.GetTaskPushNotificationConfig(
+        a2a_pb2.GetTaskPushNotificationConfigRequest(task_id=task_id, id="c"), metadata=metadata
+    )
+    yield v1.ListTaskPushNotificationConfigs(
+        a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=task_id), metadata=metadata
+    )
+    yield v1.DeleteTaskPushNotificationConfig(
+        a2a_pb2.DeleteTaskPushNotificationConfigRequest(task_id=task_id, id="c"),
+        metadata=metadata,
+    )
+    yield old.SendMessage(asked_before("x", taskId=task_id), metadata=metadata)
+    yield everything(old.SendStreamingMessage(asked_before("x", taskId=task_id), metadata=metadata))
+    yield old.GetTask(a2a_v0_3_pb2.GetTaskRequest(name=name), metadata=metadata)
+    yield old.CancelTask(a2a_v0_3_pb2.CancelTaskRequest(name=name), metadata=metadata)
+    again = a2a_v0_3_pb2.TaskSubscriptionRequest(name=name)
+    yield everything(old.TaskSubscription(again, metadata=metadata))
+    create = a2a_v0_3_pb2.CreateTaskPushNotificationConfigRequest(parent=name, config_id="c")
+    create.config.push_notification_config.url = HOOK
+    yield old.CreateTaskPushNotificationConfig(create, metadata=metadata)
+    yield old.GetTaskPushNotificationConfig(
+        a2a_v0_3_pb2.GetTaskPushNotificationConfigRequest(name=f"{name}/pushNotificationConfigs/c"),
+        metadata=metadata,
+    )
+    yield old.ListTaskPushNotificationConfig(
+        a2a_v0_3_pb2.ListTaskPushNotificationConfigRequest(parent=name), metadata=metadata
+    )
+    yield old.DeleteTaskPushNotificationConfig(
+        a2a_v0_3_pb2.DeleteTaskPushNotificationConfigRequest(
+            name=f"{name}/pushNotificationConfigs/c"
+        ),
+        metadata=metadata,
+    )
+
+
+async def test_over_grpc_anothers_task_is_not_found(guarded: GrpcMesh, task: Json) -> None:
+    for call in grpc_calls(guarded, task["id"], [("x-api-key", KEY_B)]):
+        refused = await refusal(call)
+        assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
+
+
+async def test_strangers_are_refused_by_every_binding_before_anything_else(
+    guarded: GrpcMesh, task: Json
+) -> None:
+    for call in json_rpc_calls(task["id"]):
+        status, error = await answer_of(guarded, call, {})
+        assert (status, error["data"][0]["reason"]) == (401, "UNAUTHENTICATED"), call
+    for method, path, body in rest_calls(task["id"]):
+        url = guarded.bridged.url + path
+        response = await guarded.bridged.client.request(method, url, json=body)
+        assert response.status_code == 401, path
+        assert response.headers["www-authenticate"] == 'Bearer realm="trunkline"'
+    for call in grpc_calls(guarded, task["id"], None):
+        assert (await refusal(call)).code == "UNAUTHENTICATED"
+
+
+async def test_an_account_lists_its_own_tasks_and_its_members_share_them(
+    guarded: GrpcMesh, task: Json
+) -> None:
+    caller = guarded.bridged.at("/")
+
+    async def listed(**headers: str) -> list[str]:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        page = await caller.call("ListTasks", {"contextId": task["contextId"]}, given)
+        assert page["totalSize"] == len(page["tasks"])
+        return [one["id"] for one in page["tasks"]]
+
+    assert await listed(X_API_Key=KEY_A) == [task["id"]]
+    assert await listed(X_API_Key="key-of-ben") == [task["id"]]
+    token = ISSUER_KEY.token({"org": "acme", "sub": "zoe"})
+    assert await listed(Authorization=f"Bearer {token}") == [task["id"]]
+    assert await listed(X_API_Key=KEY_B) == []
+    metadata = [("x-api-key", KEY_B)]
+    assert (await guarded.v1.ListTasks(a2a_pb2.ListTasksRequest(), metadata=metadata)).tasks == []
+    url = f"{guarded.bridged.url}/tasks"
+    page = (await guarded.bridged.client.get(url, headers=BOB)).json()
+    assert (page["tasks"], page["totalSize"]) == ([], 0)
+
+
+async def test_a_conversation_of_the_same_name_is_another_one(
+    guarded: GrpcMesh, task: Json
+) -> None:
+    caller = guarded.bridged.at("/")
+    message = caller.message("mine", contextId=task["contextId"])
+    his = (await caller.call("SendMessage", {"message": message}, BOB))["task"]
+    assert his["id"] != task["id"]
+    assert [one["messageId"] for one in his["history"] if one["role"] == "ROLE_USER"] == [
+        message["messageId"]
+    ]
+    page = await caller.call("ListTasks", {"contextId": task["contextId"]}, ANN)
+    assert [one["id"] for one in page["tasks"]] == [task["id"]]
+    await caller.call("CancelTask", {"id": his["id"]}, BOB)
+
+
+async def test_ids_that_clients_choose_are_their_accounts(guarded: GrpcMesh) -> None:
+    caller = guarded.bridged.at("/agents/echo")
+    version = {"A2A-Version": "0.1"}
+
+    def asked_for(text: str) -> Json:
+        message = {"role": "user", "parts": [{"type": "text", "text": text}]}
+        return {"id": "job-1", "sessionId": "s", "message": message}
+
+    await caller.call("tasks/send", asked_for("hers"), {**version, **ANN})
+    error = await caller.error("tasks/get", {"id": "job-1"}, {**version, **BOB})
+    assert error["code"] == -32001
+    await caller.call("tasks/send", asked_for("his"), {**version, **BOB})
+    told = [
+        await caller.call("tasks/get", {"id": "job-1"}, {**version, **who}) for who in (ANN, BOB)
+    ]
+    assert [task["artifacts"][0]["parts"][0]["text"] for task in told] == ["hers", "his"]
+
+
+async def test_a_known_callers_message_is_taken_once(guarded: GrpcMesh) -> None:
+    caller = guarded.bridged.at("/agents/echo")
+    params = {"message": caller.message("once")}
+    tasks = [(await caller.call("SendMessage", params, who))["task"] for who in (ANN, ANN, BOB)]
+    assert tasks[0]["id"] == tasks[1]["id"] != tasks[2]["id"]
+    other = {"message": {**params["message"], "parts": [{"text": "other"}]}}
+    assert (await caller.error("SendMessage", other, ANN))["code"] == -32602
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-API-Key": ""},
+        {"X-API-Key": "wrong"},
+        {"X-API-Key": f"{KEY_A}, {KEY_B}"},
+        {"X-API-Key": "wrong", "Authorization": f"Bearer {KEY_A}"},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": f"Basic {KEY_A}"},
+        {"Authorization": KEY_A},
+        {"Authorization": "Bearer a.b.c"},
+        {"Authorization": f"Bearer {SigningKey('issuer').token({'org': 'acme'})}"},
+    ],
+)
+async def test_wrong_credentials_are_refused(guarded: GrpcMesh, headers: dict[str, str]) -> None:
+    response = await guarded.bridged.at("/").post("ListTasks", {}, headers)
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"].endswith('error="invalid_token"')
+    metadata = [(name.lower(), value) for name, value in headers.items()]
+    call = guarded.v1.ListTasks(a2a_pb2.ListTasksRequest(), metadata=metadata)
+    assert (await refusal(call)).code == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+async def test_a_key_may_come_as_a_bearer_token(guarded: GrpcMesh, scheme: str) -> None:
+    headers = {"Authorization": f"{scheme} {KEY_A}"}
+    assert "tasks" in await guarded.bridged.at("/").call("ListTasks", {}, headers)
+
+
+async def test_cards_and_health_are_public(guarded: GrpcMesh) -> None:
+    bridged = guarded.bridged
+    for path in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/healthz", "/readyz"):
+        assert (await bridged.client.get(bridged.url + path)).status_code == 200
+    card = (await bridged.client.get(f"{bridged.url}/.well-known/agent-card.json")).json()
+    assert card["securityRequirements"] == [
+        {"schemes": {"apiKey": {"list": []}}},
+        {"schemes": {"bearer": {"list": []}}},
+    ]
+    assert card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"] == {
+        "scheme": "Bearer",
+        "bearerFormat": "JWT",
+    }
+
+
+async def test_the_extended_card_is_had_in_every_binding_and_version(guarded: GrpcMesh) -> None:
+    bridged = guarded.bridged
+    caller = bridged.at("/")
+    cards = [
+        await caller.call("GetExtendedAgentCard", {}, ANN),
+        await caller.call("agent/getAuthenticatedExtendedCard", {}, ANN),
+    ]
+    for path in ("/extendedAgentCard", "/v1/card", "/agent/authenticatedExtendedCard"):
+        response = await bridged.client.get(bridged.url + path, headers=ANN)
+        assert response.status_code == 200, path
+        cards.append(response.json())
+        assert (await bridged.client.get(bridged.url + path)).status_code == 401
+    assert {card["name"] for card in cards} == {"asker"}
+    metadata = [("x-api-key", KEY_A)]
+    card = await guarded.v1.GetExtendedAgentCard(
+        a2a_pb2.GetExtendedAgentCardRequest(), metadata=metadata
+    )
+    # Over gRPC nobody says by which name it found us.
+    assert card.supported_interfaces[0].url == f"{bridged.url}/"
+    older = await guarded.v0_3.GetAgentCard(a2a_v0_3_pb2.GetAgentCardRequest(), metadata=metadata)
+    assert older.name == "asker"
+
+
+async def test_strangers_share_what_is_nobodys_where_they_are_let_in(tmp_path: Path) -> None:
+    settings = BridgeSettings(
+        default_agent="echo",
+        api_keys_file=write_api_keys(tmp_path / "keys.toml", [("ann", "acme", KEY_A)]),
+        anonymous=True,
+    )
+    async with open_bridged_mesh(tmp_path / "data", settings) as bridged:
+        await bridged.mesh.join(echo)
+        caller = bridged.at("/")
+        task = await caller.send("hello")
+        assert (await caller.error("GetTask", {"id": task["id"]}, ANN))["code"] == -32001
+        assert (await caller.call("GetTask", {"id": task["id"]}))["id"] == task["id"]
+        wrong = await caller.post("GetTask", {"id": task["id"]}, BOB)
+        assert wrong.status_code == 401
+        refused = await caller.post("GetExtendedAgentCard", {})
+        assert refused.status_code == 401
+        card = (await bridged.client.get(f"{bridged.url}/.well-known/agent-card.json")).json()
+        assert card["security"][-1] == {}
+
+
+async def test_what_the_card_says_it_can_it_can(guarded: GrpcMesh, task: Json) -> None:
+    await check_capabilities(guarded.bridged, ANN, task["id"])
+
+
+async def test_what_the_card_says_it_can_not_it_can_not(tmp_path: Path) -> None:
+    async with open_bridged_mesh(tmp_path) as bridged:
+        await bridged.mesh.join(echo)
+        task = await bridged.at("/").send("hello")
+        await check_capabilities(bridged, {}, task["id"])
+
+
+async def check_capabilities(
+    bridged: BridgedMesh, headers: Mapping[str, str], task_id: str
+) -> None:
+    """Compare each capability with what the methods answer that need it."""
+    response = await bridged.client.get(f"{bridged.url}/.well-known/agent-card.json")
+    says = response.json()["capabilities"]
+    caller = bridged.at("/")
+
+    async def does(method: str, params: Json) -> bool:
+        response = await caller.post(method, params, headers)
+        if response.headers["content-type"] == "text/event-stream":
+            return True
+        answer = response.json()
+        return "error" not in answer or answer["error"]["code"] not in (-32003, -32004, -32007)
+
+    message = caller.message("hello")
+    assert says["streaming"] is await does("SendStreamingMessage", {"message": message})
+    listing = {"taskId": task_id}
+    assert says["pushNotifications"] is await does("ListTaskPushNotificationConfigs", listing)
+    assert says["extendedAgentCard"] is await does("GetExtendedAgentCard", {})
