@@ -1,0 +1,292 @@
+"""A2A v0.1, the original wire, through a real bridge to real hosts: clients choose the ids."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import pytest
+import pytest_asyncio
+
+from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
+from harness.gate import Gate
+from harness.small_mesh import PATIENCE_S
+from trunkline import agent
+from trunkline.agents.echo import echo
+from trunkline.client.following import new_task_id
+from trunkline.tasks.turn.context import TaskContext
+from trunkline_bridge import BridgeSettings
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json: TypeAlias = dict[str, Any]
+
+HOOK = {"url": "https://127.0.0.1/hook", "token": "opaque-77"}
+
+
+@pytest.fixture(scope="module")
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bridged(
+    tmp_path_factory: pytest.TempPathFactory, gate: Gate
+) -> AsyncIterator[BridgedMesh]:
+    settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
+    async with open_bridged_mesh(tmp_path_factory.mktemp("v0_1"), settings) as mesh:
+        await mesh.mesh.join(echo, guarded)
+        await mesh.mesh.join(gate.agent())
+        yield mesh
+
+
+@agent(name="guarded", description="Asks for credentials.")
+async def guarded(task: TaskContext) -> None:
+    if task.turn == 1:
+        await task.require_auth("log in, please")
+    else:
+        await task.reject("not like this")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def caller(bridged: BridgedMesh) -> Caller:
+    return bridged.at("/")
+
+
+def asking(client_id: str, text: str, **fields: object) -> Json:
+    part = {"type": "text", "text": text}
+    return {"id": client_id, "message": {"role": "user", "parts": [part]}, **fields}
+
+
+async def streamed(caller: Caller, method: str, params: Json, **headers: str) -> list[Event]:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with asyncio.timeout(PATIENCE_S), caller.stream(method, params, given) as stream:
+        return await stream.rest()
+
+
+def finals(events: list[Event]) -> list[bool]:
+    return [event.result.get("final", False) for event in events]
+
+
+def artifact(text: str, index: int = 0, **fields: object) -> Json:
+    return {**fields, "index": index, "parts": [{"type": "text", "text": text}]}
+
+
+async def test_a_task_goes_by_the_id_that_its_client_chose(caller: Caller) -> None:
+    asked = asking("chosen-1", "count 3", sessionId="s-1", historyLength=5)
+    task = await caller.call("tasks/send", asked)
+    assert task["id"] == "chosen-1"
+    assert task["sessionId"] == "s-1"
+    assert task["status"]["state"] == "completed"
+    assert task["artifacts"] == [artifact("1 2 3 ", name="count")]
+    assert task["history"] == [asked["message"]]
+    # Of the methods that v0.3 has, too, the id tells which version is spoken.
+    assert await caller.call("tasks/get", {"id": "chosen-1", "historyLength": 5}) == task
+    del task["history"]
+    assert await caller.call("tasks/get", {"id": "chosen-1"}) == task
+    assert await caller.call("tasks/get", {"id": "chosen-1"}, {"A2A-Version": "0.1"}) == task
+
+
+async def test_a_session_is_made_up_if_none_is_given(caller: Caller) -> None:
+    task = await caller.call("tasks/send", asking("chosen-2", "hi"))
+    listed = await caller.call("ListTasks", {"contextId": task["sessionId"]})
+    assert listed["totalSize"] == 1
+
+
+async def test_a_stream_has_statuses_and_numbered_artifacts(caller: Caller) -> None:
+    events = await streamed(caller, "tasks/sendSubscribe", asking("chosen-3", "count 3"))
+    assert {event.result["id"] for event in events} == {"chosen-3"}
+    assert finals(events) == [False] * (len(events) - 1) + [True]
+    states = [e.result["status"]["state"] for e in events if "status" in e.result]
+    assert states == ["submitted", "working", "completed"]
+    assert [event.result["artifact"] for event in events if "artifact" in event.result] == [
+        artifact("1 ", name="count"),
+        artifact("2 ", name="count", append=True),
+        artifact("3 ", name="count", append=True, lastChunk=True),
+    ]
+
+
+async def test_a_question_and_its_answer_are_one_task(caller: Caller) -> None:
+    events = await streamed(caller, "tasks/sendSubscribe", asking("chosen-4", "ask colour?"))
+    assert finals(events) == [False] * (len(events) - 1) + [True]
+    status = events[-1].result["status"]
+    assert status["state"] == "input-required"
+    assert status["message"] == {"role": "agent", "parts": [{"type": "text", "text": "colour?"}]}
+    waiting = await streamed(caller, "tasks/resubscribe", {"id": "chosen-4"})
+    assert [event.result for event in waiting] == [events[-1].result]
+    task = await caller.call("tasks/send", asking("chosen-4", "red", historyLength=9))
+    assert task["artifacts"] == [artifact("answer: red", name="answer")]
+    said = [message["parts"][0]["text"] for message in task["history"]]
+    assert said == ["ask colour?", "colour?", "red"]
+
+
+async def test_an_id_whose_task_has_ended_begins_another_in_the_same_session(
+    caller: Caller,
+) -> None:
+    first = await caller.call("tasks/send", asking("chosen-5", "echo one"))
+    second = await caller.call("tasks/send", asking("chosen-5", "echo two"))
+    assert second["sessionId"] == first["sessionId"]
+    assert second["artifacts"] == [artifact("two", name="echo")]
+    assert await caller.call("tasks/get", {"id": "chosen-5"}) == second
+    elsewhere = await caller.call("tasks/send", asking("chosen-5", "echo 3", sessionId="s-5"))
+    assert elsewhere["sessionId"] == "s-5"
+    listed = await caller.call("ListTasks", {"contextId": first["sessionId"], "historyLength": 1})
+    newest, oldest = listed["tasks"]
+    assert newest["history"][0]["referenceTaskIds"] == [oldest["id"]]
+
+
+async def test_an_id_is_its_agent_s(bridged: BridgedMesh, caller: Caller, gate: Gate) -> None:
+    await caller.call("tasks/send", asking("chosen-6", "echo here"))
+    tested = bridged.at("/agents/tested")
+    error = await tested.error("tasks/get", {"id": "chosen-6"})
+    assert (error["code"], error["data"][0]["metadata"]) == (-32001, {"taskId": "chosen-6"})
+    gate.write("there", "")
+    task = await tested.call("tasks/send", asking("chosen-6", "go"))
+    assert task["artifacts"][0]["name"] == "pieces"
+
+
+async def test_a_direct_reply_is_a_completed_task(caller: Caller) -> None:
+    task = await caller.call("tasks/send", asking("chosen-7", "message hello"))
+    message = {"role": "agent", "parts": [{"type": "text", "text": "hello"}]}
+    assert task["status"] == {"state": "completed", "message": message}
+    assert task["artifacts"] == [artifact("hello")]
+    events = await streamed(caller, "tasks/sendSubscribe", asking("chosen-8", "message hello"))
+    assert [event.result for event in events] == [
+        {"id": "chosen-8", "artifact": artifact("hello", lastChunk=True)},
+        {"id": "chosen-8", "status": task["status"], "final": True},
+    ]
+    # It was never a task; the next message under its id may be one.
+    assert (await caller.error("tasks/get", {"id": "chosen-7"}))["code"] == -32001
+    again = await caller.call("tasks/send", asking("chosen-7", "echo now"))
+    assert again["artifacts"] == [artifact("now", name="echo")]
+
+
+async def test_states_that_came_later_are_told_by_those_there_are(bridged: BridgedMesh) -> None:
+    asker = bridged.at("/agents/guarded")
+    task = await asker.call("tasks/send", asking("chosen-9", "open"))
+    assert task["status"]["state"] == "input-required"
+    assert task["status"]["message"]["parts"] == [{"type": "text", "text": "log in, please"}]
+    task = await asker.call("tasks/send", asking("chosen-9", "hunter2"))
+    assert task["status"]["state"] == "failed"
+
+
+async def test_a_task_that_works_is_canceled_by_its_client_s_id(
+    bridged: BridgedMesh, gate: Gate
+) -> None:
+    tested = bridged.at("/agents/tested")
+    gate.began.clear()
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        tested.stream("tasks/sendSubscribe", asking("chosen-10", "go")) as stream,
+    ):
+        await anext(stream)
+        await gate.began.wait()
+        error = await tested.error("tasks/send", asking("chosen-10", "more"))
+        assert error["code"] == -32004
+        canceled = await tested.call("tasks/cancel", {"id": "chosen-10"})
+        events = await stream.rest()
+    assert canceled["status"]["state"] == "canceled"
+    assert events[-1].result["status"] == canceled["status"]
+    assert finals(events)[-1]
+    error = await tested.error("tasks/cancel", {"id": "chosen-10"})
+    assert error["code"] == -32002
+    assert error["data"][0]["metadata"]["taskId"] == "chosen-10"
+    assert "chosen-10" in error["message"]
+
+
+async def test_a_stream_goes_on_behind_an_event_with_the_same_indexes(
+    bridged: BridgedMesh, gate: Gate
+) -> None:
+    tested = bridged.at("/agents/tested")
+    gate.write("a", "b", "c", "")
+    whole = await streamed(tested, "tasks/sendSubscribe", asking("chosen-11", "go"))
+    for place in range(len(whole)):
+        again = await streamed(
+            tested, "tasks/resubscribe", {"id": "chosen-11"}, Last_Event_ID=whole[place].id
+        )
+        assert [(event.id, event.result) for event in again] == [
+            (event.id, event.result) for event in whole[place + 1 :]
+        ]
+    ended = await streamed(tested, "tasks/resubscribe", {"id": "chosen-11"})
+    assert [event.result for event in ended] == [
+        {"id": "chosen-11", "artifact": artifact("abc", name="pieces")},
+        whole[-1].result,
+    ]
+
+
+async def test_what_follows_an_unfinished_binding_makes_its_task(
+    bridged: BridgedMesh, caller: Caller
+) -> None:
+    """As after the death of a bridge between the binding and the message."""
+    directory = bridged.mesh.directory
+    promised = new_task_id(directory.host_of_agent("echo"))
+    client = directory.for_agent("echo")
+    await client.set_task_alias("anonymous", "echo/chosen-12", promised)
+    assert (await caller.error("tasks/get", {"id": "chosen-12"}))["code"] == -32001
+    await caller.call("tasks/send", asking("chosen-12", "echo late"))
+    assert (await caller.call("GetTask", {"id": promised}))["artifacts"][0]["name"] == "echo"
+
+
+async def test_an_id_that_the_mesh_has_given_is_understood(caller: Caller) -> None:
+    task = await caller.send("ask colour?")
+    old = {"A2A-Version": "0.1"}
+    assert (await caller.call("tasks/get", {"id": task["id"]}, old))["id"] == task["id"]
+    answered = await caller.call("tasks/send", asking(task["id"], "red"))
+    assert answered["artifacts"] == [artifact("answer: red", name="answer")]
+    # Without a version it is one of v0.3's.
+    assert (await caller.call("tasks/get", {"id": task["id"]}))["kind"] == "task"
+    unknown = f"{task['id']}0"
+    assert (await caller.error("tasks/send", asking(unknown, "x")))["code"] == -32001
+
+
+async def test_a_webhook_has_no_id(caller: Caller) -> None:
+    asked = asking("chosen-14", "ask which?", pushNotification=HOOK)
+    await caller.call("tasks/send", asked)
+    shown = {"id": "chosen-14", "pushNotificationConfig": {"url": HOOK["url"]}}
+    assert await caller.call("tasks/pushNotification/get", {"id": "chosen-14"}) == shown
+    other = {"id": "chosen-14", "pushNotificationConfig": {**HOOK, "url": HOOK["url"] + "/2"}}
+    made = await caller.call("tasks/pushNotification/set", other)
+    assert made["pushNotificationConfig"] == {"url": HOOK["url"] + "/2"}
+    assert await caller.call("tasks/pushNotification/get", {"id": "chosen-14"}) == made
+    error = await caller.error("tasks/pushNotification/get", {"id": "nope"})
+    assert error["code"] == -32001
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "field"),
+    [
+        ("tasks/send", {}, "message"),
+        ("tasks/send", asking("", "x"), "id"),
+        ("tasks/sendSubscribe", {**asking("t", "x"), "sessionId": 5}, "sessionId"),
+        ("tasks/pushNotification/set", {"id": "t"}, "pushNotificationConfig"),
+        ("tasks/pushNotification/get", {"id": 5}, "id"),
+    ],
+)
+async def test_what_is_wrong_is_said_by_field(
+    caller: Caller, method: str, params: Json, field: str
+) -> None:
+    error = await caller.error(method, params)
+    assert error["code"] == -32602
+    assert error["data"][1]["fieldViolations"][0]["field"] == field
+
+
+async def test_two_messages_at_once_under_a_new_id_make_one_task(caller: Caller) -> None:
+    asked = asking("chosen-15", "echo once", sessionId="s-15")
+    async with asyncio.TaskGroup() as group:
+        posts = [group.create_task(caller.post("tasks/send", asked)) for _ in range(8)]
+    bodies = [post.result().json() for post in posts]
+    done = [body["result"] for body in bodies if "result" in body]
+    assert done
+    assert all(body["error"]["code"] == -32004 for body in bodies if "error" in body)
+    assert {task["status"]["state"] for task in done} == {"completed"}
+    task = await caller.call("tasks/get", {"id": "chosen-15"})
+    assert task["artifacts"] == [artifact("once", name="echo")]
+
+
+async def test_a_notification_of_the_original_wire_is_done(
+    bridged: BridgedMesh, caller: Caller
+) -> None:
+    post = {"jsonrpc": "2.0", "method": "tasks/send", "params": asking("chosen-16", "ask so?")}
+    answer = await bridged.client.post(bridged.url, json=post)
+    assert (answer.status_code, answer.content) == (204, b"")
+    events = await streamed(caller, "tasks/resubscribe", {"id": "chosen-16"})
+    assert events[-1].result["status"]["state"] == "input-required"
