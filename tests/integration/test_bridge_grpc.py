@@ -23,11 +23,13 @@ from harness.small_mesh import PATIENCE_S
 from trunkline.agents import agent
 from trunkline.agents.echo import echo
 from trunkline.tasks.turn.context import TaskContext
+from trunkline_bridge import BridgeSettings
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EVENT_ID = f"{RESUME_EXTENSION}/eventId"
+HOOK = "http://127.0.0.1:9/hook"
 WITH_RESUME = (("a2a-extensions", RESUME_EXTENSION),)
 
 
@@ -38,7 +40,8 @@ async def other(task: TaskContext) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
-    async with open_grpc_mesh(tmp_path_factory.mktemp("mesh")) as opened:
+    settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
+    async with open_grpc_mesh(tmp_path_factory.mktemp("mesh"), settings) as opened:
         await opened.bridged.mesh.join(echo, other)
         yield opened
 
@@ -259,6 +262,68 @@ async def test_v0_3_subscribes_until_the_turn_ends(mesh: GrpcMesh) -> None:
     # What has ended is told again, and no error.
     told = await everything(mesh.v0_3.TaskSubscription(old.TaskSubscriptionRequest(name=name)))
     assert [event.WhichOneof("payload") for event in told] == ["task", "status_update"]
+
+
+async def test_v1_keeps_webhooks_and_never_tells_their_secrets(mesh: GrpcMesh) -> None:
+    task_id = (await mesh.v1.SendMessage(asked("ask what?"))).task.id
+    config = a2a_pb2.TaskPushNotificationConfig(id="w-1", task_id=task_id, url=HOOK, token="s3cret")
+    config.authentication.scheme = "Bearer"
+    config.authentication.credentials = "s3cret"
+    made = await mesh.v1.CreateTaskPushNotificationConfig(config)
+    assert (made.id, made.task_id, made.url) == ("w-1", task_id, HOOK)
+    one = a2a_pb2.GetTaskPushNotificationConfigRequest(task_id=task_id, id="w-1")
+    got = await mesh.v1.GetTaskPushNotificationConfig(one)
+    wanted = a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=task_id)
+    listed = await mesh.v1.ListTaskPushNotificationConfigs(wanted)
+    assert got == made
+    assert list(listed.configs) == [made]
+    assert b"s3cret" not in listed.SerializeToString()
+    gone = a2a_pb2.DeleteTaskPushNotificationConfigRequest(task_id=task_id, id="w-1")
+    await mesh.v1.DeleteTaskPushNotificationConfig(gone)
+    assert not (await mesh.v1.ListTaskPushNotificationConfigs(wanted)).configs
+    refused = await refusal(mesh.v1.GetTaskPushNotificationConfig(one))
+    assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
+
+
+async def test_v0_3_keeps_webhooks_by_their_names(mesh: GrpcMesh) -> None:
+    task_id = (await mesh.v0_3.SendMessage(asked_before("ask what?"))).task.id
+    request = old.CreateTaskPushNotificationConfigRequest(
+        parent=f"tasks/{task_id}", config_id="w-1"
+    )
+    request.config.push_notification_config.url = HOOK
+    request.config.push_notification_config.authentication.schemes.append("Bearer")
+    made = await mesh.v0_3.CreateTaskPushNotificationConfig(request)
+    name = f"tasks/{task_id}/pushNotificationConfigs/w-1"
+    assert (made.name, made.push_notification_config.url) == (name, HOOK)
+    for asked_name in (name, f"tasks/{task_id}"):
+        one = old.GetTaskPushNotificationConfigRequest(name=asked_name)
+        assert await mesh.v0_3.GetTaskPushNotificationConfig(one) == made
+    wanted = old.ListTaskPushNotificationConfigRequest(parent=f"tasks/{task_id}")
+    assert list((await mesh.v0_3.ListTaskPushNotificationConfig(wanted)).configs) == [made]
+    gone = old.DeleteTaskPushNotificationConfigRequest(name=name)
+    await mesh.v0_3.DeleteTaskPushNotificationConfig(gone)
+    assert not (await mesh.v0_3.ListTaskPushNotificationConfig(wanted)).configs
+
+
+async def test_a_webhook_may_come_with_the_message(mesh: GrpcMesh) -> None:
+    request = asked("ask what?")
+    request.configuration.task_push_notification_config.url = HOOK
+    task_id = (await mesh.v1.SendMessage(request)).task.id
+    before = asked_before("ask what?")
+    before.configuration.push_notification.url = HOOK
+    other_id = (await mesh.v0_3.SendMessage(before)).task.id
+    for one in (task_id, other_id):
+        wanted = a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=one)
+        (kept,) = (await mesh.v1.ListTaskPushNotificationConfigs(wanted)).configs
+        assert kept.url == HOOK
+
+
+async def test_the_extended_card_is_refused_where_nobody_says_who_they_are(
+    mesh: GrpcMesh,
+) -> None:
+    refused = await refusal(mesh.v1.GetExtendedAgentCard(a2a_pb2.GetExtendedAgentCardRequest()))
+    before = await refusal(mesh.v0_3.GetAgentCard(old.GetAgentCardRequest()))
+    assert refused.reason == before.reason == "UNSUPPORTED_OPERATION"
 
 
 async def test_it_is_healthy_and_says_so(mesh: GrpcMesh) -> None:

@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from a2a.compat.v0_3 import a2a_v0_3_pb2
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from harness.a2a_grpc import asked, refusal, served
 from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
 from harness.rest import RestCaller, user_message
 from harness.small_mesh import PATIENCE_S
@@ -146,6 +148,40 @@ async def test_no_content_is_recorded(caller: Caller, spans: InMemorySpanExporte
     async with caller.streamed("fail hunter2") as stream:
         await stream.rest()
     assert "hunter2" not in "".join(span.to_json() for span in spans.get_finished_spans())
+
+
+async def test_a_call_over_grpc_joins_the_caller_s_trace_and_tells_it(
+    bridged: BridgedMesh, spans: InMemorySpanExporter
+) -> None:
+    async with served(bridged) as mesh:
+        call = mesh.v1.SendMessage(asked("hi"), metadata=(("traceparent", PARENT),))
+        task = (await call).task
+        (span,) = await of_bridge(spans, 1)
+        assert span.name == "SendMessage"
+        assert span.context is not None
+        assert trace.format_trace_id(span.context.trace_id) == TRACE
+        told = dict(await call.trailing_metadata())["traceresponse"]
+        assert told == f"00-{TRACE}-{trace.format_span_id(span.context.span_id)}-01"
+        attributes = dict(span.attributes or {})
+        assert attributes[telemetry.RPC_METHOD] == "lf.a2a.v1.A2AService/SendMessage"
+        assert attributes[telemetry.A2A_TASK_ID] == task.id
+        traces = {one.context.trace_id for one in spans.get_finished_spans() if one.context}
+        assert traces == {span.context.trace_id}
+
+
+async def test_a_call_over_grpc_that_fails_is_marked_and_one_whose_client_leaves_is_not(
+    bridged: BridgedMesh, spans: InMemorySpanExporter
+) -> None:
+    async with served(bridged) as mesh:
+        refused = mesh.v0_3.GetTask(a2a_v0_3_pb2.GetTaskRequest(name="tasks/nope"))
+        await refusal(refused)
+        assert "traceresponse" in dict(await refused.trailing_metadata())
+        stream = mesh.v1.SendStreamingMessage(asked("wait 3600"))
+        await stream.read()
+        stream.cancel()
+        failed, left = await of_bridge(spans, 2)
+        assert (failed.attributes or {})[telemetry.ERROR_TYPE] == "TASK_NOT_FOUND"
+        assert telemetry.ERROR_TYPE not in (left.attributes or {})
 
 
 async def test_cards_are_traced_and_health_is_not(
