@@ -96,6 +96,9 @@ class Desk:
     async def failed(self, claim: Claim, reason: str = "HTTP 503") -> None:
         await self.outbox.record(Record(claim_id=claim.claim_id, failed=reason))
 
+    async def gone(self, claim: Claim, reason: str = "HTTP 410") -> None:
+        await self.outbox.record(Record(claim_id=claim.claim_id, gone=reason))
+
     def shown(self, task_id: str = "") -> webhook_service_pb2.Webhook:
         """The only webhook there is."""
         (webhook,) = self.outbox.list(task_id=task_id)

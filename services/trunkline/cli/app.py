@@ -253,7 +253,7 @@ def demo(*, json: Json = False) -> None:
 @app.command()
 def agents(mesh: Mesh = None, *, json: Json = False) -> None:
     """List the agents on the mesh."""
-    from trunkline.cli import listing as command
+    from trunkline.cli.inside import listing as command
 
     run(command.agents(mesh, as_json=json))
 
@@ -261,7 +261,7 @@ def agents(mesh: Mesh = None, *, json: Json = False) -> None:
 @app.command()
 def tools(mesh: Mesh = None, *, json: Json = False) -> None:
     """List the tools of the mesh's MCP servers."""
-    from trunkline.cli import listing as command
+    from trunkline.cli.inside import listing as command
 
     run(command.tools(mesh, as_json=json))
 
@@ -281,7 +281,7 @@ def tasks(
     json: Json = False,
 ) -> None:
     """List the latest tasks."""
-    from trunkline.cli import listing as command
+    from trunkline.cli.inside import listing as command
 
     wanted = command.Wanted(account=account, agent=agent, context_id=context, limit=limit)
     run(command.tasks(mesh, wanted, as_json=json))
@@ -292,7 +292,7 @@ def task(
     task_id: TaskId, mesh: Mesh = None, *, account: Account = ACCOUNT, json: Json = False
 ) -> None:
     """Show a task: its state, its route, what it called and what it made."""
-    from trunkline.cli import task as command
+    from trunkline.cli.inside import task as command
 
     run(command.task(task_id, mesh, account=account, as_json=json))
 
@@ -302,7 +302,7 @@ def cancel(
     task_id: TaskId, mesh: Mesh = None, *, account: Account = ACCOUNT, json: Json = False
 ) -> None:
     """Cancel a task and all that it called."""
-    from trunkline.cli import task as command
+    from trunkline.cli.inside import task as command
 
     run(command.cancel(task_id, mesh, account=account, as_json=json))
 
@@ -317,7 +317,7 @@ def trace(
     json: Json = False,
 ) -> None:
     """Show a trace as a tree of spans; without an ID, list the latest traces."""
-    from trunkline.cli import trace as command
+    from trunkline.cli.inside import trace as command
 
     if trace_or_task_id:
         run(command.trace(trace_or_task_id, mesh, as_json=json))
@@ -354,7 +354,7 @@ def webhooks_list(
     json: Json = False,
 ) -> None:
     """List webhooks of all hosts, the last made first."""
-    from trunkline.cli import webhooks as command
+    from trunkline.cli.inside import webhooks as command
 
     run(command.list_all(mesh, state=state, as_json=json))
 
@@ -364,7 +364,7 @@ def webhooks_show(
     task_id: TaskId, config_id: ConfigId = "", mesh: Mesh = None, *, json: Json = False
 ) -> None:
     """Show the webhooks of a task: how far each has come, and why it failed."""
-    from trunkline.cli import webhooks as command
+    from trunkline.cli.inside import webhooks as command
 
     run(command.show(task_id, config_id, mesh, as_json=json))
 
@@ -381,7 +381,7 @@ def webhooks_replay(
     json: Json = False,
 ) -> None:
     """Send what failed, behind the last event that arrived."""
-    from trunkline.cli import webhooks as command
+    from trunkline.cli.inside import webhooks as command
 
     run(command.replay(task_id, config_id, mesh, from_start=from_start, as_json=json))
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import grpc
 
-from trunkline.client.calls import UNARY_TIMEOUT_S
 from trunkline.client.channels import breaker_of, peer_of
+from trunkline.client.hosts.calls import UNARY_TIMEOUT_S
 from trunkline.client.status import mesh_errors
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 

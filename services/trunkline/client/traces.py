@@ -2,8 +2,8 @@
 
 import grpc
 
-from trunkline.client.calls import UNARY_TIMEOUT_S
 from trunkline.client.channels import peer_of
+from trunkline.client.hosts.calls import UNARY_TIMEOUT_S
 from trunkline.client.status import mesh_errors
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 

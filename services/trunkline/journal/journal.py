@@ -14,6 +14,7 @@ from trunkline.errors import (
     JournalUnavailableError,
     TaskNotFoundError,
 )
+from trunkline.journal.companions import Aliases, Webhooks
 from trunkline.journal.events import Draft, header_of, last_sequence, trim
 from trunkline.journal.grouping import (
     Created,
@@ -22,9 +23,7 @@ from trunkline.journal.grouping import (
     Landing,
     Pending,
     PendingAppend,
-    PendingBind,
     PendingCreate,
-    PendingWebhook,
 )
 from trunkline.journal.ids import new_task_id
 from trunkline.journal.lane import Lane
@@ -70,6 +69,10 @@ class Journal:
         """Use `open`, unless you bring a store of your own."""
         self.id = store.id
         self.epoch = store.epoch
+        self.aliases = Aliases(store, self._put)
+        """The ids that clients chose for tasks."""
+        self.webhooks = Webhooks(store, self._put)
+        """The webhooks of tasks, as they are kept."""
         self._store = store
         self._lane = Lane(is_threaded=is_threaded)
         self._pending: list[Pending] = []
@@ -344,47 +347,6 @@ class Journal:
     def drop_stray(self, task_id: str) -> None:
         """Forget a stray: it has ended. FencedError, JournalUnavailableError."""
         self._store.drop_stray(task_id)
-
-    def bind(
-        self, account: str, alias: str, task_id: str, *, replaces: str = ""
-    ) -> asyncio.Future[str]:
-        """Let an alias stand for a task, unless it stands for one other than `replaces`.
-
-        Resolves to the id of the task that it stands for now. Errors are those of the future:
-        FencedError, JournalUnavailableError.
-        """
-        done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._put(PendingBind(account, alias, task_id, replaces, done))
-        return done
-
-    def resolve(self, account: str, alias: str) -> str | None:
-        """Return the id of the task that an alias stands for. JournalUnavailableError."""
-        return self._store.find_alias(account, alias)
-
-    def keep_webhook(self, row: WebhookRow) -> asyncio.Future[None]:
-        """Keep a webhook as it is now. Errors are those of the future.
-
-        TaskNotFoundError when its task is there no more, FencedError, JournalUnavailableError.
-        """
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._put(PendingWebhook(row.task_id, row.config_id, row, done))
-        return done
-
-    def drop_webhook(self, task_id: str, config_id: str) -> asyncio.Future[None]:
-        """Keep a webhook no longer. Errors, as those of the future, are as for `keep_webhook`."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._put(PendingWebhook(task_id, config_id, None, done))
-        return done
-
-    def find_webhooks(
-        self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
-    ) -> Sequence[WebhookRow]:
-        """Return webhooks that are kept, the last made first; see `JournalStore`.
-
-        Raises:
-            JournalUnavailableError.
-        """
-        return self._store.find_webhooks(task_id=task_id, states=states, limit=limit)
 
     def renew(self, lease_s: float) -> None:
         """Let this owner's lease hold for so long from now, whatever the clock on the wall does.

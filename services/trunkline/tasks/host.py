@@ -226,7 +226,7 @@ class TaskHost:
         """
         self._check_serving()
         check_alias(alias, task_id)
-        bound = self.journal.bind(account or ANONYMOUS, alias, task_id, replaces=replaces)
+        bound = self.journal.aliases.bind(account or ANONYMOUS, alias, task_id, replaces=replaces)
         return await asyncio.shield(bound)
 
     def resolve_alias(self, account: str, alias: str) -> str:
@@ -237,7 +237,7 @@ class TaskHost:
             JournalUnavailableError, PeerUnavailableError.
         """
         self._check_serving()
-        task_id = self.journal.resolve(account or ANONYMOUS, alias)
+        task_id = self.journal.aliases.find(account or ANONYMOUS, alias)
         if task_id is None:
             raise TaskNotFoundError(alias)
         return task_id

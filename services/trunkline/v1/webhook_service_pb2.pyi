@@ -230,6 +230,7 @@ class RecordDeliveryRequest(_message.Message):
     SENT_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    GONE_FIELD_NUMBER: _builtins.int
     claim_id: _builtins.str
     """The claim."""
     sent: _builtins.str
@@ -240,6 +241,8 @@ class RecordDeliveryRequest(_message.Message):
     """
     failed: _builtins.str
     """The attempt failed, for this reason: the claim ends, and the host says when to try again."""
+    gone: _builtins.str
+    """The receiver will never take anything again, for this reason: the webhook is given up on."""
     def __init__(
         self,
         *,
@@ -247,12 +250,13 @@ class RecordDeliveryRequest(_message.Message):
         sent: _builtins.str = ...,
         finished: _builtins.str = ...,
         failed: _builtins.str = ...,
+        gone: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "finished", b"finished", "outcome", b"outcome", "sent", b"sent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "finished", b"finished", "gone", b"gone", "outcome", b"outcome", "sent", b"sent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_id", b"claim_id", "failed", b"failed", "finished", b"finished", "outcome", b"outcome", "sent", b"sent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_id", b"claim_id", "failed", b"failed", "finished", b"finished", "gone", b"gone", "outcome", b"outcome", "sent", b"sent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["sent", "finished", "failed"]  # noqa: Y015
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["sent", "finished", "failed", "gone"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 

@@ -42,8 +42,8 @@ async def write(path: Path, *, retention: Retention | None = None) -> list[str]:
             await journal.append(task_id, journal.epoch, [draft([completed()])])
         tasks.append(task_id)
         config = Config(id="w", task_id=task_id, url="https://receiver.example", token="secret")
-        await journal.keep_webhook(row_of(Webhook(config=config, state=DEAD)))
-        await journal.bind("acme", f"client's {ends}", task_id)
+        await journal.webhooks.keep(row_of(Webhook(config=config, state=DEAD)))
+        await journal.aliases.bind("acme", f"client's {ends}", task_id)
     if retention is not None:
         async with asyncio.timeout(30):
             while journal.first_available(tasks[0]) == 1:
@@ -199,8 +199,8 @@ async def compare(first: Path, second: Path) -> None:
     (row,) = was.unfinished()
     assert await was.snapshot(row.task_id) == await now.snapshot(row.task_id)
     assert now.epoch == was.epoch + 1
-    assert now.find_webhooks() == was.find_webhooks() != []
-    assert now.resolve("acme", "client's False") == row.task_id
+    assert now.webhooks.find() == was.webhooks.find() != []
+    assert now.aliases.find("acme", "client's False") == row.task_id
     for one in (was, now):
         await one.append(row.task_id, one.epoch, [draft([append("a", "later")])])
     (later,) = was.read(row.task_id, row.head)

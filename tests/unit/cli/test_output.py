@@ -8,11 +8,11 @@ import sys
 import pytest
 import typer
 
+from trunkline.cli.inside.task import describe
+from trunkline.cli.inside.trace import render
 from trunkline.cli.options import agent_url, base_url, mesh_address
 from trunkline.cli.outcome import Exit, complain, run
-from trunkline.cli.task import describe
 from trunkline.cli.terminal import RED, has_colour, note, paint, print_table
-from trunkline.cli.trace import render
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.logs import JsonFormatter, PlainFormatter
 from trunkline.traces.tree import TraceTree

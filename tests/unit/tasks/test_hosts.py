@@ -122,12 +122,12 @@ async def test_an_alias_is_known_by_the_journal_that_was_taken_over(tmp_path: Pa
     async with opened(tmp_path, define(answer)) as hosts:
         ours = (await finish(hosts.primary)).task.id
         adopted = Journal.open(tmp_path / "dead.db")
-        await adopted.bind("anonymous", "mine", dead[0])
+        await adopted.aliases.bind("anonymous", "mine", dead[0])
         await hosts.adopt(adopted)
         assert hosts.resolve_alias("", "mine") == dead[0]
         assert await hosts.set_alias("", "mine", ours, replaces="") == dead[0]
         assert await hosts.set_alias("", "mine", ours, replaces=dead[0]) == ours
         assert hosts.resolve_alias("", "mine") == ours
-        assert hosts.primary.journal.resolve("anonymous", "mine") is None
+        assert hosts.primary.journal.aliases.find("anonymous", "mine") is None
         with pytest.raises(TaskNotFoundError):
             hosts.resolve_alias("", "yours")

@@ -235,6 +235,46 @@ async def test_one_that_was_removed_is_sent_nothing_more(desk: Desk) -> None:
     assert [one.config.id for one in desk.outbox.list()] == ["1"]
 
 
+async def test_a_renewed_claim_is_no_success(desk: Desk) -> None:
+    await desk.new_task()
+    await desk.failed(await desk.claim_one())
+    since = desk.shown().failing_since
+    desk.clock.go_on(HOUR_S)
+    claim = await desk.claim_one()
+    await desk.sent(claim, "")
+    assert desk.shown().attempts == 1
+    await desk.failed(claim)
+    assert (desk.shown().attempts, desk.shown().failing_since) == (2, since)
+    desk.clock.go_on(HOUR_S)
+    claim = await desk.claim_one()
+    await desk.sent(claim, "1.0")
+    assert (desk.shown().attempts, desk.shown().last_error) == (0, "")
+    await desk.failed(claim)
+    desk.clock.go_on(HOUR_S)
+    await desk.sent(await desk.claim_one(), "")
+    assert (desk.shown().attempts, desk.shown().cursor) == (1, "1.0")
+
+
+async def test_one_whose_receiver_is_gone_is_given_up_on_until_it_is_replayed(desk: Desk) -> None:
+    task_id = await desk.new_task()
+    claim = await desk.claim_one()
+    await desk.gone(claim)
+    assert (desk.shown().state, desk.shown().last_error) == (DEAD, "HTTP 410")
+    with pytest.raises(FencedError):
+        await desk.sent(claim, "1.0")
+    await desk.write(task_id)
+    desk.clock.go_on(HOUR_S)
+    assert await desk.claim() == []
+    assert await desk.outbox.replay(task_id) == 1
+    await desk.claim_one()
+
+
+async def test_event_ids_of_later_epochs_are_event_ids(desk: Desk) -> None:
+    await desk.new_task()
+    await desk.sent(await desk.claim_one(), "1.0-2")
+    assert desk.shown().cursor == "1.0-2"
+
+
 @pytest.mark.parametrize("cursor", ["x", "1", "1.", "-1.0", "1.0.0", "٣.٠", "1.0 "])  # noqa: RUF001
 async def test_what_is_no_event_id_is_refused_and_nothing_changes(desk: Desk, cursor: str) -> None:
     await desk.new_task()

@@ -3,14 +3,14 @@
 import sys
 import time
 
-from trunkline.cli.mesh import open_view
+from trunkline.cli.inside.mesh import open_view
+from trunkline.cli.inside.trace import render, whole_trace
 from trunkline.cli.outcome import Exit
 from trunkline.cli.talk.answer import Answer
 from trunkline.cli.talk.client import A2AClient
 from trunkline.cli.talk.ephemeral import ephemeral_mesh
 from trunkline.cli.talk.turn import Outcome, outcome_of, show_end, shown_answer, take_turn
 from trunkline.cli.terminal import BOLD, paint, print_json
-from trunkline.cli.trace import render, whole_trace
 from trunkline.traces.tree import TraceTree
 
 # The last one is answered by two agents in parallel; its trace is shown.

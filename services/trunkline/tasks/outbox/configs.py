@@ -115,11 +115,11 @@ class PushConfigs:
     def _of(self, task_id: str, account: str) -> Configs:
         journal = self.outbox.journal_of(task_id)
         own_row(journal, task_id, account)
-        rows = reversed(journal.find_webhooks(task_id=task_id))
+        rows = reversed(journal.webhooks.find(task_id=task_id))
         return [without_secrets(webhook_of(row).config) for row in rows]
 
     def _check_room(self, journal: Journal, config: Config) -> None:
-        ids = {row.config_id for row in journal.find_webhooks(task_id=config.task_id)}
+        ids = {row.config_id for row in journal.webhooks.find(task_id=config.task_id)}
         if len(ids | {config.id}) > WEBHOOKS_OF_A_TASK:
             problem = f"the task has {WEBHOOKS_OF_A_TASK} webhooks; delete one first"
             raise InvalidArgumentError("config", problem)

@@ -117,8 +117,12 @@ class Delivery:
         return PENDING if self.claim is not None or self.has_news() else IDLE
 
     def sent(self, cursor: str) -> None:
-        """It was sent up to an event, and more is coming. InvalidArgumentError."""
-        self._advance(cursor)
+        """It was sent up to an event, and more is coming. InvalidArgumentError.
+
+        The same event as before, or none, says that it goes on, and not that anything arrived.
+        """
+        if cursor not in ("", self.kept.cursor):
+            self._advance(cursor)
         self.kept.state = PENDING
 
     def finished(self, cursor: str) -> None:
@@ -145,13 +149,21 @@ class Delivery:
         kept.last_error = reason[:_REASON_LENGTH]
         left_s = self._failing_since_s + pace.give_up_s - now_s
         if left_s <= 0:
-            kept.state = DEAD
-            kept.ClearField("next_attempt")
+            self._give_up()
             return
         pause_s = min(left_s, pace.pause_s(kept.attempts))
         kept.state = WAITING
         kept.next_attempt.CopyFrom(timestamp(time_ns + int(pause_s * 1e9)))
         self.due_s = now_s + pause_s
+
+    def gone(self, reason: str) -> None:
+        """The receiver will never take anything again: no more attempts."""
+        self.failed(reason)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self.kept.state = DEAD
+        self.kept.ClearField("next_attempt")
 
     def _advance(self, cursor: str) -> None:
         kept = self.kept

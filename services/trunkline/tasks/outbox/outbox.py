@@ -68,7 +68,7 @@ class Outbox:
     def open(self, journal: Journal) -> None:
         """Take up the webhooks that a journal holds. JournalUnavailableError."""
         self._journals[journal.id] = journal
-        for row in reversed(journal.find_webhooks(states=LIVE)):
+        for row in reversed(journal.webhooks.find(states=LIVE)):
             try:
                 self.take_up(journal, webhook_of(row))
             except (DecodeError, InvalidArgumentError):
@@ -158,7 +158,7 @@ class Outbox:
             self._leave(delivery.key)
             raise FencedError(request.claim_id) from None
         after = row_of(delivery.kept)
-        written = delivery.journal.keep_webhook(after) if after != before else None
+        written = delivery.journal.webhooks.keep(after) if after != before else None
         if request.HasField("sent"):
             delivery.claimed_until_s = self.pace.now_s() + delivery.lease_s
         else:
@@ -177,7 +177,7 @@ class Outbox:
             states = (state,) if state in (DEAD, DONE) else LIVE if state else ()
             # Which of those that live are in a state now is only known here.
             limit = None if states == LIVE else _LISTED
-            for row in journal.find_webhooks(task_id=task_id, states=states, limit=limit):
+            for row in journal.webhooks.find(task_id=task_id, states=states, limit=limit):
                 webhook = self._as_it_is(webhook_of(row))
                 if not state or webhook.state == state:
                     found.append(webhook)
@@ -196,7 +196,7 @@ class Outbox:
         journal = self.journal_of(task_id)
         rows = [
             row
-            for row in journal.find_webhooks(task_id=task_id)
+            for row in journal.webhooks.find(task_id=task_id)
             if config_id in ("", row.config_id)
         ]
         if not rows:
@@ -224,7 +224,7 @@ class Outbox:
             TaskNotFoundError, JournalUnavailableError.
         """
         key = (webhook.config.task_id, webhook.config.id)
-        await self._write(journal.keep_webhook(row_of(webhook)), journal, key, webhook)
+        await self._write(journal.webhooks.keep(row_of(webhook)), journal, key, webhook)
 
     async def forget(self, journal: Journal, key: WebhookKey) -> None:
         """Keep a webhook no longer; one that isn't there is as good as forgotten.
@@ -232,7 +232,7 @@ class Outbox:
         Raises:
             JournalUnavailableError.
         """
-        await self._write(journal.drop_webhook(*key), journal, key, None)
+        await self._write(journal.webhooks.drop(*key), journal, key, None)
 
     async def _write(
         self,
@@ -286,12 +286,13 @@ class Outbox:
                 delivery.finished(request.finished)
             case "failed":
                 delivery.failed(request.failed)
-                if delivery.is_over:
-                    task_id, config_id = delivery.key
-                    extra = {"task": task_id, "webhook": config_id}
-                    logger.warning("webhook.given_up", extra=extra)
+            case "gone":
+                delivery.gone(request.gone)
             case _:
                 raise InvalidArgumentError("outcome", "is missing")
+        if delivery.kept.state == DEAD:
+            task_id, config_id = delivery.key
+            logger.warning("webhook.given_up", extra={"task": task_id, "webhook": config_id})
 
     def _on_events(self, delivery: Delivery) -> None:
         if delivery.claim is None and not delivery.due_s and delivery.key not in self._ready:

@@ -29,8 +29,8 @@ LIVE: Final = (IDLE, PENDING, WAITING)
 
 _CONFIG_BYTES: Final = 32 * 1024
 _ID_BYTES: Final = 512
-# An event id of the wire: the sequence, and which of its wire events it is.
-_EVENT_ID: Final = re.compile(r"(\d{1,19})\.(\d{1,9})", re.ASCII)
+# An event id of the wire: the sequence, which of its wire events, and any epoch but the first.
+_EVENT_ID: Final = re.compile(r"(\d{1,19})\.(\d{1,9})(?:-\d{1,19})?", re.ASCII)
 
 
 def position(event_id: str) -> tuple[int, int]:
@@ -43,7 +43,7 @@ def position(event_id: str) -> tuple[int, int]:
         return (0, 0)
     found = _EVENT_ID.fullmatch(event_id)
     if found is None:
-        raise InvalidArgumentError("event id", "is not of the form SEQUENCE.NUMBER")
+        raise InvalidArgumentError("event id", "is not of the form SEQUENCE.NUMBER[-EPOCH]")
     return int(found[1]), int(found[2])
 
 

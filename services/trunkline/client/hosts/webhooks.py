@@ -6,7 +6,7 @@ from typing import Final
 import grpc
 from google.protobuf import duration_pb2
 
-from trunkline.client.calls import UNARY_TIMEOUT_S, HostCalls, Method
+from trunkline.client.hosts.calls import UNARY_TIMEOUT_S, HostCalls, Method
 from trunkline.v1 import (
     push_notification_pb2,
     task_service_pb2,
@@ -122,11 +122,13 @@ class WebhookCalls(HostCalls):
         sent: str | None = None,
         finished: str | None = None,
         failed: str | None = None,
+        gone: str | None = None,
     ) -> None:
-        """Record what became of a post; give one of the three.
+        """Record what became of a post; give one of the four.
 
         `sent` up to this event id and going on, `finished` up to this one (empty: it stays where
-        it was) with nothing left, or `failed` and why. The last two end the claim.
+        it was) with nothing left, `failed` and why, or `gone` and why: for good. All but the first
+        end the claim.
 
         Raises:
             FencedError: the claim is over, perhaps because this was recorded before.
@@ -138,6 +140,8 @@ class WebhookCalls(HostCalls):
             request.finished = finished
         elif failed is not None:
             request.failed = failed
+        elif gone is not None:
+            request.gone = gone
         await self.call(self._record, request)
 
     async def list_webhooks(

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from google.protobuf import timestamp_pb2
 
-from trunkline.cli.mesh import open_view
+from trunkline.cli.inside.mesh import open_view
 from trunkline.cli.outcome import Exit, complain
 from trunkline.cli.terminal import print_json, print_table
 from trunkline.errors import ConfigurationError, PeerError, TaskNotFoundError

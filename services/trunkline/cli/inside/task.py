@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from google.protobuf import json_format
 
-from trunkline.cli.mesh import open_view
+from trunkline.cli.inside.mesh import open_view
 from trunkline.cli.outcome import Exit
 from trunkline.cli.terminal import print_json, state_name
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2

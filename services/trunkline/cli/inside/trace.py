@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from google.protobuf import json_format, timestamp_pb2
 
 from trunkline import telemetry
-from trunkline.cli.mesh import open_view
+from trunkline.cli.inside.mesh import open_view
 from trunkline.cli.outcome import Exit
 from trunkline.cli.terminal import RED, paint, print_json, print_table
 from trunkline.client import TraceClient

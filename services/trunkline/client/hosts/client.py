@@ -6,9 +6,9 @@ from typing import Final
 
 import grpc
 
-from trunkline.client.calls import UNARY_TIMEOUT_S, Method
+from trunkline.client.hosts.calls import UNARY_TIMEOUT_S, Method
+from trunkline.client.hosts.webhooks import WebhookCalls
 from trunkline.client.stream import TaskStream
-from trunkline.client.webhooks import WebhookCalls
 from trunkline.errors import PeerProtocolError
 from trunkline.v1 import (
     message_pb2,

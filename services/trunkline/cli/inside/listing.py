@@ -5,7 +5,7 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from trunkline.cli.mesh import MeshView, open_view
+from trunkline.cli.inside.mesh import MeshView, open_view
 from trunkline.cli.outcome import Exit, complain
 from trunkline.cli.terminal import print_json, print_table, state_name
 from trunkline.errors import PeerError
