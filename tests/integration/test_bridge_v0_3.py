@@ -1,17 +1,15 @@
 """A2A v0.3 and v0.2 over JSON-RPC, through a real bridge to a real host."""
 
 import asyncio
-import json
-import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 
 from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
+from harness.curl import curl
 from harness.gate import Gate
 from harness.small_mesh import PATIENCE_S
 from trunkline.agents.echo import echo
@@ -22,7 +20,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json: TypeAlias = dict[str, Any]
 
-CURL = """curl -X POST URL -H 'Content-Type: application/json' -H 'Accept: text/event-stream' -d '{"jsonrpc":"2.0","id":"test-1","method":"message/stream","params":{"message":{"role":"user","parts":[{"kind":"text","text":"what is 1+2"}],"messageId":"msg-1"}}}'"""  # noqa: E501  word for word
 HOOK = {"url": "https://127.0.0.1/hook", "token": "opaque-77", "id": "mine"}
 
 
@@ -66,6 +63,11 @@ async def streamed(caller: Caller, method: str, params: Json, **headers: str) ->
         return await stream.rest()
 
 
+async def result(caller: Caller, method: str, params: Json) -> object:
+    """A result that is no object."""
+    return (await caller.post(method, params)).json()["result"]
+
+
 def kinds(events: list[Event]) -> list[str]:
     return [event.result["kind"] for event in events]
 
@@ -76,19 +78,7 @@ def finals(events: list[Event]) -> list[bool]:
 
 @pytest.mark.parametrize("path", ["/", "/agents/echo"])
 async def test_the_line_of_curl_that_everybody_copies(bridged: BridgedMesh, path: str) -> None:
-    _, _, verb, _, _, first, _, second, _, body = shlex.split(CURL)
-    place = urlsplit(bridged.url)
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
-    head = [f"{verb} {path} HTTP/1.1", f"Host: {place.netloc}", "User-Agent: curl/8.5.0", first]
-    lines = [*head, second, f"Content-Length: {len(body)}", "Connection: close", "", ""]
-    writer.write("\r\n".join(lines).encode() + body.encode())
-    async with asyncio.timeout(PATIENCE_S):
-        answer = (await reader.read()).decode()
-    writer.close()
-    await writer.wait_closed()
-    assert answer.startswith("HTTP/1.1 200")
-    assert "content-type: text/event-stream" in answer
-    said = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith("data: ")]
+    said = await curl(bridged.url + path)
     assert {one["id"] for one in said} == {"test-1"}
     results = [one["result"] for one in said]
     assert results[0]["kind"] == "task"
@@ -247,9 +237,10 @@ async def test_webhooks_are_kept_listed_and_removed_without_their_secrets(echoes
     named = {"id": task["id"], "pushNotificationConfigId": "mine"}
     for params in (named, {"id": task["id"]}):
         assert await echoes.call("tasks/pushNotificationConfig/get", params) == shown
-    assert await echoes.call("tasks/pushNotificationConfig/list", {"id": task["id"]}) == [shown]
-    assert await echoes.call("tasks/pushNotificationConfig/delete", named) is None
-    assert await echoes.call("tasks/pushNotificationConfig/list", {"id": task["id"]}) == []
+    every = {"id": task["id"]}
+    assert await result(echoes, "tasks/pushNotificationConfig/list", every) == [shown]
+    assert await result(echoes, "tasks/pushNotificationConfig/delete", named) is None
+    assert await result(echoes, "tasks/pushNotificationConfig/list", every) == []
     error = await echoes.error("tasks/pushNotificationConfig/get", named)
     assert error["code"] == -32001
 

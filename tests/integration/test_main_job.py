@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import pytest
 import pytest_asyncio
 
+from harness.curl import curl
 from harness.processes import BUNDLED, MeshProcess, Services, running_mesh, running_services
 from trunkline.client import Channels, HostClient, RegistryClient
 from trunkline.v1 import event_pb2
@@ -115,6 +116,15 @@ async def test_a_question_is_answered_by_the_agent_whose_tools_declare_it(
     assert asked.told["task_id"]
     assert asked.told["context_id"]
     assert len(asked.told["trace_id"]) == 32
+
+
+async def test_the_line_of_curl_that_everybody_copies_is_answered(mesh: Mesh) -> None:
+    results = [one["result"] for one in await curl(f"{mesh.http_url}/")]
+    artifacts = [one["artifact"] for one in results if one["kind"] == "artifact-update"]
+    answers = [one for one in artifacts if one["name"] == "streaming_result"]
+    assert "".join(one["parts"][0]["text"] for one in answers) == "3"
+    assert results[-1]["status"]["state"] == "completed"
+    assert [one.get("final", False) for one in results[-2:]] == [False, True]
 
 
 async def test_without_a_date_the_latest_rate_is_taken(mesh: Mesh) -> None:

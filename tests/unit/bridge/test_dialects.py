@@ -266,7 +266,7 @@ def test_a_cursor_may_be_in_the_metadata_of_a_request() -> None:
     assert with_cursor(caller, given).last_event_id == "3.0"
     headed = replace(caller, last_event_id="2.0")
     assert with_cursor(headed, given).last_event_id == "2.0"
-    for nothing in (None, {}, {"metadata": 5}, {"metadata": {}}):
-        assert with_cursor(caller, nothing) is caller
+    empty: list[object] = [None, {}, {"metadata": 5}, {"metadata": {}}]
+    assert all(with_cursor(caller, one) is caller for one in empty)
     with pytest.raises(WireError, match="must be a string"):
         with_cursor(caller, {"metadata": {CURSOR: 3}})
