@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias
 import httpx2
 
 from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from trunkline.client import running
 from trunkline_bridge import Bridge, BridgeSettings
 from trunkline_bridge.inbound.caller import Access
 from trunkline_bridge.inbound.envelope import frame
@@ -186,6 +187,7 @@ async def open_bridged_mesh(
         async with (
             serve_http(bridge.app, host="127.0.0.1", port=0, grace_s=1, cut=bridge.cut) as url,
             httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
+            running(bridge.deliver()),
         ):
             bridge.endpoints.http = url
             yield BridgedMesh(mesh, bridge, url, client)

@@ -10,7 +10,6 @@ from typing import Final
 from trunkline.client import Backoff, Directory, HostClient, running
 from trunkline.errors import (
     CursorExpiredError,
-    InvalidArgumentError,
     TaskNotFoundError,
     TrunklineError,
     UnsupportedOperationError,
@@ -18,12 +17,10 @@ from trunkline.errors import (
 from trunkline.v1 import webhook_service_pb2
 from trunkline_bridge.projection import EventId, TextPiece, WireEvent
 from trunkline_bridge.webhooks.notifications import notifications
-from trunkline_bridge.webhooks.posting import Poster
+from trunkline_bridge.webhooks.posting import Outcome, Poster
 from trunkline_bridge.webhooks.reading import Waiting, waiting_for, waiting_from_now
 
 logger = logging.getLogger(__name__)
-
-SERVICE: Final = "trunkline.v1.WebhookService"
 
 # Webhooks at a time, of one host of the mesh, and how many of them are asked for at once: there may
 # be other bridges.
@@ -61,7 +58,7 @@ class Deliverer:
             while True:
                 revision = await self._directory.changed(revision)
                 hosts = self._directory.hosts
-                addresses = {host.address for host in hosts if SERVICE in host.services}
+                addresses = {host.address for host in hosts if host.journal_ids}
                 for address in serving.keys() - addresses:
                     serving.pop(address).cancel()
                 for address in addresses - serving.keys():
@@ -80,6 +77,7 @@ class Deliverer:
                         self._name, limit=min(free, _ASKED_FOR), lease_s=LEASE_S, wait_s=_WAIT_S
                     )
                 except UnsupportedOperationError:
+                    # One of before there were webhooks.
                     return
                 except TrunklineError as error:
                     fields = {"peer": address, "reason": error.reason}
@@ -105,7 +103,7 @@ class Deliverer:
         except* Exception:
             logger.exception("webhook.broken", extra=fields)
             with contextlib.suppress(TrunklineError):
-                await claim.fail("an internal error of the bridge; its log says more")
+                await claim.fail(Outcome("an internal error of the bridge; its log says more"))
 
     async def _send(self, claim: "_Claim") -> None:
         try:
@@ -116,7 +114,7 @@ class Deliverer:
             # Its task was purged meanwhile.
             await claim.finish(None)
             return
-        except (CursorExpiredError, InvalidArgumentError):
+        except CursorExpiredError:
             fields = {"task_id": claim.webhook.config.task_id}
             logger.info("webhook.skipped", extra=fields)
         async with waiting_from_now(claim.client, claim.webhook) as waiting:
@@ -124,6 +122,7 @@ class Deliverer:
 
     async def _send_all(self, claim: "_Claim", waiting: Waiting) -> None:
         """Post what comes until nothing comes any more, and end the claim."""
+        has_waited = False
         while True:
             try:
                 events = await waiting.next(limit_s=_SILENCE_S)
@@ -131,16 +130,19 @@ class Deliverer:
                 break
             if events is None:
                 break
+            if events and has_waited:
+                # Meanwhile the webhook may have been removed, or this process have been frozen.
+                await claim.renew()
             async for post in notifications(claim.client, claim.webhook, events):
                 webhook = claim.webhook
                 outcome = await self._poster.post(webhook.config, post, webhook.version)
                 if outcome.problem:
-                    _log_failure(webhook, outcome.problem)
-                    await claim.fail(outcome.problem)
+                    await claim.fail(outcome)
                     return
                 await claim.sent(post.id)
             if _is_trickle(events):
                 await asyncio.sleep(_TEXT_PAUSE_S)
+            has_waited = True
         await claim.finish(waiting.position)
 
 
@@ -157,21 +159,31 @@ class _Claim:
         """Renew it while nothing is recorded: a receiver may be slow, a task silent."""
         while True:
             await asyncio.sleep(LEASE_S / 3)
-            await self.sent(self._cursor)
+            await self.renew()
+
+    async def renew(self) -> None:
+        """See that it is still ours, and for how long. FencedError: it isn't."""
+        await self.client.record_delivery(self._id, sent=self._cursor)
 
     async def sent(self, cursor: str) -> None:
         """Record that everything up to an event was taken."""
         self._cursor = cursor
-        await self.client.record_delivery(self._id, sent=cursor)
+        await self.renew()
 
     async def finish(self, position: EventId | None) -> None:
         """Record that everything up to there was taken, and end the claim."""
         cursor = self._cursor if position is None else str(position)
         await self.client.record_delivery(self._id, finished=cursor)
 
-    async def fail(self, problem: str) -> None:
+    async def fail(self, outcome: Outcome) -> None:
         """Record that a post was not taken, and end the claim; the host says when to try again."""
-        await self.client.record_delivery(self._id, failed=problem)
+        config, problem = self.webhook.config, outcome.problem
+        fields = {"task_id": config.task_id, "config_id": config.id, "problem": problem}
+        logger.info("webhook.failed", extra=fields)
+        if outcome.is_gone:
+            await self.client.record_delivery(self._id, gone=problem)
+        else:
+            await self.client.record_delivery(self._id, failed=problem)
 
 
 class _Places:
@@ -205,8 +217,3 @@ def _is_trickle(events: Iterable[WireEvent]) -> bool:
             return False
         length += len(event.text)
     return 0 < length < _TRICKLE_LENGTH
-
-
-def _log_failure(webhook: webhook_service_pb2.Webhook, problem: str) -> None:
-    fields = {"task_id": webhook.config.task_id, "config_id": webhook.config.id}
-    logger.info("webhook.failed", extra={**fields, "problem": problem})

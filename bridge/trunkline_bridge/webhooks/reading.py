@@ -86,18 +86,21 @@ async def waiting_for(
     """Open what a webhook has not been sent, as long as its task goes on.
 
     One that has been sent nothing begins with the task as it was when the webhook was registered.
-    Opening and reading raise CursorExpiredError when that can't be read any more.
+    Opening and reading raise CursorExpiredError when what follows can't be read any more.
     """
     seen = EventId.parse(webhook.cursor)
     if seen is not None:
         # The event itself is read again: it may be several on the wire.
-        after, with_snapshot = seen.sequence - 1, seen.sequence > 1
+        after, epoch = seen.sequence - 1, seen.epoch
     else:
-        after = await _registered_at(client, webhook)
-        # With nothing before, the first event is the task.
-        with_snapshot = after > 0
+        after, epoch = await _registered_at(client, webhook), 0
     async with client.watch_task(
-        webhook.config.task_id, account=webhook.account, after=after, with_snapshot=with_snapshot
+        webhook.config.task_id,
+        account=webhook.account,
+        after=after,
+        epoch=epoch,
+        # With nothing before, the first event is the task.
+        with_snapshot=after > 0,
     ) as stream:
         yield Waiting(stream, seen)
 

@@ -1,0 +1,390 @@
+"""Webhooks through a real bridge, a real host and a real receiver."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, TypeAlias
+
+import pytest
+import pytest_asyncio
+
+from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
+from harness.gate import Gate
+from harness.receiver import OK, Answer, Received, Receiver, open_receiver, status, take
+from harness.small_mesh import PATIENCE_S
+from trunkline.agents.echo import echo
+from trunkline.v1 import webhook_service_pb2
+from trunkline_bridge import BridgeSettings
+from trunkline_bridge.webhooks.signatures import make_secret
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Json: TypeAlias = dict[str, Any]
+
+SECRETS = ("opaque-77", "hook-secret-1")
+DEAD = webhook_service_pb2.WEBHOOK_STATE_DEAD
+DONE = webhook_service_pb2.WEBHOOK_STATE_DONE
+OLD = {"A2A-Version": "0.3"}
+
+
+@pytest.fixture(scope="module")
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory, gate: Gate) -> AsyncIterator[BridgedMesh]:
+    settings = BridgeSettings(
+        default_agent="echo", allow_webhook=("127.0.0.1",), webhook_secret=make_secret()
+    )
+    folder = tmp_path_factory.mktemp("webhooks")
+    async with open_bridged_mesh(folder, settings, lease_s=10.0) as bridged:
+        await bridged.mesh.join(echo, gate.agent())
+        yield bridged
+
+
+@pytest.fixture
+def caller(mesh: BridgedMesh) -> Caller:
+    return mesh.at("/")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def receiver() -> AsyncIterator[Receiver]:
+    async with open_receiver() as opened:
+        yield opened
+
+
+def config(receiver: Receiver, **fields: object) -> Json:
+    return {"url": receiver.url, **fields}
+
+
+async def send(caller: Caller, text: str, webhook: Json, *, now: bool = False) -> Json:
+    configuration = {"taskPushNotificationConfig": webhook, "returnImmediately": now}
+    params = {"message": caller.message(text), "configuration": configuration}
+    task: Json = (await caller.call("SendMessage", params))["task"]
+    return task
+
+
+def kinds(posts: Sequence[Received]) -> list[str]:
+    return [next(iter(post.json)) for post in posts]
+
+
+def states(posts: Sequence[Received]) -> list[str]:
+    """The states that v1.0 posts tell."""
+    told = [post.json.get("task") or post.json.get("statusUpdate") for post in posts]
+    return [one["status"]["state"].removeprefix("TASK_STATE_") for one in told if one is not None]
+
+
+def text(posts: Sequence[Received]) -> str:
+    """What the artifact updates of v1.0 posts fold to."""
+    whole = ""
+    for post in posts:
+        update = post.json.get("artifactUpdate")
+        if update is not None:
+            piece = "".join(part["text"] for part in update["artifact"]["parts"])
+            whole = whole + piece if update.get("append") else piece
+    return whole
+
+
+def has_ended(seen: Receiver) -> bool:
+    return "COMPLETED" in states(seen.taken)
+
+
+async def test_a_task_is_told_from_its_first_event_to_its_last(
+    caller: Caller, receiver: Receiver
+) -> None:
+    webhook = config(receiver, token=SECRETS[0])
+    webhook["authentication"] = {"scheme": "Bearer", "credentials": SECRETS[1]}
+    task = await send(caller, "count 5 20", webhook)
+    await receiver.until(has_ended)
+    posts = receiver.taken
+    assert kinds(posts)[0] == "task"
+    assert states(posts) == ["SUBMITTED", "WORKING", "COMPLETED"]
+    assert text(posts) == "1 2 3 4 5 "
+    assert kinds(posts)[-1] == "statusUpdate"
+    # Names go up, and each is told once.
+    sequences = [int(post.id.rpartition(".")[0].rpartition(".")[2]) for post in posts]
+    assert sequences == sorted(set(sequences))
+    for post in posts:
+        assert post.id.startswith(f"{task['id']}.")
+        assert post.headers["content-type"] == "application/a2a+json"
+        assert post.headers["x-a2a-notification-token"] == SECRETS[0]
+        assert post.headers["authorization"] == f"Bearer {SECRETS[1]}"
+        assert re.fullmatch(r"v1,[A-Za-z0-9+/]{43}=", post.headers["webhook-signature"])
+
+
+async def test_an_interrupted_task_is_told_and_its_next_turn_too(
+    caller: Caller, receiver: Receiver
+) -> None:
+    task = await send(caller, "ask Which one?", config(receiver))
+    await receiver.until(lambda seen: "INPUT_REQUIRED" in states(seen.taken))
+    await caller.send("this one", taskId=task["id"])
+    await receiver.until(has_ended)
+    assert states(receiver.taken) == [
+        "SUBMITTED", "INPUT_REQUIRED", "WORKING", "COMPLETED",
+    ]  # fmt: skip
+    assert text(receiver.taken) == "answer: this one"
+
+
+async def test_one_that_is_registered_later_gets_the_task_as_it_is_then_and_what_follows(
+    caller: Caller, receiver: Receiver
+) -> None:
+    task = await caller.send("ask Which one?")
+    made = await caller.call(
+        "CreateTaskPushNotificationConfig", config(receiver, taskId=task["id"])
+    )
+    assert made["id"]
+    await receiver.until(lambda seen: seen.taken)
+    await caller.send("this one", taskId=task["id"])
+    await receiver.until(has_ended)
+    assert receiver.taken[0].json == {"task": task}
+    assert text(receiver.taken) == "answer: this one"
+
+
+async def test_one_that_comes_with_a_later_message_is_registered_before_it_is_given(
+    caller: Caller, receiver: Receiver
+) -> None:
+    task = await caller.send("ask Which one?")
+    configuration = {"taskPushNotificationConfig": config(receiver)}
+    message = caller.message("this one", taskId=task["id"])
+    await caller.call("SendMessage", {"message": message, "configuration": configuration})
+    await receiver.until(has_ended)
+    assert states(receiver.taken)[0] == "INPUT_REQUIRED"
+
+
+async def test_a_task_that_has_ended_is_told_once(
+    mesh: BridgedMesh, caller: Caller, receiver: Receiver
+) -> None:
+    task = await caller.send("echo hello")
+    await caller.call("CreateTaskPushNotificationConfig", config(receiver, taskId=task["id"]))
+    await receiver.until(lambda seen: seen.taken)
+    assert receiver.taken[0].json == {"task": task}
+    await until(mesh, task["id"], DONE)
+    assert len(receiver.all) == 1
+
+
+async def test_each_of_several_webhooks_gets_everything(caller: Caller, receiver: Receiver) -> None:
+    async with open_receiver() as other:
+        task = await send(caller, "ask Which one?", config(receiver, id="first"))
+        params = config(other, taskId=task["id"], id="second")
+        await caller.call("CreateTaskPushNotificationConfig", params)
+        await caller.send("this one", taskId=task["id"])
+        await receiver.until(has_ended)
+        await other.until(has_ended)
+
+
+async def test_a_receiver_that_is_gone_is_left_alone(
+    mesh: BridgedMesh, caller: Caller, receiver: Receiver
+) -> None:
+    async def decide(_received: Received) -> Answer:
+        return status(410)
+
+    receiver.decide = decide
+    task = await send(caller, "echo hello", config(receiver))
+    client = mesh.mesh.client("echo")
+    await until(mesh, task["id"], DEAD)
+    (webhook,) = await client.list_webhooks(task["id"])
+    assert webhook.last_error == "it answered 410"
+    assert len(receiver.all) == 1
+    # An operator may know better.
+    receiver.decide = take
+    assert await client.replay_webhook(task["id"]) == 1
+    await receiver.until(has_ended)
+
+
+async def test_what_fails_is_posted_again_and_nothing_overtakes_it(
+    caller: Caller, receiver: Receiver
+) -> None:
+    refusals = [status(500), None, status(302, "location: http://127.0.0.1:1/")]
+
+    async def decide(received: Received) -> Answer:
+        if '"TASK_STATE_WORKING"' in received.body.decode() and refusals:
+            return refusals.pop()
+        return OK
+
+    receiver.decide = decide
+    await send(caller, "echo hello", config(receiver), now=True)
+    await receiver.until(has_ended)
+    assert states(receiver.taken) == ["SUBMITTED", "WORKING", "COMPLETED"]
+    # The one that failed came again, as it was; what is behind it came after.
+    tried = [post for post in receiver.all if post.id == receiver.ids()[1]]
+    assert len(tried) == 4
+    assert len({post.body for post in tried}) == 1
+    assert receiver.all[:5] == [receiver.taken[0], *tried]
+
+
+async def test_text_that_waits_is_one_update(
+    mesh: BridgedMesh, gate: Gate, receiver: Receiver
+) -> None:
+    go_on = asyncio.Event()
+
+    async def decide(received: Received) -> Answer:
+        if "task" not in received.json:
+            await go_on.wait()
+        return OK
+
+    receiver.decide = decide
+    caller = mesh.at("/agents/tested")
+    async with asyncio.TaskGroup() as group:
+        sending = group.create_task(send(caller, "go", config(receiver)))
+        gate.write("begin ")
+        await receiver.until(lambda seen: len(seen.all) == 2)
+        gate.write(*(f"{number} " for number in range(90)), "")
+        task = await sending
+        go_on.set()
+        await receiver.until(has_ended)
+    assert text(receiver.taken) == task["artifacts"][0]["parts"][0]["text"]
+    assert kinds(receiver.taken).count("artifactUpdate") < 10
+
+
+async def test_a_webhook_of_v0_3_gets_the_whole_task_whenever_its_status_changes(
+    caller: Caller, receiver: Receiver
+) -> None:
+    message = {
+        "kind": "message",
+        "messageId": "m-1",
+        "role": "user",
+        "parts": [{"kind": "text", "text": "count 3"}],
+    }
+    webhook = config(receiver, token=SECRETS[0])
+    webhook["authentication"] = {"schemes": ["Bearer"], "credentials": SECRETS[1]}
+    configuration = {"pushNotificationConfig": webhook, "blocking": True}
+    params = {"message": message, "configuration": configuration}
+    task = await caller.call("message/send", params, OLD)
+    await receiver.until(lambda seen: len(seen.taken) == 3)
+    told = [post.json for post in receiver.taken]
+    assert [one["kind"] for one in told] == ["task"] * 3
+    assert [one["status"]["state"] for one in told] == ["submitted", "working", "completed"]
+    assert "artifacts" not in told[0]
+    assert told[-1] == task
+    headers = receiver.taken[0].headers
+    assert headers["content-type"] == "application/json"
+    assert headers["authorization"] == f"Bearer {SECRETS[1]}"
+    assert headers["x-a2a-notification-token"] == SECRETS[0]
+
+
+async def test_a_webhook_of_the_original_wire_gets_tasks_by_the_ids_of_their_clients(
+    caller: Caller, receiver: Receiver
+) -> None:
+    message = {"role": "user", "parts": [{"type": "text", "text": "echo hello"}]}
+    params = {"id": "my own id/1", "message": message, "pushNotification": config(receiver)}
+    task = await caller.call("tasks/send", params)
+    await receiver.until(lambda seen: len(seen.taken) == 3)
+    told = [post.json for post in receiver.taken]
+    assert [one["id"] for one in told] == ["my own id/1"] * 3
+    assert [one["status"]["state"] for one in told] == ["submitted", "working", "completed"]
+    assert told[-1]["artifacts"] == task["artifacts"]
+    # Set again, it is the same one and goes on where it was.
+    again = {"id": "my own id/1", "pushNotificationConfig": config(receiver)}
+    made = await caller.call("tasks/pushNotification/set", again)
+    assert made == again
+    assert await caller.call("tasks/pushNotification/get", {"id": "my own id/1"}) == again
+
+
+async def test_webhooks_are_read_listed_and_removed_and_their_secrets_never_shown(
+    caller: Caller, receiver: Receiver
+) -> None:
+    task = await caller.send("ask Which one?")
+    authentication = {"scheme": "Bearer", "credentials": SECRETS[1]}
+    secrets = {"token": SECRETS[0], "authentication": authentication}
+    answers: list[object] = []
+    for name in ("one", "two"):
+        params = config(receiver, taskId=task["id"], id=name, **secrets)
+        answers.append(await caller.call("CreateTaskPushNotificationConfig", params))
+    which = {"taskId": task["id"], "id": "one"}
+    one = await caller.call("GetTaskPushNotificationConfig", which)
+    answers.append(one)
+    listed = await caller.call("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
+    answers.append(listed)
+    shown = {"taskId": task["id"], "url": receiver.url, "authentication": {"scheme": "Bearer"}}
+    assert one == {**shown, "id": "one"}
+    assert listed["configs"] == [one, {**shown, "id": "two"}]
+    for _ in range(2):
+        await caller.call("DeleteTaskPushNotificationConfig", which)
+    listed = await caller.call("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
+    assert [found["id"] for found in listed["configs"]] == ["two"]
+    gone = await caller.error("GetTaskPushNotificationConfig", which)
+    answers.append(gone)
+    assert gone["code"] == -32001
+    assert not any(secret in str(answer) for answer in answers for secret in SECRETS)
+
+
+async def test_a_webhook_that_is_removed_gets_nothing_more(
+    caller: Caller, receiver: Receiver
+) -> None:
+    task = await send(caller, "ask Which one?", config(receiver, id="mine"))
+    await receiver.until(lambda seen: "INPUT_REQUIRED" in states(seen.taken))
+    which = {"taskId": task["id"], "id": "mine"}
+    await caller.call("DeleteTaskPushNotificationConfig", which)
+    async with open_receiver() as other:
+        params = config(other, taskId=task["id"], id="other")
+        await caller.call("CreateTaskPushNotificationConfig", params)
+        await caller.send("this one", taskId=task["id"])
+        await other.until(has_ended)
+    assert states(receiver.taken)[-1] == "INPUT_REQUIRED"
+
+
+async def test_a_task_s_webhooks_show_at_its_own_agent_only(
+    mesh: BridgedMesh, caller: Caller, receiver: Receiver
+) -> None:
+    task = await caller.send("ask Which one?")
+    other = mesh.at("/agents/tested")
+    params = config(receiver, taskId=task["id"], id="one")
+    for method in (
+        "CreateTaskPushNotificationConfig",
+        "GetTaskPushNotificationConfig",
+        "ListTaskPushNotificationConfigs",
+        "DeleteTaskPushNotificationConfig",
+    ):
+        assert (await other.error(method, params))["code"] == -32001
+
+
+WRONG: list[tuple[Json, str]] = [
+    ({"url": "http://example.com/"}, "url"),
+    ({"url": "https://10.0.0.1/"}, "url"),
+    ({"url": "https://169.254.169.254/latest"}, "url"),
+    ({"url": "https://localhost/"}, "url"),
+    ({"url": "https://does-not-exist.invalid/"}, "url"),
+    ({"url": "https://user:secret@example.com/"}, "url"),
+    ({"url": "not a url"}, "url"),
+    ({"url": ""}, "url"),
+    ({"id": "a/b"}, "id"),
+    ({"id": "x" * 201}, "id"),
+    ({"token": "line\r\nX-Evil: 1"}, "token"),
+    ({"token": "x" * 5000}, "token"),
+    ({"token": "smörgås"}, "token"),
+    ({"authentication": {"scheme": "Bea rer", "credentials": "x"}}, "authentication.scheme"),
+    ({"authentication": {"scheme": "", "credentials": "x"}}, "authentication.scheme"),
+    (
+        {"authentication": {"scheme": "Bearer", "credentials": "a\nb"}},
+        "authentication.credentials",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "name"), WRONG)
+async def test_what_can_not_be_a_webhook_is_refused_by_its_field(
+    caller: Caller, receiver: Receiver, fields: Json, name: str
+) -> None:
+    webhook = config(receiver) | fields
+    message = caller.message("echo hello")
+    params = {"message": message, "configuration": {"taskPushNotificationConfig": webhook}}
+    error = await caller.error("SendMessage", params)
+    assert error["code"] == -32602
+    violations = error["data"][1]["fieldViolations"]
+    assert [one["field"] for one in violations] == [
+        f"configuration.taskPushNotificationConfig.{name}"
+    ]
+    assert "secret" not in str(error)
+    assert receiver.connections == 0
+
+
+async def until(
+    mesh: BridgedMesh, task_id: str, state: webhook_service_pb2.WebhookState.ValueType
+) -> None:
+    """Wait until the webhooks of a task are in a state."""
+    client = mesh.mesh.client("echo")
+    async with asyncio.timeout(PATIENCE_S):
+        # The host tells nobody.
+        while any(one.state != state for one in await client.list_webhooks(task_id)):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
