@@ -14,19 +14,8 @@ from trunkline.errors import (
     JournalUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.journal.companions import Aliases, Webhooks
 from trunkline.journal.events import Draft, header_of, last_sequence, trim
-from trunkline.journal.grouping import (
-    Created,
-    Grouping,
-    Known,
-    Landing,
-    Pending,
-    PendingAppend,
-    PendingCreate,
-)
 from trunkline.journal.ids import new_task_id
-from trunkline.journal.lane import Lane
 from trunkline.journal.listing import cursor_of, filter_of, page_size_of, response_of
 from trunkline.journal.reading.audience import Audience
 from trunkline.journal.reading.folds import Folds
@@ -36,6 +25,17 @@ from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.states import State
 from trunkline.journal.store import JournalStore, Stray, TaskPage, TaskRow, WebhookRow
 from trunkline.journal.upkeep import Upkeep
+from trunkline.journal.writing.companions import Aliases, Webhooks
+from trunkline.journal.writing.grouping import (
+    Created,
+    Grouping,
+    Known,
+    Landing,
+    Pending,
+    PendingAppend,
+    PendingCreate,
+)
+from trunkline.journal.writing.lane import Lane
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
 __all__ = ["Created", "Journal", "Retention", "TaskRow"]

@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
-from trunkline.journal.lane import Lane
 from trunkline.journal.retention import Bite, Retention, Retiring
 from trunkline.journal.store import JournalStore
+from trunkline.journal.writing.lane import Lane
 
 logger = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from trunkline.journal.grouping import Pending, PendingBind, PendingWebhook
 from trunkline.journal.store import JournalStore, WebhookRow
+from trunkline.journal.writing.grouping import Pending, PendingBind, PendingWebhook
 
 
 class Aliases:
