@@ -386,6 +386,14 @@ def webhooks_replay(
     run(command.replay(task_id, config_id, mesh, from_start=from_start, as_json=json))
 
 
+@webhooks.command("secret")
+def webhooks_secret(data: Data = None) -> None:
+    """Print what posts are signed with, for receivers to check them by."""
+    from trunkline.cli.inside import webhooks as command
+
+    finish(lambda: command.secret(data))
+
+
 data = typer.Typer(help="Check, copy, bring back and trim what a mesh keeps on disk.")
 app.add_typer(data, name="data")
 

@@ -1,6 +1,7 @@
 """`trunkline webhooks`: what became of webhooks, and once more."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf import timestamp_pb2
@@ -9,6 +10,7 @@ from trunkline.cli.inside.mesh import open_view
 from trunkline.cli.outcome import Exit, complain
 from trunkline.cli.terminal import print_json, print_table
 from trunkline.errors import ConfigurationError, PeerError, TaskNotFoundError
+from trunkline.settings import load_settings
 from trunkline.v1 import webhook_service_pb2
 
 _PREFIX: Final = "WEBHOOK_STATE_"
@@ -98,6 +100,23 @@ async def replay(
         print(f"{task_id}: {count} to be sent again; `trunkline webhooks show` tells how it goes")
     else:
         print(f"{task_id}: none has failed; --from-start sends all again")
+    return Exit.OK
+
+
+def secret(data: Path | None) -> Exit:
+    """Print the secret of the settings, or the one that `trunkline up` has made.
+
+    Raises:
+        ConfigurationError: there is none yet.
+    """
+    from trunkline_bridge.webhooks.signatures import kept_secret
+
+    settings = load_settings({"data_dir": data})
+    found = settings.webhook_secret or kept_secret(settings.data_dir)
+    if not found:
+        problem = "holds no secret; `trunkline up` makes one, or set webhook_secret"
+        raise ConfigurationError(str(settings.data_dir), problem)
+    print(found)
     return Exit.OK
 
 
