@@ -10,8 +10,8 @@ import pytest
 from harness.journal_events import completed, created, working
 from trunkline.journal.clock import Clock, Noted, boot_id, since_boot_ns
 from trunkline.journal.events import draft, header_of
-from trunkline.journal.grouping import KEY_LIFE_NS
 from trunkline.journal.journal import Journal
+from trunkline.journal.writing.grouping import KEY_LIFE_NS
 
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
