@@ -163,6 +163,7 @@ async def test_a_call_over_grpc_joins_the_caller_s_trace_and_tells_it(
         told = dict(await call.trailing_metadata())["traceresponse"]
         assert told == f"00-{TRACE}-{trace.format_span_id(span.context.span_id)}-01"
         attributes = dict(span.attributes or {})
+        assert attributes[telemetry.RPC_STATUS_CODE] == "OK"
         assert attributes[telemetry.RPC_METHOD] == "lf.a2a.v1.A2AService/SendMessage"
         assert attributes[telemetry.A2A_TASK_ID] == task.id
         traces = {one.context.trace_id for one in spans.get_finished_spans() if one.context}
@@ -181,6 +182,7 @@ async def test_a_call_over_grpc_that_fails_is_marked_and_one_whose_client_leaves
         stream.cancel()
         failed, left = await of_bridge(spans, 2)
         assert (failed.attributes or {})[telemetry.ERROR_TYPE] == "TASK_NOT_FOUND"
+        assert (failed.attributes or {})[telemetry.RPC_STATUS_CODE] == "NOT_FOUND"
         assert telemetry.ERROR_TYPE not in (left.attributes or {})
 
 

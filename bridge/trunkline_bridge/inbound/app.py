@@ -91,7 +91,7 @@ class Bridge:
     @property
     def open_answers(self) -> int:
         """How many calls are being answered: streams, and calls that wait."""
-        return len(self._exchanges)
+        return len(self._exchanges) + len(self.grpc)
 
     def cut(self) -> None:
         """End every answer that is under way, with an error that says how to go on."""

@@ -106,6 +106,11 @@ def link_task(snapshot: snapshot_pb2.TaskSnapshot) -> None:
         trace.get_current_span().add_link(link.context)
 
 
+def note_code(name: str) -> None:
+    """Say how the call over gRPC ended."""
+    trace.get_current_span().set_attribute(telemetry.RPC_STATUS_CODE, name)
+
+
 def mark_failed(reason: str) -> None:
     """Mark the request's span as failed."""
     telemetry.mark_error(trace.get_current_span(), reason)

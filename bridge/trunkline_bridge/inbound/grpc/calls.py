@@ -16,7 +16,7 @@ from trunkline_bridge.inbound.grpc import v0_3, v1
 from trunkline_bridge.inbound.grpc.content import read_request
 from trunkline_bridge.inbound.grpc.metadata import Metadata
 from trunkline_bridge.inbound.grpc.service import Method, Service, Streaming, Unary
-from trunkline_bridge.inbound.grpc.status import Context, Pairs, abort
+from trunkline_bridge.inbound.grpc.status import Context, Pairs, abort, code_of
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.streaming.presence import Answers, Connection
 from trunkline_bridge.inbound.versions import check_version
@@ -153,6 +153,7 @@ class Calls:
             error = outcome.error
             if error is not None:
                 tracing.mark_failed(error.row.reason)
+            tracing.note_code("OK" if error is None else code_of(error).name)
         if error is not None:
             await abort(context, error, text=service.text_of(error), trailing=trailing)
         return outcome.result or b""

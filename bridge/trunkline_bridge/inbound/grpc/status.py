@@ -56,6 +56,11 @@ def to_status(error: WireError) -> status_pb2.Status:
     return json_format.ParseDict(said, status_pb2.Status())
 
 
+def code_of(error: WireError) -> grpc.StatusCode:
+    """Return an error's status."""
+    return grpc.StatusCode[code_pb2.Code.Name(error.row.grpc_code)]
+
+
 def text_of(error: WireError) -> str:
     """Return what v1.0 says of an error beside its status."""
     return error.text
@@ -79,9 +84,9 @@ def old_name_of(error: WireError) -> str:
 async def abort(context: Context, error: WireError, *, text: str, trailing: Pairs) -> NoReturn:
     """End a call with an error. Always raises grpc's AbortError."""
     status = to_status(error)
-    code = grpc.StatusCode[code_pb2.Code.Name(error.row.grpc_code)]
     details = (STATUS_DETAILS_KEY, status.SerializeToString())
-    await context.abort(code, cut(text, _TEXT_BYTES), (*trailing, details))
+    said = (*trailing, *error.headers().items(), details)
+    await context.abort(code_of(error), cut(text, _TEXT_BYTES), said)
     raise AssertionError("an aborted call goes on")
 
 
