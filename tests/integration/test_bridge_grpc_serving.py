@@ -25,6 +25,7 @@ from harness.small_mesh import PATIENCE_S
 from trunkline.agents.echo import echo
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
+from trunkline_bridge import BridgeSettings
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.inbound.grpc.server import serve_grpc
 
@@ -223,6 +224,18 @@ def test_a2a_s_sdk_may_be_imported_in_the_same_process() -> None:
         [sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_strictly_a_call_of_v1_names_its_version(tmp_path: Path) -> None:
+    settings = BridgeSettings(default_agent="echo", strict_versions=True)
+    async with asyncio.timeout(PATIENCE_S), open_grpc_mesh(tmp_path, settings) as strict:
+        await strict.bridged.mesh.join(echo)
+        refused = await refusal(strict.v1.SendMessage(asked("hello")))
+        assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
+        named = strict.v1.SendMessage(asked("hello"), metadata=(("a2a-version", "1.0"),))
+        assert (await named).HasField("task")
+        # One that names none is in v0.3, and so is this.
+        assert (await strict.v0_3.SendMessage(asked_before("hello"))).HasField("task")
 
 
 async def test_v0_3_takes_files_as_the_sdk_sends_them(mesh: GrpcMesh) -> None:

@@ -26,10 +26,7 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[Serving]:
     Raises:
         ConfigurationError: the address can't be listened on.
     """
-    check_exposure("http", settings.http, is_allowed=settings.insecure or settings.asks_callers)
-    check_exposure(
-        "a2a-grpc", settings.a2a_grpc, is_allowed=settings.insecure or settings.asks_callers
-    )
+    check_addresses(settings)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
         stack.callback(configure("bridge", mesh_address=mesh).shutdown)
@@ -48,6 +45,17 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[Serving]:
 
         await stack.enter_async_context(running(join()))
         yield serving
+
+
+def check_addresses(settings: Settings) -> None:
+    """Refuse to serve strangers from other machines by accident.
+
+    Raises:
+        ConfigurationError: an address is not loopback, and may not be.
+    """
+    is_allowed = settings.insecure or settings.asks_callers
+    check_exposure("http", settings.http, is_allowed=is_allowed)
+    check_exposure("a2a-grpc", settings.a2a_grpc, is_allowed=is_allowed)
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from trunkline.agents.hosting import on_mesh, open_hosts, serve_host
 from trunkline.client import Channels, Directory, RegistryClient, running
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.agents import make_agents, prewarm
-from trunkline.mesh.bridge import open_bridge
+from trunkline.mesh.bridge import check_addresses, open_bridge
 from trunkline.mesh.registry import STOP_GRACE_S, add_registry
 from trunkline.mesh.tools import add_tools, load_tools
 from trunkline.runtime import Serving
@@ -31,10 +31,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
         ConfigurationError: an address, a file or an agent is wrong.
         JournalUnavailableError: the data directory can't be used.
     """
-    check_exposure("http", settings.http, is_allowed=settings.insecure or settings.asks_callers)
-    check_exposure(
-        "a2a-grpc", settings.a2a_grpc, is_allowed=settings.insecure or settings.asks_callers
-    )
+    check_addresses(settings)
     check_exposure("mesh", settings.mesh, is_allowed=settings.insecure)
     config = load_tools(settings)
     async with AsyncExitStack() as stack:
