@@ -38,5 +38,5 @@ release-contract: setup  ## take proto/ as it is for what later changes may not 
 	$(BIN)/buf build -o $(RELEASED)
 
 clean:  ## remove the environments and all caches
-	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-uv .venv-partners .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	rm -rf .coverage build dist htmlcov
