@@ -236,6 +236,8 @@ async def test_a_direct_reply_ends_the_turn() -> None:
          InvalidArgumentError("the request", "parts: missing")),
         (429, {"code": -32000, "message": "x", "data": [{"metadata": FULL}]},
          OverloadedError("a", "3")),
+        (401, {"code": -32000, "message": "say who you are"},
+         InvalidArgumentError("--api-key or TRUNKLINE_API_KEY", "say who you are")),
         (200, {"code": -32603, "message": "x", "data": [{"metadata": {"traceId": "ab"}}]},
          InternalError("ab")),
         (200, {"code": -32004, "message": "it has ended", "data": {"odd": "shape"}},

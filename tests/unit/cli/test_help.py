@@ -16,7 +16,7 @@ except SystemExit as end:
     print("loaded", end.code, *loaded)
 """
 COMMANDS = {
-    "up", "ask", "chat", "demo", "agents", "tools", "tasks", "task", "cancel", "trace"
+    "up", "ask", "chat", "demo", "agents", "tools", "tasks", "task", "cancel", "trace",
 }  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def test_nothing_heavy_is_loaded_to_tell_about_the_command_line(words: tuple[str
 
 def test_help_names_every_command() -> None:
     named = {line.split()[0] for line in run("--help").splitlines() if line.startswith("  ")}
-    assert named >= COMMANDS
+    assert named >= COMMANDS | {"serve", "keys", "card", "data"}
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -94,6 +94,8 @@ def test_an_unknown_key_is_named_with_its_file_and_the_keys_there_are(tmp_path: 
         ("agents = 1", "expected a list of texts"),
         ("agents = [1]", "expected a text, got 1"),
         ('public_url = "example.com"', "is not a URL"),
+        ('public_grpc = "example.com"', "is not HOST:PORT"),
+        ('a2a_grpc = "50052"', "a2a_grpc: '50052' is not HOST:PORT"),
         ('data_dir = ""', "expected a path"),
         ("http = ", "is not TOML"),
     ],
@@ -134,6 +136,15 @@ def test_other_addresses_are_refused_unless_insecure_is_said(host: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^--http: "):
         check_exposure("http", address, is_allowed=False)
     check_exposure("http", address, is_allowed=True)
+
+
+def test_callers_are_asked_who_they_are_once_somebody_is_known(tmp_path: Path) -> None:
+    assert not Settings().asks_callers
+    assert load(tmp_path, env={"TRUNKLINE_API_KEYS_FILE": "keys.toml"}).asks_callers
+    assert load(tmp_path, env={"TRUNKLINE_JWT_KEYS": "https://issuer/keys"}).asks_callers
+    # Who lets strangers in, too, says that they may come from anywhere by --insecure.
+    strangers = {"TRUNKLINE_API_KEYS_FILE": "keys.toml", "TRUNKLINE_ANONYMOUS": "true"}
+    assert not load(tmp_path, env=strangers).asks_callers
 
 
 def test_where_this_machine_reaches_an_address_for_all_interfaces() -> None:

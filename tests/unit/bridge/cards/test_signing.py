@@ -11,7 +11,11 @@ import jwt
 import pytest
 from a2a.client.card_resolver import parse_agent_card
 from a2a.types import AgentCard
-from a2a.utils.signing import create_agent_card_signer, create_signature_verifier
+from a2a.utils.signing import (
+    InvalidSignaturesError,
+    create_agent_card_signer,
+    create_signature_verifier,
+)
 from google.protobuf import json_format
 
 from harness.tokens import SigningKey, key_set
@@ -113,7 +117,11 @@ def test_the_reference_sdk_accepts_our_signature(tmp_path: Path, algorithm: str,
     verify = create_signature_verifier(
         lambda kid, jku: jwt.PyJWK(KEYS[algorithm].jwk()), [algorithm]
     )
-    verify(parse_agent_card(json.loads(sent(card))))
+    received = parse_agent_card(json.loads(sent(card)))
+    verify(received)
+    received.description = "Says something else."
+    with pytest.raises(InvalidSignaturesError):
+        verify(received)
 
 
 @pytest.mark.parametrize(("make", "form"), [(plain_card, SPECIFIED), (asking_card, PRUNED)])

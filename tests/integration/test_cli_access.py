@@ -1,0 +1,213 @@
+"""The command line and a mesh that asks who calls, and that signs its cards."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from harness.processes import MeshProcess, running_mesh
+from harness.tokens import SigningKey, key_set, write_api_keys
+from trunkline.cli import card, keys
+from trunkline.errors import InvalidArgumentError, PeerUnavailableError
+
+LIMIT_S = 45.0
+SIGNER = SigningKey("mesh-2026")
+
+
+@dataclass(frozen=True)
+class Done:
+    exit: int | None
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A mesh, and the folder of its keys."""
+
+    mesh: MeshProcess
+    folder: Path
+
+    async def run(self, *words: str, **variables: str) -> Done:
+        return await run(*words, folder=self.folder, **variables)
+
+    async def add_key(self, name: str, *words: str) -> str:
+        """Make a key; it is printed alone."""
+        done = await self.run("keys", "add", name, "--file", "keys.toml", *words)
+        assert done.exit == 0, done.err
+        return done.out.strip()
+
+
+async def run(*words: str, folder: Path, **variables: str) -> Done:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trunkline.cli", *words),
+        cwd=folder,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **variables},
+    )
+    async with asyncio.timeout(LIMIT_S):
+        out, err = await process.communicate()
+    assert "Traceback" not in err.decode()
+    return Done(process.returncode, out.decode(), err.decode())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Guarded]:
+    folder = tmp_path_factory.mktemp("guarded")
+    write_api_keys(folder / "keys.toml", [])
+    (folder / "card.pem").write_bytes(SIGNER.pem())
+    (folder / "card.pub").write_bytes(SIGNER.public_pem())
+    (folder / "strange.pub").write_bytes(SigningKey("mesh-2026").public_pem())
+    (folder / "strange.json").write_bytes(key_set(SigningKey("other")))
+    environment = {
+        "TRUNKLINE_API_KEYS_FILE": str(folder / "keys.toml"),
+        "TRUNKLINE_CARD_KEY": str(folder / "card.pem"),
+        "TRUNKLINE_CARD_KEY_ID": "mesh-2026",
+    }
+    async with running_mesh(folder, environment=environment) as mesh:
+        yield Guarded(mesh, folder)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_question_needs_a_key_as_a_flag_or_in_the_environment(guarded: Guarded) -> None:
+    key = await guarded.add_key("ann", "--account", "acme")
+    ask = ("ask", "--url", guarded.mesh.http_url, "count 2", "--agent", "echo")
+    refused = await guarded.run(*ask)
+    assert (refused.exit, refused.out) == (1, "")
+    assert refused.err.startswith("error: --api-key or TRUNKLINE_API_KEY: ")
+    assert (await guarded.run(*ask, "--api-key", "wrong")).exit == 1
+
+    # A key that was just made is known within a second.
+    async def answer() -> Done:
+        return await guarded.run(*ask, TRUNKLINE_API_KEY=key)
+
+    async with asyncio.timeout(LIMIT_S):
+        while (done := await answer()).exit:
+            assert "not known" in done.err
+    assert (await guarded.run(*ask, "--api-key", key)).out == "1 2 \n"
+
+    mesh = ("--mesh", guarded.mesh.mesh_address, "--json")
+    assert (await guarded.run("tasks", *mesh)).json == []
+    found = (await guarded.run("tasks", "--account", "acme", *mesh)).json
+    assert [task["agent"] for task in found] == ["echo", "echo"]
+    task_id = found[0]["task_id"]
+    assert (await guarded.run("task", task_id, *mesh)).exit == 1
+    assert (await guarded.run("task", task_id, "--account", "acme", *mesh)).exit == 0
+
+
+def test_keys_are_listed_and_taken_away_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "keys.toml"
+    for name in ("ann", "ben"):
+        keys.add(name, file, account=name, as_json=True)
+        assert json.loads(capsys.readouterr().out)["account"] == name
+    keys.remove("ann", file, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"name": "ann", "removed": True}
+    keys.show(file, as_json=True)
+    assert json.loads(capsys.readouterr().out) == [{"name": "ben", "account": "ben"}]
+    keys.show(file, as_json=False)
+    assert capsys.readouterr().out.split() == ["KEY", "ACCOUNT", "ben", "ben"]
+    for name, account in (("ben", "ben"), ("x", "anonymous"), ("a\nb", "x")):
+        with pytest.raises(InvalidArgumentError):
+            keys.add(name, file, account=account, as_json=False)
+    with pytest.raises(InvalidArgumentError):
+        keys.remove("ann", file, as_json=False)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_card_is_verified_by_the_keys_that_are_trusted(
+    guarded: Guarded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, key = guarded.mesh.http_url, str(guarded.folder / "card.pub")
+    done = await guarded.run("card", "verify", url, "--key", key)
+    assert (done.exit, done.err) == (0, "")
+    for place in (url, f"{url}/", f"{url}/agents/math", f"{url}/.well-known/agent-card.json"):
+        assert await card.verify(place, key, as_json=False) == 0
+        told = capsys.readouterr().out
+        assert told.startswith("verified: signed by mesh-2026 (ES256), in the spec")
+    assert await card.verify(url, f"{url}/.well-known/jwks.json", as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["form"] == "specified"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_card_is_not_verified_by_others(
+    guarded: Guarded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, key = guarded.mesh.http_url, str(guarded.folder / "card.pub")
+    assert (await guarded.run("card", "verify", url, "--key", "strange.pub")).exit == 1
+    assert (await guarded.run("card", "verify", url)).exit == 2
+    assert (await guarded.run("card", "verify", url, "--key", "nothing.pub")).exit == 4
+    for name in ("strange.pub", "strange.json"):
+        strange = str(guarded.folder / name)
+        assert await card.verify(url, strange, as_json=False) == 1
+        said = capsys.readouterr()
+        assert (said.out, said.err[:14]) == ("", "not verified: ")
+        assert await card.verify(url, strange, as_json=True) == 1
+        assert json.loads(capsys.readouterr().out)["verified"] is False
+    with pytest.raises(InvalidArgumentError):
+        await card.verify(url, str(guarded.folder / "card.pem"), as_json=False)
+    with pytest.raises(InvalidArgumentError):
+        await card.verify("localhost", key, as_json=False)
+    with pytest.raises(PeerUnavailableError):
+        await card.verify(url, url, as_json=False)
+    with pytest.raises(PeerUnavailableError):
+        await card.verify("http://127.0.0.1:1", key, as_json=False)
+    # What is there is JSON, and no card that anybody has signed.
+    assert await card.verify(f"{url}/.well-known/jwks.json", key, as_json=False) == 1
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_card_is_shown(guarded: Guarded, capsys: pytest.CaptureFixture[str]) -> None:
+    url = guarded.mesh.http_url
+    assert await card.show(f"{url}/agents/math", as_json=False) == 0
+    told = capsys.readouterr().out
+    assert f"JSONRPC 1.0 {url}/agents/math" in told
+    assert "asks for   apiKey" in told
+    assert await card.show(url, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "supervisor"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_signed_card_gives_its_own_address_whatever_a_request_says(
+    guarded: Guarded,
+) -> None:
+    host, _, port = guarded.mesh.http_url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: evil.example\r\n")
+    writer.write(b"Connection: close\r\n\r\n")
+    async with asyncio.timeout(LIMIT_S):
+        answer = (await reader.read()).decode()
+    writer.close()
+    assert answer.startswith("HTTP/1.1 200")
+    assert "evil.example" not in answer
+    assert f'"url":"{guarded.mesh.http_url}/"' in answer
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_question_to_a_mesh_of_its_own_needs_no_key(tmp_path: Path) -> None:
+    write_api_keys(tmp_path / "keys.toml", [("ann", "acme", "key-of-ann")])
+    (tmp_path / "trunkline.toml").write_text('api_keys_file = "keys.toml"\nhttp = "127.0.0.1:1"\n')
+    done = await run("ask", "message hi", "--agent", "echo", folder=tmp_path)
+    assert (done.exit, done.out) == (0, "hi\n")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_file_of_keys_that_is_not_there_is_named_at_the_start(tmp_path: Path) -> None:
+    up = ("up", "--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "127.0.0.1:0")
+    done = await run(*up, folder=tmp_path, TRUNKLINE_API_KEYS_FILE="none.toml")
+    assert (done.exit, done.out) == (1, "")
+    assert done.err.startswith("error: none.toml: cannot be read")

@@ -1,0 +1,47 @@
+"""What settings make of access."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.tokens import token_settings, write_api_keys
+from trunkline.errors import ConfigurationError
+from trunkline_bridge.inbound.access import open_access
+from trunkline_bridge.settings import BridgeSettings
+
+TOKENS = token_settings("keys.json")
+
+
+def test_without_settings_nobody_is_asked() -> None:
+    assert open_access(BridgeSettings()).security.is_open
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"issuer": ""}, "jwt_issuer"),
+        ({"audience": ""}, "jwt_audience"),
+        ({"algorithms": ()}, "jwt_algorithms"),
+        ({"algorithms": ("RS256", "HS256")}, "jwt_algorithms"),
+        ({"algorithms": ("none",)}, "jwt_algorithms"),
+    ],
+)
+def test_tokens_are_for_one_issuer_and_one_audience_and_by_public_keys(
+    wrong: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        open_access(BridgeSettings(tokens=replace(TOKENS, **wrong)))
+
+
+def test_what_is_asked_for_is_declared(tmp_path: Path) -> None:
+    keys = write_api_keys(tmp_path / "keys.toml", [])
+    by_key = open_access(BridgeSettings(api_keys_file=keys)).security
+    assert list(by_key.schemes) == ["apiKey", "bearer"]
+    assert by_key.schemes["bearer"].http_auth_security_scheme.bearer_format == ""
+    by_token = open_access(BridgeSettings(tokens=TOKENS)).security
+    assert list(by_token.schemes) == ["bearer"]
+    assert by_token.schemes["bearer"].http_auth_security_scheme.bearer_format == "JWT"
+    either = open_access(BridgeSettings(api_keys_file=keys, tokens=TOKENS, anonymous=True)).security
+    assert [list(one.schemes) for one in either.requirements] == [["apiKey"], ["bearer"], []]
