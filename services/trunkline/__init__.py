@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trunkline.agents.authoring import agent
+    from trunkline.agents.authoring import FunctionAgent, agent
     from trunkline.agents.process import run
     from trunkline.tasks.turn.context import TaskContext
     from trunkline.tasks.turn.writers import ArtifactWriter, PlanWriter, ToolCall
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentSkill",
     "ArtifactWriter",
+    "FunctionAgent",
     "Message",
     "Part",
     "PlanStep",
@@ -44,6 +45,7 @@ __all__ = [
 _HOMES = {
     "AgentSkill": "trunkline.v1.agent_card_pb2",
     "ArtifactWriter": "trunkline.tasks.turn.writers",
+    "FunctionAgent": "trunkline.agents.authoring",
     "Message": "trunkline.v1.message_pb2",
     "Part": "trunkline.v1.part_pb2",
     "PlanStep": "trunkline.v1.event_pb2",

@@ -53,6 +53,34 @@ class HostPort:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remote:
+    """A remote A2A agent that is put on the mesh: a `[remote.NAME]` table of `trunkline.toml`."""
+
+    url: str
+    """Of the agent, or of its card."""
+    token_env: str = ""
+    """The variable that holds its bearer token."""
+    api_key_env: str = ""
+    """The variable that holds its API key."""
+    api_key_header: str = "X-API-Key"
+    """The header that the key goes in."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Other headers of each request."""
+    hosts: tuple[str, ...] = ()
+    """Where its card may lead beside the card's own host; it gets messages and credentials."""
+    bindings: tuple[str, ...] = ()
+    """Only these of JSONRPC, HTTP+JSON and GRPC; none: what its card has first."""
+    versions: tuple[str, ...] = ()
+    """Only these of 1.0 and 0.3; none: what its card has first."""
+    idle_s: float = 300.0
+    """A task of which nothing is heard for so long is canceled there, and fails here."""
+    patience_s: float = 30.0
+    """How long a task goes on trying while the remote agent can't be reached."""
+    refresh_s: float = 300.0
+    """How often its card is read again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Settings of a mesh, by name in `trunkline.toml` and as TRUNKLINE_NAME in the environment."""
@@ -109,6 +137,9 @@ class Settings:
     agent_timeouts: Mapping[str, float] = field(default_factory=dict)
     """Seconds after which a task of an agent fails if its caller gave no deadline, or a later one.
     In the file `timeout_s` of `[agent.NAME]`; in a variable `NAME=SECONDS,…`."""
+    remotes: Mapping[str, Remote] = field(default_factory=dict)
+    """Remote A2A agents on this mesh, by the name that they have here. Only in the file, as
+    `[remote.NAME]` tables with `url`."""
     task_limit: int = 10_000
     """Tasks of one host that run or wait for their turn; more are refused."""
     queue_limit: int = 1000
@@ -256,6 +287,8 @@ def _from_file(environment: Mapping[str, str], folder: Path) -> dict[str, Any]:
         raise ConfigurationError(where=str(path), problem=f"is not TOML: {error}") from error
     if "agent" in table:
         table["agent_timeouts"] = _timeouts_of(table.pop("agent"), where=f"{path}: agent")
+    if "remote" in table:
+        table["remotes"] = _remotes_of(table.pop("remote"), where=f"{path}: remote")
     found = {name: _read(name, value, where=f"{path}: {name}") for name, value in table.items()}
     for name, value in found.items():
         if isinstance(value, Path):
@@ -274,6 +307,38 @@ def _timeouts_of(agents: object, *, where: str) -> dict[str, object]:
             raise ConfigurationError(where=f"{where}.{name}", problem=problem)
         timeouts[name] = table["timeout_s"]
     return timeouts
+
+
+def _remotes_of(tables: object, *, where: str) -> dict[str, Remote]:
+    """The `[remote.NAME]` tables of a file."""
+    if not isinstance(tables, dict):
+        raise ConfigurationError(where=where, problem="write [remote.NAME] and under it url")
+    return {name: read_remote(given, where=f"{where}.{name}") for name, given in tables.items()}
+
+
+def read_remote(given: object, *, where: str) -> Remote:
+    """Return what a table says of a remote agent.
+
+    Raises:
+        ConfigurationError: something in it is wrong, or the URL is missing.
+    """
+    if not isinstance(given, dict) or "url" not in given:
+        raise ConfigurationError(where=where, problem="write the agent's url there")
+    kinds = {one.name: one.type for one in fields(Remote)}
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in kinds:
+            problem = f"no such setting; there are: {', '.join(sorted(kinds))}"
+            raise ConfigurationError(where=f"{where}.{name}", problem=problem)
+        try:
+            found[name] = _READERS[kinds[name]](value)
+            if name == "url":
+                _check_url(found[name])
+            if name.endswith("_s") and not 0 < found[name] <= 24 * 3600:
+                raise ValueError(f"{found[name]} is not between 0 and {24 * 3600}")
+        except ValueError as error:
+            raise ConfigurationError(where=f"{where}.{name}", problem=str(error)) from error
+    return Remote(**found)
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -313,11 +378,15 @@ def _check(name: str, value: object) -> None:
         if is_number and not least <= number <= most:
             raise ValueError(f"{number} is not between {least} and {most}")
     if name == "public_url" and value:
-        parts = urlsplit(str(value))
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"{value!r} is not a URL that starts with http:// or https://")
+        _check_url(str(value))
     if name == "public_grpc" and value:
         HostPort.parse(str(value))
+
+
+def _check_url(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(f"{url!r} is not a URL that starts with http:// or https://")
 
 
 def _address(value: object) -> HostPort:
@@ -351,6 +420,18 @@ def _numbers_by_name(value: object) -> dict[str, float]:
     if not isinstance(value, dict):
         raise ValueError(f"expected NAME=NUMBER, got {value!r}")
     return {_text(name): _number(number) for name, number in value.items()}
+
+
+def _texts_by_name(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError(f"expected NAME = TEXT, got {value!r}")
+    return {_text(name): _text(text) for name, text in value.items()}
+
+
+def _remotes(value: object) -> dict[str, Remote]:
+    if not isinstance(value, dict):
+        raise ValueError("write them as [remote.NAME] tables into trunkline.toml")
+    return value
 
 
 def _truth(value: object) -> bool:
@@ -401,6 +482,8 @@ _READERS: dict[Any, Callable[[object], object]] = {
     Literal["plain", "json"]: _text,
     tuple[str, ...]: _texts,
     Mapping[str, float]: _numbers_by_name,
+    Mapping[str, str]: _texts_by_name,
+    Mapping[str, Remote]: _remotes,
     bool: _truth,
     int: _whole,
     float: _number,

@@ -1,0 +1,144 @@
+"""A remote A2A agent as an agent of this mesh: `remote_agent`."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, NoReturn
+
+from trunkline import FunctionAgent, TaskContext, agent
+from trunkline.client import Backoff
+from trunkline.errors import ConfigurationError, PeerUnavailableError, TrunklineError
+from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.outbound.card import name_of, own_card
+from trunkline_bridge.outbound.peer import Peer
+from trunkline_bridge.outbound.settings import RemoteSettings
+from trunkline_bridge.outbound.turn import RemoteTurn
+
+logger = logging.getLogger(__name__)
+
+# How often a remote agent that was away from the start is looked for.
+_FIRST_PAUSE_S: Final = 1.0
+_PAUSE_LIMIT_S: Final = 30.0
+
+
+class RemoteAgent:
+    """A remote agent on this mesh: the agent that stands for it, and its card's keeper."""
+
+    def __init__(self, peer: Peer, name: str) -> None:
+        peer.be_called(name)
+        self.agent: FunctionAgent = self._made(name)
+        """What runs on a host. Its card is the remote agent's, as it was read last."""
+        self.known = asyncio.Event()
+        """Set once the card was read."""
+        self._peer = peer
+
+    async def read_card(self) -> bool:
+        """Read the remote agent's card; return whether ours is another one now.
+
+        Raises:
+            PeerProtocolError: what is there is no card, or names no interface that we speak.
+            PeerUnavailableError, PeerTimeoutError, PeerRefusedError.
+        """
+        return self.take_card((await self._peer.read_card()).card)
+
+    def take_card(self, remote: agent_card_pb2.AgentCard) -> bool:
+        """Make a card that was read ours; return whether ours is another one now."""
+        card = own_card(remote, self.agent.card.name)
+        is_other = not self.known.is_set() or card != self.agent.card
+        self.agent.card.CopyFrom(card)
+        self.known.set()
+        return is_other
+
+    async def keep(self, on_change: Callable[[], None]) -> NoReturn:
+        """Read the card until it is there, and from then on now and then.
+
+        `on_change` is called whenever ours is another one.
+        """
+        backoff = Backoff(first_s=_FIRST_PAUSE_S, limit_s=_PAUSE_LIMIT_S)
+        told = ""
+        while True:
+            try:
+                if await self.read_card():
+                    on_change()
+                told = ""
+            except TrunklineError as error:
+                if str(error) != told:
+                    logger.warning(
+                        "remote.no_card",
+                        extra={"agent": self.agent.card.name, "problem": str(error)},
+                    )
+                told = str(error)
+            if self.known.is_set():
+                await asyncio.sleep(self._peer.settings.refresh_s)
+            else:
+                await backoff.pause()
+
+    def _made(self, name: str) -> FunctionAgent:
+        @agent(
+            name=name,
+            description="A remote agent that has not been reached yet.",
+            input_modes=("*/*",),
+            direct_replies=True,
+            resumable=True,
+        )
+        async def pass_on(task: TaskContext) -> None:
+            """Have the remote agent do it. What was written stays: it is gone on from."""
+            await self._known_in_time()
+            await RemoteTurn(task, self._peer).run()
+
+        return pass_on
+
+    async def _known_in_time(self) -> None:
+        try:
+            async with asyncio.timeout(self._peer.settings.patience_s):
+                await self.known.wait()
+        except TimeoutError:
+            raise PeerUnavailableError(self._peer.name, "its card could not be read") from None
+
+
+@asynccontextmanager
+async def open_remote(
+    settings: RemoteSettings, *, ssl_context: ssl.SSLContext | None = None
+) -> AsyncIterator[RemoteAgent]:
+    """Make an agent of a remote one without asking it anything: call `read_card` or `keep` next.
+
+    Raises:
+        ConfigurationError: the name is none that an agent can have.
+    """
+    async with Peer(settings, ssl_context=ssl_context) as peer:
+        yield RemoteAgent(peer, settings.name)
+
+
+@asynccontextmanager
+async def remote_agent(
+    url: str,
+    *,
+    name: str = "",
+    headers: Mapping[str, str] | None = None,
+    settings: RemoteSettings | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+) -> AsyncIterator[RemoteAgent]:
+    """Make an agent of the remote A2A agent at a URL, by its card.
+
+    What it says becomes our task: states, messages, artifacts as they stream. Its task is canceled
+    with ours, continued by our next turn, and found again after a broken connection or the death
+    of our host. `name` is what it is called here, its card's name if empty. `headers` go with each
+    request. `settings` say more, and then stand for the other arguments.
+
+    Raises:
+        PeerProtocolError: there is no card, or it has no interface that we speak.
+        PeerUnavailableError, PeerTimeoutError, PeerRefusedError: it can't be asked for its card.
+        ConfigurationError: its name is none for an agent; give another one.
+    """
+    given = settings or RemoteSettings(url=url, name=name, headers=dict(headers or {}))
+    async with Peer(given, ssl_context=ssl_context) as peer:
+        card = (await peer.read_card()).card
+        found = given.name or name_of(card)
+        if not found:
+            problem = f"no name for an agent can be made of {card.name[:100]!r}; give one"
+            raise ConfigurationError(peer.name, problem)
+        remote = RemoteAgent(peer, found)
+        remote.take_card(card)
+        yield remote

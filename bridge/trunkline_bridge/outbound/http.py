@@ -1,0 +1,187 @@
+"""HTTP as remote agents are called by it: bounded, without redirects, streams event by event."""
+
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import httpx2
+
+from trunkline import telemetry
+from trunkline.errors import PeerProtocolError, PeerRefusedError, PeerTimeoutError
+from trunkline_bridge.outbound.interfaces import is_local
+from trunkline_bridge.outbound.trouble import BrokenError, NotTakenError, status_error
+
+CONNECT_S: Final = 5.0
+WRITE_S: Final = 30.0
+EVENT_BYTES: Final = 4 * 1024 * 1024
+# Shorter than servers keep idle connections: a message mustn't meet one that is just being closed.
+_KEPT_S: Final = 2.0
+_CONNECTIONS: Final = 1000
+BODY_BYTES: Final = 16 * 1024 * 1024
+EVENT_STREAM: Final = "text/event-stream"
+
+
+class Answer(NamedTuple):
+    """A whole response."""
+
+    status: int
+    kind: str
+    """Its media type, without parameters."""
+    body: bytes
+
+
+class StreamItem(NamedTuple):
+    """An event of a stream, or all of a response that is none."""
+
+    data: bytes
+    id: str = ""
+    is_error: bool = False
+    """Its `event:` says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An open response to a request for a stream."""
+
+    status: int
+    kind: str
+    items: AsyncIterator[StreamItem] = field(repr=False)
+
+    @property
+    def is_stream(self) -> bool:
+        """It is one; else its only item is the whole body."""
+        return self.kind == EVENT_STREAM
+
+
+class Http:
+    """Requests to one remote agent, each with its credentials. Call `close` in the end."""
+
+    def __init__(
+        self,
+        peer: str,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """`peer` is what errors call it; `headers` are sent with every request, and secret."""
+        self.peer = peer
+        self._client = httpx2.AsyncClient(
+            # Compressed answers could be a thousand times what was sent.
+            headers={"accept-encoding": "identity", "user-agent": "Trunkline", **headers},
+            limits=httpx2.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEPT_S),
+            verify=ssl_context or True,
+            follow_redirects=False,
+            trust_env=not is_local(url),
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> Answer:
+        """Send a request and read all of its response, of any status that its body explains.
+
+        Raises:
+            NotTakenError, BrokenError, PeerTimeoutError, PeerProtocolError, PeerRefusedError.
+        """
+        async with self._open(method, url, body, headers, timeout_s) as response:
+            return Answer(response.status_code, _kind(response), await self._read(response))
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, url: str, *, body: bytes | None = None, headers: Mapping[str, str]
+    ) -> AsyncIterator[Stream]:
+        """Send a request for a stream; leaving the block ends the stream. It may be silent.
+
+        Raises:
+            NotTakenError, BrokenError, PeerTimeoutError, PeerProtocolError, PeerRefusedError.
+        """
+        headers = {"accept": EVENT_STREAM, **headers}
+        async with self._open(method, url, body, headers, None) as response:
+            kind = _kind(response)
+            items = self._events(response) if kind == EVENT_STREAM else self._whole(response)
+            yield Stream(response.status_code, kind, items)
+
+    @asynccontextmanager
+    async def _open(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float | None,
+    ) -> AsyncIterator[httpx2.Response]:
+        timeout = httpx2.Timeout(timeout_s, connect=CONNECT_S, write=WRITE_S, pool=CONNECT_S)
+        with self._one_error():
+            async with self._client.stream(
+                method,
+                url,
+                content=body,
+                headers={**headers, **telemetry.inject()},
+                timeout=timeout,
+            ) as response:
+                self._check(response)
+                yield response
+
+    def _check(self, response: httpx2.Response) -> None:
+        status = response.status_code
+        if (error := status_error(self.peer, status, response.headers)) is not None:
+            raise error
+        if 300 <= status < 400:
+            problem = f"it redirects (HTTP {status}), which isn't followed; give its new address"
+            raise PeerProtocolError(self.peer, problem)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise PeerProtocolError(self.peer, "it compresses, which nobody asked for")
+
+    async def _events(self, response: httpx2.Response) -> AsyncIterator[StreamItem]:
+        with self._one_error():
+            async for event in httpx2.EventSource(response, EVENT_BYTES):
+                if event.data:
+                    yield StreamItem(event.data.encode(), event.id, event.event == "error")
+
+    async def _whole(self, response: httpx2.Response) -> AsyncIterator[StreamItem]:
+        with self._one_error():
+            yield StreamItem(await self._read(response))
+
+    async def _read(self, response: httpx2.Response) -> bytes:
+        pieces: list[bytes] = []
+        left = BODY_BYTES
+        async for piece in response.aiter_bytes():
+            left -= len(piece)
+            if left < 0:
+                problem = f"its answer is over {BODY_BYTES // 1024 // 1024} MiB"
+                raise PeerProtocolError(self.peer, problem)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    @contextmanager
+    def _one_error(self) -> Iterator[None]:
+        try:
+            yield
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            raise NotTakenError(self.peer, "nobody answers there") from error
+        except httpx2.TimeoutException as error:
+            raise PeerTimeoutError(self.peer, "nothing came for too long") from error
+        except httpx2.SSEError as error:
+            limit = EVENT_BYTES // 1024 // 1024
+            raise PeerProtocolError(self.peer, f"it sent an event over {limit} MiB") from error
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            raise PeerRefusedError(self.peer, "its address is no URL", "INVALID_URL") from error
+        except httpx2.RequestError as error:
+            raise BrokenError(self.peer, "the connection broke") from error
+
+
+def _kind(response: httpx2.Response) -> str:
+    kind: str = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind

@@ -1,0 +1,87 @@
+"""What can go wrong with a remote agent, as errors of the mesh."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from trunkline.errors import PeerRefusedError, PeerUnavailableError
+
+# A2A's error codes by the reasons that it names them with, v0.3's included.
+_REASONS: Final[Mapping[int, str]] = {
+    -32700: "INVALID_REQUEST",
+    -32600: "INVALID_REQUEST",
+    -32601: "METHOD_NOT_FOUND",
+    -32602: "INVALID_PARAMS",
+    -32603: "INTERNAL_ERROR",
+    -32001: "TASK_NOT_FOUND",
+    -32002: "TASK_NOT_CANCELABLE",
+    -32003: "PUSH_NOTIFICATION_NOT_SUPPORTED",
+    -32004: "UNSUPPORTED_OPERATION",
+    -32005: "CONTENT_TYPE_NOT_SUPPORTED",
+    -32006: "INVALID_AGENT_RESPONSE",
+    -32007: "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+    -32008: "EXTENSION_SUPPORT_REQUIRED",
+    -32009: "VERSION_NOT_SUPPORTED",
+}
+# The peer speaks another version, or doesn't know what was asked for.
+FOREIGN: Final = frozenset({"METHOD_NOT_FOUND", "VERSION_NOT_SUPPORTED"})
+_TEXT_LIMIT: Final = 300
+_PAUSE_LIMIT_S: Final = 60.0
+
+
+@dataclass(eq=False)
+class NotTakenError(PeerUnavailableError):
+    """The peer can't have begun with what it was sent: it may be sent again."""
+
+    retry_after_s: float = 0.0
+
+
+@dataclass(eq=False)
+class BrokenError(PeerUnavailableError):
+    """The connection broke, and the peer may have begun with what it was sent."""
+
+
+def reason_of(code: object, details: object) -> str:
+    """Return the reason of an error: what its details name, or else what its code stands for."""
+    for entry in details if isinstance(details, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("reason"), str):
+            return str(entry["reason"])
+    return _REASONS.get(code, "") if isinstance(code, int) else ""
+
+
+def refused(peer: str, text: object, refusal: str) -> PeerRefusedError:
+    """Return the error for a no of the peer's, with what it said, cut to a line."""
+    said = " ".join(str(text or "").split())
+    if len(said) > _TEXT_LIMIT:
+        said = said[:_TEXT_LIMIT] + "…"
+    return PeerRefusedError(peer, said or refusal or "it didn't say why", refusal)
+
+
+def json_rpc_refusal(peer: str, error: Mapping[str, Any]) -> PeerRefusedError:
+    """Return what a JSON-RPC error object is."""
+    code = error.get("code")
+    reason = reason_of(code, error.get("data"))
+    return refused(peer, error.get("message") or f"error {code}", reason)
+
+
+def status_error(peer: str, status: int, headers: Mapping[str, str]) -> Exception | None:
+    """Return what an HTTP status alone says, whatever the body; None: the body has to say it."""
+    if status in (401, 403):
+        problem = f"it wants other credentials (HTTP {status}); set those of its settings"
+        return refused(peer, problem, "UNAUTHENTICATED" if status == 401 else "PERMISSION_DENIED")
+    if status in (429, 503):
+        problem = "it is overloaded" if status == 429 else "it is not available"
+        return NotTakenError(
+            peer, f"{problem} (HTTP {status})", retry_after_s(headers.get("retry-after", ""))
+        )
+    return None
+
+
+def retry_after_s(text: str) -> float:
+    """Return how long to wait, at most a minute; dates are as good as nothing."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return 0.0
+    return min(max(seconds, 0.0), _PAUSE_LIMIT_S) if math.isfinite(seconds) else 0.0

@@ -1,0 +1,270 @@
+"""One turn of a task whose work a remote agent does: sent, followed over broken streams, ended."""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import uuid
+from datetime import UTC, datetime
+from typing import Final
+
+from trunkline import TaskContext
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.client import Backoff
+from trunkline.client.silence import Silence
+from trunkline.errors import (
+    PeerRefusedError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TrunklineError,
+)
+from trunkline.v1 import message_pb2
+from trunkline_bridge.outbound.bindings import Call, Events, PeerEvent
+from trunkline_bridge.outbound.mirror import Mirror
+from trunkline_bridge.outbound.peer import Peer
+from trunkline_bridge.outbound.trouble import BrokenError, NotTakenError
+from trunkline_bridge.projection.states import ENDED
+
+logger = logging.getLogger(__name__)
+
+# Within the grace that a canceled turn has.
+_CANCEL_S: Final = 1.5
+# A stream that brings nothing for so long may be a dead one: it is opened again.
+_SILENT_S: Final = 60.0
+# How a peer refuses a context that it doesn't know.
+_WRONG_IDS: Final = frozenset({"INVALID_PARAMS", "TASK_NOT_FOUND", "CONTEXT_NOT_FOUND"})
+# In which remote contexts are named after ours.
+_NAMESPACE: Final = uuid.UUID("6f1d7c52-9f0e-5a64-8d55-0f3f0f8d8f2b")
+
+
+class RemoteTurn:
+    """Has a remote agent do one turn of our task.
+
+    A stream that breaks is taken up behind its last event where the peer can do that; otherwise the
+    remote task is looked at, and what ours lacks is added. As long as the peer can be reached now
+    and then, the turn goes on.
+    """
+
+    def __init__(self, task: TaskContext, peer: Peer) -> None:
+        self._task = task
+        self._peer = peer
+        self._mirror = Mirror(task, peer=peer.name, content_bytes=peer.settings.content_bytes)
+        self._message_id = f"{task.id}.{task.turn}"
+        self._event_id = ""
+        # Something may have been missed or be there twice: the end tells what is true.
+        self._is_doubtful = False
+        # The peer tells nothing of a task that goes on but what it is now.
+        self._only_looks = False
+        self._is_unsure = task.attempt > 1
+        self._has_context = True
+        self._heard_s = self._now()
+        self._silence = Silence(peer.settings.idle_s)
+
+    async def run(self) -> None:
+        """Run the turn to its end.
+
+        Raises:
+            TrunklineError: the remote agent couldn't be reached, refused, broke the protocol or
+                fell silent; it has been told to stop, as far as it can be told anything.
+        """
+        limit_s = self._peer.settings.idle_s
+        try:
+            async with self._silence:
+                await self._follow()
+        except TimeoutError:
+            await self._cancel()
+            problem = f"nothing came for {limit_s:g} s, so its task was canceled"
+            raise PeerTimeoutError(self._peer.name, problem) from None
+        except (asyncio.CancelledError, TrunklineError):
+            await self._cancel()
+            raise
+
+    async def _follow(self) -> None:
+        """Give the message, and read what comes of it until the turn is over."""
+        backoff = Backoff(first_s=0.2, limit_s=3.0)
+        while not self._mirror.is_over:
+            heard_s = self._heard_s
+            error: TrunklineError
+            try:
+                await self._try()
+                error = PeerUnavailableError(self._peer.name, "its stream ended before its task")
+            except (BrokenError, PeerTimeoutError) as broken:
+                error = broken
+                self._is_unsure = True
+            except PeerUnavailableError as away:
+                error = away
+                if not (self._mirror.is_announced or isinstance(away, NotTakenError)):
+                    raise  # It has failed too often lately to be waited for.
+            if self._mirror.is_over:
+                return
+            if self._heard_s > heard_s:
+                backoff.reset()
+            elif self._now() - self._heard_s > self._peer.settings.patience_s:
+                raise error
+            logger.info("remote.again", extra={"peer": self._peer.name, "reason": error.reason})
+            pause_s = error.retry_after_s if isinstance(error, NotTakenError) else 0.0
+            await asyncio.sleep(max(pause_s, backoff.next_s()))
+
+    async def _try(self) -> None:
+        """Do what is to be done next, until the turn is over or the stream ends."""
+        if self._mirror.is_announced or (self._is_unsure and await self._has_arrived()):
+            await self._go_on()
+        else:
+            await self._begin()
+
+    async def _has_arrived(self) -> bool:
+        """Whether a message arrived that may have: before a stream broke, or our host stopped.
+
+        Raises:
+            PeerUnavailableError: nobody can tell.
+        """
+        if not self._mirror.task_id:
+            if self._peer.card.resumes:
+                return False  # The same message again attaches to the task that it made.
+            problem = "the connection broke when it had just been asked; it may have begun, so it "
+            raise PeerUnavailableError(self._peer.name, problem + "isn't asked again")
+        self._is_doubtful = True
+        if self._task.turn == 1:
+            return True
+        remote = await self._peer.get(self._mirror.task_id)
+        return self._mirror.knows(self._message_id, remote)
+
+    async def _begin(self) -> None:
+        """Send the message and read its stream."""
+        try:
+            async with self._peer.converse(self._request(), self._call()) as events:
+                await self._read(events, is_beginning=True)
+        except PeerRefusedError as error:
+            if self._mirror.is_announced:
+                raise
+            if self._mirror.task_id:
+                await self._look_at_end(error)
+            elif self._has_context and error.refusal in _WRONG_IDS:
+                # It takes only contexts that it has made itself.
+                self._has_context = False
+                await self._begin()
+            else:
+                raise
+
+    async def _look_at_end(self, error: PeerRefusedError) -> None:
+        """Take over how the remote task has ended, if it went on by itself and takes no more."""
+        task = await self._peer.get(self._mirror.task_id)
+        if task.status.state not in ENDED:
+            raise error
+        await self._mirror.take_task(task)
+
+    async def _go_on(self) -> None:
+        """Read on where the stream broke."""
+        task_id = self._mirror.task_id
+        if self._event_id:
+            try:
+                call = self._call(self._event_id)
+                async with self._peer.subscribe(task_id, call) as events:
+                    await self._read(events)
+                    return
+            except PeerRefusedError:
+                # Behind its retention, or the task has ended: look at it.
+                self._event_id = ""
+        self._is_doubtful = True
+        if self._peer.card.streams and not self._only_looks:
+            with contextlib.suppress(PeerRefusedError):
+                async with self._peer.subscribe(task_id, self._call()) as events:
+                    first = await anext(events, None)
+                    if first is not None and first.response.HasField("task"):
+                        await self._take(first, is_first=True)
+                        await self._read(events)
+                        return
+                    # What else there was isn't told: it can't be gone on from.
+                    self._only_looks = first is not None
+            if self._mirror.is_over:
+                return
+        before = self._mirror.version
+        task = await self._peer.get(task_id)
+        await self._mirror.take_task(task, is_first=True)
+        self._heard_s = self._now()
+        if self._mirror.version != before:
+            self._silence.listen()
+
+    async def _read(self, events: Events, *, is_beginning: bool = False) -> None:
+        """Take over what a stream brings until the turn is over or the stream ends."""
+        is_first = is_beginning
+        while not self._mirror.is_over:
+            try:
+                # Before the first event the silence is the agent's: it may be thinking.
+                async with asyncio.timeout(None if is_first else _SILENT_S):
+                    event = await anext(events, None)
+            except TimeoutError:
+                problem = f"nothing came for {_SILENT_S:g} s"
+                raise PeerTimeoutError(self._peer.name, problem) from None
+            if event is None:
+                return
+            await self._take(event, is_first=is_first)
+            is_first = False
+
+    async def _take(self, event: PeerEvent, *, is_first: bool = False) -> None:
+        # Our own journal may take its time: that is no silence of the peer's.
+        self._heard_s = self._now()
+        self._silence.speaks()
+        response = event.response
+        if self._is_doubtful and self._mirror.tells_end(response):
+            await self._make_sure()
+        if not self._mirror.is_over:
+            await self._mirror.take(response, is_first=is_first)
+        if self._peer.card.resumes:
+            self._event_id = event.id or self._event_id
+        self._silence.listen()
+
+    async def _make_sure(self) -> None:
+        """See, before the end is told, that what was followed with gaps is whole."""
+        with contextlib.suppress(PeerUnavailableError, PeerTimeoutError, PeerRefusedError):
+            task = await self._peer.get(self._mirror.task_id)
+            await self._mirror.take_task(task)
+
+    def _request(self) -> a2a_pb2.SendMessageRequest:
+        """The turn's message as the remote agent gets it, under ids of its own."""
+        given = self._task.message
+        request = a2a_pb2.SendMessageRequest()
+        message = request.message
+        message.role = message_pb2.ROLE_USER
+        message.message_id = self._message_id
+        message.parts.extend(given.parts)
+        message.extensions.extend(given.extensions)
+        if given.HasField("metadata"):
+            message.metadata.CopyFrom(given.metadata)
+        message.task_id = self._mirror.task_id
+        message.context_id = self._mirror.context_id
+        if self._has_context:
+            message.context_id = message.context_id or self._context_id()
+        request.configuration.accepted_output_modes.extend(
+            self._task.snapshot.accepted_output_modes
+        )
+        return request
+
+    def _context_id(self) -> str:
+        """The remote agent's name for our conversation.
+
+        It is made of ours, so that the tasks of a conversation are one there, too; and of the
+        account, because to the remote agent all our accounts are one caller.
+        """
+        of = "\\n".join((self._task.account, self._task.agent, self._task.context_id))
+        return str(uuid.uuid5(_NAMESPACE, hashlib.sha256(of.encode()).hexdigest()))
+
+    def _call(self, last_event_id: str = "") -> Call:
+        deadline, left_s = self._task.deadline, None
+        if deadline is not None:
+            left_s = max(0.001, (deadline - datetime.now(UTC)).total_seconds())
+        return Call(self._peer.card.resumes, last_event_id, left_s)
+
+    async def _cancel(self) -> None:
+        """Tell the remote agent to stop, if there is something to stop, and still ours to."""
+        if self._mirror.is_over or not self._mirror.task_id or self._task.is_lost:
+            return
+        try:
+            async with asyncio.timeout(_CANCEL_S):
+                await self._peer.cancel(self._mirror.task_id)
+        except (TimeoutError, TrunklineError) as error:
+            extra = {"peer": self._peer.name, "task_id": self._task.id}
+            logger.warning("remote.not_canceled", extra={**extra, "problem": type(error).__name__})
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
