@@ -35,6 +35,8 @@ class BridgeSettings:
     """How long SendMessage waits for the end of a turn before it answers with a timeout."""
     card_max_age_s: int = 60
     """How long clients may keep a card before they ask whether it has changed."""
+    lease_s: float = 10.0
+    """How long a webhook rests when the bridge that was delivering it was killed."""
     allow_webhook: tuple[str, ...] = ()
     """Hosts, as HOST or HOST:PORT, that webhooks may lead to although they aren't public or https
     isn't spoken there."""

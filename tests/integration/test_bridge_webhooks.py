@@ -213,6 +213,36 @@ async def test_what_fails_is_posted_again_and_nothing_overtakes_it(
     assert receiver.all[:5] == [receiver.taken[0], *tried]
 
 
+async def test_text_that_arrived_unnoticed_is_not_doubled_by_what_is_joined_to_it(
+    mesh: BridgedMesh, gate: Gate, receiver: Receiver
+) -> None:
+    lost: list[str] = []
+
+    async def decide(received: Received) -> Answer:
+        if "artifactUpdate" in received.json and len(lost) < 2:
+            lost.append(received.id)
+            gate.write(f"meanwhile {len(lost)} ")
+            # It has come, but nobody hears that.
+            return None
+        if "artifactUpdate" in received.json and len(lost) == 2:
+            lost.append("")
+            gate.write("")
+        return OK
+
+    receiver.decide = decide
+    async with asyncio.TaskGroup() as group:
+        sending = group.create_task(send(mesh.at("/agents/tested"), "go", config(receiver)))
+        gate.write("one ", "two ", "three ")
+        await receiver.until(has_ended)
+        task = await sending
+    whole = task["artifacts"][0]["parts"][0]["text"]
+    assert whole == "one two three meanwhile 1 meanwhile 2 "
+    assert text(receiver.taken) == whole
+    # Also for one that has worked with all that came, each of its names once.
+    each = {post.id: post for post in receiver.all}
+    assert text(list(each.values())) == whole
+
+
 async def test_text_that_waits_is_one_update(
     mesh: BridgedMesh, gate: Gate, receiver: Receiver
 ) -> None:

@@ -61,7 +61,7 @@ class Bridge:
         guard = AddressGuard(settings.allow_webhook)
         operations = Operations(directory, settings, cards, Registrations(directory, guard))
         signer = Signer(settings.webhook_secret) if settings.webhook_secret else None
-        self._deliverer = Deliverer(directory, Poster(guard, signer))
+        self._deliverer = Deliverer(directory, Poster(guard, signer), lease_s=settings.lease_s)
         self.grpc = Calls(operations, callers, is_strict=settings.strict_versions)
         self._exchanges = Exchanges(settings)
         aliases = Aliases(directory)

@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 # be other bridges.
 _CLAIMS: Final = 512
 _ASKED_FOR: Final = 64
-# How long a claim holds without a record; so long a webhook rests when its bridge was killed.
-LEASE_S: Final = 10.0
 # How long one question for claims waits at the host.
 _WAIT_S: Final = 30.0
 # A task that is silent for so long is left; its next event is another claim.
@@ -45,9 +43,11 @@ class Deliverer:
     posted and not recorded, because a process ended between the two, is posted again.
     """
 
-    def __init__(self, directory: Directory, poster: Poster) -> None:
+    def __init__(self, directory: Directory, poster: Poster, *, lease_s: float = 10.0) -> None:
+        """So long a webhook rests when the bridge that has claimed it was killed."""
         self._directory = directory
         self._poster = poster
+        self._lease_s = lease_s
         self._name = f"bridge-{uuid.uuid4().hex}"
 
     async def run(self) -> None:
@@ -66,15 +66,19 @@ class Deliverer:
 
     async def _serve(self, address: str) -> None:
         """Deliver the webhooks of one host."""
-        client = self._directory.at(address)
         backoff = Backoff()
         places = _Places(_CLAIMS)
         async with asyncio.TaskGroup() as group:
             while True:
                 free = await places.free()
+                # Anew each time: the host may have left and come back.
+                client = self._directory.at(address)
                 try:
                     claims = await client.claim_webhooks(
-                        self._name, limit=min(free, _ASKED_FOR), lease_s=LEASE_S, wait_s=_WAIT_S
+                        self._name,
+                        limit=min(free, _ASKED_FOR),
+                        lease_s=self._lease_s,
+                        wait_s=_WAIT_S,
                     )
                 except UnsupportedOperationError:
                     # One of before there were webhooks.
@@ -95,7 +99,7 @@ class Deliverer:
         webhook = claimed.webhook
         fields = {"task_id": webhook.config.task_id, "config_id": webhook.config.id}
         try:
-            async with running(claim.keep()):
+            async with running(claim.keep(self._lease_s / 3)):
                 await self._send(claim)
         except* TrunklineError as errors:
             # The host, or the claim, is gone: what was not recorded is claimed again.
@@ -133,8 +137,10 @@ class Deliverer:
             if events and has_waited:
                 # Meanwhile the webhook may have been removed, or this process have been frozen.
                 await claim.renew()
-            async for post in notifications(claim.client, claim.webhook, events):
-                webhook = claim.webhook
+            webhook = claim.webhook
+            async for post in notifications(
+                claim.client, webhook, events, is_again=not claim.is_sure
+            ):
                 outcome = await self._poster.post(webhook.config, post, webhook.version)
                 if outcome.problem:
                     await claim.fail(outcome)
@@ -152,13 +158,15 @@ class _Claim:
     def __init__(self, client: HostClient, claimed: webhook_service_pb2.WebhookClaim) -> None:
         self.client = client
         self.webhook = claimed.webhook
+        self.is_sure = claimed.webhook.state == webhook_service_pb2.WEBHOOK_STATE_IDLE
+        """Whether nothing behind the cursor can have arrived: the last claim ended well."""
         self._id = claimed.claim_id
         self._cursor = claimed.webhook.cursor
 
-    async def keep(self) -> None:
+    async def keep(self, interval_s: float) -> None:
         """Renew it while nothing is recorded: a receiver may be slow, a task silent."""
         while True:
-            await asyncio.sleep(LEASE_S / 3)
+            await asyncio.sleep(interval_s)
             await self.renew()
 
     async def renew(self) -> None:
@@ -167,7 +175,7 @@ class _Claim:
 
     async def sent(self, cursor: str) -> None:
         """Record that everything up to an event was taken."""
-        self._cursor = cursor
+        self._cursor, self.is_sure = cursor, True
         await self.renew()
 
     async def finish(self, position: EventId | None) -> None:

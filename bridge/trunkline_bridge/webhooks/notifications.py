@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Iterable
 
 from trunkline.client import HostClient
 from trunkline.v1 import task_pb2, webhook_service_pb2
-from trunkline_bridge.projection import WireEvent
+from trunkline_bridge.projection import TextPiece, WireEvent
 from trunkline_bridge.webhooks.posting import Post
-from trunkline_bridge.webhooks.reading import joined, task_at
+from trunkline_bridge.webhooks.reading import joined, task_at, whole_text
 from trunkline_bridge.wire import v0_1_json, v0_3_json, v1_json
 from trunkline_bridge.wire.json_values import Json, dumps
 
@@ -15,16 +15,28 @@ _A2A_JSON = "application/a2a+json"
 
 
 async def notifications(
-    client: HostClient, webhook: webhook_service_pb2.Webhook, events: Iterable[WireEvent]
+    client: HostClient,
+    webhook: webhook_service_pb2.Webhook,
+    events: Iterable[WireEvent],
+    *,
+    is_again: bool = False,
 ) -> AsyncIterator[Post]:
     """Yield the posts that events are, in order: from A2A 1.0 on each event, before that the task.
 
     Text that waits together is one event. The task is posted whenever its status has changed, as
-    it was then.
+    it was then. `is_again` says that what comes first may have arrived before, and nobody knows:
+    text that did may have been joined otherwise, so its artifact is put in its place, whole.
+
+    Raises:
+        CursorExpiredError: what an event was about is gone.
     """
     if webhook.version not in _OLD:
         for event in joined(events):
-            yield _post(event.id, v1_json.stream_response(event.response), _A2A_JSON)
+            shown = event
+            if is_again and isinstance(event, TextPiece):
+                shown = await whole_text(client, webhook, event)
+            is_again = False
+            yield _post(shown.id, v1_json.stream_response(shown.response), _A2A_JSON)
         return
     for event in events:
         if event.response.WhichOneof("payload") in ("task", "status_update"):

@@ -117,16 +117,27 @@ async def waiting_from_now(
 async def task_at(
     client: HostClient, webhook: webhook_service_pb2.Webhook, sequence: int
 ) -> task_pb2.Task:
-    """Return the task as it was at an event, or as it is now if that is gone."""
-    task_id, account = webhook.config.task_id, webhook.account
-    try:
-        async with client.watch_task(
-            task_id, account=account, after=sequence, until_head=True
-        ) as stream:
-            snapshot = stream.snapshot
-    except CursorExpiredError:
-        snapshot = None
-    return project_task(snapshot or await client.get_task(task_id, account=account))
+    """Return the task as it was at an event. CursorExpiredError: that is gone."""
+    async with client.watch_task(
+        webhook.config.task_id, account=webhook.account, after=sequence, until_head=True
+    ) as stream:
+        return project_task(stream.snapshot or snapshot_pb2.TaskSnapshot())
+
+
+async def whole_text(
+    client: HostClient, webhook: webhook_service_pb2.Webhook, piece: TextPiece
+) -> WireEvent:
+    """Return what puts a piece's artifact in its place, whatever of it has arrived before.
+
+    CursorExpiredError: how it was then is gone.
+    """
+    task = await task_at(client, webhook, piece.sequence)
+    response = piece.artifact.update(append=False, last_chunk=piece.is_last)
+    artifact_id = piece.artifact.head.artifact_id
+    for artifact in task.artifacts:
+        if artifact.artifact_id == artifact_id:
+            response.artifact_update.artifact.parts.extend(artifact.parts)
+    return WholeEvent(piece.sequence, piece.n, response, piece.epoch)
 
 
 def joined(events: Iterable[WireEvent]) -> Iterator[WireEvent]:

@@ -75,6 +75,7 @@ async def open_bridge(
             body_limit_bytes=settings.body_limit_bytes,
             heartbeat_s=settings.heartbeat_s,
             patience_s=settings.patience_s,
+            lease_s=settings.lease_s,
             allow_webhook=settings.allow_webhook,
             webhook_secret=webhook_secret,
             api_keys_file=settings.api_keys_file,
