@@ -247,6 +247,10 @@ async def test_a_webhook_has_no_id(caller: Caller) -> None:
     made = await caller.call("tasks/pushNotification/set", other)
     assert made["pushNotificationConfig"] == {"url": HOOK["url"] + "/2"}
     assert await caller.call("tasks/pushNotification/get", {"id": "chosen-14"}) == made
+    awkward = "chosen " + "é/" * 150
+    await caller.call("tasks/send", asking(awkward, "ask which?", pushNotification=HOOK))
+    found = await caller.call("tasks/pushNotification/get", {"id": awkward})
+    assert found["pushNotificationConfig"] == {"url": HOOK["url"]}
     error = await caller.error("tasks/pushNotification/get", {"id": "nope"})
     assert error["code"] == -32001
 

@@ -280,6 +280,17 @@ async def test_extensions_are_answered_by_the_header_that_asked_for_them(echoes:
     assert "a2a-extensions" not in answer.headers
 
 
+async def test_with_the_extension_a_repeated_message_attaches_to_its_task(echoes: Caller) -> None:
+    params = asking("count 3")
+    params["message"]["messageId"] = "m-once"
+    headers = {"X_A2A_Extensions": RESUME_EXTENSION}
+    first = await streamed(echoes, "message/stream", params, **headers)
+    again = await streamed(echoes, "message/stream", params, **headers)
+    assert again[0].result["id"] == first[0].result["id"]
+    assert finals(again) == [False, True]
+    assert again[-1].result["status"] == first[-1].result["status"]
+
+
 async def test_the_version_may_be_said_in_the_query(bridged: BridgedMesh) -> None:
     for version in ("0.3", "0.3.0"):
         caller = bridged.at(f"/?A2A-Version={version}")

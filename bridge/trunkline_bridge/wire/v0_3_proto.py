@@ -14,22 +14,11 @@ from trunkline.a2a.v0_3 import task_pb2 as old_task
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.errors import invalid_params
+from trunkline_bridge.projection.states import TURN_ENDS
+from trunkline_bridge.wire.v0_3_json import WRAPPED, WRAPPED_VALUE
 
-# Marks a part whose data is no object: v0.3 has only objects.
-_WRAPPED = "data_part_compat"
-_WRAPPER = "value"
 _TASK = re.compile(r"tasks/([^/]+)")
 _CONFIG = re.compile(r"tasks/([^/]+)/pushNotificationConfigs/([^/]*)")
-# Behind these a stream of v0.3 ends.
-_FINAL = frozenset(
-    {
-        task_pb2.TASK_STATE_COMPLETED,
-        task_pb2.TASK_STATE_FAILED,
-        task_pb2.TASK_STATE_CANCELED,
-        task_pb2.TASK_STATE_REJECTED,
-        task_pb2.TASK_STATE_INPUT_REQUIRED,
-    }
-)
 
 
 # Requests, to the core.
@@ -300,7 +289,7 @@ def _status_update(core: a2a_pb2.TaskStatusUpdateEvent) -> old_task.TaskStatusUp
         task_id=core.task_id,
         context_id=core.context_id,
         status=_status(core.status),
-        final=core.status.state in _FINAL,
+        final=core.status.state in TURN_ENDS,
     )
     if core.HasField("metadata"):
         made.metadata.CopyFrom(core.metadata)
@@ -345,10 +334,10 @@ def _file_content(given: bytes) -> bytes:
 
 
 def _read_data(data: old_task.DataPart, core: part_pb2.Part) -> None:
-    marked = core.metadata.fields.get(_WRAPPED)
-    if marked is not None and marked.bool_value and _WRAPPER in data.data.fields:
-        core.data.CopyFrom(data.data.fields[_WRAPPER])
-        del core.metadata.fields[_WRAPPED]
+    marked = core.metadata.fields.get(WRAPPED)
+    if marked is not None and marked.bool_value and WRAPPED_VALUE in data.data.fields:
+        core.data.CopyFrom(data.data.fields[WRAPPED_VALUE])
+        del core.metadata.fields[WRAPPED]
         if not core.metadata.fields:
             core.ClearField("metadata")
     else:
@@ -359,5 +348,5 @@ def _write_data(value: struct_pb2.Value, made: old_task.Part) -> None:
     if value.WhichOneof("kind") == "struct_value":
         made.data.data.CopyFrom(value.struct_value)
     else:
-        made.data.data.fields[_WRAPPER].CopyFrom(value)
-        made.metadata.fields[_WRAPPED].bool_value = True
+        made.data.data.fields[WRAPPED_VALUE].CopyFrom(value)
+        made.metadata.fields[WRAPPED].bool_value = True
