@@ -49,6 +49,11 @@ class HostPort:
         except ValueError:
             return self.host == "localhost"
 
+    @property
+    def is_any(self) -> bool:
+        """Whether it stands for all interfaces of the machine."""
+        return self.host in {"0.0.0.0", "::"}  # noqa: S104 - looked for, not listened on
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -120,6 +125,11 @@ class Settings:
     method or path tells which version they are in."""
     body_limit_bytes: int = 4 * 1024 * 1024
     """Longest HTTP request body; longer ones get 413."""
+    request_timeout_s: float = 30.0
+    """How long an HTTP request may take to arrive; slower ones get 408."""
+    connection_limit: int = 2000
+    """Connections to the bridge at once, over HTTP and over gRPC each; more get 503 or are closed.
+    A stream takes one over HTTP, and over gRPC shares its client's."""
     heartbeat_s: float = 15.0
     """A comment goes out on an SSE stream that was silent for so long, so that proxies keep it."""
     patience_s: float = 30.0
@@ -215,6 +225,8 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "breaker_successes": (1, 1000),
     "flush_interval_ms": (0, 5),
     "body_limit_bytes": (1024, 1 << 30),
+    "request_timeout_s": (0.1, 3600),
+    "connection_limit": (1, 1_000_000),
     "heartbeat_s": (0.1, 3600),
     "patience_s": (0, 3600),
     "trace_limit": (1, 10_000_000),
@@ -269,8 +281,7 @@ def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
 def reachable(address: str) -> str:
     """Return where this machine reaches an address that may stand for all its interfaces."""
     bound = HostPort.parse(address)
-    is_any = bound.host in ("0.0.0.0", "::")  # noqa: S104 - looked for, not listened on
-    return str(HostPort("127.0.0.1", bound.port)) if is_any else address
+    return str(HostPort("127.0.0.1", bound.port)) if bound.is_any else address
 
 
 def _from_file(environment: Mapping[str, str], folder: Path) -> dict[str, Any]:

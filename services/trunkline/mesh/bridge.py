@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from trunkline.client import Channels, Directory, running
+from trunkline.errors import ConfigurationError
 from trunkline.runtime import Serving
 from trunkline.settings import Settings, check_exposure
 from trunkline.traces import configure
 from trunkline_bridge import Bridge, BridgeSettings
+from trunkline_bridge.connections import Bounds
 from trunkline_bridge.inbound.grpc.server import serve_grpc
-from trunkline_bridge.serving import serve_http
+from trunkline_bridge.serving import allow_files, serve_http
 from trunkline_bridge.settings import TokenSettings
 from trunkline_bridge.webhooks.signatures import kept_secret
 
@@ -48,14 +50,18 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[Serving]:
 
 
 def check_addresses(settings: Settings) -> None:
-    """Refuse to serve strangers from other machines by accident.
+    """Refuse to serve strangers from other machines by accident, and to sign what leads nowhere.
 
     Raises:
-        ConfigurationError: an address is not loopback, and may not be.
+        ConfigurationError: an address is not loopback, and may not be; or cards are to be signed
+            and there is no one address that they could give.
     """
     is_allowed = settings.insecure or settings.asks_callers
     check_exposure("http", settings.http, is_allowed=is_allowed)
     check_exposure("a2a-grpc", settings.a2a_grpc, is_allowed=is_allowed)
+    if settings.card_key and settings.http.is_any and not settings.public_url:
+        problem = "a card that is signed says where to find the bridge: set public_url, too"
+        raise ConfigurationError("card_key", problem)
 
 
 @asynccontextmanager
@@ -73,6 +79,7 @@ async def open_bridge(
             public_url=settings.public_url,
             strict_versions=settings.strict_versions,
             body_limit_bytes=settings.body_limit_bytes,
+            request_timeout_s=settings.request_timeout_s,
             heartbeat_s=settings.heartbeat_s,
             patience_s=settings.patience_s,
             lease_s=settings.lease_s,
@@ -85,6 +92,10 @@ async def open_bridge(
             card_key_id=settings.card_key_id,
         ),
     )
+    bounds = Bounds(
+        connections=settings.connection_limit, request_timeout_s=settings.request_timeout_s
+    )
+    allow_files(2 * settings.connection_limit)
     async with (
         serve_http(
             bridge.app,
@@ -92,6 +103,7 @@ async def open_bridge(
             port=settings.http.port,
             grace_s=_GRACE_S,
             cut=bridge.cut,
+            bounds=bounds,
         ) as url,
         serve_grpc(
             bridge.grpc,
@@ -99,6 +111,7 @@ async def open_bridge(
             port=settings.a2a_grpc.port,
             grace_s=_GRACE_S,
             limit_bytes=settings.body_limit_bytes,
+            connection_limit=settings.connection_limit,
         ) as address,
         running(bridge.deliver()),
     ):

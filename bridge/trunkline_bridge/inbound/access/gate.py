@@ -1,5 +1,6 @@
 """Lets callers in by their credentials: API keys, tokens or, where that is wanted, none."""
 
+import logging
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -17,6 +18,8 @@ from trunkline_bridge.inbound.caller import (
     ServiceParameters,
 )
 from trunkline_bridge.settings import BridgeSettings, TokenSettings
+
+logger = logging.getLogger(__name__)
 
 KEY_HEADER = "X-API-Key"
 
@@ -79,7 +82,7 @@ class Gate:
                 return Identity()
             ways = f"an API key in {KEY_HEADER}, or a" if self._keys else "a"
             text = f"callers have to say who they are: send {ways} bearer token in Authorization"
-            raise WireError(UNAUTHENTICATED, text, challenge=_CHALLENGE)
+            _refuse(text, challenge=_CHALLENGE)
         scheme, _, credential = given.partition(" ")
         if scheme.lower() != "bearer":
             _refuse("Authorization has another scheme than Bearer")
@@ -129,5 +132,6 @@ def _check(settings: TokenSettings) -> None:
         raise ConfigurationError("jwt_algorithms", problem)
 
 
-def _refuse(text: str) -> NoReturn:
-    raise WireError(UNAUTHENTICATED, text, challenge=f'{_CHALLENGE}, error="invalid_token"')
+def _refuse(text: str, *, challenge: str = f'{_CHALLENGE}, error="invalid_token"') -> NoReturn:
+    logger.info("access.refused", extra={"problem": text})
+    raise WireError(UNAUTHENTICATED, text, challenge=challenge)

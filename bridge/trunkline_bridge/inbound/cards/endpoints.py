@@ -11,7 +11,6 @@ from trunkline_bridge.errors import INVALID_REQUEST, WireError
 from trunkline_bridge.inbound.cards import LEGACY_VERSION, PROTOCOL_VERSION
 
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]{1,255}")
-_ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104  looked for, not listened on
 
 
 @dataclass(slots=True)
@@ -33,7 +32,7 @@ class Endpoints:
             return ""
         bound = HostPort.parse(self.grpc)
         host = urlsplit(base_url).hostname or ""
-        if bound.host in _ANY:
+        if bound.is_any:
             return str(HostPort(host, bound.port))
         if bound.is_loopback and not HostPort(host, bound.port).is_loopback:
             return ""

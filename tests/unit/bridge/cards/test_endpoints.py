@@ -1,0 +1,47 @@
+"""Which addresses cards give, and to whom."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trunkline.errors import ConfigurationError
+from trunkline.mesh.bridge import check_addresses
+from trunkline.settings import HostPort, Settings
+from trunkline_bridge.errors import WireError
+from trunkline_bridge.inbound.cards.endpoints import Endpoints, check_origin
+
+
+@pytest.mark.parametrize(
+    ("bound", "base_url", "seen"),
+    [
+        ("", "http://127.0.0.1:8000", ""),
+        ("127.0.0.1:50052", "http://127.0.0.1:8000", "127.0.0.1:50052"),
+        ("127.0.0.1:50052", "http://localhost:8000", "127.0.0.1:50052"),
+        ("127.0.0.1:50052", "http://[::1]:8000", "127.0.0.1:50052"),
+        ("127.0.0.1:50052", "https://mesh.example", ""),
+        ("0.0.0.0:50052", "https://mesh.example/a2a", "mesh.example:50052"),
+        ("[::]:50052", "http://[2001:db8::1]:8000", "[2001:db8::1]:50052"),
+        ("grpc.example:443", "https://mesh.example", "grpc.example:443"),
+    ],
+)
+def test_grpc_is_where_the_caller_can_reach_it(bound: str, base_url: str, seen: str) -> None:
+    assert Endpoints(grpc=bound).grpc_seen_from(base_url) == seen
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://", "http://a/b", "http://a b", "http://<x>", "ftp://a", 'http://a"', "a"]
+)
+def test_what_is_no_host_is_no_address(origin: str) -> None:
+    with pytest.raises(WireError, match="Host header"):
+        check_origin(origin)
+    assert check_origin("https://mesh.example:8000") == "https://mesh.example:8000"
+
+
+def test_a_signed_card_needs_one_address_to_give() -> None:
+    signed = Settings(card_key=Path("card.pem"), insecure=True)
+    check_addresses(signed)
+    everywhere = replace(signed, http=HostPort("::", 80))
+    with pytest.raises(ConfigurationError, match="public_url"):
+        check_addresses(everywhere)
+    check_addresses(replace(everywhere, public_url="https://mesh.example"))
