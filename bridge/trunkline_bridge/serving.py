@@ -3,22 +3,29 @@
 import asyncio
 import contextlib
 import math
+import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from trunkline.client import running
 from trunkline.errors import ConfigurationError
-from trunkline_bridge.inbound.streaming.presence import CONNECTION, Connection
+from trunkline_bridge.connections import HEAD_BYTES, Bounds, bounded
 
-# How often uvicorn may set the date of its responses.
+# How often uvicorn may set the date of its responses, and connections are looked at.
 _TICK_S = 1.0
+# What reads HTTP: the faster one, httptools, if it is installed.
+_PARSER: Literal["auto", "h11", "httptools"] = "auto"
 # How long the end of what was cut may take.
 _CUT_S = 1
+# After so long in silence the system asks whether a client is still there.
+_KEEP_IDLE_S = 60
+# Journals, agents' connections and what else a process of the mesh has open.
+_OTHER_FILES = 1000
 
 
 @asynccontextmanager
@@ -29,6 +36,7 @@ async def serve_http(
     port: int,
     grace_s: float,
     cut: Callable[[], None] | None = None,
+    bounds: Bounds | None = None,
 ) -> AsyncIterator[str]:
     """Serve an application for the length of a block; yield its URL, port 0 having become a port.
 
@@ -46,10 +54,12 @@ async def serve_http(
             access_log=False,
             server_header=False,
             ws="none",
+            http=_PARSER,
+            h11_max_incomplete_event_size=HEAD_BYTES,
             timeout_graceful_shutdown=math.ceil(grace_s) + _CUT_S,
         )
         config.load()
-        config.http_protocol_class = _telling(config.http_protocol_class)
+        config.http_protocol_class = bounded(config.http_protocol_class, bounds or Bounds())
         server = _EmbeddedServer(config)
         async with running(server.serve(sockets=[listener])):
             await server.is_serving.wait()
@@ -77,6 +87,10 @@ class _EmbeddedServer(uvicorn.Server):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S):
                     await self._is_stopping.wait()
+            now = asyncio.get_running_loop().time()
+            connections: tuple[Any, ...] = tuple(self.server_state.connections)
+            for connection in connections:
+                connection.look(now)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -97,21 +111,22 @@ class _EmbeddedServer(uvicorn.Server):
         await self._has_stopped.wait()
 
 
-def _telling(protocol: Any) -> Any:  # noqa: ANN401  uvicorn has several, and no type for them
-    """A protocol of uvicorn's whose requests can hear that their connection is lost."""
+def allow_files(connections: int) -> None:
+    """Let this process have as many connections beside what else it opens, if the system does."""
+    wanted = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
-    class Telling(protocol):  # type: ignore[misc]
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
-            self.connection = Connection()
-            # Each request gets a copy of this in its scope.
-            self.app_state: dict[str, Any] = {**self.app_state, CONNECTION: self.connection}
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            self.connection.lose()
-
-    return Telling
+def _keep_alive(listener: socket.socket) -> None:
+    """Find clients that have gone without a word: connections inherit this."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        # The system's own is two hours.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEP_IDLE_S)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -126,6 +141,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _keep_alive(listener)
             listener.bind(place)
         except OSError:
             listener.close()

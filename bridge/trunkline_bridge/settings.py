@@ -27,6 +27,8 @@ class BridgeSettings:
     """Scheme, host and path that cards give, without a last slash. Empty: as the request says."""
     body_limit_bytes: int = 4 * 1024 * 1024
     """A larger request body is answered with HTTP 413. Large content belongs behind a URL."""
+    request_timeout_s: float = 30.0
+    """A request body that has not come within so long is answered with HTTP 408."""
     heartbeat_s: float = 15.0
     """A stream that is silent for so long gets a comment; over 30 s proxies begin to cut it."""
     patience_s: float = 30.0

@@ -119,7 +119,12 @@ class Exchanges:
         """Answer one request."""
         reply = Reply(send, binding)
         headers = Headers(scope)
-        body = Body(headers, receive, limit_bytes=self._settings.body_limit_bytes)
+        body = Body(
+            headers,
+            receive,
+            limit_bytes=self._settings.body_limit_bytes,
+            timeout_s=self._settings.request_timeout_s,
+        )
         try:
             content = await body.read()
         except WireError as error:

@@ -25,12 +25,22 @@ from trunkline_bridge.wire.json_values import Json
 
 TOO_LARGE = Row(-32600, "INVALID_REQUEST", 413)
 NOT_JSON = Row(-32600, "INVALID_REQUEST", 415)
+REQUEST_TIMEOUT = Row(-32600, "INVALID_REQUEST", 408)
 NO_ROUTE = Row(-32601, "METHOD_NOT_FOUND", 404, code_pb2.NOT_FOUND)
 OTHER_METHOD = Row(-32601, "METHOD_NOT_FOUND", 405, code_pb2.UNIMPLEMENTED)
 
 # Errors of HTTP itself or of the server as a whole: they have their status in every binding.
 HTTP_LEVEL = frozenset(
-    {TOO_LARGE, NOT_JSON, UNAUTHENTICATED, FORBIDDEN, OVERLOADED, UNAVAILABLE, TIMEOUT}
+    {
+        TOO_LARGE,
+        NOT_JSON,
+        REQUEST_TIMEOUT,
+        UNAUTHENTICATED,
+        FORBIDDEN,
+        OVERLOADED,
+        UNAVAILABLE,
+        TIMEOUT,
+    }
 )
 
 # Bodies up to here are read at once.
@@ -62,7 +72,7 @@ class Headers:
 
 
 def check_content_type(headers: Headers) -> None:
-    """Let every type of JSON pass, and none at all but from a browser. WireError (415).
+    """Let every type of JSON pass, as it is, and none at all but from a browser. WireError (415).
 
     Pages of other sites may post anything to us that isn't declared as JSON, without asking first.
     """
@@ -72,6 +82,11 @@ def check_content_type(headers: Headers) -> None:
     is_from_page = headers.get(b"origin") is not None
     if not is_json and (kind or is_from_page):
         raise WireError(NOT_JSON, f"content type {kind[:100]!r} is not JSON; use application/json")
+    encoding = (headers.get(b"content-encoding") or "").strip().lower()
+    if encoding not in ("", "identity"):
+        # A few bytes may unpack to any size.
+        text = f"content encoding {encoding[:100]!r} is not taken; send the JSON as it is"
+        raise WireError(NOT_JSON, text)
 
 
 async def read_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
@@ -92,22 +107,34 @@ def read_value(body: bytes) -> Any:  # noqa: ANN401  any JSON value
 class Body:
     """A request's body, read within limits."""
 
-    def __init__(self, headers: Headers, receive: Receive, *, limit_bytes: int) -> None:
+    def __init__(
+        self, headers: Headers, receive: Receive, *, limit_bytes: int, timeout_s: float
+    ) -> None:
         declared = headers.get(b"content-length") or "0"
         self._declared_bytes = int(declared) if declared.isdecimal() else 0
         self._receive = receive
         self._limit_bytes = limit_bytes
+        self._timeout_s = timeout_s
         self._has_more = True
 
     async def read(self) -> bytes:
         """Return the body.
 
         Raises:
-            WireError: it is larger than the limit (413); no more of it than that was read.
+            WireError: it is larger than the limit (413), and no more of it than that was read; or
+                it has not come in time (408).
             ClientDisconnect: the client left before it had sent everything.
         """
         if self._declared_bytes > self._limit_bytes:
             raise self._too_large()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._read()
+        except TimeoutError:
+            text = f"the body has not come within {self._timeout_s:g} s; send it again"
+            raise WireError(REQUEST_TIMEOUT, text) from None
+
+    async def _read(self) -> bytes:
         chunks: list[bytes] = []
         size_bytes = 0
         while self._has_more:

@@ -20,22 +20,33 @@ from trunkline_bridge.serving import listen
 
 # How long the end of what was cut may take.
 _CUT_S = 1.0
+# Of one connection, at once; more wait at the client.
+_STREAMS = 1000
+# The set of compressions that has none.
+_IDENTITY = 1
 
 
 @asynccontextmanager
 async def serve_grpc(
-    calls: Calls, *, host: str, port: int, grace_s: float, limit_bytes: int
+    calls: Calls,
+    *,
+    host: str,
+    port: int,
+    grace_s: float,
+    limit_bytes: int,
+    connection_limit: int = 2000,
 ) -> AsyncIterator[str]:
     """Serve A2A's services for the length of a block; yield HOST:PORT, port 0 having become a port.
 
-    A request of more than `limit_bytes` is refused by gRPC itself (RESOURCE_EXHAUSTED). On leaving,
-    no call is taken any more, and those under way have `grace_s` to finish; then they end with an
-    error that says how to go on.
+    gRPC itself refuses requests of more than `limit_bytes` (RESOURCE_EXHAUSTED), compressed ones
+    (UNIMPLEMENTED), and connections above `connection_limit`. On leaving, no call is taken any
+    more, and those under way have `grace_s` to finish; then they end with an error that says how
+    to go on.
 
     Raises:
         ConfigurationError: the address can't be listened on; the text says why and what to do.
     """
-    server = grpc.aio.server(options=_options(limit_bytes))
+    server = grpc.aio.server(options=_options(limit_bytes, connection_limit))
     for service in SERVICES:
         handlers = grpc.method_handlers_generic_handler(service.name, calls.handlers(service))
         server.add_generic_rpc_handlers((handlers,))
@@ -75,12 +86,16 @@ def _add_reflection(server: grpc.aio.Server) -> None:
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
 
 
-def _options(limit_bytes: int) -> tuple[tuple[str, int], ...]:
+def _options(limit_bytes: int, connection_limit: int) -> tuple[tuple[str, int], ...]:
     return (
         # Two servers on one port would each get a part of the calls.
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", limit_bytes),
         ("grpc.max_send_message_length", -1),
+        ("grpc.max_allowed_incoming_connections", connection_limit),
+        ("grpc.max_concurrent_streams", _STREAMS),
+        # A few bytes may unpack to any size: gRPC looks at a message's length before it does.
+        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY),
         # A client that has gone without a word is found by this; streams may be silent for hours.
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),

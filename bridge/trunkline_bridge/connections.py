@@ -1,0 +1,142 @@
+"""uvicorn's connections, bounded: how many, how slow a request may come, how large its head may be.
+
+uvicorn itself bounds none of these: a client that sends a byte a second, or a head without end,
+would keep its connection, and its memory, for ever.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from google.rpc import code_pb2
+
+from trunkline_bridge.errors import (
+    INVALID_REQUEST,
+    OVERLOADED,
+    UNAVAILABLE,
+    Row,
+    WireError,
+)
+from trunkline_bridge.inbound.http import REQUEST_TIMEOUT, rest_error
+from trunkline_bridge.inbound.streaming.presence import CONNECTION, Connection
+from trunkline_bridge.wire.json_values import dumps
+
+HEAD_TOO_LARGE = Row(INVALID_REQUEST.rpc_code, INVALID_REQUEST.reason, 431)
+TOO_MANY_CONNECTIONS = Row(
+    OVERLOADED.rpc_code, OVERLOADED.reason, UNAVAILABLE.http_status, code_pb2.RESOURCE_EXHAUSTED
+)
+
+HEAD_BYTES = 64 * 1024
+"""How long a request's line and headers may be. They are read in pieces of this size: one that is
+longer passes if it ends within its second piece."""
+
+_PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
+_NOT_HTTP = "this is not an HTTP request; A2A is spoken over HTTP/1.1 here"
+_TOO_LARGE = f"the request's line and headers are longer than {HEAD_BYTES} bytes; send less"
+# A refusal that is followed by a reset is often not read: what still comes is thrown away so long.
+_LINGER_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a client may take of this process."""
+
+    connections: int = 2000
+    """At once. Whoever comes then is told so (503), and to come again."""
+    request_timeout_s: float = 30.0
+    """How long a request may take to arrive, from the first byte that is waited for to its last."""
+
+
+def bounded(protocol: Any, bounds: Bounds) -> Any:  # noqa: ANN401, C901  uvicorn has several, and no type for them
+    """A protocol of uvicorn's within bounds, whose requests hear that their connection is lost."""
+
+    class Bounded(protocol):  # type: ignore[misc]
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self.connection = Connection()
+            # Each request gets a copy of this in its scope.
+            self.app_state: dict[str, Any] = {**self.app_state, CONNECTION: self.connection}
+            self._head_bytes = 0
+            self._is_refused = False
+            self._waits_since = self.loop.time()
+            if len(self.connections) > bounds.connections:
+                text = "there are too many connections; try again in a second"
+                self._say(WireError(TOO_MANY_CONNECTIONS, text, retry_after_s="1"))
+                transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.connection.lose()
+
+        def data_received(self, data: bytes) -> None:
+            # In pieces, or a head could be as long as what comes at once.
+            for start in range(0, len(data), HEAD_BYTES):
+                if self._is_refused or self.transport.is_closing():
+                    return
+                piece = data[start : start + HEAD_BYTES] if len(data) > HEAD_BYTES else data
+                super().data_received(piece)
+                if not self._is_between_requests():
+                    self._head_bytes = 0
+                    continue
+                self._head_bytes += len(piece)
+                if self._head_bytes > HEAD_BYTES:
+                    self._refuse(WireError(HEAD_TOO_LARGE, _TOO_LARGE))
+
+        def on_response_complete(self) -> None:
+            self._waits_since = self.loop.time()
+            super().on_response_complete()
+
+        def send_400_response(self, _msg: str) -> None:
+            self._refuse(WireError(INVALID_REQUEST, _NOT_HTTP))
+
+        def look(self, now: float) -> None:
+            """End a wait for a request that has lasted too long."""
+            waited_s = now - self._waits_since
+            if self._is_refused:
+                if waited_s > _LINGER_S:
+                    self.transport.abort()
+            elif waited_s > bounds.request_timeout_s and self._is_between_requests():
+                if self._head_bytes:
+                    text = f"no whole request has come within {bounds.request_timeout_s:g} s"
+                    self._refuse(WireError(REQUEST_TIMEOUT, text))
+                else:
+                    self.transport.close()
+
+        def _is_between_requests(self) -> bool:
+            """Whether a head is waited for; how much of it is there, only the parser knows."""
+            return self.cycle is None or self.cycle.response_complete
+
+        def _refuse(self, error: WireError) -> None:
+            """Answer instead of the application, if there is a place for it, and hear no more."""
+            if self._is_refused or self.transport.is_closing():
+                return
+            is_unasked = self.cycle is None or (
+                self.cycle.response_complete and not self.cycle.more_body
+            )
+            if not is_unasked:
+                # Within another answer, or behind one whose request has not ended.
+                self.transport.close()
+                return
+            self._is_refused = True
+            self._waits_since = self.loop.time()
+            self._unset_keepalive_if_required()
+            self._say(error)
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+
+        def _say(self, error: WireError) -> None:
+            body = dumps(rest_error(error)).encode("utf-8")
+            status = error.row.http_status
+            headers = {
+                "content-type": "application/json",
+                "content-length": str(len(body)),
+                "cache-control": "no-store",
+                "connection": "close",
+                **error.headers(),
+            }
+            phrase = _PHRASES.get(status, "Service Unavailable")
+            lines = [f"HTTP/1.1 {status} {phrase}", *(f"{k}: {v}" for k, v in headers.items())]
+            head = "\r\n".join([*lines, "", ""]).encode("ascii")
+            self.transport.write(head + body)
+
+    return Bounded
