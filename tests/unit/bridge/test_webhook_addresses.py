@@ -285,7 +285,7 @@ async def test_a_look_up_that_hangs_is_given_up_and_only_so_many_hang(
         go_on.wait()
         raise socket.gaierror("it comes too late")
 
-    monkeypatch.setattr(names.socket, "getaddrinfo", hang)
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
     try:
         for _ in range(16):
             with pytest.raises(OSError, match="too long"):
