@@ -4,24 +4,32 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import grpc
+import httpx
+import jwt
 import pytest
 import pytest_asyncio
+from a2a.client import ClientCallContext, ClientConfig, create_client
+from a2a.client.auth import AuthInterceptor, CredentialService
 from a2a.compat.v0_3 import a2a_v0_3_pb2
 from a2a.types import a2a_pb2
+from a2a.utils.signing import create_signature_verifier
 
 from harness.a2a_grpc import GrpcMesh, asked, asked_before, everything, refusal, served
 from harness.bridge import BridgedMesh, open_bridged_mesh
 from harness.rest import user_message
+from harness.small_mesh import PATIENCE_S
 from harness.tokens import SigningKey, key_set, token_settings, write_api_keys
 from trunkline import TaskContext, agent
 from trunkline.agents.echo import echo
 from trunkline_bridge import BridgeSettings
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY_A, KEY_B = "key-of-ann", "key-of-bob"
 ANN, BOB = {"X-API-Key": KEY_A}, {"X-API-Key": KEY_B}
-ISSUER_KEY = SigningKey("issuer")
+ISSUER_KEY, CARD_KEY = SigningKey("issuer"), SigningKey("cards")
 HOOK = "http://127.0.0.1:9/hook"
 
 Json = dict[str, Any]
@@ -38,11 +46,14 @@ async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grp
     folder = tmp_path_factory.mktemp("guarded")
     keys = [("ann", "acme", KEY_A), ("bob", "other", KEY_B), ("ben", "acme", "key-of-ben")]
     (folder / "jwks.json").write_bytes(key_set(ISSUER_KEY))
+    (folder / "card.pem").write_bytes(CARD_KEY.pem())
     settings = BridgeSettings(
         default_agent="asker",
         api_keys_file=write_api_keys(folder / "keys.toml", keys),
         tokens=token_settings(folder / "jwks.json", account_claim="org"),
         allow_webhook=("127.0.0.1",),
+        card_key=folder / "card.pem",
+        card_key_id=CARD_KEY.key_id,
     )
     async with open_bridged_mesh(folder, settings) as bridged:
         await bridged.mesh.join(asker, echo)
@@ -343,6 +354,66 @@ async def test_cards_and_health_are_public(guarded: GrpcMesh) -> None:
         "scheme": "Bearer",
         "bearerFormat": "JWT",
     }
+
+
+class Keys(CredentialService):
+    """What a client of the reference SDK has for each scheme that a card declares."""
+
+    def __init__(self, **credentials: str) -> None:
+        self._credentials = credentials
+
+    async def get_credentials(
+        self, security_scheme_name: str, context: ClientCallContext | None
+    ) -> str | None:
+        return self._credentials.get(security_scheme_name)
+
+
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON", "GRPC"])
+@pytest.mark.parametrize("scheme", ["apiKey", "bearer"])
+async def test_the_reference_client_trusts_the_card_and_does_as_it_says(
+    guarded: GrpcMesh, binding: str, scheme: str
+) -> None:
+    credential = KEY_A if scheme == "apiKey" else ISSUER_KEY.token({"org": "acme"})
+    asked_for: list[str | None] = []
+
+    def key_of(key_id: str | None, jku: str | None) -> jwt.PyJWK:
+        asked_for.append(jku)
+        return jwt.PyJWK(CARD_KEY.jwk())
+
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+        client = await create_client(
+            f"{guarded.bridged.url}/agents/echo",
+            ClientConfig(
+                httpx_client=http,
+                supported_protocol_bindings=[binding],
+                grpc_channel_factory=grpc.aio.insecure_channel,
+            ),
+            interceptors=[AuthInterceptor(Keys(**{scheme: credential}))],
+            signature_verifier=create_signature_verifier(key_of, ["ES256"]),
+        )
+        events = [event async for event in client.send_message(asked("count 2"))]
+        assert events[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
+        card = await client.get_extended_agent_card(a2a_pb2.GetExtendedAgentCardRequest())
+        assert card.name == "echo"
+    jwks = await guarded.bridged.client.get(asked_for[0] or "")
+    assert jwks.json()["keys"][0]["kid"] == "cards"
+
+
+async def test_the_tag_of_a_signed_card_stays_while_the_card_does(guarded: GrpcMesh) -> None:
+    url = f"{guarded.bridged.url}/.well-known/agent-card.json"
+    first = await guarded.bridged.client.get(url)
+    again = await guarded.bridged.client.get(url, headers={"If-None-Match": first.headers["etag"]})
+    assert again.status_code == 304
+    # Both forms are signed, since they differ for a card that asks for credentials.
+    assert len(first.json()["signatures"]) == 2
+
+
+async def test_another_account_resumes_nothing(guarded: GrpcMesh, task: Json) -> None:
+    seen = {"Last-Event-ID": "1.0", "A2A-Extensions": RESUME_EXTENSION}
+    for method in ("SubscribeToTask", "tasks/resubscribe"):
+        caller = guarded.bridged.at("/")
+        error = await caller.error(method, {"id": task["id"]}, {**seen, **BOB})
+        assert error["code"] == -32001
 
 
 async def test_the_extended_card_is_had_in_every_binding_and_version(guarded: GrpcMesh) -> None:
