@@ -1,0 +1,62 @@
+"""Text that waits together is posted together."""
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import artifact_pb2
+from trunkline_bridge.projection import ArtifactView, TextPiece, WholeEvent, WireEvent
+from trunkline_bridge.webhooks.reading import joined
+
+FIRST = ArtifactView("t", "c", artifact_pb2.Artifact(artifact_id="first"))
+SECOND = ArtifactView("t", "c", artifact_pb2.Artifact(artifact_id="second"))
+
+
+def piece(
+    sequence: int, text: str, artifact: ArtifactView = FIRST, *, is_last: bool = False
+) -> TextPiece:
+    return TextPiece(sequence, 0, artifact, text, is_last)
+
+
+def other(sequence: int) -> WholeEvent:
+    return WholeEvent(sequence, 0, a2a_pb2.StreamResponse())
+
+
+def joins(*events: WireEvent) -> list[tuple[str, str]]:
+    return [
+        (event.id, event.text if isinstance(event, TextPiece) else "") for event in joined(events)
+    ]
+
+
+def test_adjacent_pieces_of_one_artifact_are_one_by_the_last_name() -> None:
+    assert joins(piece(1, "a"), piece(2, "b"), piece(4, "c")) == [("4.0", "abc")]
+
+
+def test_nothing_is_joined_across_another_event() -> None:
+    assert joins(piece(1, "a"), other(2), piece(3, "b"), piece(4, "c")) == [
+        ("1.0", "a"),
+        ("2.0", ""),
+        ("4.0", "bc"),
+    ]
+
+
+def test_artifacts_are_not_mixed() -> None:
+    assert joins(piece(1, "a"), piece(2, "b", SECOND), piece(3, "c", SECOND), piece(4, "d")) == [
+        ("1.0", "a"),
+        ("3.0", "bc"),
+        ("4.0", "d"),
+    ]
+
+
+def test_the_last_piece_closes_what_it_is_joined_to() -> None:
+    (event,) = joined([piece(1, "a"), piece(2, "b", is_last=True)])
+    assert isinstance(event, TextPiece)
+    assert (event.text, event.is_last) == ("ab", True)
+    assert event.response.artifact_update.last_chunk
+
+
+def test_one_post_does_not_grow_without_bound() -> None:
+    events = [piece(number, "x" * 10_000) for number in range(1, 21)]
+    made = list(joined(events))
+    assert [len(one.text) for one in made if isinstance(one, TextPiece)] == [70_000, 70_000, 60_000]
+
+
+def test_nothing_is_nothing() -> None:
+    assert joins() == []
