@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
 from a2a.types import a2a_pb2
+from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from harness.a2a_grpc import (
@@ -119,6 +120,17 @@ async def test_v1_lists_by_pages(mesh: GrpcMesh) -> None:
     assert rest.tasks[0].id != page.tasks[0].id
     default = await mesh.v1.ListTasks(a2a_pb2.ListTasksRequest(context_id=context_id))
     assert (len(default.tasks), default.page_size) == (2, 50)
+
+
+async def test_a_task_is_the_same_over_grpc_and_over_json(mesh: GrpcMesh) -> None:
+    request = asked("file 300", metadata={"deep": [1, {"x": None}], "half": 0.5})
+    request.message.parts.add().data.list_value.extend(["a", 2])
+    task = (await mesh.v1.SendMessage(request)).task
+    shown = await mesh.bridged.at("/").call("GetTask", {"id": task.id})
+    told = json_format.ParseDict(shown, a2a_pb2.Task())
+    # JSON has milliseconds.
+    task.status.timestamp.nanos -= task.status.timestamp.nanos % 1_000_000
+    assert told == task
 
 
 async def test_a_tenant_names_the_agent(mesh: GrpcMesh) -> None:

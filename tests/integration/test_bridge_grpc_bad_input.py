@@ -4,12 +4,14 @@ import asyncio
 import random
 import struct
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 import pytest
 import pytest_asyncio
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
 from a2a.types import a2a_pb2
+from google.protobuf import json_format, message_factory
 
 from harness.a2a_grpc import (
     GrpcMesh,
@@ -69,6 +71,50 @@ async def test_what_has_ended_takes_no_message_no_subscriber_and_no_cancel(
     assert (canceled.code, canceled.reason) == ("FAILED_PRECONDITION", "TASK_NOT_CANCELABLE")
     before = await refusal(mesh.v0_3.CancelTask(old.CancelTaskRequest(name=f"tasks/{task_id}")))
     assert before.text.startswith("TaskNotCancelableError: ")
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("GetTask", {}),
+        ("GetTask", {"id": "nope"}),
+        ("GetTask", {"id": "nope", "historyLength": -1}),
+        ("CancelTask", {"id": "nope"}),
+        ("ListTasks", {"pageSize": 0}),
+        ("ListTasks", {"pageToken": "?"}),
+        ("SendMessage", {"message": {"role": "ROLE_AGENT", "parts": [{"text": "x"}, {}]}}),
+        (
+            "SendMessage",
+            {
+                "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]},
+                "configuration": {"historyLength": -1},
+            },
+        ),
+        ("CreateTaskPushNotificationConfig", {"taskId": "nope"}),
+        ("GetTaskPushNotificationConfig", {"taskId": "nope", "id": "w"}),
+        ("DeleteTaskPushNotificationConfig", {"taskId": "nope"}),
+        ("ListTaskPushNotificationConfigs", {}),
+        ("GetExtendedAgentCard", {}),
+    ],
+)
+async def test_errors_are_the_same_as_over_json_rpc(
+    mesh: GrpcMesh, method: str, params: dict[str, Any]
+) -> None:
+    served = a2a_pb2.DESCRIPTOR.services_by_name["A2AService"].methods_by_name[method]
+    request = message_factory.GetMessageClass(served.input_type)()
+    json_format.ParseDict(params, request)
+    told = await refusal(getattr(mesh.v1, method)(request))
+    error = await mesh.bridged.at("/").error(method, params)
+    info, *more = error["data"]
+    violations = {
+        one["field"]: one["description"] for data in more for one in data["fieldViolations"]
+    }
+    assert (told.reason, told.metadata, told.violations, told.text) == (
+        info["reason"],
+        info["metadata"],
+        violations,
+        error["message"],
+    )
 
 
 async def test_missing_and_wrong_fields_are_named(mesh: GrpcMesh) -> None:
