@@ -27,7 +27,7 @@ async def far(request: pytest.FixtureRequest, bridged: BridgedMesh) -> AsyncIter
     settings = RemoteSettings(
         url=f"{bridged.url}/agents/echo", name="far", bindings=(binding,), versions=(version,)
     )
-    async with remote_agent("", settings=settings) as remote:
+    async with remote_agent(settings) as remote:
         await bridged.mesh.join(remote.agent)
         yield bridged
 

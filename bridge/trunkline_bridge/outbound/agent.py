@@ -5,7 +5,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, NoReturn
+from typing import Final
 
 from trunkline import FunctionAgent, TaskContext, agent
 from trunkline.client import Backoff
@@ -51,11 +51,13 @@ class RemoteAgent:
         self.known.set()
         return is_other
 
-    async def keep(self, on_change: Callable[[], None]) -> NoReturn:
-        """Read the card until it is there, and from then on now and then.
+    async def keep(self, on_change: Callable[[], None]) -> None:
+        """Read the card until it is there, and then again now and then; never returns.
 
         `on_change` is called whenever ours is another one.
         """
+        if self.known.is_set():
+            await asyncio.sleep(self._peer.settings.refresh_s)
         backoff = Backoff(first_s=_FIRST_PAUSE_S, limit_s=_PAUSE_LIMIT_S)
         told = ""
         while True:
@@ -113,32 +115,32 @@ async def open_remote(
 
 @asynccontextmanager
 async def remote_agent(
-    url: str,
+    remote: str | RemoteSettings,
     *,
     name: str = "",
     headers: Mapping[str, str] | None = None,
-    settings: RemoteSettings | None = None,
     ssl_context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[RemoteAgent]:
-    """Make an agent of the remote A2A agent at a URL, by its card.
+    """Make an agent of a remote A2A agent, given by its URL, or that of its card.
 
     What it says becomes our task: states, messages, artifacts as they stream. Its task is canceled
     with ours, continued by our next turn, and found again after a broken connection or the death
-    of our host. `name` is what it is called here, its card's name if empty. `headers` go with each
-    request. `settings` say more, and then stand for the other arguments.
+    of our host. `name` is what it is called here, if empty as its card has it; `headers` go with
+    each request. Settings stand for a URL and all of these.
 
     Raises:
         PeerProtocolError: there is no card, or it has no interface that we speak.
         PeerUnavailableError, PeerTimeoutError, PeerRefusedError: it can't be asked for its card.
         ConfigurationError: its name is none for an agent; give another one.
     """
-    given = settings or RemoteSettings(url=url, name=name, headers=dict(headers or {}))
-    async with Peer(given, ssl_context=ssl_context) as peer:
+    if isinstance(remote, str):
+        remote = RemoteSettings(url=remote, name=name, headers=dict(headers or {}))
+    async with Peer(remote, ssl_context=ssl_context) as peer:
         card = (await peer.read_card()).card
-        found = given.name or name_of(card)
+        found = remote.name or name_of(card)
         if not found:
             problem = f"no name for an agent can be made of {card.name[:100]!r}; give one"
             raise ConfigurationError(peer.name, problem)
-        remote = RemoteAgent(peer, found)
-        remote.take_card(card)
-        yield remote
+        known = RemoteAgent(peer, found)
+        known.take_card(card)
+        yield known

@@ -1,6 +1,7 @@
 """Puts agents on a mesh: their journal, their tasks, their services, their registration."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from trunkline.agents.journals import Journals
@@ -16,6 +17,28 @@ from trunkline.tasks.outbox import Pace
 from trunkline.tasks.serving import Tasks
 from trunkline.tasks.settings import TaskSettings
 from trunkline.v1 import registry_service_pb2
+
+
+class Attendance:
+    """Which agents of a host the mesh isn't told of yet, and news of the others' cards."""
+
+    def __init__(self, absent: Iterable[str] = ()) -> None:
+        self._absent = set(absent)
+        self._news = asyncio.Event()
+
+    def is_here(self, agent: str) -> bool:
+        """Whether the mesh is told of an agent."""
+        return agent not in self._absent
+
+    def note(self, agent: str) -> None:
+        """Say that an agent is there, or has another card than before."""
+        self._absent.discard(agent)
+        self._news.set()
+
+    async def changed(self) -> None:
+        """Wait for news since this was called last."""
+        await self._news.wait()
+        self._news.clear()
 
 
 def task_settings(settings: Settings) -> TaskSettings:
@@ -69,7 +92,7 @@ async def open_hosts(
 
 
 @asynccontextmanager
-async def on_mesh(
+async def on_mesh(  # noqa: PLR0913  what it is put there with, each by name
     hosts: Hosts,
     registry: RegistryClient,
     directory: Directory,
@@ -77,15 +100,23 @@ async def on_mesh(
     address: str,
     settings: Settings,
     services: Sequence[str] = (),
+    attendance: Attendance | None = None,
 ) -> AsyncIterator[Membership]:
     """Put hosts on the mesh, and let them take over the journals and the names of those that die.
 
+    Agents that `attendance` calls absent are served, and the mesh is told of them when they come.
     On leaving, nothing new is taken, and what runs has `drain_grace_s` to end. Only then the
     registry is told: what still runs may need its own agents, and its readers its address.
     """
+    attendance = attendance or Attendance()
 
     def describe() -> registry_service_pb2.Host:
-        return describe_host(hosts, address=address, services=services)
+        return describe_host(hosts, address=address, services=services, attendance=attendance)
+
+    async def tell_news() -> None:
+        while True:
+            await attendance.changed()
+            membership.update(describe())
 
     async with Membership(registry, describe()) as membership:
         takeover = Takeover(
@@ -99,6 +130,7 @@ async def on_mesh(
             async with (
                 running(takeover.run()),
                 running(claim_names(membership, directory, every_s=settings.lease_s / 3)),
+                running(tell_news()),
             ):
                 yield membership
         finally:
@@ -106,7 +138,11 @@ async def on_mesh(
 
 
 def describe_host(
-    hosts: Hosts, *, address: str, services: Sequence[str] = ()
+    hosts: Hosts,
+    *,
+    address: str,
+    services: Sequence[str] = (),
+    attendance: Attendance | None = None,
 ) -> registry_service_pb2.Host:
     """Return what the registry is told of a host, which is named after its own journal."""
     return registry_service_pb2.Host(
@@ -122,6 +158,7 @@ def describe_host(
                 extended_skills=agent.extended_skills,
             )
             for agent in hosts.agents.values()
+            if attendance is None or attendance.is_here(agent.card.name)
         ],
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from trunkline.agents.hosting import on_mesh, open_hosts, serve_host
+from trunkline.agents.hosting import Attendance, on_mesh, open_hosts, serve_host
 from trunkline.client import Channels, Directory, RegistryClient
 from trunkline.runtime import Serving
 from trunkline.server import MeshServer
@@ -16,7 +16,10 @@ _STOP_GRACE_S = 1.0
 
 @asynccontextmanager
 async def join_mesh(
-    make: Callable[[Directory], Sequence[Agent]], settings: Settings
+    make: Callable[[Directory], Sequence[Agent]],
+    settings: Settings,
+    *,
+    attendance: Attendance | None = None,
 ) -> AsyncIterator[Serving]:
     """Serve agents at `settings.listen` and put them on the mesh at `settings.mesh`.
 
@@ -46,7 +49,14 @@ async def join_mesh(
         stack.push_async_callback(server.stop, _STOP_GRACE_S)
         registry = RegistryClient(channels.get(mesh))
         membership = await stack.enter_async_context(
-            on_mesh(hosts, registry, directory, address=reachable(address), settings=settings)
+            on_mesh(
+                hosts,
+                registry,
+                directory,
+                address=reachable(address),
+                settings=settings,
+                attendance=attendance,
+            )
         )
         ready = [{"agent": agent.card.name, "grpc": address} for agent in agents]
         yield Serving(

@@ -202,6 +202,60 @@ def serve_agents(
     _run_service(command.serve_agents(names or [], flags, as_json=json))
 
 
+@app.command()
+def join(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Of the agent, or of its card.", show_default=False)
+    ],
+    mesh: Mesh = None,
+    *,
+    name: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Call it this. [its card's name]", show_default=False),
+    ] = "",
+    token_env: Annotated[
+        str,
+        typer.Option(
+            metavar="VARIABLE", help="Send the token that this variable holds.", show_default=False
+        ),
+    ] = "",
+    api_key_env: Annotated[
+        str,
+        typer.Option(
+            metavar="VARIABLE", help="Send the key that this variable holds.", show_default=False
+        ),
+    ] = "",
+    api_key_header: Annotated[
+        str, typer.Option(metavar="HEADER", help="The header for the key.")
+    ] = "X-API-Key",
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="'NAME: VALUE'", help="Send this header; may be repeated."),
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="Let its card lead to this host, too; may be repeated."),
+    ] = None,
+    listen: Listen = None,
+    data: Data = None,
+    insecure: Insecure = False,
+    json: Json = False,
+) -> None:
+    """Put a remote A2A agent on a mesh, by its card."""
+    from trunkline.cli import serve as command
+
+    remote = command.Joining(
+        name=name,
+        headers=header or (),
+        token_env=token_env,
+        api_key_env=api_key_env,
+        api_key_header=api_key_header,
+        hosts=host or (),
+    )
+    flags = {"mesh": mesh, "listen": listen, "data_dir": data, "insecure": insecure or None}
+    _run_service(command.join(url, flags, remote, as_json=json))
+
+
 @app.command(cls=QuestionCommand)
 def ask(
     question: Annotated[str, typer.Argument(help="What to ask.", show_default=False)],

@@ -12,7 +12,7 @@ def main() -> None:
 
     What is stopped before it serves ends at once, silently and with 0: nothing is lost yet.
     """
-    if sys.argv[1:2] in (["up"], ["serve"]):
+    if sys.argv[1:2] in (["up"], ["serve"], ["join"]):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: os._exit(0))
     # Before gRPC is loaded: it would tell people about every connection that is closed.

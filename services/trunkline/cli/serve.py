@@ -2,16 +2,47 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
 from trunkline import runtime
 from trunkline.cli.terminal import print_json, say
+from trunkline.errors import ConfigurationError
 from trunkline.logs import configure_logging
 from trunkline.runtime import Serving
-from trunkline.settings import Settings, load_settings
+from trunkline.settings import Settings, load_settings, read_remote
 
 Service: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[Serving]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Joining:
+    """What the command line says of a remote agent beside its URL."""
+
+    name: str
+    headers: Sequence[str]
+    """Each `NAME: VALUE`."""
+    token_env: str
+    api_key_env: str
+    api_key_header: str
+    hosts: Sequence[str]
+
+    def given(self) -> dict[str, object]:
+        """Return it as a `[remote.NAME]` table has it. ConfigurationError: a header is none."""
+        headers: dict[str, str] = {}
+        for line in self.headers:
+            name, colon, value = line.partition(":")
+            if not colon or not name.strip():
+                raise ConfigurationError("--header", "write it as `NAME: VALUE`")
+            headers[name.strip()] = value.strip()
+        return {
+            "headers": headers,
+            "token_env": self.token_env,
+            "api_key_env": self.api_key_env,
+            "api_key_header": self.api_key_header,
+            "hosts": list(self.hosts),
+        }
 
 
 async def serve_registry(flags: Mapping[str, object], *, as_json: bool) -> int:
@@ -40,6 +71,16 @@ async def serve_agents(names: Sequence[str], flags: Mapping[str, object], *, as_
     from trunkline.mesh.agents import serve_agents as service
 
     return await _serve_one(partial(service, names=names), flags, as_json=as_json)
+
+
+async def join(url: str, flags: Mapping[str, object], remote: Joining, *, as_json: bool) -> int:
+    """Put the remote A2A agent at a URL on a mesh."""
+    from trunkline.mesh.remotes import serve_remote as service
+
+    given = read_remote({"url": url, **remote.given()}, where="join")
+    return await _serve_one(
+        partial(service, remote=given, name=remote.name), flags, as_json=as_json
+    )
 
 
 async def serve(

@@ -48,8 +48,9 @@ def make_agents(
     directory: Directory,
     *,
     names: Sequence[str] | None = None,
+    others: Sequence[Agent] = (),
 ) -> list[Agent]:
-    """Return the agents of these names, all if None, and then those that settings name.
+    """Return the agents of these names, all if None, then those that settings name, and `others`.
 
     Raises:
         ConfigurationError: nobody has such a name, or two have one.
@@ -62,6 +63,7 @@ def make_agents(
             raise ConfigurationError(f"agent {name!r}", problem)
         agents.append(known[name]())
     agents += [load_agent(spec) for spec in settings.agents]
+    agents += others
     found = [agent.card.name for agent in agents]
     for name in found:
         if found.count(name) > 1:

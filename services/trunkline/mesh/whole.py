@@ -10,6 +10,7 @@ from trunkline.errors import ConfigurationError
 from trunkline.mesh.agents import make_agents, prewarm
 from trunkline.mesh.bridge import check_addresses, open_bridge
 from trunkline.mesh.registry import STOP_GRACE_S, add_registry
+from trunkline.mesh.remotes import open_remotes
 from trunkline.mesh.tools import add_tools, load_tools
 from trunkline.runtime import Serving
 from trunkline.server import MeshServer
@@ -39,7 +40,8 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
         local = f"unix:{folder}/mesh.sock"
         channels = Channels.of(settings)
         directory = Directory(channels, local)
-        agents = make_agents(settings, config, directory)
+        remotes = await stack.enter_async_context(open_remotes(settings))
+        agents = make_agents(settings, config, directory, others=remotes.agents)
         names = [agent.card.name for agent in agents]
         if settings.default_agent not in names:
             problem = f"no such agent; there are: {', '.join(names)}"
@@ -71,11 +73,14 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
                 address=mesh_address,
                 settings=settings,
                 services=server.services,
+                attendance=remotes.attendance,
             )
         )
-        await directory.wait_until(
-            lambda known: settings.default_agent in known.agents(), timeout_s=_READY_TIMEOUT_S
-        )
+        await stack.enter_async_context(remotes.kept())
+        if remotes.attendance.is_here(settings.default_agent):
+            await directory.wait_until(
+                lambda known: settings.default_agent in known.agents(), timeout_s=_READY_TIMEOUT_S
+            )
         if settings.prewarm:
             await stack.enter_async_context(running(prewarm(agents)))
         yield Serving(
