@@ -273,17 +273,24 @@ async def test_what_is_wrong_is_said_by_field(
     assert error["data"][1]["fieldViolations"][0]["field"] == field
 
 
-async def test_two_messages_at_once_under_a_new_id_make_one_task(caller: Caller) -> None:
-    asked = asking("chosen-15", "echo once", sessionId="s-15")
+async def test_messages_at_once_under_a_new_id_are_each_answered_or_refused(
+    caller: Caller,
+) -> None:
+    texts = [str(number) for number in range(8)]
     async with asyncio.TaskGroup() as group:
-        posts = [group.create_task(caller.post("tasks/send", asked)) for _ in range(8)]
-    bodies = [post.result().json() for post in posts]
-    done = [body["result"] for body in bodies if "result" in body]
-    assert done
-    assert all(body["error"]["code"] == -32004 for body in bodies if "error" in body)
-    assert {task["status"]["state"] for task in done} == {"completed"}
-    task = await caller.call("tasks/get", {"id": "chosen-15"})
-    assert task["artifacts"] == [artifact("once", name="echo")]
+        posts = {
+            text: group.create_task(caller.post("tasks/send", asking("chosen-15", f"echo {text}")))
+            for text in texts
+        }
+    answers = {text: post.result().json() for text, post in posts.items()}
+    refused = {one["error"]["code"] for one in answers.values() if "error" in one}
+    assert refused <= {-32004}
+    taken = {text: one["result"] for text, one in answers.items() if "result" in one}
+    assert taken
+    # Whoever got an answer got the one to his own message.
+    assert {text: task["artifacts"][0]["parts"][0]["text"] for text, task in taken.items()} == {
+        text: text for text in taken
+    }
 
 
 async def test_a_notification_of_the_original_wire_is_done(

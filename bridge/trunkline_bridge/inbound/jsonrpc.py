@@ -40,7 +40,7 @@ from trunkline_bridge.inbound.http import (
     read_value,
 )
 from trunkline_bridge.inbound.operations import Operations
-from trunkline_bridge.inbound.versions import V0_1, read_version
+from trunkline_bridge.inbound.versions import V0_1, V1_0, read_version
 from trunkline_bridge.rendering import EventRenderer
 from trunkline_bridge.wire.json_values import Json
 
@@ -104,7 +104,10 @@ class JsonRpc:
         version = read_version(headers, scope["query_string"], served=self._dialects.by_version)
         dialect = self._dialects.choose(version, request.method)
         caller = self._callers.caller(
-            identity, headers, agent=_agent(scope["path"], request), version=dialect.version
+            identity,
+            headers,
+            agent=_agent(scope["path"], request, dialect),
+            version=dialect.version,
         )
         task_id = dialect.task_of(request.method, request.params)
         if task_id and self._dialects.may_be_original(version, request.method):
@@ -144,11 +147,14 @@ class JsonRpc:
         await reply.send_nothing()
 
 
-def _agent(path: str, request: Call) -> str:
+def _agent(path: str, request: Call, dialect: Dialect) -> str:
     """Return the agent that a request names, empty for the default one. WireError: it names two."""
-    tenant = request.params.get("tenant") if isinstance(request.params, dict) else None
-    agent = agent_at(path) or ""
-    return agent_named(agent, [tenant]) if isinstance(tenant, str) and tenant else agent
+    agent, params = agent_at(path) or "", request.params
+    # Older versions have no tenants.
+    if dialect.version == V1_0 and isinstance(params, dict) and "tenant" in params:
+        tenant = params["tenant"]
+        return agent_named(agent, [tenant]) if isinstance(tenant, str) else agent
+    return agent
 
 
 def _check_content_type(call: HttpCall, asked: _Asked) -> None:

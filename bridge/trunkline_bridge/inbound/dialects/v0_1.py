@@ -1,11 +1,11 @@
 """A2A v0.1 over JSON-RPC, the original wire: tasks go by the ids that their clients choose."""
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.errors import TaskNotFoundError
+from trunkline.errors import TaskNotFoundError, UnsupportedOperationError
 from trunkline.v1 import message_pb2, task_pb2
 from trunkline_bridge.errors import WireError, wire_error
 from trunkline_bridge.inbound import params
@@ -94,16 +94,23 @@ class V01:
     async def _send(self, caller: Caller, given: object) -> Json:
         client_id, asked = v0_1_input.send_params(given)
         request = params.read_send(asked)
+        history_length = request.configuration.history_length
+        # All of it, to see in it whose message made the task.
+        request.configuration.ClearField("history_length")
         new_task_id = await self._address(caller, client_id, request)
         with _called(client_id, new_task_id or request.message.task_id):
             answer = await self._operations.send(caller, request, new_task_id=new_task_id)
         if isinstance(answer, message_pb2.Message):
             return v0_1_json.replied(answer, client_id=client_id)
+        if new_task_id:
+            _check_taken(request.message, answer)
+        del answer.history[: max(0, len(answer.history) - history_length)]
         return v0_1_json.task(answer, client_id=client_id)
 
     def _send_subscribe(self, caller: Caller, given: object) -> tuple[V01Shape, Opening]:
         client_id, asked = v0_1_input.send_params(given)
         request = params.read_send(asked)
+        request.configuration.ClearField("history_length")
         return V01Shape(client_id), self._sent(caller, client_id, request)
 
     @asynccontextmanager
@@ -113,7 +120,7 @@ class V01:
         new_task_id = await self._address(caller, client_id, request)
         with _called(client_id, new_task_id or request.message.task_id):
             async with self._operations.stream(caller, request, new_task_id=new_task_id) as events:
-                yield events
+                yield _taken(request.message, events) if new_task_id else events
 
     async def _get(self, caller: Caller, given: object) -> Json:
         client_id = v0_1_input.read_id(given)
@@ -212,6 +219,23 @@ class V01:
             return await self._operations.get(caller, request)
         except TaskNotFoundError:
             return None
+
+
+async def _taken(message: message_pb2.Message, events: WireEvents) -> WireEvents:
+    """Events of a task that a message was to make, once it is seen that it did."""
+    async with aclosing(events):
+        async for ready in events:
+            for event in ready[:1]:
+                if event.response.HasField("task"):
+                    _check_taken(message, event.response.task)
+            yield ready
+
+
+def _check_taken(message: message_pb2.Message, task: task_pb2.Task) -> None:
+    """Refuse a message under a new id if another one, at the same moment, has made the task."""
+    if task.history and task.history[0].message_id != message.message_id:
+        problem = "another message has just begun it; send this one when that is answered"
+        raise UnsupportedOperationError("a message to a task that begins", problem)
 
 
 @contextmanager
