@@ -1,0 +1,70 @@
+"""Webhooks of `trunkline up`: given up on, seen and sent again by the command line, and signed."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness.processes import MeshProcess, running_mesh
+from harness.receiver import Answer, Received, open_receiver, status, take
+from harness.sse import call, user_message
+
+PATIENCE_S = 45.0
+POLL_S = 0.05
+
+
+async def trunkline(*words: str, cwd: Path) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trunkline.cli", "webhooks", *words),
+        cwd=cwd,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0, words
+    return out.decode()
+
+
+async def webhooks(mesh: MeshProcess, *words: str, cwd: Path) -> Any:
+    return json.loads(await trunkline(*words, "--mesh", mesh.mesh_address, "--json", cwd=cwd))
+
+
+async def test_one_that_was_given_up_on_is_seen_and_sent_again(tmp_path: Path) -> None:
+    async def refuse(_received: Received) -> Answer:
+        return status(503)
+
+    environment = {"TRUNKLINE_WEBHOOK_GIVE_UP_S": "1"}
+    flags = ("--allow-webhook", "127.0.0.1")
+    async with (
+        open_receiver(refuse) as receiver,
+        running_mesh(tmp_path, *flags, environment=environment) as mesh,
+    ):
+        webhook = {"url": receiver.url, "token": "opaque-77"}
+        configuration = {"taskPushNotificationConfig": webhook}
+        params = {"message": user_message("echo hello"), "configuration": configuration}
+        answer = await call(mesh.http_url, "/agents/echo", "SendMessage", params)
+        # A webhook that fails changes nothing for its task.
+        task = answer["result"]["task"]
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+        dead: list[Any] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while not dead:
+                dead = await webhooks(mesh, "list", "--state", "dead", cwd=tmp_path)
+                await asyncio.sleep(POLL_S)
+        assert dead[0]["task_id"] == task["id"]
+        shown = await trunkline("show", task["id"], "--mesh", mesh.mesh_address, cwd=tmp_path)
+        assert "it answered 503" in shown
+        assert "opaque-77" not in shown
+        receiver.decide = take
+        told = await webhooks(mesh, "replay", task["id"], cwd=tmp_path)
+        assert told["webhooks"] == 1
+        await receiver.until(lambda seen: len(seen.taken) >= 4)
+        secret = await trunkline("secret", "--data", str(tmp_path / "data"), cwd=tmp_path)
+    key = base64.b64decode(secret.strip().removeprefix("whsec_"))
+    for post in receiver.taken:
+        signed = f"{post.id}.{post.headers['webhook-timestamp']}.".encode() + post.body
+        digest = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+        assert post.headers["webhook-signature"] == f"v1,{digest}"
