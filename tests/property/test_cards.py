@@ -1,0 +1,134 @@
+"""Any card has the forms that its signature is over, and every client reads what was signed."""
+
+import copy
+import json
+import logging
+from typing import Any
+
+import jwt
+import pytest
+from a2a.client.card_resolver import parse_agent_card
+from a2a.utils.signing import _canonicalize_agent_card, create_signature_verifier
+from google.protobuf import json_format, struct_pb2
+from google.protobuf.message import Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.tokens import SigningKey, key_set
+from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.inbound.cards.canonical import SPECIFIED, pruned_form, specified_form
+from trunkline_bridge.inbound.cards.signing import CardSigner
+from trunkline_bridge.inbound.cards.verifying import UnverifiedError, trusted_keys, verify_card
+from trunkline_bridge.wire.card_json import merged_card, read_card
+from trunkline_bridge.wire.json_values import dumps
+
+# It warns of each card that lacks what it should have.
+logging.getLogger("a2a.utils.proto_utils").setLevel(logging.ERROR)
+
+KEY = SigningKey("main")
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+values = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@st.composite
+def messages(draw: st.DrawFn, kind: type[Message]) -> Any:
+    """Any message of a kind, its fields set or not."""
+    message = kind()
+    if isinstance(message, struct_pb2.Struct):
+        json_format.ParseDict(draw(st.dictionaries(texts, values, max_size=2)), message)
+        return message
+    one_of_each = {
+        oneof.name: draw(st.sampled_from([field.name for field in oneof.fields]))
+        for oneof in kind.DESCRIPTOR.oneofs
+    }
+    for field in kind.DESCRIPTOR.fields:
+        oneof = field.containing_oneof
+        if field.name == "signatures" or not draw(st.booleans()):
+            continue
+        if oneof is None or one_of_each[oneof.name] == field.name:
+            _fill(draw, message, field)
+    return message
+
+
+def _fill(draw: st.DrawFn, message: Any, field: Any) -> None:
+    place = getattr(message, field.name)
+    if field.message_type is None:
+        value = texts if field.type == field.TYPE_STRING else st.booleans()
+        if field.is_repeated:
+            place.extend(draw(st.lists(value, max_size=2)))
+        else:
+            setattr(message, field.name, draw(value))
+    elif field.message_type.GetOptions().map_entry:
+        inner = field.message_type.fields_by_name["value"]
+        for name in draw(st.lists(texts, max_size=2)):
+            if inner.message_type is None:
+                place[name] = draw(texts)
+            else:
+                place[name].CopyFrom(draw(messages(inner.message_type._concrete_class)))
+    else:
+        kind = messages(field.message_type._concrete_class)
+        if field.is_repeated:
+            place.extend(draw(st.lists(kind, max_size=2)))
+        else:
+            place.CopyFrom(draw(kind))
+
+
+@st.composite
+def named_cards(draw: st.DrawFn) -> agent_card_pb2.AgentCard:
+    """Any card with a name: the SDK verifies no card that is empty."""
+    card: agent_card_pb2.AgentCard = draw(messages(agent_card_pb2.AgentCard))
+    card.name = draw(texts.filter(bool))
+    return card
+
+
+cards = named_cards()
+
+
+def sent(card: agent_card_pb2.AgentCard) -> str:
+    return dumps(merged_card(card))
+
+
+@settings(deadline=None, max_examples=60)
+@given(card=cards)
+def test_what_is_read_is_what_was_sent(card: agent_card_pb2.AgentCard) -> None:
+    received = read_card(sent(card))
+    assert specified_form(received) == specified_form(card)
+    assert pruned_form(received) == pruned_form(card)
+
+
+@settings(deadline=None, max_examples=60)
+@given(card=cards)
+def test_pruning_is_what_the_sdk_does_to_any_card(card: agent_card_pb2.AgentCard) -> None:
+    theirs = _canonicalize_agent_card(parse_agent_card(json.loads(sent(card))))
+    assert pruned_form(card).decode() == theirs
+
+
+@settings(deadline=None, max_examples=40)
+@given(card=cards, other=cards)
+def test_a_signature_is_good_for_its_card_and_no_other(
+    signer: CardSigner, card: agent_card_pb2.AgentCard, other: agent_card_pb2.AgentCard
+) -> None:
+    signed = copy.deepcopy(card)
+    signer.sign(signed, base_url="http://h")
+    trusted = trusted_keys(key_set(KEY))
+    assert verify_card(sent(signed).encode(), trusted).form == SPECIFIED
+    create_signature_verifier(lambda kid, jku: jwt.PyJWK(KEY.jwk()), ["ES256"])(
+        parse_agent_card(json.loads(sent(signed)))
+    )
+    moved = copy.deepcopy(other)
+    moved.signatures.extend(signed.signatures)
+    if pruned_form(other) != pruned_form(card):
+        with pytest.raises(UnverifiedError):
+            verify_card(sent(moved).encode(), trusted)
+
+
+@pytest.fixture(scope="module")
+def signer(tmp_path_factory: pytest.TempPathFactory) -> CardSigner:
+    path = tmp_path_factory.mktemp("keys") / "card.pem"
+    path.write_bytes(KEY.pem())
+    return CardSigner(path, "main")
