@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     precondition,
     rule,
     run_state_machine_as_test,
@@ -22,6 +23,7 @@ from trunkline.v1 import webhook_service_pb2
 DONE = webhook_service_pb2.WEBHOOK_STATE_DONE
 # More than a pause and a lease, so that whatever failed or was left behind comes back.
 LONG_S = 2 * HOUR_S
+TASKS = 2
 WEBHOOKS = 2
 
 
@@ -84,8 +86,16 @@ class OutboxMachine(RuleBasedStateMachine):
                 await self.desk.finished(claim, f"{held.sent_to}.0")
         assert {webhook.state for webhook in self.desk.outbox.list()} <= {DONE}
 
+    @initialize()
+    def make_the_first_task(self) -> None:
+        self._make_a_task()
+
+    @precondition(lambda self: len(self.tasks) < TASKS)
     @rule()
-    def make_a_task(self) -> None:
+    def make_another_task(self) -> None:
+        self._make_a_task()
+
+    def _make_a_task(self) -> None:
         task_id = self.runner.run(self.desk.new_task(webhooks=WEBHOOKS))
         self.tasks.append(task_id)
         for number in range(WEBHOOKS):
@@ -95,6 +105,9 @@ class OutboxMachine(RuleBasedStateMachine):
     @rule(data=st.data(), ends=st.booleans())
     def append(self, data: st.DataObject, ends: bool) -> None:
         task_id = data.draw(st.sampled_from([one for one in self.tasks if one not in self.ended]))
+        self._write(task_id, ends=ends)
+
+    def _write(self, task_id: str, *, ends: bool) -> None:
         self.runner.run((self.desk.end if ends else self.desk.write)(task_id))
         if ends:
             self.ended.add(task_id)
@@ -105,36 +118,37 @@ class OutboxMachine(RuleBasedStateMachine):
             self._hold(claim)
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), told=st.booleans())
-    def post_one_event(self, data: st.DataObject, told: bool) -> None:
-        """Post the next event; whether that is recorded is another matter."""
+    @rule(
+        data=st.data(),
+        posts=st.integers(0, 3),
+        meanwhile=st.sampled_from(["nothing", "more", "end"]),
+        outcome=st.sampled_from(["none", "sent", "finished", "finished", "failed"]),
+    )
+    def deliver(self, data: st.DataObject, posts: int, meanwhile: str, outcome: str) -> None:
+        """Post some events, or all; what becomes of it is recorded, or not."""
         held = data.draw(st.sampled_from(self.held))
-        if held.sent_to < held.read_to and self._may_post(held):
-            self._post(held)
-        if told:
-            self._record(held, sent=f"{held.sent_to}.0")
-
-    @precondition(lambda self: self.held)
-    @rule(data=st.data())
-    def finish(self, data: st.DataObject) -> None:
-        held = data.draw(st.sampled_from(self.held))
+        if meanwhile != "nothing" and held.key[0] not in self.ended:
+            self._write(held.key[0], ends=meanwhile == "end")
         while held.sent_to < held.read_to and self._may_post(held):
+            if outcome != "finished" and not posts:
+                break
             self._post(held)
-        if held.sent_to == held.read_to:
+            posts -= 1
+        if outcome == "sent":
+            self._record(held, sent=f"{held.sent_to}.0")
+        elif outcome == "finished" and held.sent_to == held.read_to:
             self._record(held, finished=f"{held.sent_to}.0")
+        elif outcome == "failed":
+            self._record(held, failed="HTTP 503")
 
-    @precondition(lambda self: self.held)
-    @rule(data=st.data())
-    def fail(self, data: st.DataObject) -> None:
-        self._record(data.draw(st.sampled_from(self.held)), failed="HTTP 503")
-
-    @rule(seconds=st.sampled_from([0.5, 1.0, LEASE_S, LONG_S]))
-    def let_time_pass(self, seconds: float) -> None:
+    @rule(
+        seconds=st.sampled_from([LEASE_S / 2, LEASE_S - 1, LONG_S]),
+        crashes=st.sampled_from([False, False, True]),
+    )
+    def let_time_pass(self, seconds: float, crashes: bool) -> None:
         self.desk.clock.go_on(seconds)
-
-    @rule()
-    def crash(self) -> None:
-        self.runner.run(self._crash())
+        if crashes:
+            self.runner.run(self._crash())
 
     async def _crash(self) -> None:
         self.desk.crash()
@@ -188,5 +202,5 @@ class OutboxMachine(RuleBasedStateMachine):
 
 def test_whatever_happens_every_event_arrives_in_order_by_one_at_a_time() -> None:
     run_state_machine_as_test(
-        OutboxMachine, settings=settings(max_examples=25, stateful_step_count=25)
+        OutboxMachine, settings=settings(max_examples=50, stateful_step_count=30)
     )

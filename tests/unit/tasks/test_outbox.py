@@ -60,8 +60,8 @@ async def test_a_claim_ends_with_its_lease_and_a_record_of_something_sent_renews
     claim = await desk.claim_one()
     for _ in range(3):
         desk.clock.go_on(LEASE_S - 1)
-        await desk.sent(claim, "1.0")
         assert await desk.claim() == []
+        await desk.sent(claim, "1.0")
     desk.clock.go_on(LEASE_S)
     other = await desk.claim_one()
     assert other.webhook.cursor == "1.0"
