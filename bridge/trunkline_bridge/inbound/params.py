@@ -28,6 +28,8 @@ _SAFE_DEPTH = 16
 _VALUES = 50_000
 # Nobody mends more at a time.
 _VIOLATIONS = 20
+_WEBHOOK = "taskPushNotificationConfig"
+_NESTED = "pushNotificationConfig"
 _FROM_USER = "must be ROLE_USER"
 # What is asked for where not all that fits the message is right.
 _ASKED_FOR = {"message.role": _FROM_USER}
@@ -78,6 +80,7 @@ def read_send(params: object) -> a2a_pb2.SendMessageRequest:
 
 def read_any_send(params: object) -> a2a_pb2.SendMessageRequest:
     """Return them whatever they hold; for those that `read_plain_send` takes, the same."""
+    params = _renamed(params)
     request = read_message(params, message_type=a2a_pb2.SendMessageRequest)
     check_send(request)
     if depth(params) > _SAFE_DEPTH:
@@ -106,17 +109,9 @@ def read_list(params: object) -> a2a_pb2.ListTasksRequest:
 
 
 def read_create_push(params: object) -> push_notification_pb2.TaskPushNotificationConfig:
-    """Return the parameters of CreateTaskPushNotificationConfig.
-
-    Release candidates of A2A 1.0 had the webhook in an object of its own, as v0.3 has: that is
-    taken, too.
-    """
-    if isinstance(params, dict) and "url" not in params:
-        nested = params.get("pushNotificationConfig")
-        if isinstance(nested, dict):
-            params = {**nested, **params}
-    config = read_message(params, message_type=push_notification_pb2.TaskPushNotificationConfig)
-    return check_push_config(config)
+    """Return the parameters of CreateTaskPushNotificationConfig."""
+    kind = push_notification_pb2.TaskPushNotificationConfig
+    return check_push_config(read_message(_flat(params), message_type=kind))
 
 
 def read_get_push(params: object) -> a2a_pb2.GetTaskPushNotificationConfigRequest:
@@ -222,6 +217,28 @@ def read_deadline(header: str | None) -> datetime | None:
         problem = f"must be a number of seconds above 0, at most {_LONGEST_TIMEOUT_S} (ten years)"
         raise invalid_params((TIMEOUT_HEADER, problem))
     return datetime.now(UTC) + timedelta(seconds=timeout_s)
+
+
+def _renamed(params: object) -> object:
+    """Take what release candidates of A2A 1.0 had from v0.3, and some clients still send."""
+    configuration = params.get("configuration") if isinstance(params, dict) else None
+    if not isinstance(params, dict) or not isinstance(configuration, dict):
+        return params
+    made = dict(configuration)
+    if isinstance(made.get("blocking"), bool):
+        made.setdefault("returnImmediately", not made["blocking"])
+    webhook = made.get(_WEBHOOK, made.get(_NESTED))
+    if webhook is not None:
+        made[_WEBHOOK] = _flat(webhook)
+    return {**params, "configuration": made}
+
+
+def _flat(webhook: object) -> object:
+    """A webhook may be in an object of its own, beside its task."""
+    nested = webhook.get(_NESTED) if isinstance(webhook, dict) else None
+    if not isinstance(webhook, dict) or not isinstance(nested, dict) or "url" in webhook:
+        return webhook
+    return {**nested, **webhook}
 
 
 def _message_violations(message: message_pb2.Message) -> list[tuple[str, str]]:

@@ -32,6 +32,42 @@ def test_a_message_is_read_and_unknown_fields_are_ignored() -> None:
     assert request.configuration.return_immediately
 
 
+HOOK = {"url": "https://x.example/hook", "token": "t"}
+
+
+def test_what_release_candidates_had_from_v0_3_is_taken() -> None:
+    given_ = {
+        "message": MESSAGE,
+        "configuration": {"blocking": False, "pushNotificationConfig": HOOK},
+    }
+    configuration = params.read_send(given_).configuration
+    assert configuration.return_immediately
+    assert configuration.task_push_notification_config.url == HOOK["url"]
+    nested = {"taskPushNotificationConfig": {"pushNotificationConfig": HOOK}}
+    request = params.read_send({"message": MESSAGE, "configuration": nested})
+    assert request.configuration.task_push_notification_config.token == "t"
+    config = params.read_create_push({"taskId": "t-1", "pushNotificationConfig": HOOK})
+    assert (config.task_id, config.url, config.token) == ("t-1", HOOK["url"], "t")
+    flat = {"taskId": "t-1", **HOOK, "pushNotificationConfig": {"url": "x", "id": "ignored"}}
+    assert params.read_create_push(flat).id == ""
+
+
+@pytest.mark.parametrize(
+    ("read", "given_", "fields"),
+    [
+        (params.read_create_push, {}, ["taskId", "url"]),
+        (params.read_create_push, {"taskId": "t", "url": 5}, ["url"]),
+        (params.read_get_push, {"taskId": "t"}, ["id"]),
+        (params.read_delete_push, {"id": "c"}, ["taskId"]),
+        (params.read_list_pushes, {"pageSize": -1}, ["taskId", "pageSize"]),
+    ],
+)
+def test_what_webhooks_need_is_named(read: Any, given_: dict[str, Any], fields: list[str]) -> None:
+    with pytest.raises(WireError) as raised:
+        read(given_)
+    assert violated(raised) == fields
+
+
 @pytest.mark.parametrize(
     ("message", "fields"),
     [
