@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from a2a.compat.v0_3 import types as v0_3_types
 from google.protobuf import json_format
 
 from trunkline.a2a.v1 import a2a_pb2
@@ -51,6 +52,18 @@ def test_every_journal_has_its_wire_in_every_version() -> None:
     names = {path.name for path in JOURNALS}
     for version in ("v0_3", "v0_1"):
         assert {path.name for path in (VECTORS / version).glob("*.json")} == names
+
+
+@pytest.mark.parametrize("journal", JOURNALS, ids=lambda path: path.stem)
+def test_the_reference_client_finds_all_of_v0_3_in_its_own_models(journal: Path) -> None:
+    expected = read(VECTORS / "v0_3" / journal.name)
+    events = [event for one in expected["wire"] for event in one["events"]]
+    for event in events:
+        answer = {"jsonrpc": "2.0", "id": 1, "result": event}
+        result = v0_3_types.SendStreamingMessageSuccessResponse.model_validate(answer).result
+        assert result.model_dump(mode="json", by_alias=True, exclude_none=True) == event
+    task = v0_3_types.Task.model_validate(expected["task"])
+    assert task.model_dump(mode="json", by_alias=True, exclude_none=True) == expected["task"]
 
 
 def core(expected: Json) -> a2a_pb2.SendMessageRequest:
