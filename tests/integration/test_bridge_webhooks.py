@@ -13,8 +13,9 @@ from harness.gate import Gate
 from harness.receiver import OK, Answer, Received, Receiver, open_receiver, status, take
 from harness.small_mesh import PATIENCE_S
 from trunkline.agents.echo import echo
+from trunkline.client import running
 from trunkline.v1 import webhook_service_pb2
-from trunkline_bridge import BridgeSettings
+from trunkline_bridge import Bridge, BridgeSettings
 from trunkline_bridge.webhooks.signatures import make_secret
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -22,6 +23,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 Json: TypeAlias = dict[str, Any]
 
 SECRETS = ("opaque-77", "hook-secret-1")
+SETTINGS = BridgeSettings(
+    default_agent="echo", allow_webhook=("127.0.0.1",), webhook_secret=make_secret()
+)
 DEAD = webhook_service_pb2.WEBHOOK_STATE_DEAD
 DONE = webhook_service_pb2.WEBHOOK_STATE_DONE
 OLD = {"A2A-Version": "0.3"}
@@ -34,11 +38,8 @@ def gate() -> Gate:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory, gate: Gate) -> AsyncIterator[BridgedMesh]:
-    settings = BridgeSettings(
-        default_agent="echo", allow_webhook=("127.0.0.1",), webhook_secret=make_secret()
-    )
     folder = tmp_path_factory.mktemp("webhooks")
-    async with open_bridged_mesh(folder, settings, lease_s=10.0) as bridged:
+    async with open_bridged_mesh(folder, SETTINGS, lease_s=10.0) as bridged:
         await bridged.mesh.join(echo, gate.agent())
         yield bridged
 
@@ -150,6 +151,30 @@ async def test_one_that_comes_with_a_later_message_is_registered_before_it_is_gi
     await caller.call("SendMessage", {"message": message, "configuration": configuration})
     await receiver.until(has_ended)
     assert states(receiver.taken)[0] == "INPUT_REQUIRED"
+
+
+async def test_one_that_comes_with_a_message_to_a_task_that_has_ended_is_not_registered(
+    caller: Caller, receiver: Receiver
+) -> None:
+    task = await caller.send("echo hello")
+    configuration = {"taskPushNotificationConfig": config(receiver)}
+    message = caller.message("more", taskId=task["id"])
+    params = {"message": message, "configuration": configuration}
+    assert (await caller.error("SendMessage", params))["code"] == -32004
+    found = await caller.call("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
+    assert found["configs"] == []
+
+
+async def test_several_bridges_post_each_event_once(
+    mesh: BridgedMesh, caller: Caller, receiver: Receiver
+) -> None:
+    others = [Bridge(mesh.mesh.directory, SETTINGS) for _ in range(2)]
+    async with running(others[0].deliver()), running(others[1].deliver()):
+        async with asyncio.TaskGroup() as group:
+            for _ in range(10):
+                group.create_task(send(caller, "count 3 5", config(receiver)))
+        await receiver.until(lambda seen: states(seen.taken).count("COMPLETED") == 10)
+    assert len(receiver.all) == len(set(receiver.ids()))
 
 
 async def test_a_task_that_has_ended_is_told_once(

@@ -98,8 +98,8 @@ class Operations:
         name the task that a message without one makes, an id of the agent's host; the same one
         again is the same task.
         """
-        await self._check_message(caller, request)
-        submission = await self._submission(caller, request, new_task_id)
+        task = await self._checked_task(caller, request)
+        submission = await self._submission(caller, request, task, new_task_id)
         try:
             async with asyncio.timeout(self._settings.blocking_limit_s):
                 answer = await self._send(caller, request, submission)
@@ -149,8 +149,8 @@ class Operations:
         Errors that come before the first event are raised on entering. `new_task_id` is as for
         `send`.
         """
-        await self._check_message(caller, request)
-        submission = await self._submission(caller, request, new_task_id)
+        task = await self._checked_task(caller, request)
+        submission = await self._submission(caller, request, task, new_task_id)
         async with self._begin(caller, request, submission) as stream:
             events = turn_events(stream, history_length=_history_length(request.configuration))
             yield one_turn(events) if caller.is_older else events
@@ -301,41 +301,48 @@ class Operations:
             patience_s=self._settings.patience_s,
         )
 
-    async def _check_message(self, caller: Caller, request: a2a_pb2.SendMessageRequest) -> None:
-        """Refuse what can't be served, and messages to tasks that aren't the caller's."""
+    async def _checked_task(
+        self, caller: Caller, request: a2a_pb2.SendMessageRequest
+    ) -> snapshot_pb2.TaskSnapshot | None:
+        """Return the task that a message is for, if it names one, which must be the caller's."""
         message = request.message
         if not message.task_id:
-            return
+            return None
         snapshot = await self._found_task(caller, message.task_id)
         if message.context_id not in ("", snapshot.task.context_id):
             problem = f"is not the context of task {message.task_id!r}; leave it out"
             raise invalid_params(("message.contextId", problem))
+        return snapshot
 
     async def _submission(
-        self, caller: Caller, request: a2a_pb2.SendMessageRequest, named: str
+        self,
+        caller: Caller,
+        request: a2a_pb2.SendMessageRequest,
+        task: snapshot_pb2.TaskSnapshot | None,
+        named: str,
     ) -> message_service_pb2.Submission:
         """What the mesh is told about a message. A new task gets its name here.
 
-        A webhook that comes with a message is kept with the new task, or for a task that is there
-        before the message is given.
+        A webhook that comes with a message is kept with the new task; for one that is there, and
+        goes on, before the message is given.
         """
         submission = _submission(caller, request)
-        if not request.message.task_id:
+        if task is None:
             host = self._directory.host_of_agent(caller.agent)
             submission.task_id = named or new_task_id(host)
         if request.configuration.HasField("task_push_notification_config"):
-            version = caller.version
             webhook = await self._webhooks.checked(
                 request.configuration.task_push_notification_config,
                 task_id=request.message.task_id or submission.task_id,
-                version=version,
+                version=caller.version,
                 where="configuration.taskPushNotificationConfig.",
             )
-            if request.message.task_id:
-                await self._webhooks.create(webhook, account=caller.account, version=version)
-            else:
+            if task is None:
                 submission.push_notification_config.CopyFrom(webhook)
-                submission.push_notification_version = version
+                submission.push_notification_version = caller.version
+            elif task.task.status.state not in ENDED:
+                account, version = caller.account, caller.version
+                await self._webhooks.create(webhook, account=account, version=version)
         return submission
 
     async def _own_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:

@@ -61,7 +61,10 @@ def keep_secret(folder: Path) -> str:
         _make(path)
     except OSError as error:
         raise _unusable(path, error) from error
-    return kept_secret(folder)
+    made = kept_secret(folder)
+    if not made:
+        raise ConfigurationError(str(path), "is empty; remove it, and a secret is made")
+    return made
 
 
 def kept_secret(folder: Path) -> str:

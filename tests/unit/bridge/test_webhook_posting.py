@@ -128,6 +128,12 @@ def test_a_secret_that_can_not_be_kept_is_told(tmp_path: Path) -> None:
         keep_secret(tmp_path / "data")
 
 
+def test_a_secret_that_got_lost_is_told_and_posts_do_not_go_out_unsigned(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("\n")
+    with pytest.raises(ConfigurationError, match="is empty"):
+        keep_secret(tmp_path)
+
+
 @pytest.mark.parametrize("code", [200, 201, 202, 204, 299])
 async def test_every_2xx_is_success(code: int) -> None:
     async def decide(_received: Received) -> Answer:
