@@ -156,7 +156,7 @@ class TaskContext(Turn):
         self._is_over = True
         self._create = None
 
-    def artifact(  # noqa: PLR0913  all that may be said of an artifact, by name
+    def artifact(
         self,
         name: str = "",
         *,

@@ -1,0 +1,125 @@
+"""The groups of commands about what a mesh keeps: webhooks, and its data on disk."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trunkline.cli.options import Data, Json, Mesh, TaskId
+from trunkline.cli.outcome import finish, run
+
+webhooks = typer.Typer(help="See what became of webhooks, and send again what failed.")
+
+ConfigId = Annotated[
+    str, typer.Argument(metavar="[WEBHOOK]", help="Its id. [all of the task]", show_default=False)
+]
+
+
+@webhooks.command("list")
+def webhooks_list(
+    mesh: Mesh = None,
+    *,
+    state: Annotated[
+        str,
+        typer.Option(
+            metavar="STATE",
+            help="Only in this state: idle, pending, waiting, dead or done.",
+            show_default=False,
+        ),
+    ] = "",
+    json: Json = False,
+) -> None:
+    """List webhooks of all hosts, the last made first."""
+    from trunkline.cli.inside import webhooks as command
+
+    run(command.list_all(mesh, state=state, as_json=json))
+
+
+@webhooks.command("show")
+def webhooks_show(
+    task_id: TaskId, config_id: ConfigId = "", mesh: Mesh = None, *, json: Json = False
+) -> None:
+    """Show the webhooks of a task: how far each has come, and why it failed."""
+    from trunkline.cli.inside import webhooks as command
+
+    run(command.show(task_id, config_id, mesh, as_json=json))
+
+
+@webhooks.command("replay")
+def webhooks_replay(
+    task_id: TaskId,
+    config_id: ConfigId = "",
+    mesh: Mesh = None,
+    *,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Send all again, also what arrived.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Send what failed, behind the last event that arrived."""
+    from trunkline.cli.inside import webhooks as command
+
+    run(command.replay(task_id, config_id, mesh, from_start=from_start, as_json=json))
+
+
+@webhooks.command("secret")
+def webhooks_secret(data: Data = None) -> None:
+    """Print what posts are signed with, for receivers to check them by."""
+    from trunkline.cli.inside import webhooks as command
+
+    finish(lambda: command.secret(data))
+
+
+data = typer.Typer(help="Check, copy, bring back and trim what a mesh keeps on disk.")
+
+
+@data.command("check")
+def data_check(data: Data = None, *, json: Json = False) -> None:
+    """Check every journal, also of a mesh that runs. Exits 1 if one is damaged."""
+    from trunkline.cli import data as command
+
+    finish(lambda: command.check(data, as_json=json))
+
+
+@data.command("backup")
+def data_backup(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A new folder for the copy.", show_default=False)
+    ],
+    data: Data = None,
+    *,
+    json: Json = False,
+) -> None:
+    """Copy journals, checkpoints and traces, also of a mesh that runs."""
+    from trunkline.cli import data as command
+
+    finish(lambda: command.backup(folder, data, as_json=json))
+
+
+@data.command("restore")
+def data_restore(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The backup.", show_default=False)],
+    data: Data = None,
+    *,
+    json: Json = False,
+) -> None:
+    """Bring a backup back, where nothing is kept yet."""
+    from trunkline.cli import data as command
+
+    finish(lambda: command.restore(folder, data, as_json=json))
+
+
+@data.command("prune")
+def data_prune(
+    data: Data = None,
+    *,
+    older_than: Annotated[
+        float | None,
+        typer.Option(metavar="DAYS", min=0, help="Forget what ended longer ago. [retain_s]"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compact and forget tasks that ended long ago. The mesh must be stopped."""
+    from trunkline.cli import data as command
+
+    finish(lambda: command.prune(data, older_than_days=older_than, as_json=json))
