@@ -24,7 +24,8 @@ _TYPES = {
 def merged_card(card: agent_card_pb2.AgentCard) -> Json:
     """Return a card that clients of v1.0 and of v0.2 to v0.3 read alike.
 
-    Names that both have mean the same in both. Signatures are over v1.0's fields alone.
+    Names that both have mean the same in both, and the older form of a security scheme has all that
+    the newer one has: `a2a-sdk` 1.x reads that one. Signatures are over v1.0's fields alone.
     """
     result = agent_card(card)
     result |= _addresses(card)
@@ -53,6 +54,8 @@ def v0_3_card(card: agent_card_pb2.AgentCard) -> Json:
     for scheme in result.get("securitySchemes", {}).values():
         for name in _TYPES:
             scheme.pop(name, None)
+        if "flows" in scheme:
+            scheme["flows"] = _older_flows(scheme["flows"])
     return result
 
 
@@ -102,22 +105,22 @@ def _flat_scheme(scheme: Json) -> Json:
             if "location" in flat:
                 flat["in"] = flat.pop("location")
             if "flows" in flat:
-                flat["flows"] = _flows(flat["flows"])
+                flat["flows"] = {
+                    # v0.3 requires them in every flow.
+                    name: {"scopes": {}, **flow}
+                    for name, flow in flat["flows"].items()
+                }
             return {"type": kind, **flat}
     return {}
 
 
-def _flows(flows: dict[str, Any]) -> dict[str, Any]:
+def _older_flows(flows: dict[str, Any]) -> dict[str, Any]:
     """Return the OAuth flows that v0.3 has; it knows no device code, and nothing of PKCE."""
     return {
-        name: {key: value for key, value in flow.items() if key != "pkceRequired"} | _scopes(flow)
+        name: {key: value for key, value in flow.items() if key != "pkceRequired"}
         for name, flow in flows.items()
         if name != "deviceCode"
     }
-
-
-def _scopes(flow: dict[str, Any]) -> dict[str, Any]:
-    return {"scopes": flow.get("scopes", {})}
 
 
 def _authentication(card: agent_card_pb2.AgentCard) -> list[str]:

@@ -141,15 +141,19 @@ def test_a_card_that_v0_3_cannot_reach_has_no_address_for_it() -> None:
     assert not {"url", "preferredTransport", "protocolVersion"} & set(form)
 
 
-def test_what_v0_3_cannot_say_of_oauth_is_left_out() -> None:
-    lost = card()
-    flows = lost.security_schemes["oauth"].oauth2_security_scheme.flows
+def test_what_v0_3_cannot_say_of_oauth_is_left_out_of_its_own_form_alone() -> None:
+    newer = card()
+    flows = newer.security_schemes["oauth"].oauth2_security_scheme.flows
     flows.authorization_code.pkce_required = True
-    flat = merged_card(lost)["securitySchemes"]["oauth"]
-    assert "pkceRequired" not in flat["flows"]["authorizationCode"]
-    assert flat["oauth2SecurityScheme"]["flows"]["authorizationCode"]["pkceRequired"] is True
+    older = v0_3_card(newer)["securitySchemes"]["oauth"]["flows"]
+    assert older == {"authorizationCode": FLOW}
+    # The reference SDK reads v1.0 cards by their older fields where there are both.
+    received = parse_agent_card(merged_card(newer)).security_schemes["oauth"]
+    assert received.oauth2_security_scheme.flows.authorization_code.pkce_required
     flows.device_code.token_url = "https://t"
-    assert merged_card(lost)["securitySchemes"]["oauth"]["flows"] == {}
+    assert v0_3_card(newer)["securitySchemes"]["oauth"]["flows"] == {}
+    received = parse_agent_card(merged_card(newer)).security_schemes["oauth"]
+    assert received.oauth2_security_scheme.flows.device_code.token_url == "https://t"
 
 
 def test_the_original_form_has_the_original_words() -> None:
