@@ -1,0 +1,429 @@
+"""Remote agents that break the protocol, the connection, or nothing at all: our task survives."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.scripted_agent import (
+    Answer,
+    ScriptedAgent,
+    artifact,
+    chunk,
+    error,
+    head,
+    http,
+    message,
+    raw,
+    result,
+    scripted_agent,
+    silence,
+    status,
+    stream,
+    task,
+)
+from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from harness.tasks import said, texts
+from trunkline.client.breaker import BreakerSettings
+from trunkline.tasks.lifecycle import State
+from trunkline.v1 import snapshot_pb2
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.outbound import RemoteSettings, remote_agent
+
+STREAM = "SendStreamingMessage"
+SETTINGS = RemoteSettings(url="", name="far", patience_s=2, breaker=BreakerSettings(failures=1000))
+
+
+@pytest.fixture
+async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
+    async with asyncio.timeout(PATIENCE_S), open_small_mesh(tmp_path) as mesh:
+        yield mesh
+
+
+@pytest.fixture
+async def scripted() -> AsyncIterator[ScriptedAgent]:
+    async with scripted_agent() as agent:
+        yield agent
+
+
+async def ask(
+    mesh: SmallMesh, agent: ScriptedAgent, text: str = "hello", **settings: Any
+) -> snapshot_pb2.TaskSnapshot:
+    """Put the agent on the mesh, and ask it."""
+    async with remote_agent(replace(SETTINGS, url=agent.url, **settings)) as remote:
+        await mesh.join(remote.agent)
+        return await mesh.ask(text, agent="far")
+
+
+BREACHES: dict[str, tuple[Answer, str]] = {
+    "another task's update": (
+        stream(task(), chunk("a", task_id="t-2")),
+        "in the stream of another",
+    ),
+    "another task's status": (
+        stream(task(), status("COMPLETED", taskId="t-2")),
+        "in the stream of another",
+    ),
+    "append to an unknown artifact": (stream(task(), chunk("a", append=True)), "before it began"),
+    "append behind the last chunk": (
+        stream(task(), chunk("a", lastChunk=True), chunk("b", append=True)),
+        "after its last chunk",
+    ),
+    "an artifact without an id": (stream(task(), chunk("a", artifact_id="")), "usable id"),
+    "a message in a task": (stream(task(), message("a")), "in the middle of a task"),
+    "a message without parts": (
+        stream({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": []}}),
+        "without parts",
+    ),
+    "a part without content": (
+        stream(
+            task(),
+            {"artifactUpdate": {"taskId": "t-1", "artifact": {"artifactId": "a", "parts": [{}]}}},
+        ),
+        "without content",
+    ),
+    "an unknown state": (stream(task("ASLEEP")), "no state"),
+    "no state": (stream(task(), {"statusUpdate": {"taskId": "t-1", "status": {}}}), "no state"),
+    "an unspecified state": (stream(task("UNSPECIFIED")), "a state that A2A doesn't have"),
+    "a task without an id": (stream({"task": {"status": {"state": "TASK_STATE_WORKING"}}}), "id"),
+    "none of the events": (stream(task(), {"news": {}}), "can't be read"),
+    "no object": (stream(task(), [1, 2]), "can't be read"),
+    "wrong types": (
+        stream(task(), {"artifactUpdate": {"taskId": 7, "artifact": {"artifactId": []}}}),
+        "can't be read",
+    ),
+    "deep nesting": (
+        raw(head("text/event-stream") + b"data: " + b"[" * 100_000 + b"\n\n"),
+        "no JSON-RPC",
+    ),
+    "a lone surrogate": (
+        stream(task(), 'data: {"result":{"statusUpdate":{"taskId":"\\ud800","status":{}}}}'),
+        "can't be read",
+    ),
+    "bad JSON": (raw(head("application/json") + b"{"), "no JSON-RPC"),
+    "a page": (http("200 OK", "<html>", kind="text/html"), "no JSON-RPC"),
+    "garbage events": (stream(task(), "data: {"), "no JSON-RPC"),
+    "neither result nor error": (raw(head("application/json") + b"{}"), "no JSON-RPC"),
+    "a redirect": (http("302 Found", more="location: http://127.0.0.1:1/\r\n"), "redirects"),
+    "a giant event": (
+        stream(task(), "data: " + "x" * (5 * 1024 * 1024)),
+        "over 4 MiB",
+    ),
+    "a compressed answer": (
+        http("200 OK", "x", kind="application/json", more="content-encoding: br\r\n"),
+        "compresses",
+    ),
+    "other credentials": (http("401 Unauthorized"), "other credentials"),
+    "an error of its own": (error(-32603, "out of\n order"), "out of order"),
+    "an error in the stream": (
+        stream(task(), 'data: {"error":{"code":-32603,"message":"lost it"}}'),
+        "lost it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BREACHES)
+async def test_a_breach_is_a_failed_task_that_says_why(
+    name: str, mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    answer, reason = BREACHES[name]
+    scripted.on(STREAM, answer)
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert reason in said(ended)
+    assert "remote agent 'far'" in said(ended)
+    # Where its task was known, it was told to stop.
+    is_known = bool(ended.task.metadata.fields)
+    assert len(scripted.asked("CancelTask")) == is_known
+
+
+async def test_too_much_is_refused(mesh: SmallMesh, scripted: ScriptedAgent) -> None:
+    scripted.on(STREAM, stream(task(), chunk("a" * 600), chunk("b" * 600, append=True)))
+    ended = await ask(mesh, scripted, content_bytes=1000)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "more than" in said(ended)
+    assert texts(ended) == ["a" * 600]
+
+
+async def test_endless_silence_ends_the_task_on_both_sides(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, stream(task(), then=asyncio.Event()))
+    ended = await ask(mesh, scripted, idle_s=0.3)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "nothing came for 0.3 s" in said(ended)
+    assert len(scripted.asked("CancelTask")) == 1
+
+
+async def test_silence_from_the_start_ends_the_task(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, silence)
+    ended = await ask(mesh, scripted, idle_s=0.3)
+    assert "nothing came for 0.3 s" in said(ended)
+
+
+async def test_an_end_counts_whatever_comes_behind_it(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, stream(task(), chunk("a"), status("COMPLETED"), chunk("b", append=True)))
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(ended) == ["a"]
+
+
+async def test_a_cut_stream_is_taken_up_from_a_snapshot_without_doubling_or_loss(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, stream(task(), chunk("one "), chunk("two ", append=True), cut=True))
+    known = task(artifacts=[artifact("one two three ")])
+    scripted.on("SubscribeToTask", stream(known, chunk("four", append=True), status("COMPLETED")))
+    whole = task("COMPLETED", artifacts=[artifact("one two three four")])
+    scripted.on("GetTask", result(whole["task"]))
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED, said(ended)
+    assert texts(ended) == ["one two three four"]
+
+
+async def test_what_a_gap_has_doubled_is_put_right_by_the_end(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, stream(task(), chunk("one ", lastChunk=False), cut=True))
+    # The snapshot holds what its stream then says again.
+    known = task(artifacts=[artifact("one two ")])
+    scripted.on("SubscribeToTask", stream(known, chunk("two ", append=True), status("COMPLETED")))
+    scripted.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one two ")])["task"]))
+    assert texts(await ask(mesh, scripted)) == ["one two "]
+
+
+async def test_a_stream_that_can_be_resumed_goes_on_behind_its_last_event(mesh: SmallMesh) -> None:
+    async with scripted_agent(resumes=RESUME_EXTENSION) as agent:
+        agent.on(STREAM, stream(task(), chunk("one "), ids=True, cut=True))
+        agent.on("SubscribeToTask", stream(chunk("two", append=True), status("COMPLETED")))
+        ended = await ask(mesh, agent)
+        assert texts(ended) == ["one two"]
+        assert agent.asked("SubscribeToTask")[0].headers["last-event-id"] == "2"
+        assert agent.asked(STREAM)[0].headers["a2a-extensions"] == RESUME_EXTENSION
+        assert not agent.asked("GetTask")
+
+
+async def test_a_task_that_ended_in_the_gap_is_looked_at(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, stream(task(), chunk("on"), cut=True))
+    scripted.on("SubscribeToTask", error(-32004))
+    scripted.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one")])["task"]))
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(ended) == ["one"]
+
+
+async def test_a_peer_whose_subscriptions_begin_in_the_middle_is_looked_at_instead(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, stream(task(), chunk("on"), cut=True))
+    scripted.on("SubscribeToTask", stream(chunk("e more", append=True)))
+    scripted.on(
+        "GetTask",
+        result(task(artifacts=[artifact("one mo")])["task"]),
+        result(task("COMPLETED", artifacts=[artifact("one more")])["task"]),
+    )
+    ended = await ask(mesh, scripted)
+    assert texts(ended) == ["one more"]
+    assert len(scripted.asked("SubscribeToTask")) == 1
+
+
+async def test_a_peer_without_streams_is_looked_at_until_it_is_done(mesh: SmallMesh) -> None:
+    async with scripted_agent(streaming=False) as agent:
+        agent.on("SendMessage", result(task("SUBMITTED")))
+        agent.on(
+            "GetTask",
+            result(task(artifacts=[artifact("o")])["task"]),
+            result(task("COMPLETED", artifacts=[artifact("one")])["task"]),
+        )
+        assert texts(await ask(mesh, agent)) == ["one"]
+        configuration = agent.asked("SendMessage")[0].params["configuration"]
+        assert configuration["returnImmediately"] is True
+
+
+async def test_a_card_may_promise_streams_that_are_not_there(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, error(-32004))
+    scripted.on("SendMessage", result(task("COMPLETED", artifacts=[artifact("one")])))
+    assert texts(await ask(mesh, scripted)) == ["one"]
+
+
+async def test_a_stream_may_turn_out_to_be_one_answer(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, result(task("COMPLETED", artifacts=[artifact("one")])))
+    assert texts(await ask(mesh, scripted)) == ["one"]
+
+
+async def test_a_peer_that_speaks_another_version_than_its_card_says_is_asked_in_that(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    old = {"kind": "task", "id": "t-1", "contextId": "c-1", "status": {"state": "completed"}}
+    scripted.on(STREAM, error(-32601))
+    scripted.on("message/stream", stream({**old, "artifacts": [artifact("one")]}))
+    assert texts(await ask(mesh, scripted)) == ["one"]
+    assert scripted.asked("message/stream")[0].headers["a2a-version"] == "0.3"
+
+
+async def test_neither_version_is_the_first_ones_refusal(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "refused" in said(ended)
+
+
+async def test_an_overloaded_peer_is_asked_again_when_it_says(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    busy = http("429 Too Many Requests", more="retry-after: 0\r\n")
+    away = http("503 Service Unavailable")
+    scripted.on(STREAM, busy, away, stream(task(), chunk("one"), status("COMPLETED")))
+    assert texts(await ask(mesh, scripted)) == ["one"]
+
+
+async def test_a_message_that_may_have_arrived_is_not_sent_twice(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, raw())
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "may have begun" in said(ended)
+    assert len(scripted.asked(STREAM)) == 1
+
+
+async def test_a_message_that_attaches_when_it_is_repeated_is(mesh: SmallMesh) -> None:
+    async with scripted_agent(resumes=RESUME_EXTENSION) as agent:
+        agent.on(STREAM, raw(), stream(task(), chunk("one"), status("COMPLETED")))
+        assert texts(await ask(mesh, agent)) == ["one"]
+        first, second = agent.asked(STREAM)
+        assert first.params["message"] == second.params["message"]
+
+
+async def test_a_peer_that_stays_away_is_given_up_with_the_reason(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, stream(task(), chunk("on"), cut=True))
+    scripted.on("SubscribeToTask", raw())
+    scripted.on("GetTask", raw())
+    ended = await ask(mesh, scripted, patience_s=0.5)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "can't be reached" in said(ended)
+    assert texts(ended) == ["on"]
+
+
+async def test_a_peer_that_takes_only_its_own_contexts_gets_none(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, error(-32602), stream(task(), status("COMPLETED")))
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    first, second = scripted.asked(STREAM)
+    assert first.params["message"]["contextId"]
+    assert "contextId" not in second.params["message"]
+
+
+async def test_replaced_content_and_kinds_of_parts_come_through(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    data = {"data": {"n": [1, "two", None]}, "metadata": {"k": "v"}}
+    update = {
+        "taskId": "t-1",
+        "contextId": "c-1",
+        "artifact": {
+            "artifactId": "d",
+            "name": "data",
+            "description": "what it is",
+            "extensions": ["https://example.com/x"],
+            "metadata": {"m": True},
+            "parts": [data, {"raw": "AAE=", "filename": "f", "mediaType": "image/png"}],
+        },
+    }
+    scripted.on(
+        STREAM,
+        stream(
+            task(metadata={"theirs": 1, "trunkline/attempt": 9}),
+            status("WORKING", "on it"),
+            chunk("draft", lastChunk=True),
+            chunk("final "),
+            chunk("text", append=True, lastChunk=True),
+            {"artifactUpdate": update},
+            status("COMPLETED", "done", metadata={"cost": 3}),
+        ),
+    )
+    ended = await ask(mesh, scripted)
+    text, others = ended.task.artifacts
+    assert text.parts[0].text == "final text"
+    assert (others.name, others.description) == ("data", "what it is")
+    assert list(others.extensions) == ["https://example.com/x"]
+    assert others.metadata["m"] is True
+    assert others.parts[0].data.struct_value["n"][1] == "two"
+    assert (others.parts[1].raw, others.parts[1].media_type) == (b"\x00\x01", "image/png")
+    assert said(ended) == "done"
+    assert ended.task.metadata["theirs"] == 1
+    assert ended.task.metadata["cost"] == 3
+    assert "trunkline/attempt" not in ended.task.metadata.fields
+
+
+async def test_cancel_reaches_the_remote_task(mesh: SmallMesh, scripted: ScriptedAgent) -> None:
+    scripted.on(STREAM, stream(task(), then=asyncio.Event()))
+    async with remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
+        await mesh.join(remote.agent)
+        task_id = await mesh.begin("hello", agent="far")
+        await mesh.directory.for_task(task_id).cancel_task(task_id, account="")
+        asked = await scripted.until("CancelTask")
+    assert asked.params["id"] == "t-1"
+
+
+async def test_a_canceled_remote_task_is_canceled_here(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, stream(task(), status("CANCELED", "by its operator")))
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_CANCELED
+    assert said(ended) == "by its operator"
+
+
+async def test_the_next_turn_goes_on_with_the_remote_task_and_its_artifacts(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    question = status("INPUT_REQUIRED", "which?")
+    asked_for = {"state": "TASK_STATE_INPUT_REQUIRED", "message": message("which?")["message"]}
+    still = {"task": {**task()["task"], "status": asked_for, "artifacts": [artifact("one ")]}}
+    scripted.on(
+        STREAM,
+        stream(task(), chunk("one "), question),
+        stream(still, status("WORKING"), chunk("two", append=True), status("COMPLETED")),
+    )
+    async with remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
+        await mesh.join(remote.agent)
+        first = await mesh.ask("hello", agent="far")
+        assert first.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+        ended = await mesh.ask("this", agent="far", task_id=first.task.id)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(ended) == ["one two"]
+    given = scripted.asked(STREAM)[1].params["message"]
+    assert (given["taskId"], given["contextId"]) == ("t-1", "c-1")
+
+
+async def test_a_remote_task_that_went_on_by_itself_is_found_ended(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, stream(task(), status("AUTH_REQUIRED", "log in")), error(-32004))
+    scripted.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one")])["task"]))
+    async with remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
+        await mesh.join(remote.agent)
+        first = await mesh.ask("hello", agent="far")
+        assert first.task.status.state == State.TASK_STATE_AUTH_REQUIRED
+        ended = await mesh.ask("done", agent="far", task_id=first.task.id)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(ended) == ["one"]
