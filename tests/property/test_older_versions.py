@@ -255,7 +255,7 @@ def check_template(shape: Shape, text: str, *, is_last: bool, name: str) -> None
 
 
 plain = st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=5))
-anything = st.recursive(
+anything: st.SearchStrategy[Any] = st.recursive(
     plain,
     lambda inner: st.one_of(
         st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)
