@@ -5,6 +5,7 @@ would keep its connection, and its memory, for ever.
 """
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +32,13 @@ HEAD_BYTES = 64 * 1024
 longer passes if it ends within its second piece."""
 
 _PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
-_NOT_HTTP = "this is not an HTTP request; A2A is spoken over HTTP/1.1 here"
+_NOT_HTTP = "this is not a request as HTTP/1.1 has it"
 _TOO_LARGE = f"the request's line and headers are longer than {HEAD_BYTES} bytes; send less"
 # A refusal that is followed by a reset is often not read: what still comes is thrown away so long.
 _LINGER_S = 2.0
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+# How many requests a client may send before the first is answered; browsers and SDKs send none.
+_AHEAD = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,7 @@ def bounded(protocol: Any, bounds: Bounds) -> Any:  # noqa: ANN401, C901  uvicor
             self.connection = Connection()
             # Each request gets a copy of this in its scope.
             self.app_state: dict[str, Any] = {**self.app_state, CONNECTION: self.connection}
+            self._served: Any = None
             self._head_bytes = 0
             self._is_refused = False
             self._waits_since = self.loop.time()
@@ -66,6 +71,9 @@ def bounded(protocol: Any, bounds: Bounds) -> Any:  # noqa: ANN401, C901  uvicor
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
+            # uvicorn knows only the newest; of requests sent ahead of answers this is an older one.
+            if self._served is not None and not self._served.response_complete:
+                self._served.disconnected = True
             self.connection.lose()
 
         def data_received(self, data: bytes) -> None:
@@ -74,6 +82,8 @@ def bounded(protocol: Any, bounds: Bounds) -> Any:  # noqa: ANN401, C901  uvicor
                 if self._is_refused or self.transport.is_closing():
                     return
                 piece = data[start : start + HEAD_BYTES] if len(data) > HEAD_BYTES else data
+                if self._is_between_requests():
+                    piece = _without_upgrade(piece)
                 super().data_received(piece)
                 if not self._is_between_requests():
                     self._head_bytes = 0
@@ -81,6 +91,19 @@ def bounded(protocol: Any, bounds: Bounds) -> Any:  # noqa: ANN401, C901  uvicor
                 self._head_bytes += len(piece)
                 if self._head_bytes > HEAD_BYTES:
                     self._refuse(WireError(HEAD_TOO_LARGE, _TOO_LARGE))
+
+        def on_headers_complete(self) -> None:
+            # What comes in one piece may hold thousands of requests.
+            if len(self.pipeline) >= _AHEAD:
+                raise ValueError("too many requests are sent ahead of their answers")
+            if self.parser.should_upgrade():
+                # CONNECT, or an Upgrade that came in two pieces: its body would be lost.
+                raise ValueError("no other protocol is spoken here")
+            super().on_headers_complete()
+
+        def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # noqa: ANN401  uvicorn's
+            self._served = cycle
+            super()._start_asgi_task(cycle, app)
 
         def on_response_complete(self) -> None:
             self._waits_since = self.loop.time()
@@ -140,3 +163,15 @@ def bounded(protocol: Any, bounds: Bounds) -> Any:  # noqa: ANN401, C901  uvicor
             self.transport.write(head + body)
 
     return Bounded
+
+
+def _without_upgrade(piece: bytes) -> bytes:
+    """Take the offer of another protocol out of a request's head: there is none here.
+
+    Clients in Java make it with each first request. httptools would then take the body for the
+    other protocol's.
+    """
+    if _UPGRADE.search(piece) is None:
+        return piece
+    head, end, rest = piece.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"\r\nX-Offered:", head) + end + rest
