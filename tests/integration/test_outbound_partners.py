@@ -1,0 +1,86 @@
+"""Agents made with the reference SDK, of A2A v1.0 and v0.3, as agents of a mesh."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from harness.partners import PYTHON_V0_3, make_environment
+from harness.processes import read_line, running_process
+from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from harness.tasks import said, texts
+from trunkline.tasks.lifecycle import State
+from trunkline_bridge.outbound import RemoteSettings, remote_agent
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TESTS = Path(__file__).parents[1]
+SERVERS = {
+    "1.0": (sys.executable, "partners.server_v1_0"),
+    "0.3": (PYTHON_V0_3, "partners.server_v0_3"),
+}
+BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SERVERS)
+async def partner(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    make_environment()
+    python, module = SERVERS[request.param]
+    environment = {"PYTHONPATH": str(TESTS)}
+    async with running_process(python, "-m", module, cwd=TESTS, environment=environment) as process:
+        yield (await read_line(process, "ready "))["url"]
+
+
+@pytest_asyncio.fixture(loop_scope="module", params=BINDINGS)
+async def mesh(
+    partner: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[SmallMesh]:
+    """A mesh with the partner on it, called `far`."""
+    settings = RemoteSettings(url=partner, name="far", bindings=(request.param,))
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        open_small_mesh(tmp_path) as mesh,
+        remote_agent(settings) as remote,
+    ):
+        await mesh.join(remote.agent)
+        yield mesh
+
+
+async def test_its_answer_streams_into_ours(mesh: SmallMesh) -> None:
+    task = await mesh.ask("count 100", agent="far")
+    assert task.task.status.state == State.TASK_STATE_COMPLETED, said(task)
+    assert texts(task) == ["".join(f"{n} " for n in range(1, 101))]
+    assert task.task.artifacts[0].name == "count"
+
+
+async def test_its_question_is_answered_in_the_same_task(mesh: SmallMesh) -> None:
+    asked = await mesh.ask("ask which one?", agent="far")
+    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert said(asked) == "which one?"
+    done = await mesh.ask("this one", agent="far", task_id=asked.task.id)
+    assert done.task.status.state == State.TASK_STATE_COMPLETED, said(done)
+    assert texts(done) == ["answer: this one"]
+
+
+async def test_it_asks_for_credentials_and_goes_on(mesh: SmallMesh) -> None:
+    asked = await mesh.ask("login please", agent="far")
+    assert asked.task.status.state == State.TASK_STATE_AUTH_REQUIRED
+    assert said(asked) == "please"
+    done = await mesh.ask("done", agent="far", task_id=asked.task.id)
+    assert texts(done) == ["answer: done"], said(done)
+
+
+async def test_its_failure_is_ours(mesh: SmallMesh) -> None:
+    task = await mesh.ask("fail no crates", agent="far")
+    assert task.task.status.state == State.TASK_STATE_FAILED
+    assert said(task) == "no crates"
+
+
+async def test_our_cancel_is_its_cancel(mesh: SmallMesh) -> None:
+    task_id = await mesh.begin("wait", agent="far")
+    await mesh.until(task_id, lambda task: said(task) == "waiting")
+    canceled = await mesh.directory.for_task(task_id).cancel_task(task_id, account="")
+    assert canceled.task.status.state == State.TASK_STATE_CANCELED
