@@ -175,8 +175,8 @@ class Settings:
     """What signs webhooks: whsec_ and base64 (Standard Webhooks); several are separated by spaces,
     the new one first. Empty: one is made once and kept in `data_dir`."""
     api_keys_file: Path | None = None
-    """Who may call, by API key; `trunkline keys` writes it. With it, or with `jwt_keys`, every
-    call has to say who makes it, and each account sees only its own tasks."""
+    """Who may call, by API key (`trunkline keys`). With it or `jwt_keys`, every call has to say who
+    makes it, and each account sees only its own tasks."""
     jwt_keys: str = ""
     """Who may call, by token: the JWKS of their issuer, a URL or a file."""
     jwt_issuer: str = ""
@@ -192,8 +192,7 @@ class Settings:
     anonymous: bool = False
     """Let callers in that don't say who they are; they share the tasks of nobody in particular."""
     card_key: Path | None = None
-    """A private key (PEM) that signs agent cards; they then give `public_url` as their address, or
-    else where the bridge listens, whatever a request says."""
+    """A private key (PEM) that signs cards; their address is `public_url`, or where we listen."""
     card_key_id: str = ""
     """The key's `kid`; empty: its thumbprint (RFC 7638)."""
     webhook_give_up_s: float = 24 * 3600.0

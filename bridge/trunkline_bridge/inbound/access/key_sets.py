@@ -49,11 +49,13 @@ class KeySet:
         Raises:
             PeerUnavailableError: the keys can't be fetched.
         """
-        if self._is_due(key_id) and not (self._has(key_id) and self._lock.locked()):
+        # Whoever is fetching may bring what is missing; who has his key waits for nobody.
+        if self._lock.locked() and not self._has(key_id):
             async with self._lock:
-                # Whoever had the lock before may have fetched what is missing.
-                if self._is_due(key_id):
-                    await self._fetch()
+                pass
+        if self._is_due(key_id) and not self._lock.locked():
+            async with self._lock:
+                await self._fetch()
         if self._fetched_at is None or self._now() - self._fetched_at > USABLE_S:
             problem = "they can't be fetched now; try again in a few seconds"
             raise PeerUnavailableError("the keys of tokens", problem)
@@ -90,10 +92,11 @@ class KeySet:
         return not (is_fresh and self._has(key_id))
 
     async def _fetch(self) -> None:
+        # Now, because whoever made us fetch may leave before it is done.
+        self._next_try_at = self._now() + RETRY_S
         try:
             keys = read_key_set(await fetch(self._source))
         except (PeerUnavailableError, ValueError) as error:
-            self._next_try_at = self._now() + RETRY_S
             logger.warning("key_set.unavailable", extra={"problem": str(error)})
             return
         self._keys = keys

@@ -34,9 +34,14 @@ class Issuer:
         self.status = 200
         self.fetches = 0
         self.url = ""
+        self.asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     async def serve(self, _request: Request) -> Response:
         self.fetches += 1
+        self.asked.set()
+        await self.may_answer.wait()
         return Response(self.keys, status_code=self.status)
 
 
@@ -67,6 +72,25 @@ async def test_keys_are_fetched_once_for_all_who_ask_together(issuer: Issuer) ->
         asked = [group.create_task(found(keys, "first")) for _ in range(20)]
     assert all(task.result() for task in asked)
     assert issuer.fetches == 1
+
+
+async def test_those_who_leave_before_an_answer_do_not_make_us_fetch_each_time(
+    issuer: Issuer,
+) -> None:
+    clock = Clock()
+    keys = KeySet(issuer.url, clock)
+    issuer.may_answer.clear()
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(found(keys, "first"))
+        await issuer.asked.wait()
+        asked.cancel()
+    for _ in range(20):
+        with pytest.raises(PeerUnavailableError):
+            await keys.find("first", "ES256")
+    assert issuer.fetches == 1
+    issuer.may_answer.set()
+    clock.now += RETRY_S
+    assert await found(keys, "first")
 
 
 async def test_a_new_key_is_found_and_unknown_ones_do_not_make_us_fetch_each_time(
