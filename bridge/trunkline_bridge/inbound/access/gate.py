@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Iterator
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 from trunkline.errors import ConfigurationError
+from trunkline.settings import HostPort
 from trunkline.v1 import security_scheme_pb2
 from trunkline_bridge.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.inbound.access.api_keys import ApiKeys
@@ -127,6 +129,10 @@ def _check(settings: TokenSettings) -> None:
         if not getattr(settings, name):
             problem = "is missing; tokens are good for one issuer and one audience only"
             raise ConfigurationError(f"jwt_{name}", problem)
+    source = urlsplit(settings.keys)
+    if source.scheme == "http" and not HostPort(source.hostname or "", 0).is_loopback:
+        problem = "keys that come unprotected can be anybody's; use https, or a file"
+        raise ConfigurationError("jwt_keys", problem)
     if not settings.algorithms or not ALGORITHMS.issuperset(settings.algorithms):
         problem = f"choose among {', '.join(sorted(ALGORITHMS))}"
         raise ConfigurationError("jwt_algorithms", problem)

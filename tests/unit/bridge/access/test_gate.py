@@ -23,6 +23,7 @@ def test_without_settings_nobody_is_asked() -> None:
     [
         ({"issuer": ""}, "jwt_issuer"),
         ({"audience": ""}, "jwt_audience"),
+        ({"keys": "http://issuer.example/keys"}, "jwt_keys"),
         ({"algorithms": ()}, "jwt_algorithms"),
         ({"algorithms": ("RS256", "HS256")}, "jwt_algorithms"),
         ({"algorithms": ("none",)}, "jwt_algorithms"),
@@ -33,6 +34,11 @@ def test_tokens_are_for_one_issuer_and_one_audience_and_by_public_keys(
 ) -> None:
     with pytest.raises(ConfigurationError, match=named):
         open_access(BridgeSettings(tokens=replace(TOKENS, **wrong)))
+
+
+@pytest.mark.parametrize("keys", ["https://issuer.example/keys", "http://localhost:1/keys"])
+def test_keys_may_come_protected_or_from_this_machine(keys: str) -> None:
+    assert not open_access(BridgeSettings(tokens=replace(TOKENS, keys=keys))).security.is_open
 
 
 def test_what_is_asked_for_is_declared(tmp_path: Path) -> None:
