@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -196,6 +197,23 @@ async def test_each_of_several_webhooks_gets_everything(caller: Caller, receiver
         await caller.send("this one", taskId=task["id"])
         await receiver.until(has_ended)
         await other.until(has_ended)
+
+
+async def test_where_events_are_gone_the_task_as_it_is_takes_their_place(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    async def decide(received: Received) -> Answer:
+        return OK if "task" in received.json else status(503)
+
+    receiver.decide = decide
+    async with open_bridged_mesh(tmp_path, SETTINGS) as bridged:
+        await bridged.mesh.join(echo, compact_after_s=0.01, lease_s=1.0)
+        task = await send(bridged.at("/"), "echo hello", config(receiver))
+        await receiver.until(lambda seen: len(seen.taken) == 2)
+        await until(bridged, task["id"], DONE)
+    assert states(receiver.taken) == ["SUBMITTED", "COMPLETED"]
+    assert receiver.taken[1].json == {"task": task}
+    assert len(receiver.all) > 2
 
 
 async def test_a_receiver_that_is_gone_is_left_alone(
