@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from trunkline.errors import CursorExpiredError
@@ -11,12 +12,24 @@ from trunkline.journal.fold import Fold
 from trunkline.journal.store import StoredFold
 from trunkline.v1 import event_pb2, snapshot_pb2
 
-# How many are kept at hand.
+# How many are kept at hand, and how much they may hold.
 _FOLDS: Final = 64
+_FOLDS_BYTES: Final = 16 << 20
+
+
+@dataclass(slots=True)
+class _Folding:
+    """A fold, and the length of what was folded into it: about what it holds."""
+
+    fold: Fold
+    length_bytes: int = 0
 
 
 class Folds:
-    """The folds of a journal's tasks."""
+    """The folds of a journal's tasks; those asked for last are kept, the latest whatever its size.
+
+    What is kept, but for that one, is bounded in number and by the bytes folded into it.
+    """
 
     def __init__(
         self,
@@ -24,12 +37,15 @@ class Folds:
         head: Callable[[str], int],
         read: Callable[[str, int], list[bytes]],
         find_stored: Callable[[str], StoredFold | None],
+        limit_bytes: int = _FOLDS_BYTES,
     ) -> None:
         """`head` and `read` are those of the journal; `find_stored` knows compacted tasks."""
         self._head = head
         self._read = read
         self._find_stored = find_stored
-        self._kept: OrderedDict[str, Fold] = OrderedDict()
+        self._limit_bytes = limit_bytes
+        self._kept: OrderedDict[str, _Folding] = OrderedDict()
+        self._kept_bytes = 0
 
     async def fold(self, task_id: str, until: int) -> Fold:
         """Return the fold of a task's events up to and including a sequence.
@@ -39,7 +55,7 @@ class Folds:
             CursorExpiredError: the events up to there are past retention.
         """
         try:
-            fold = await self._folded(task_id, until)
+            folding = await self._folded(task_id, until)
         except CursorExpiredError:
             # The events are compacted, or were just now; the whole of them is all there is.
             stored = self._find_stored(task_id)
@@ -47,28 +63,46 @@ class Folds:
                 raise
             snapshot = snapshot_pb2.TaskSnapshot.FromString(stored.snapshot)
             fold = Fold(task_id, snapshot, forwarded=stored.forwarded)
-        # The next one goes on from here.
-        self._kept[task_id] = fold
-        if len(self._kept) > _FOLDS:
-            self._kept.popitem(last=False)
-        return fold
+            folding = _Folding(fold, len(stored.snapshot))
+        self._keep(task_id, folding)
+        return folding.fold
 
     def drop(self, task_id: str) -> None:
         """Keep nothing of a task."""
-        self._kept.pop(task_id, None)
+        self._take(task_id)
 
-    async def _folded(self, task_id: str, until: int) -> Fold:
-        fold = self._kept.pop(task_id, None)
-        if fold is None or fold.sequence > until:
-            fold = Fold(task_id)
+    def _keep(self, task_id: str, folding: _Folding) -> None:
+        """Let the next one go on from here."""
+        self._take(task_id)
+        self._kept[task_id] = folding
+        self._kept_bytes += folding.length_bytes
+        while len(self._kept) > _FOLDS or (
+            self._kept_bytes > self._limit_bytes and len(self._kept) > 1
+        ):
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_bytes -= oldest.length_bytes
+
+    def _take(self, task_id: str) -> _Folding | None:
+        """Return what is kept of a task, for whoever asks alone."""
+        folding = self._kept.pop(task_id, None)
+        if folding is not None:
+            self._kept_bytes -= folding.length_bytes
+        return folding
+
+    async def _folded(self, task_id: str, until: int) -> _Folding:
+        folding = self._take(task_id)
+        if folding is None or folding.fold.sequence > until:
+            folding = _Folding(Fold(task_id))
+        fold = folding.fold
         is_cut = until < self._head(task_id)
         read_whole = event_pb2.EventBatch.FromString
         while fold.sequence < until:
             for sealed in self._read(task_id, fold.sequence):
                 fold.apply(parse(sealed, until=until) if is_cut else read_whole(sealed))
+                folding.length_bytes += len(sealed)
                 if fold.sequence >= until:
                     break
             if fold.sequence < until:
                 # A long task takes a second: others are served meanwhile.
                 await asyncio.sleep(0)
-        return fold
+        return folding
