@@ -171,13 +171,13 @@ def chunk(text: str, *, artifact_id: str = "a-1", task_id: str = "t-1", **more: 
 
 @asynccontextmanager
 async def scripted_agent(
-    *, streaming: bool = True, resumes: str = ""
+    *, streaming: bool = True, resumes: str = "", port: int = 0
 ) -> AsyncIterator[ScriptedAgent]:
     """Serve an agent called Scripted for the length of a block."""
     agent = ScriptedAgent()
-    server = await asyncio.start_server(agent.serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    agent.url = f"http://127.0.0.1:{port}"
+    server = await asyncio.start_server(agent.serve, "127.0.0.1", port)
+    bound = server.sockets[0].getsockname()[1]
+    agent.url = f"http://127.0.0.1:{bound}"
     extensions = [{"uri": resumes}] if resumes else []
     agent.card = {
         "name": "Scripted",

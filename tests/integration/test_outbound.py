@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from harness.a2a_grpc import served
 from harness.bridge import BridgedMesh, open_bridged_mesh
 from harness.small_mesh import PATIENCE_S
 from harness.tasks import said, texts
 from trunkline.agents.echo import echo
-from trunkline.tasks.lifecycle import State
+from trunkline.tasks.lifecycle import TERMINAL, State
+from trunkline.v1 import message_pb2, message_service_pb2
 from trunkline_bridge.outbound import RemoteSettings, remote_agent
+
+BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
+VERSIONS = ("1.0", "0.3")
 
 
 @pytest.fixture
@@ -21,13 +26,13 @@ async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
         yield mesh
 
 
-@pytest.fixture(params=["JSONRPC 1.0", "JSONRPC 0.3", "HTTP+JSON 1.0", "HTTP+JSON 0.3"])
+@pytest.fixture(params=[f"{binding} {version}" for binding in BINDINGS for version in VERSIONS])
 async def far(request: pytest.FixtureRequest, bridged: BridgedMesh) -> AsyncIterator[BridgedMesh]:
     binding, version = request.param.split()
     settings = RemoteSettings(
         url=f"{bridged.url}/agents/echo", name="far", bindings=(binding,), versions=(version,)
     )
-    async with remote_agent(settings) as remote:
+    async with served(bridged), remote_agent(settings) as remote:
         await bridged.mesh.join(remote.agent)
         yield bridged
 
@@ -47,3 +52,38 @@ async def test_a_question_is_answered_by_the_next_turn(far: BridgedMesh) -> None
     done = await far.mesh.ask("this one", agent="far", task_id=asked.task.id)
     assert done.task.status.state == State.TASK_STATE_COMPLETED, said(done)
     assert texts(done) == ["answer: this one"]
+
+
+async def test_a_direct_reply_stays_one(far: BridgedMesh) -> None:
+    answer = await far.mesh.client("far").send_message(
+        agent="far",
+        message=far.mesh.message("message hello"),
+        submission=message_service_pb2.Submission(),
+    )
+    assert isinstance(answer, message_pb2.Message)
+    assert [part.text for part in answer.parts] == ["hello"]
+
+
+async def test_bytes_come_through(far: BridgedMesh) -> None:
+    task = await far.mesh.ask("file 100000", agent="far")
+    (part,) = task.task.artifacts[0].parts
+    assert part.raw == (bytes(range(256)) * 400)[:100_000]
+    assert (part.media_type, part.filename) == ("application/octet-stream", "100000.bin")
+
+
+async def test_an_end_keeps_its_state_and_its_reason(far: BridgedMesh) -> None:
+    failed = await far.mesh.ask("fail no crates", agent="far")
+    assert (failed.task.status.state, said(failed)) == (State.TASK_STATE_FAILED, "no crates")
+    rejected = await far.mesh.ask("reject not mine", agent="far")
+    assert (rejected.task.status.state, said(rejected)) == (State.TASK_STATE_REJECTED, "not mine")
+
+
+async def test_a_cancel_reaches_the_remote_task(far: BridgedMesh) -> None:
+    task_id = await far.mesh.begin("wait 3600", agent="far")
+    ours = await far.mesh.until(task_id, lambda task: said(task) == "Waiting 3600 s")
+    remote = ours.task.metadata["trunkline/remote"]
+    assert not isinstance(remote, str | float | bool | None)
+    await far.mesh.directory.for_task(task_id).cancel_task(task_id, account="")
+    theirs = str(remote["taskId"])
+    ended = await far.mesh.until(theirs, lambda task: task.task.status.state in TERMINAL)
+    assert ended.task.status.state == State.TASK_STATE_CANCELED

@@ -1,0 +1,80 @@
+"""Connections to a remote agent that break again and again: no text is doubled, lost or moved."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.a2a_grpc import served
+from harness.bridge import open_bridged_mesh
+from harness.fuzz_agents import leaf, texts_of
+from harness.relay import open_relay
+from harness.small_mesh import PATIENCE_S
+from harness.tasks import said
+from trunkline.client.breaker import BreakerSettings
+from trunkline.tasks.lifecycle import State
+from trunkline_bridge import BridgeSettings
+from trunkline_bridge.outbound import RemoteSettings, remote_agent
+from trunkline_bridge.outbound.card import RemoteCard
+
+SEEDS = range(6)
+
+
+def growing(seed: int) -> Iterator[int]:
+    """Answers are cut sooner at first than later: a snapshot has to come through some time."""
+    rng = random.Random(seed)
+    for number in itertools.count():
+        yield rng.randrange(1500, 4000) + 200 * number
+
+
+@pytest.mark.parametrize("resumes", [True, False], ids=["resumed", "reconciled"])
+@pytest.mark.parametrize("spoken", ["JSONRPC 1.0", "JSONRPC 0.3", "HTTP+JSON 1.0", "HTTP+JSON 0.3"])
+async def test_text_comes_through_cuts_as_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: str, *, resumes: bool
+) -> None:
+    monkeypatch.setattr(RemoteCard, "resumes", property(lambda _: resumes))
+    binding, version = spoken.split()
+    async with asyncio.timeout(PATIENCE_S), open_relay(growing(7)) as relay:
+        settings = BridgeSettings(default_agent="leaf", public_url=f"http://{relay.address}")
+        remote = RemoteSettings(
+            url=f"http://{relay.address}",
+            name="far",
+            bindings=(binding,),
+            versions=(version,),
+            breaker=BreakerSettings(failures=1000),
+        )
+        async with open_bridged_mesh(tmp_path, settings) as bridged:
+            relay.target = bridged.url.removeprefix("http://")
+            await bridged.mesh.join(leaf)
+            relay.budgets = itertools.repeat(1 << 20)
+            async with remote_agent(remote) as found:
+                relay.budgets = growing(7)
+                await bridged.mesh.join(found.agent)
+                for seed in SEEDS:
+                    task = await bridged.mesh.ask(str(seed), agent="far")
+                    assert task.task.status.state == State.TASK_STATE_COMPLETED, said(task)
+                    wrote = {a.name: "".join(p.text for p in a.parts) for a in task.task.artifacts}
+                    assert wrote == texts_of(seed)
+        assert relay.cuts > 0
+
+
+async def test_over_grpc_it_is_resumed_behind_the_last_event(tmp_path: Path) -> None:
+    async with asyncio.timeout(PATIENCE_S), open_relay(itertools.repeat(1 << 20)) as relay:
+        settings = BridgeSettings(default_agent="leaf")
+        async with open_bridged_mesh(tmp_path, settings) as bridged, served(bridged) as grpc:
+            relay.target = grpc.address
+            bridged.bridge.endpoints.grpc = relay.address
+            await bridged.mesh.join(leaf)
+            remote = RemoteSettings(url=bridged.url, name="far", bindings=("GRPC",))
+            async with remote_agent(remote) as found:
+                await bridged.mesh.join(found.agent)
+                relay.budgets = growing(3)
+                for seed in SEEDS:
+                    task = await bridged.mesh.ask(str(seed), agent="far")
+                    assert task.task.status.state == State.TASK_STATE_COMPLETED, said(task)
+                    wrote = {a.name: "".join(p.text for p in a.parts) for a in task.task.artifacts}
+                    assert wrote == texts_of(seed)
+                assert relay.cuts > 0

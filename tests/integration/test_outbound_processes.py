@@ -1,0 +1,126 @@
+"""Remote agents on meshes of real processes: joined, killed, away at the start."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import httpx2
+
+from harness.processes import free_address, read_line, running_mesh, running_process
+from harness.scripted_agent import (
+    artifact,
+    chunk,
+    error,
+    result,
+    scripted_agent,
+    status,
+    stream,
+    task,
+)
+from harness.small_mesh import PATIENCE_S, open_small_mesh
+from harness.tasks import said, texts
+from trunkline.tasks.lifecycle import TERMINAL, State
+
+STREAM = "SendStreamingMessage"
+
+
+def joined(folder: Path, *words: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    """Run `trunkline join`."""
+    command = (sys.executable, "-m", "trunkline.cli", "join", *words, "--data", str(folder))
+    environment = {"TRUNKLINE_LEASE_S": "1", "FAR_TOKEN": "let me in"}
+    return running_process(*command, cwd=folder, environment=environment)
+
+
+async def test_a_task_goes_on_with_its_remote_task_after_its_host_was_killed(
+    tmp_path: Path,
+) -> None:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        scripted_agent() as agent,
+        open_small_mesh(tmp_path) as mesh,
+    ):
+        agent.on(STREAM, stream(task(), chunk("one "), then=asyncio.Event()))
+        known = task(artifacts=[artifact("one two ")])
+        agent.on("SubscribeToTask", stream(known, chunk("three", append=True), status("COMPLETED")))
+        whole = task("COMPLETED", artifacts=[artifact("one two three")])
+        agent.on("GetTask", result(whole["task"]))
+        words = (agent.url, "--name", "far", "--mesh", mesh.registry_address)
+        async with joined(tmp_path, *words, "--token-env", "FAR_TOKEN") as process:
+            ready = await read_line(process, "ready ")
+            assert ready["agent"] == "far"
+            await mesh.directory.wait_until(
+                lambda known: "far" in known.agents(), timeout_s=PATIENCE_S
+            )
+            task_id = await mesh.begin("hello", agent="far")
+            await mesh.until(task_id, lambda found: texts(found) == ["one "])
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        async with joined(tmp_path, *words, "--token-env", "FAR_TOKEN") as process:
+            await read_line(process, "ready ")
+            await mesh.directory.wait_until(
+                lambda known: known.knows_host_of(task_id), timeout_s=PATIENCE_S
+            )
+            ended = await mesh.until(task_id, lambda found: found.task.status.state in TERMINAL)
+        assert ended.task.status.state == State.TASK_STATE_COMPLETED, said(ended)
+        assert texts(ended) == ["one two three"]
+        # It was asked once, and with its credentials each time.
+        assert len(agent.asked(STREAM)) == 1
+        assert {call.headers["authorization"] for call in agent.calls} == {"Bearer let me in"}
+
+
+async def test_a_remote_agent_that_is_away_at_the_start_joins_later(tmp_path: Path) -> None:
+    address = free_address()
+    (tmp_path / "trunkline.toml").write_text(f'[remote.far]\nurl = "http://{address}"\n')
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        running_mesh(tmp_path, stderr=None) as mesh,
+        httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
+    ):
+        url = f"{mesh.http_url}/agents/far"
+        assert (await client.get(f"{url}/.well-known/agent-card.json")).status_code == 404
+        async with scripted_agent(port=int(address.rpartition(":")[2])) as agent:
+            agent.on(STREAM, stream(task(), chunk("one"), status("COMPLETED")))
+            shown = f"{url}/.well-known/agent-card.json"
+            # Other processes tell nobody.
+            while (found := await client.get(shown)).status_code == 404:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            card = found.json()
+            assert (card["name"], card["description"]) == ("far", "Says what it is told to.")
+            message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage"}
+            answer = await client.post(
+                url,
+                json={**body, "params": {"message": message}},
+                headers={"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"},
+            )
+            done = answer.json()["result"]["task"]
+            assert done["artifacts"][0]["parts"] == [{"text": "one"}]
+            # The trace goes on there.
+            assert agent.asked(STREAM)[0].headers["traceparent"].split("-")[1] == "ab" * 16
+
+
+async def test_what_can_not_be_joined_is_one_line(tmp_path: Path) -> None:
+    async with scripted_agent() as agent:
+        agent.card["supportedInterfaces"][0]["url"] = "http://elsewhere.example/"
+        agent.on("SendMessage", error(-32601))
+        outcomes = [
+            [line async for line in _stderr_of(tmp_path, url)]
+            for url in (agent.url, f"http://{free_address()}")
+        ]
+    (elsewhere,), (nobody,) = outcomes
+    assert "its card leads to elsewhere.example" in elsewhere
+    assert "nobody answers there" in nobody
+
+
+async def _stderr_of(folder: Path, url: str) -> AsyncIterator[str]:
+    with (folder / "stderr").open("w+b") as stderr:
+        command = (sys.executable, "-m", "trunkline.cli", "join", url, "--data", str(folder))
+        async with running_process(*command, cwd=folder, stderr=stderr) as process:
+            assert await process.wait() != 0
+        stderr.seek(0)
+        for line in stderr.read().decode().splitlines():
+            yield line
