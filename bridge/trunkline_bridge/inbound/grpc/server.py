@@ -22,8 +22,6 @@ from trunkline_bridge.serving import listen
 _CUT_S = 1.0
 # Of one connection, at once; more wait at the client.
 _STREAMS = 1000
-# The set of compressions that has none.
-_IDENTITY = 1
 
 
 @asynccontextmanager
@@ -38,10 +36,9 @@ async def serve_grpc(
 ) -> AsyncIterator[str]:
     """Serve A2A's services for the length of a block; yield HOST:PORT, port 0 having become a port.
 
-    gRPC itself refuses requests of more than `limit_bytes` (RESOURCE_EXHAUSTED), compressed ones
-    (UNIMPLEMENTED), and connections above `connection_limit`. On leaving, no call is taken any
-    more, and those under way have `grace_s` to finish; then they end with an error that says how
-    to go on.
+    gRPC itself refuses requests of more than `limit_bytes`, unpacked (RESOURCE_EXHAUSTED), and
+    connections above `connection_limit`. On leaving, no call is taken any more, and those under way
+    have `grace_s` to finish; then they end with an error that says how to go on.
 
     Raises:
         ConfigurationError: the address can't be listened on; the text says why and what to do.
@@ -94,8 +91,6 @@ def _options(limit_bytes: int, connection_limit: int) -> tuple[tuple[str, int], 
         ("grpc.max_send_message_length", -1),
         ("grpc.max_allowed_incoming_connections", connection_limit),
         ("grpc.max_concurrent_streams", _STREAMS),
-        # A few bytes may unpack to any size: gRPC looks at a message's length before it does.
-        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY),
         # A client that has gone without a word is found by this; streams may be silent for hours.
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),

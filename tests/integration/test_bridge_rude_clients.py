@@ -1,0 +1,249 @@
+"""Clients that are slow, too many, or send more than anybody needs, with either parser of HTTP."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+import pytest_asyncio
+
+from harness.bridge import BridgedMesh, open_bridged_mesh
+from harness.hostile_probe import Answer, HttpProbe, read_answer
+from harness.small_mesh import PATIENCE_S
+from trunkline.agents.echo import echo
+from trunkline_bridge import BridgeSettings, serving
+from trunkline_bridge.connections import HEAD_BYTES, Bounds
+from trunkline_bridge.serving import serve_http
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIMIT = 20
+TIMEOUT_S = 0.5
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
+    settings = BridgeSettings(default_agent="echo", request_timeout_s=TIMEOUT_S)
+    async with open_bridged_mesh(tmp_path_factory.mktemp("mesh"), settings) as mesh:
+        await mesh.mesh.join(echo)
+        yield mesh
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["h11", "httptools"])
+async def probe(bridged: BridgedMesh, request: pytest.FixtureRequest) -> AsyncIterator[HttpProbe]:
+    """A bridge within narrow bounds."""
+    bounds = Bounds(connections=LIMIT, request_timeout_s=TIMEOUT_S)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "_PARSER", request.param)
+        async with serve_http(
+            bridged.bridge.app, host="127.0.0.1", port=0, grace_s=0, bounds=bounds
+        ) as url:
+            yield HttpProbe(url)
+
+
+@pytest.fixture(autouse=True)
+async def patience() -> AsyncIterator[None]:
+    async with asyncio.timeout(PATIENCE_S):
+        yield
+
+
+def valid(request_id: int = 1) -> bytes:
+    call = {"jsonrpc": "2.0", "id": request_id, "method": "ListTasks", "params": {}}
+    return json.dumps(call).encode()
+
+
+def post(body: bytes, head: bytes = b"") -> bytes:
+    return (
+        b"POST / HTTP/1.1\r\nHost: x\r\n" + head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    )
+
+
+async def asked(probe: HttpProbe, *pieces: bytes) -> Answer:
+    """Send pieces and read one answer, however it ends."""
+    reader, writer = await asyncio.open_connection(*probe.place)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+        return await read_answer(reader)
+    finally:
+        writer.transport.abort()
+
+
+async def trickled(probe: HttpProbe, request: bytes, size: int) -> Answer:
+    """Send a request up to some byte, then a byte whenever there is a moment, and never its end."""
+    reader, writer = await asyncio.open_connection(*probe.place)
+
+    async def trickle() -> None:
+        for byte in request[size:-1]:
+            await probe.is_served()
+            writer.write(bytes((byte,)))
+
+    async with asyncio.TaskGroup() as group:
+        writer.write(request[:size])
+        slow = group.create_task(trickle())
+        answer = await read_answer(reader)
+        slow.cancel()
+    writer.transport.abort()
+    return answer
+
+
+async def test_a_head_that_comes_byte_by_byte_is_ended(probe: HttpProbe) -> None:
+    answer = await trickled(probe, post(valid(), b"X-Long: " + b"x" * 30_000 + b"\r\n"), 30)
+    assert (answer.status, answer.headers["connection"]) == (408, "close")
+    assert json.loads(answer.body)["error"]["code"] == 408
+
+
+async def test_a_body_that_comes_byte_by_byte_is_ended_in_the_caller_s_protocol(
+    probe: HttpProbe,
+) -> None:
+    request = post(b" " * 30_000 + valid())
+    answer = await trickled(probe, request, len(request) - 30_000)
+    assert (answer.status, answer.headers["connection"]) == (408, "close")
+    said = json.loads(answer.body)
+    assert (said["jsonrpc"], said["error"]["code"]) == ("2.0", -32600)
+    rest = request.replace(b"POST / ", b"POST /message:send ")
+    answer = await trickled(probe, rest, len(rest) - 30_000)
+    assert (answer.status, json.loads(answer.body)["error"]["code"]) == (408, 408)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n", post(valid())])
+async def test_a_connection_that_says_nothing_more_is_closed(probe: HttpProbe, sent: bytes) -> None:
+    reader, writer = await asyncio.open_connection(*probe.place)
+    writer.write(sent)
+    await reader.read()
+    writer.close()
+    await probe.is_served()
+
+
+async def test_a_head_of_ten_megabytes_is_refused(probe: HttpProbe) -> None:
+    line = b"X-Long: " + b"x" * 1000 + b"\r\n"
+    for head in (
+        line * 10_000,
+        b"X-Long: " + b"x" * 10 * 1024 * 1024,
+        line * (3 * HEAD_BYTES // 1000),
+    ):
+        answer = await asked(probe, post(valid(), head))
+        # h11 has one status for all that it doesn't take.
+        assert answer.status in (400, 431)
+        assert json.loads(answer.body)["error"]["code"] == answer.status
+        await probe.is_served()
+    assert (await asked(probe, post(valid(), line * 50))).status == 200
+
+
+async def test_what_is_no_http_is_told_so_in_json(probe: HttpProbe) -> None:
+    for nonsense in (b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"hello there\r\n\r\n"):
+        answer = await asked(probe, nonsense, b"x" * 100)
+        assert (answer.status, json.loads(answer.body)["error"]["status"]) == (
+            400,
+            "INVALID_ARGUMENT",
+        )
+
+
+async def test_too_many_connections_are_told_to_come_again(probe: HttpProbe) -> None:
+    async with AsyncExitStack() as open_ones:
+        for _ in range(LIMIT):
+            await held(probe, open_ones)
+        reader, writer = await asyncio.open_connection(*probe.place)
+        answer = await read_answer(reader)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert json.loads(answer.body)["error"]["status"] == "RESOURCE_EXHAUSTED"
+        assert await reader.read() == b""
+        writer.close()
+    await served_again(probe)
+
+
+async def test_those_that_hold_connections_are_ended_and_make_room(probe: HttpProbe) -> None:
+    async with AsyncExitStack() as open_ones:
+        for number in range(LIMIT):
+            writer = await held(probe, open_ones)
+            writer.write(post(valid())[: number * 5])
+        await served_again(probe)
+
+
+async def held(probe: HttpProbe, stack: AsyncExitStack) -> asyncio.StreamWriter:
+    """Hold a connection until the stack is left."""
+    _, writer = await asyncio.open_connection(*probe.place)
+
+    def abort() -> None:
+        # The writer itself is held, too: one that nobody holds closes its connection.
+        writer.transport.abort()
+
+    stack.callback(abort)
+    return writer
+
+
+async def served_again(probe: HttpProbe) -> None:
+    while True:
+        try:
+            if (await asked(probe, post(valid()))).status == 200:
+                return
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        await asyncio.sleep(0.01)
+
+
+async def test_an_offer_of_another_protocol_is_passed_over(probe: HttpProbe) -> None:
+    reader, writer = await asyncio.open_connection(*probe.place)
+    for number, offer in enumerate((OFFER, b"", OFFER.lower(), b"")):
+        writer.write(post(valid(number), offer))
+        answer = json.loads((await read_answer(reader)).body)
+        assert answer["id"] == number
+        assert "result" in answer
+    writer.close()
+
+
+async def test_requests_ahead_of_their_answers_are_answered_in_turn_up_to_a_bound(
+    probe: HttpProbe,
+) -> None:
+    reader, writer = await asyncio.open_connection(*probe.place)
+    writer.write(b"".join(post(valid(number)) for number in range(50)))
+    for number in range(50):
+        assert json.loads((await read_answer(reader)).body)["id"] == number
+    writer.write(
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 10_000
+        + post(valid(), b"Connection: close\r\n")
+    )
+    try:
+        while await reader.read(1 << 16):
+            pass
+    except ConnectionError:
+        pass
+    writer.close()
+    await probe.is_served()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "deflate, gzip"])
+async def test_a_packed_body_is_refused_unread(probe: HttpProbe, encoding: str) -> None:
+    bomb = gzip.compress(b" " * 1_000_000)
+    header = b"Content-Encoding: %s\r\n" % encoding.encode()
+    answer = await asked(probe, post(bomb, header))
+    assert answer.status == 415
+    assert encoding in json.loads(answer.body)["error"]["message"]
+    identity = await asked(probe, post(valid(), b"Content-Encoding: identity\r\n"))
+    assert "result" in json.loads(identity.body)
+
+
+async def test_whoever_leaves_within_requests_sent_ahead_leaves_nothing_behind(
+    bridged: BridgedMesh, probe: HttpProbe
+) -> None:
+    wait = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "wait 3600"}]}}
+    call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": wait}).encode()
+    before = len(asyncio.all_tasks())
+    for _ in range(3):
+        _, writer = await asyncio.open_connection(*probe.place)
+        writer.write(post(call) + post(valid()) * 3)
+        await until(lambda: bridged.bridge.open_answers > 0)
+        writer.transport.abort()
+        await until(lambda: not bridged.bridge.open_answers)
+    listed = await bridged.at("/").call("ListTasks", {"status": "TASK_STATE_WORKING"})
+    for task in listed["tasks"]:
+        await bridged.at("/").call("CancelTask", {"id": task["id"]})
+    await until(lambda: len(asyncio.all_tasks()) <= before)
+
+
+async def until(predicate: Callable[[], bool]) -> None:
+    while not predicate():  # noqa: ASYNC110  the bridge tells nobody
+        await asyncio.sleep(0.01)

@@ -1,0 +1,264 @@
+"""Promise 12: whatever clients send or leave out, the error is clear, and others are served."""
+
+import asyncio
+import random
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import grpc
+from a2a.types import a2a_pb2
+
+from harness.hostile import Hostile
+from harness.hostile_grpc import GrpcProbe
+from harness.hostile_probe import PATIENCE_S, HttpProbe, read_answer
+from harness.processes import MeshProcess, running_mesh
+from harness.proving import Scale, spread
+from harness.sse import request_bytes, send, sse, user_message
+from harness.valid_calls import Targets
+from harness.valid_grpc_calls import V1
+
+MIB = 1024 * 1024
+ECHO = "/agents/echo"
+REQUEST_TIMEOUT_S = 1.0
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Held(NamedTuple):
+    """What a process holds of the system."""
+
+    files: int
+    threads: int
+    rss_bytes: int
+
+
+def held(mesh: MeshProcess) -> Held:
+    """Look at the mesh's process."""
+    place = Path(f"/proc/{mesh.process.pid}")
+    status = dict(line.split(":", 1) for line in (place / "status").read_text().splitlines())
+    rss_bytes = int(status["VmRSS"].split()[0]) * 1024
+    return Held(len(list((place / "fd").iterdir())), int(status["Threads"]), rss_bytes)
+
+
+async def released(mesh: MeshProcess, before: Held, *, spare: int = 10) -> None:
+    """Wait until the process has no more files open than before, but a few of its own."""
+    async with asyncio.timeout(PATIENCE_S):
+        while held(mesh).files > before.files + spare:  # noqa: ASYNC110  nobody tells
+            await asyncio.sleep(0.05)
+
+
+async def new_targets(mesh: MeshProcess) -> Targets:
+    """A task that has ended, and one that waits for input."""
+    found = []
+    for text in ("hello", "ask what?"):
+        params = {"message": user_message(text)}
+        _, _, body = await send(mesh.http_url, ECHO, "SendMessage", params)
+        found.append(str(body["result"]["task"]["id"]))
+    return Targets(*found)
+
+
+async def test_mutated_requests(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+    """Never an internal error, a hang or growth; after each batch the next request is served."""
+    batches = scale.pick(ci=4, prove=300)
+    http_each, grpc_each = scale.pick(ci=(75, 25), prove=(80, 20))
+    statuses: Counter[str] = Counter()
+    seen: list[Held] = []
+    async with (
+        running_mesh(tmp_path, "--default", "echo") as mesh,
+        grpc.aio.insecure_channel(mesh.a2a_grpc_address) as channel,
+    ):
+        over_http = HttpProbe(mesh.http_url)
+        over_grpc = GrpcProbe(channel, mesh.a2a_grpc_address, rng)
+        hostile = Hostile(rng, over_http.host)
+        for _ in range(batches):
+            targets = await new_targets(mesh)
+            for _ in range(http_each):
+                request = hostile.request(targets)
+                try:
+                    answer = await over_http.provoke(request)
+                except Exception as error:
+                    error.add_note(f"{request.render()[:3000]!r}")
+                    raise
+                statuses["http odd" if answer is None else f"http {answer.status}"] += 1
+            for _ in range(grpc_each):
+                statuses[f"grpc {await over_grpc.provoke(targets)}"] += 1
+            await over_grpc.provoke_raw()
+            await over_http.is_served()
+            await over_grpc.is_served()
+            seen.append(held(mesh))
+        await released(mesh, seen[0])
+        seen.append(held(mesh))
+    assert max(one.threads for one in seen) <= seen[0].threads + 16
+    if scale.is_proof:
+        # By then all caches are full: of the newest 10,000 traces, for one.
+        late = [one.rss_bytes for one in seen[len(seen) * 2 // 3 :]]
+        assert max(late) - late[0] <= 24 * MIB
+        rss = [one.rss_bytes // MIB for one in (seen[0], seen[len(seen) // 2], seen[-1])]
+        scale.report(rss_mib=rss, **{k.replace(" ", "_"): n for k, n in statuses.most_common()})
+
+
+@asynccontextmanager
+async def connected(mesh: MeshProcess, *, room_bytes: int = 0) -> AsyncIterator[socket.socket]:
+    """A connection that is left as a client that dies leaves it."""
+    place = urlsplit(mesh.http_url)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        if room_bytes:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room_bytes)
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(connection, (place.hostname, place.port))
+        yield connection
+
+
+async def ended_by_server(mesh: MeshProcess, sent: bytes) -> bytes:
+    """Send the beginning of a request, and return what comes until the server has enough of it."""
+    loop = asyncio.get_running_loop()
+    async with connected(mesh) as connection, asyncio.timeout(PATIENCE_S):
+        await loop.sock_sendall(connection, sent)
+        pieces = []
+        with suppress(ConnectionError):
+            while piece := await loop.sock_recv(connection, 4096):
+                pieces.append(piece)
+        return b"".join(pieces)
+
+
+async def vanish(mesh: MeshProcess, rng: random.Random) -> None:
+    """Leave at any byte of a request or of its answer."""
+    loop = asyncio.get_running_loop()
+    method = rng.choice(("SendMessage", "SendStreamingMessage"))
+    params = {"message": user_message(rng.choice(("hello", "count 200", "wait 0.05")))}
+    request = request_bytes(urlsplit(mesh.http_url).netloc, ECHO, method, params, None)
+    async with connected(mesh) as connection, asyncio.timeout(PATIENCE_S):
+        if rng.random() < 0.5:
+            await loop.sock_sendall(connection, request[: rng.randrange(len(request))])
+        else:
+            await loop.sock_sendall(connection, request)
+            left = rng.randrange(1, 3000)
+            while left > 0 and (piece := await loop.sock_recv(connection, left)):
+                left -= len(piece)
+
+
+async def served(mesh: MeshProcess, took_s: list[float], until: asyncio.Event) -> None:
+    """Be a good client all the while."""
+    while not until.is_set():
+        began = time.perf_counter()
+        params = {"message": user_message("hello")}
+        status, _, body = await send(mesh.http_url, ECHO, "SendMessage", params)
+        assert status == 200
+        assert body["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        took_s.append(time.perf_counter() - began)
+
+
+async def test_slow_and_vanishing_clients(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+    """Slow ones are ended, those that vanish leave nothing, and a good one is served meanwhile."""
+    slow, gone = scale.pick(ci=30, prove=1000), scale.pick(ci=60, prove=5000)
+    took_s: list[float] = []
+    is_over = asyncio.Event()
+    environment = {"TRUNKLINE_REQUEST_TIMEOUT_S": str(REQUEST_TIMEOUT_S)}
+    async with running_mesh(tmp_path, environment=environment) as mesh:
+        await new_targets(mesh)
+        before = held(mesh)
+        params = {"message": user_message("hello")}
+        whole = request_bytes("x", ECHO, "SendMessage", params, None)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(served(mesh, took_s, is_over))
+            waiting = [
+                group.create_task(ended_by_server(mesh, whole[: rng.randrange(len(whole))]))
+                for _ in range(slow)
+            ]
+            for _ in range(gone // 10):
+                async with asyncio.TaskGroup() as batch:
+                    for _ in range(10):
+                        batch.create_task(vanish(mesh, rng))
+            await asyncio.wait(waiting)
+            is_over.set()
+        answers = Counter(one.result().split(b"\r\n")[0].decode() for one in waiting)
+        assert set(answers) <= {"", "HTTP/1.1 408 Request Timeout"}
+        await released(mesh, before)
+        after = held(mesh)
+    assert after.threads <= before.threads + 16
+    gained = after.rss_bytes - before.rss_bytes
+    assert gained <= 96 * MIB
+    good = spread(took_s)
+    scale.report(slow=slow, vanished=gone, gained_mib=gained // MIB, good=good, **_named(answers))
+
+
+def _named(answers: Counter[str]) -> dict[str, int]:
+    return {"timed_out": answers["HTTP/1.1 408 Request Timeout"], "closed": answers[""]}
+
+
+async def test_stalled_readers_hold_bounded_memory(tmp_path: Path, scale: Scale) -> None:
+    """Streams over HTTP and gRPC whose readers take nothing, of a task far larger than they hold."""
+    readers, events = scale.pick(ci=10, prove=200), scale.pick(ci=5000, prove=100_000)
+    async with running_mesh(tmp_path, "--default", "echo") as mesh, AsyncExitStack() as stack:
+        params = {"message": user_message(f"count {events} 0 100")}
+        async with sse(mesh.http_url, ECHO, "SendStreamingMessage", params) as answer:
+            task_id = (await anext(answer.events())).result["task"]["id"]
+            # The task itself, and one reader, before any stalled one.
+            async for _ in answer.events():
+                pass
+        before = held(mesh)
+        loop = asyncio.get_running_loop()
+        host = urlsplit(mesh.http_url).netloc
+        resume = {"Last-Event-ID": "1.1"}
+        request = request_bytes(host, ECHO, "SubscribeToTask", {"id": task_id}, resume)
+        for _ in range(readers):
+            connection = await stack.enter_async_context(connected(mesh, room_bytes=4096))
+            await loop.sock_sendall(connection, request)
+        subscription = a2a_pb2.SubscribeToTaskRequest(id=task_id).SerializeToString()
+        for _ in range(readers):
+            # A channel of its own for each, or they would share a connection.
+            channel = await stack.enter_async_context(
+                grpc.aio.insecure_channel(
+                    mesh.a2a_grpc_address, options=[("grpc.use_local_subchannel_pool", 1)]
+                )
+            )
+            method: Any = channel.unary_stream(V1 + "SubscribeToTask")
+            call = method(subscription, metadata=[("last-event-id", "1.1")])
+            stack.callback(call.cancel)
+            assert await call.read() is not grpc.aio.EOF
+        # Others are served, and read all of it.
+        async with sse(mesh.http_url, ECHO, "SubscribeToTask", {"id": task_id}, resume) as answer:
+            count = sum([1 async for _ in answer.events()])
+        assert count >= events
+        gained = held(mesh).rss_bytes - before.rss_bytes
+        each_kib = gained // (2 * readers * 1024)
+        assert gained <= 32 * MIB + 2 * readers * MIB // 2
+        await stack.aclose()
+        await released(mesh, before)
+    size = f"{events * 100 // MIB}MiB"
+    scale.report(
+        readers=2 * readers, task=size, gained_mib=gained // MIB, each_kib=each_bytes // 1024
+    )
+
+
+async def test_a_flood_of_connections(tmp_path: Path, scale: Scale) -> None:
+    """As many as are allowed are served; those above are told so; and when they go, all is well."""
+    limit = scale.pick(ci=100, prove=2000)
+    environment = {"TRUNKLINE_CONNECTION_LIMIT": str(limit)}
+    async with running_mesh(tmp_path, environment=environment) as mesh:
+        probe = HttpProbe(mesh.http_url)
+        await probe.is_served()
+        before = held(mesh)
+        async with AsyncExitStack() as flood:
+            for _ in range(limit):
+                await flood.enter_async_context(connected(mesh))
+            refused: Counter[int] = Counter()
+            for _ in range(limit // 2):
+                reader, writer = await asyncio.open_connection(*probe.place)
+                with suppress(ConnectionError, asyncio.IncompleteReadError):
+                    refused[(await read_answer(reader)).status] += 1
+                writer.transport.abort()
+            assert set(refused) == {503}
+            gained = held(mesh).rss_bytes - before.rss_bytes
+        await released(mesh, before)
+        await probe.is_served()
+    assert gained <= 16 * MIB + limit * MIB // 32
+    scale.report(limit=limit, refused=refused[503], gained_mib=gained // MIB)
