@@ -81,8 +81,7 @@ async def test_an_end_keeps_its_state_and_its_reason(far: BridgedMesh) -> None:
 async def test_a_cancel_reaches_the_remote_task(far: BridgedMesh) -> None:
     task_id = await far.mesh.begin("wait 3600", agent="far")
     ours = await far.mesh.until(task_id, lambda task: said(task) == "Waiting 3600 s")
-    remote = ours.task.metadata["trunkline/remote"]
-    assert not isinstance(remote, str | float | bool | None)
+    remote = ours.task.metadata.fields["trunkline/remote"].struct_value
     await far.mesh.directory.for_task(task_id).cancel_task(task_id, account="")
     theirs = str(remote["taskId"])
     ended = await far.mesh.until(theirs, lambda task: task.task.status.state in TERMINAL)

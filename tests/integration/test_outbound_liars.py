@@ -366,7 +366,7 @@ async def test_replaced_content_and_kinds_of_parts_come_through(
     assert (others.name, others.description) == ("data", "what it is")
     assert list(others.extensions) == ["https://example.com/x"]
     assert others.metadata["m"] is True
-    assert others.parts[0].data.struct_value["n"][1] == "two"
+    assert others.parts[0].data.struct_value.fields["n"].list_value.values[1].string_value == "two"
     assert (others.parts[1].raw, others.parts[1].media_type) == (b"\x00\x01", "image/png")
     assert said(ended) == "done"
     assert ended.task.metadata["theirs"] == 1

@@ -142,7 +142,9 @@ def _status_update(given: Json) -> Json:
 def _artifact_update(given: Json) -> Json:
     made = v0_3_input.picked(given, ("taskId", "contextId", "append", "lastChunk", "metadata"))
     artifact = given.get("artifact")
-    return {**made, "artifact": _artifact(artifact) if isinstance(artifact, dict) else artifact}
+    if not isinstance(artifact, dict):
+        raise ValueError("its artifact is missing")
+    return {**made, "artifact": _artifact(artifact)}
 
 
 def _artifact(given: Json) -> Json:

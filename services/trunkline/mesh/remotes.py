@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from trunkline.agents.hosting import Attendance
 from trunkline.agents.joining import join_mesh
@@ -12,7 +13,9 @@ from trunkline.client.breaker import BreakerSettings
 from trunkline.runtime import Serving
 from trunkline.settings import Remote, Settings
 from trunkline.tasks.agent import Agent
-from trunkline_bridge.outbound import RemoteAgent, RemoteSettings, open_remote, remote_agent
+
+if TYPE_CHECKING:
+    from trunkline_bridge.outbound import RemoteAgent
 
 
 @asynccontextmanager
@@ -25,6 +28,8 @@ async def serve_remote(settings: Settings, remote: Remote, *, name: str) -> Asyn
         PeerProtocolError: there is no card, or it has no interface that we speak.
         PeerUnavailableError, PeerTimeoutError, PeerRefusedError: it can't be asked for its card.
     """
+    from trunkline_bridge.outbound import RemoteSettings, remote_agent
+
     given = RemoteSettings.of(name, remote, BreakerSettings.of(settings))
     attendance = Attendance()
     async with remote_agent(given) as found:
@@ -41,7 +46,7 @@ async def serve_remote(settings: Settings, remote: Remote, *, name: str) -> Asyn
 class Remotes:
     """The remote agents that settings name."""
 
-    found: Sequence[RemoteAgent]
+    found: "Sequence[RemoteAgent]"
     attendance: Attendance
     """Who of them has been reached."""
 
@@ -67,6 +72,12 @@ async def open_remotes(settings: Settings) -> AsyncIterator[Remotes]:
     Raises:
         ConfigurationError: a name is none for an agent, or credentials aren't there.
     """
+    if not settings.remotes:
+        # What dials out takes some memory.
+        yield Remotes((), Attendance())
+        return
+    from trunkline_bridge.outbound import RemoteSettings, open_remote
+
     breaker = BreakerSettings.of(settings)
     async with AsyncExitStack() as stack:
         found = [

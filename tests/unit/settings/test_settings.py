@@ -189,3 +189,40 @@ def test_every_setting_can_be_read(tmp_path: Path) -> None:
                 text = ",".join(default)
             settings = load(tmp_path, env={f"TRUNKLINE_{field.name.upper()}": text})
             assert getattr(settings, field.name) == default
+
+
+def test_remote_agents_are_tables_of_the_file(tmp_path: Path) -> None:
+    toml = """
+        [remote.scale]
+        url = "https://scale.example/a2a"
+        token_env = "SCALE_TOKEN"
+        hosts = ["api.scale.example"]
+        idle_s = 60
+        headers = { X-Team = "blue" }
+    """
+    scale = load(tmp_path, toml).remotes["scale"]
+    assert (scale.url, scale.token_env) == ("https://scale.example/a2a", "SCALE_TOKEN")
+    assert (scale.hosts, scale.idle_s) == (("api.scale.example",), 60.0)
+    assert scale.headers == {"X-Team": "blue"}
+    assert "blue" not in repr(scale)
+
+
+@pytest.mark.parametrize(
+    ("toml", "problem"),
+    [
+        ("remote = 1", "remote: write [remote.NAME]"),
+        ("[remote.x]", "remote.x: write the agent's url"),
+        ('[remote.x]\nurl = "x"', "remote.x.url: 'x' is not a URL"),
+        ('[remote.x]\nurl = "http://x"\ntoken = "t"', "remote.x.token: no such setting"),
+        ('[remote.x]\nurl = "http://x"\nidle_s = 0', "remote.x.idle_s: 0.0 is not between"),
+        ('[remote.x]\nurl = "http://x"\nheaders = "h"', "remote.x.headers: expected NAME"),
+    ],
+)
+def test_what_is_wrong_with_a_remote_agent_is_named(
+    tmp_path: Path, toml: str, problem: str
+) -> None:
+    assert problem in complaint(tmp_path, toml)
+
+
+def test_remote_agents_can_not_be_given_by_a_variable(tmp_path: Path) -> None:
+    assert "[remote.NAME]" in complaint(tmp_path, env={"TRUNKLINE_REMOTES": "x"})

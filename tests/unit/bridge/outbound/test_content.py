@@ -1,0 +1,52 @@
+"""What an artifact holds is compared with a snapshot of it, however either was put together."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.v1.part_pb2 import Part
+from trunkline_bridge.outbound.content import Content
+
+
+def plain(*texts: str) -> list[Part]:
+    return [Part(text=text) for text in texts]
+
+
+PARTS = st.lists(
+    st.one_of(
+        st.text("ab", max_size=3).map(lambda text: Part(text=text)),
+        st.text("ab", max_size=2).map(lambda text: Part(text=text, media_type="text/markdown")),
+        st.binary(max_size=2).map(lambda raw: Part(raw=raw)),
+    ),
+    max_size=6,
+)
+
+
+@given(PARTS, PARTS)
+def test_the_rest_makes_the_one_into_the_other(before: list[Part], after: list[Part]) -> None:
+    whole = [*before, *after]
+    rest = Content(before).rest_of(whole)
+    assert rest is not None
+    assert Content([*before, *rest]).items() == Content(whole).items()
+
+
+@given(PARTS, PARTS)
+def test_a_rest_is_told_only_where_one_begins_like_the_other(
+    ours: list[Part], theirs: list[Part]
+) -> None:
+    rest = Content(ours).rest_of(theirs)
+    if rest is not None:
+        assert Content([*ours, *rest]).items() == Content(theirs).items()
+
+
+def test_texts_are_joined_before_they_are_compared() -> None:
+    assert Content(plain("on", "e ")).rest_of(plain("o", "ne t", "wo")) == plain("two")
+
+
+def test_other_texts_and_less_text_are_no_beginnings() -> None:
+    assert Content(plain("one")).rest_of(plain("two")) is None
+    assert Content(plain("one")).rest_of(plain("on")) is None
+    assert Content(plain("one")).rest_of([]) is None
+
+
+def test_the_same_has_no_rest() -> None:
+    assert Content(plain("one")).rest_of(plain("one", "")) == []
