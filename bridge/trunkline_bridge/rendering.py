@@ -40,6 +40,11 @@ class Shape(Protocol):
         ...
 
 
+def error_event(said: bytes) -> bytes:
+    """Return the event of an error, from its JSON."""
+    return b"event: error\ndata: %b\n\n" % said
+
+
 class Frame(NamedTuple):
     """What a binding puts around the JSON of each event, and how it says an error."""
 
@@ -96,7 +101,7 @@ class EventRenderer:
 
     def render_error(self, error: WireError) -> bytes:
         """Return the event that ends a stream with an error."""
-        return f"event: error\ndata: {dumps(self._frame.error(error))}\n\n".encode()
+        return error_event(dumps(self._frame.error(error)).encode())
 
     def _prepare(self, artifact: ArtifactView) -> str:
         opening = self._openings[artifact] = self._frame.before + self._shape.opening(artifact)

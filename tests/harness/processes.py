@@ -53,12 +53,14 @@ async def running_process(
     *command: str,
     cwd: Path,
     environment: dict[str, str] | None = None,
+    stdin: int | None = None,
     stderr: BinaryIO | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a command for the length of a block; afterwards it is told to stop, and must."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=cwd,
+        stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=stderr,
         env={**os.environ, **(environment or {})},

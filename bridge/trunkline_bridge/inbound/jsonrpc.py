@@ -41,7 +41,7 @@ from trunkline_bridge.inbound.http import (
 )
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.versions import V0_1, V1_0, read_version
-from trunkline_bridge.rendering import EventRenderer
+from trunkline_bridge.rendering import EventRenderer, error_event
 from trunkline_bridge.wire.json_values import Json
 
 logger = logging.getLogger(__name__)
@@ -49,10 +49,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Asked:
-    """What errors need of a request: its id, and how its version says them."""
+    """What errors need of a request: its id, how its version says them, and in what."""
 
     request_id: RequestId = None
     error: Callable[[WireError], Json] = error_object
+    as_event: bool = False
 
 
 class JsonRpc:
@@ -91,10 +92,16 @@ class JsonRpc:
         return None
 
     def failure(self, error: WireError, reply: Reply) -> Failure:
-        """Return an error; most have HTTP's 200, as the JSON-RPC binding wants it."""
+        """Return an error; most have HTTP's 200, as the JSON-RPC binding wants it.
+
+        Clients of older versions that asked for events read nothing else: it is an event for them.
+        """
         status = error.row.http_status if error.row in HTTP_LEVEL else 200
         asked = reply.note if isinstance(reply.note, _Asked) else _Asked()
-        return Failure(status, failure(asked.request_id, asked.error(error)))
+        body = failure(asked.request_id, asked.error(error))
+        if asked.as_event and status == 200:
+            return Failure(status, error_event(body), "text/event-stream")
+        return Failure(status, body)
 
     async def _route(
         self, call: HttpCall, identity: Identity, request: Call, asked: _Asked
@@ -117,6 +124,9 @@ class JsonRpc:
                 dialect = self._dialects.by_version[V0_1]
                 caller, task_id = replace(caller, version=V0_1), known
         asked.error = dialect.error
+        accepted = headers.get(b"accept") or ""
+        is_older_stream = caller.is_older and request.method in dialect.streams
+        asked.as_event = is_older_stream and "text/event-stream" in accepted
         tracing.name_request(request.method, caller.agent)
         # That an agent isn't there is said before its parameters are looked at.
         self._operations.check_agent(caller.agent, task_id)

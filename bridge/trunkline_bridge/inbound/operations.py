@@ -43,6 +43,7 @@ from trunkline_bridge.inbound.streaming.streams import (
     one_turn,
     snapshot_event,
     turn_events,
+    until_interrupted,
 )
 from trunkline_bridge.projection import project_task
 from trunkline_bridge.projection.states import ENDED, TURN_ENDS
@@ -136,8 +137,7 @@ class Operations:
                 return stream.message
             task_id = stream.snapshot.task.id if stream.snapshot else request.message.task_id
             if not request.configuration.return_immediately:
-                async for _ in stream:
-                    pass
+                await until_interrupted(stream)
         return await self._found_task(caller, task_id)
 
     @asynccontextmanager

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import TaskStream
-from trunkline.v1 import event_pb2, snapshot_pb2
+from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.inbound import tracing
 from trunkline_bridge.projection import Projection, WholeEvent, WireEvent, project_task
 from trunkline_bridge.projection.states import TURN_ENDS
@@ -61,10 +61,24 @@ async def one_turn(events: WireEvents) -> WireEvents:
         yield [_status_event(shown)]
 
 
+async def until_interrupted(stream: TaskStream) -> None:
+    """Read a turn to its end, or to where it needs credentials: there a stream stays open."""
+    if stream.snapshot is not None and _needs_credentials(stream.snapshot.task.status):
+        return
+    async for batches in stream:
+        for sealed in batches:
+            if any(_needs_credentials(event.status.status) for event in read_batch(sealed).events):
+                return
+
+
 def projection_of(stream: TaskStream) -> Projection:
     """Return the projection of what follows in a stream."""
     snapshot = stream.snapshot
     return Projection(snapshot if snapshot is not None and snapshot.sequence else None)
+
+
+def _needs_credentials(status: task_pb2.TaskStatus) -> bool:
+    return status.state == task_pb2.TASK_STATE_AUTH_REQUIRED
 
 
 def _task_event(snapshot: snapshot_pb2.TaskSnapshot, *, history_length: int | None) -> WholeEvent:

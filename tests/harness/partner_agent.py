@@ -1,0 +1,45 @@
+"""What real clients talk to: every behaviour that a client meets, by the first word."""
+
+import asyncio
+
+from trunkline import TaskContext, agent
+from trunkline.v1 import agent_card_pb2
+
+_SECRET = agent_card_pb2.AgentSkill(
+    id="secret", name="secret", description="For callers who say who they are.", tags=["secret"]
+)
+
+
+@agent(
+    name="partner",
+    description="Does whatever a client has to bear.",
+    tags=["partner"],
+    extended_skills=[_SECRET],
+    input_modes=["text/plain", "image/png"],
+    output_modes=["text/plain", "image/png"],
+    direct_replies=True,
+)
+async def partner(task: TaskContext) -> None:
+    word, _, rest = task.text.partition(" ")
+    if task.turn > 1 and word not in ("ask", "login"):
+        await task.artifact("answer").append(f"turn {task.turn}: {task.text}", last=True)
+    elif word == "ask":
+        await task.require_input(rest)
+    elif word == "login":
+        await task.require_auth(rest)
+    elif word == "message":
+        await task.reply(rest)
+    elif word == "fail":
+        await task.fail(rest)
+    elif word == "wait":
+        await task.working("waiting")
+        await asyncio.Event().wait()
+    elif word == "count":
+        artifact = task.artifact("count")
+        for number in range(1, int(rest) + 1):
+            await artifact.append(f"{number} ", last=number == int(rest))
+    else:
+        artifact = task.artifact("echo")
+        parts = task.message.parts
+        for part in parts:
+            await artifact.append(part if part.raw else part.text, last=part is parts[-1])

@@ -1,0 +1,232 @@
+"""Clients of other makers against a mesh of its own process, over each binding that they speak."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from harness.partners import (
+    KINDS,
+    Json,
+    Kind,
+    Partner,
+    PartnerError,
+    make_environment,
+    running_partner,
+)
+from harness.processes import MeshProcess, running_mesh
+from harness.receiver import Receiver, open_receiver
+from harness.tokens import write_api_keys
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TESTS = Path(__file__).parents[1]
+KEY = "key-of-ann"
+BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
+    folder = tmp_path_factory.mktemp("partners")
+    keys = write_api_keys(folder / "keys.toml", [("ann", "acme", KEY)])
+    agent = ("--agent", "harness.partner_agent:partner", "--default", "partner")
+    async with running_mesh(
+        folder,
+        *agent,
+        *("--allow-webhook", "127.0.0.1"),
+        environment={"TRUNKLINE_API_KEYS_FILE": str(keys), "PYTHONPATH": str(TESTS)},
+    ) as process:
+        yield process
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def partners(mesh: MeshProcess) -> AsyncIterator[Mapping[str, Partner]]:
+    make_environment()
+    async with AsyncExitStack() as stack:
+        yield {
+            kind.name: await stack.enter_async_context(running_partner(kind, mesh.http_url, KEY))
+            for kind in KINDS
+        }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def receiver() -> AsyncIterator[Receiver]:
+    async with open_receiver() as receiver:
+        yield receiver
+
+
+class Client:
+    """A partner over one binding."""
+
+    def __init__(self, partner: Partner, binding: str) -> None:
+        self.partner = partner
+        self._binding = binding
+
+    async def call(self, name: str, **arguments: Any) -> Any:
+        return await self.partner.call(name, binding=self._binding, **arguments)
+
+    async def events(self, name: str, **arguments: Any) -> list[Json]:
+        return [one async for one in self.opened(name, **arguments)]
+
+    def opened(self, name: str, **arguments: Any) -> AsyncIterator[Json]:
+        return self.partner.events(name, binding=self._binding, **arguments)
+
+
+def all_but(call: str = "") -> pytest.MarkDecorator:
+    """All clients over all bindings, but those whose SDK lacks a call."""
+    spoken = [(kind, one) for kind in KINDS for one in BINDINGS if call not in kind.lacks]
+    names = [f"{kind.name} {one}" for kind, one in spoken]
+    return pytest.mark.parametrize("spoken", spoken, ids=names)
+
+
+@pytest.fixture
+def client(partners: Mapping[str, Partner], spoken: tuple[Kind, str]) -> Client:
+    kind, binding = spoken
+    return Client(partners[kind.name], binding)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+async def test_a_client_resolves_the_card(partners: Mapping[str, Partner], kind: Kind) -> None:
+    assert await partners[kind.name].call("card") == {"name": "partner", "pushes": True}
+
+
+@all_but()
+async def test_a_client_waits_for_a_task_and_gets_it(client: Client) -> None:
+    done = await client.call("send", text="count 3")
+    assert (done["kind"], done["state"], done["text"]) == ("task", "completed", "1 2 3 ")
+    got = await client.call("get", task=done["task"])
+    assert got == {**done, "history": ["count 3"]}
+
+
+@all_but()
+async def test_a_client_does_not_wait_and_cancels(client: Client) -> None:
+    begun = await client.call("send", text="wait", now=True)
+    assert begun["state"] in ("submitted", "working")
+    canceled = await client.call("cancel", task=begun["task"])
+    assert (canceled["task"], canceled["state"]) == (begun["task"], "canceled")
+
+
+@all_but()
+async def test_a_client_streams(client: Client) -> None:
+    first, *updates = await client.events("stream", text="count 40")
+    assert first["kind"] == "task"
+    assert {event["task"] for event in updates} == {first["task"]}
+    texts = [event["text"] for event in updates if event["kind"] == "artifact"]
+    assert "".join(texts) == "".join(f"{number} " for number in range(1, 41))
+    assert updates[-1]["state"] == "completed"
+    finals = [event["final"] for event in updates if "final" in event]
+    assert not any(finals[:-1])
+    assert finals[-1:] == ([True] if client.partner.kind.version == "0.3" else [])
+
+
+@all_but()
+async def test_a_client_gets_a_direct_reply(client: Client) -> None:
+    reply = {"kind": "message", "text": "hello"}
+    assert await client.call("send", text="message hello") == reply
+    assert await client.events("stream", text="message hello") == [reply]
+
+
+@all_but()
+async def test_a_client_sends_a_file_and_gets_it_back(client: Client) -> None:
+    done = await client.call("send", text="look", file=[0, 1, 254, 255])
+    assert (done["text"], done["files"]) == ("look", [[0, 1, 254, 255]])
+
+
+@all_but()
+async def test_a_client_goes_on_with_what_asked_for_input_and_for_credentials(
+    client: Client,
+) -> None:
+    asked = (await client.events("stream", text="ask your name?"))[-1]
+    assert (asked["state"], asked["said"]) == ("input-required", "your name?")
+    task = asked["task"]
+    # By its id alone.
+    again = await client.call("send", text="login as Ada", task=task)
+    assert (again["task"], again["state"], again["said"]) == (task, "auth-required", "as Ada")
+    # By both ids.
+    context = again["context"]
+    events = await client.events("stream", text="done", task=task, context=context)
+    assert (events[0]["task"], events[-1]["state"]) == (task, "completed")
+    whole = await client.call("get", task=task)
+    assert (whole["text"], whole["context"]) == ("turn 3: done", context)
+    said = ["ask your name?", "your name?", "login as Ada", "as Ada", "done"]
+    assert [text for text in whole["history"] if text in said] == whole["history"]
+    assert whole["history"][0::2] == said[0::2] or whole["history"] == said
+    latest = await client.call("get", task=task, history=1)
+    assert latest["history"] == whole["history"][-1:]
+    # By the conversation alone it is another task.
+    other = await client.call("send", text="count 1", context=context)
+    assert (other["context"], other["state"]) == (context, "completed")
+    assert other["task"] != task
+
+
+@all_but()
+async def test_a_client_subscribes_and_sees_a_cancel(client: Client) -> None:
+    sending = client.opened("stream", text="wait")
+    task = (await anext(sending))["task"]
+    subscription = client.opened("subscribe", task=task)
+    assert (await anext(subscription))["task"] == task
+    await client.call("cancel", task=task)
+    for events in (sending, subscription):
+        assert [event["state"] async for event in events][-1] == "canceled"
+
+
+@all_but("list")
+async def test_a_client_lists_a_conversation(client: Client) -> None:
+    first = await client.call("send", text="count 1")
+    context = first["context"]
+    second = await client.call("send", text="count 2", context=context)
+    listed = await client.call("list", context=context)
+    assert listed == {"tasks": [second["task"], first["task"]], "total": 2}
+
+
+@all_but()
+async def test_a_client_registers_a_webhook_and_is_posted_to(
+    client: Client, receiver: Receiver
+) -> None:
+    task = (await client.call("send", text="ask more?"))["task"]
+    config = {"id": "hook-1", "url": receiver.url}
+    assert await client.call("set_push", task=task, config="hook-1", url=receiver.url) == config
+    assert await client.call("get_push", task=task, config="hook-1") == config
+    await client.call("send", text="that", task=task)
+    await receiver.until(lambda seen: any(_tells_end(post.json, task) for post in seen.taken))
+
+
+def _tells_end(post: Json, task: str) -> bool:
+    """Whether a post says that a task has completed, in the words of its version."""
+    update = post.get("statusUpdate") or post.get("task") or post
+    ids = (update.get("taskId"), update.get("id"))
+    state = update.get("status", {}).get("state")
+    return task in ids and state in ("TASK_STATE_COMPLETED", "completed")
+
+
+@all_but("delete_push")
+async def test_a_client_lists_and_deletes_webhooks(client: Client, receiver: Receiver) -> None:
+    task = (await client.call("send", text="ask more?"))["task"]
+    for config in ("one", "two"):
+        await client.call("set_push", task=task, config=config, url=receiver.url)
+    assert sorted(await client.call("list_push", task=task)) == ["one", "two"]
+    await client.call("delete_push", task=task, config="one")
+    assert await client.call("list_push", task=task) == ["two"]
+
+
+@all_but()
+async def test_a_client_reads_the_extended_card(client: Client) -> None:
+    assert await client.call("extended_card") == ["partner", "secret"]
+
+
+@all_but()
+async def test_a_client_understands_our_errors(client: Client) -> None:
+    done = (await client.call("send", text="count 1"))["task"]
+    # Some SDKs of v0.3 have words of their own for errors, or only a status for all of them.
+    with pytest.raises(PartnerError, match=r"no task 'nope'|Task not found|HTTP Error 404"):
+        await client.call("get", task="nope")
+    with pytest.raises(PartnerError, match=r"it is completed|be canceled|HTTP Error 400"):
+        await client.call("cancel", task=done)
+    ended = r"has ended|not supported|HTTP Error 400"
+    with pytest.raises(PartnerError, match=ended):
+        await client.call("send", text="more", task=done)
+    with pytest.raises(PartnerError, match=ended):
+        await client.events("stream", text="more", task=done)

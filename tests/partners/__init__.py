@@ -1,0 +1,1 @@
+"""Programs that drive real clients of other makers: see harness/partners.py."""
