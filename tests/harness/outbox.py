@@ -93,8 +93,12 @@ class Desk:
     async def finished(self, claim: Claim, cursor: str = "") -> None:
         await self.outbox.record(Record(claim_id=claim.claim_id, finished=cursor))
 
-    async def failed(self, claim: Claim, reason: str = "HTTP 503") -> None:
-        await self.outbox.record(Record(claim_id=claim.claim_id, failed=reason))
+    async def failed(
+        self, claim: Claim, reason: str = "HTTP 503", *, retry_after_s: int = 0
+    ) -> None:
+        record = Record(claim_id=claim.claim_id, failed=reason)
+        record.retry_after.FromSeconds(retry_after_s)
+        await self.outbox.record(record)
 
     async def gone(self, claim: Claim, reason: str = "HTTP 410") -> None:
         await self.outbox.record(Record(claim_id=claim.claim_id, gone=reason))

@@ -75,6 +75,7 @@ class Webhook(_message.Message):
     FAILING_SINCE_FIELD_NUMBER: _builtins.int
     NEXT_ATTEMPT_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     account: _builtins.str
     """Whom the task belongs to."""
     version: _builtins.str
@@ -89,6 +90,8 @@ class Webhook(_message.Message):
     """Failed attempts since the last success."""
     last_error: _builtins.str
     """Why the last attempt failed; without content and secrets."""
+    traceparent: _builtins.str
+    """W3C trace context of the task's submission: whoever posts joins that trace."""
     @_builtins.property
     def config(self) -> _push_notification_pb2.TaskPushNotificationConfig:
         """Where to post, and with what. Secrets only for those who claim it."""
@@ -119,10 +122,11 @@ class Webhook(_message.Message):
         failing_since: _timestamp_pb2.Timestamp | None = ...,
         next_attempt: _timestamp_pb2.Timestamp | None = ...,
         created: _timestamp_pb2.Timestamp | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "created", b"created", "failing_since", b"failing_since", "next_attempt", b"next_attempt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "attempts", b"attempts", "config", b"config", "created", b"created", "cursor", b"cursor", "failing_since", b"failing_since", "last_error", b"last_error", "next_attempt", b"next_attempt", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "attempts", b"attempts", "config", b"config", "created", b"created", "cursor", b"cursor", "failing_since", b"failing_since", "last_error", b"last_error", "next_attempt", b"next_attempt", "state", b"state", "traceparent", b"traceparent", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -231,6 +235,7 @@ class RecordDeliveryRequest(_message.Message):
     FINISHED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     GONE_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_FIELD_NUMBER: _builtins.int
     claim_id: _builtins.str
     """The claim."""
     sent: _builtins.str
@@ -243,6 +248,12 @@ class RecordDeliveryRequest(_message.Message):
     """The attempt failed, for this reason: the claim ends, and the host says when to try again."""
     gone: _builtins.str
     """The receiver will never take anything again, for this reason: the webhook is given up on."""
+    @_builtins.property
+    def retry_after(self) -> _duration_pb2.Duration:
+        """With `failed`: how long the receiver wants to be left alone. The next attempt comes no earlier;
+        of longer than an hour it is an hour.
+        """
+
     def __init__(
         self,
         *,
@@ -251,10 +262,11 @@ class RecordDeliveryRequest(_message.Message):
         finished: _builtins.str = ...,
         failed: _builtins.str = ...,
         gone: _builtins.str = ...,
+        retry_after: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "finished", b"finished", "gone", b"gone", "outcome", b"outcome", "sent", b"sent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "finished", b"finished", "gone", b"gone", "outcome", b"outcome", "retry_after", b"retry_after", "sent", b"sent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_id", b"claim_id", "failed", b"failed", "finished", b"finished", "gone", b"gone", "outcome", b"outcome", "sent", b"sent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_id", b"claim_id", "failed", b"failed", "finished", b"finished", "gone", b"gone", "outcome", b"outcome", "retry_after", b"retry_after", "sent", b"sent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["sent", "finished", "failed", "gone"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015

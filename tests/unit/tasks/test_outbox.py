@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.journal_events import created
 from harness.outbox import ACCOUNT, HOUR_S, LEASE_S, Config, Desk
 from trunkline.errors import (
     FencedError,
@@ -115,6 +116,47 @@ async def test_pauses_double_up_to_an_hour_and_after_a_day_it_is_given_up(desk: 
     desk.clock.go_on(48 * HOUR_S)
     assert await desk.claim() == []
     assert desk.journal._audience.is_empty
+
+
+@pytest.mark.parametrize(
+    ("retry_after_s", "pause_s"), [(-5, 1), (0, 1), (1, 1), (120, 120), (7 * 24 * 3600, HOUR_S)]
+)
+async def test_a_receiver_is_left_alone_for_as_long_as_it_wants_up_to_an_hour(
+    desk: Desk, retry_after_s: int, pause_s: float
+) -> None:
+    await desk.new_task()
+    await desk.failed(await desk.claim_one(), retry_after_s=retry_after_s)
+    due_ns = desk.shown().next_attempt.ToNanoseconds()
+    assert (due_ns - desk.clock.time_ns) / 1e9 == pytest.approx(pause_s)
+    desk.clock.go_on(pause_s - 0.5)
+    assert await desk.claim() == []
+    desk.clock.go_on(0.5)
+    await desk.failed(await desk.claim_one())
+    # What it wanted then is not wanted any more.
+    due_ns = desk.shown().next_attempt.ToNanoseconds()
+    assert (due_ns - desk.clock.time_ns) / 1e9 == pytest.approx(2)
+
+
+async def test_the_last_try_is_not_put_off_by_what_a_receiver_wants(desk: Desk) -> None:
+    await desk.new_task()
+    await desk.failed(await desk.claim_one())
+    desk.clock.go_on(24 * HOUR_S - 10)
+    await desk.failed(await desk.claim_one(), retry_after_s=600)
+    desk.clock.go_on(10)
+    await desk.failed(await desk.claim_one())
+    assert desk.shown().state == DEAD
+
+
+async def test_a_webhook_knows_the_trace_of_its_task(desk: Desk) -> None:
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    task_id = desk.journal.new_task_id()
+    made = created(account=ACCOUNT)
+    made.created.traceparent = traceparent
+    early = desk.configs.of_new_task(task_id, made.created, Config(url="https://x.example"), "1.0")
+    await desk.journal.create(task_id, made)
+    await desk.register(task_id, "late")
+    late = (await desk.claim_one()).webhook
+    assert early.traceparent == late.traceparent == traceparent
 
 
 def test_pauses_of_many_are_apart_but_never_longer() -> None:

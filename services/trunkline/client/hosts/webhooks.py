@@ -123,12 +123,13 @@ class WebhookCalls(HostCalls):
         finished: str | None = None,
         failed: str | None = None,
         gone: str | None = None,
+        retry_after_s: float = 0.0,
     ) -> None:
         """Record what became of a post; give one of the four.
 
         `sent` up to this event id and going on, `finished` up to this one (empty: it stays where
-        it was) with nothing left, `failed` and why, or `gone` and why: for good. All but the first
-        end the claim.
+        it was) with nothing left, `failed` and why (and for how long the receiver wants to be left
+        alone), or `gone` and why: for good. All but the first end the claim.
 
         Raises:
             FencedError: the claim is over, perhaps because this was recorded before.
@@ -140,6 +141,8 @@ class WebhookCalls(HostCalls):
             request.finished = finished
         elif failed is not None:
             request.failed = failed
+            if retry_after_s > 0:
+                request.retry_after.CopyFrom(_duration(retry_after_s))
         elif gone is not None:
             request.gone = gone
         await self.call(self._record, request)

@@ -58,7 +58,8 @@ class PushConfigs:
             live = self.outbox.find((task.task_id, kept.id))
             if live is None or (live.kept.config, live.kept.version) != (kept, version):
                 self._check_room(journal, kept)
-                webhook = self._webhook(kept, task.account, task.agent, version)
+                webhook = self._webhook(kept, task, version)
+                webhook.traceparent = (await journal.snapshot(task.task_id)).traceparent
                 await self.outbox.keep(journal, webhook)
         return without_secrets(kept)
 
@@ -67,8 +68,9 @@ class PushConfigs:
     ) -> Webhook:
         """Return a webhook to be kept with the task that is made. InvalidArgumentError."""
         check_config(config)
-        kept = kept_config(config, task_id)
-        return self._webhook(kept, created.account, created.agent, version)
+        webhook = self._webhook(kept_config(config, task_id), created, version)
+        webhook.traceparent = created.traceparent
+        return webhook
 
     def get(self, task_id: str, config_id: str, *, account: str) -> Config:
         """Return a webhook; without an id, the one that was registered first.
@@ -124,12 +126,14 @@ class PushConfigs:
             problem = f"the task has {WEBHOOKS_OF_A_TASK} webhooks; delete one first"
             raise InvalidArgumentError("config", problem)
 
-    def _webhook(self, config: Config, account: str, agent: str, version: str) -> Webhook:
+    def _webhook(
+        self, config: Config, task: TaskRow | event_pb2.TaskCreated, version: str
+    ) -> Webhook:
         return Webhook(
             config=config,
-            account=account,
+            account=task.account,
             version=version,
-            agent=agent,
+            agent=task.agent,
             state=PENDING,
             created=timestamp(self.outbox.pace.time_ns()),
         )

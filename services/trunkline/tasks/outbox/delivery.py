@@ -138,8 +138,12 @@ class Delivery:
         is_done = task.is_ended and self._examined >= task.head
         self.kept.state = DONE if is_done else IDLE
 
-    def failed(self, reason: str) -> None:
-        """An attempt failed: the next one has its time, or there is none."""
+    def failed(self, reason: str, retry_after_s: float = 0.0) -> None:
+        """An attempt failed: the next one has its time, or there is none.
+
+        It comes no earlier than the receiver wants it, unless that is later than an hour from now
+        or than the last try.
+        """
         kept, pace = self.kept, self.pace
         now_s, time_ns = pace.now_s(), pace.time_ns()
         if not kept.attempts:
@@ -151,7 +155,8 @@ class Delivery:
         if left_s <= 0:
             self._give_up()
             return
-        pause_s = min(left_s, pace.pause_s(kept.attempts))
+        pause_s = max(pace.pause_s(kept.attempts), min(_LONGEST_PAUSE_S, retry_after_s))
+        pause_s = min(left_s, pause_s)
         kept.state = WAITING
         kept.next_attempt.CopyFrom(timestamp(time_ns + int(pause_s * 1e9)))
         self.due_s = now_s + pause_s

@@ -285,7 +285,7 @@ class Outbox:
             case "finished":
                 delivery.finished(request.finished)
             case "failed":
-                delivery.failed(request.failed)
+                delivery.failed(request.failed, request.retry_after.ToNanoseconds() / 1e9)
             case "gone":
                 delivery.gone(request.gone)
             case _:
