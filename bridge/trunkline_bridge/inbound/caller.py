@@ -11,13 +11,13 @@ from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.wire.versions import V1_0
 
 # Whose tasks anonymous callers' are.
 ANONYMOUS = "anonymous"
 
 _TIMEOUT = params.TIMEOUT_HEADER.lower().encode("ascii")
 _AGENTS = "/agents/"
-_NEWEST = "1.0"
 _NAME = re.compile(r"[A-Za-z0-9._\-]{1,200}")
 
 
@@ -76,6 +76,9 @@ class Access(Protocol):
         ...
 
 
+_NOBODY = Identity()
+
+
 class OpenAccess:
     """Everybody is anonymous."""
 
@@ -83,7 +86,7 @@ class OpenAccess:
 
     async def identify(self, _parameters: ServiceParameters) -> Identity:
         """Return nobody in particular."""
-        return Identity()
+        return _NOBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +94,7 @@ class Caller:
     """What a binding knows of a request beside its parameters."""
 
     agent: str
-    version: str = _NEWEST
+    version: str = V1_0
     """Of A2A, as major and minor: what the caller speaks."""
     extensions: frozenset[str] = frozenset()
     deadline: datetime | None = None
@@ -105,7 +108,7 @@ class Caller:
     @property
     def is_older(self) -> bool:
         """Whether it speaks an A2A before 1.0, whose streams end with the turn."""
-        return self.version != _NEWEST
+        return self.version != V1_0
 
 
 class Callers:

@@ -40,9 +40,10 @@ from trunkline_bridge.inbound.http import (
     read_value,
 )
 from trunkline_bridge.inbound.operations import Operations
-from trunkline_bridge.inbound.versions import V0_1, V1_0, read_version
+from trunkline_bridge.inbound.versions import read_version
 from trunkline_bridge.rendering import EventRenderer, error_event
 from trunkline_bridge.wire.json_values import Json
+from trunkline_bridge.wire.versions import V0_1, V1_0
 
 logger = logging.getLogger(__name__)
 

@@ -199,12 +199,6 @@ def check_fits(request: a2a_pb2.SendMessageRequest) -> None:
         raise problem from None
 
 
-def task_of(params: object) -> str:
-    """Return the task that parameters may name, before they are read; empty: none."""
-    task_id = params.get("id") if isinstance(params, dict) else None
-    return task_id if isinstance(task_id, str) else ""
-
-
 def read_deadline(header: str | None) -> datetime | None:
     """Return the deadline that a `Trunkline-Timeout: SECONDS` header asks for."""
     if header is None:

@@ -6,11 +6,7 @@ from urllib.parse import parse_qs
 
 from trunkline_bridge.errors import VERSION_NOT_SUPPORTED, WireError
 from trunkline_bridge.inbound.caller import ServiceParameters
-
-V1_0 = "1.0"
-V0_3 = "0.3"
-V0_1 = "0.1"
-"""The original wire: JSON-RPC alone."""
+from trunkline_bridge.wire.versions import V0_3
 
 # Patches of a version don't count.
 _VERSION = re.compile(r"([0-9]{1,4}\.[0-9]{1,4})(?:\.[0-9]{1,9})?", re.ASCII)

@@ -9,6 +9,7 @@ from trunkline_bridge.webhooks.posting import Post
 from trunkline_bridge.webhooks.reading import joined, task_at, whole_text
 from trunkline_bridge.wire import v0_1_json, v0_3_json, v1_json
 from trunkline_bridge.wire.json_values import Json, dumps
+from trunkline_bridge.wire.versions import V0_1, V0_3
 
 _JSON = "application/json"
 _A2A_JSON = "application/a2a+json"
@@ -53,7 +54,7 @@ def _v0_1(task: task_pb2.Task, webhook: webhook_service_pb2.Webhook) -> Json:
     return v0_1_json.task(task, client_id=webhook.config.id)
 
 
-_OLD = {"0.3": _v0_3, "0.1": _v0_1}
+_OLD = {V0_3: _v0_3, V0_1: _v0_1}
 
 
 def _post(event_id: str, content: Json, content_type: str) -> Post:

@@ -9,6 +9,7 @@ from trunkline.client import Directory
 from trunkline.v1 import push_notification_pb2
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.webhooks.addresses import AddressGuard, AddressRefusedError
+from trunkline_bridge.wire.versions import V0_1
 
 ID_LENGTH: Final = 200
 TOKEN_LENGTH: Final = 4096
@@ -45,7 +46,7 @@ class Registrations:
             WireError: something is wrong with it; the fields say what.
         """
         violations = list(_violations(config, task_id))
-        if version != "0.1":
+        if version != V0_1:
             violations += _id_violations(config.id)
         if not violations:
             try:

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from trunkline.a2a.v0_3 import agent_card_pb2 as old
 from trunkline.a2a.v0_3 import security_scheme_pb2 as old_security
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
-
-_VERSION = "0.3"
+from trunkline_bridge.wire.versions import V0_3
 
 
 def agent_card(core: agent_card_pb2.AgentCard) -> old.AgentCard:
@@ -39,12 +38,12 @@ def agent_card(core: agent_card_pb2.AgentCard) -> old.AgentCard:
 def _add_interfaces(
     made: old.AgentCard, interfaces: Iterable[agent_card_pb2.AgentInterface]
 ) -> None:
-    known = [one for one in interfaces if one.protocol_version == _VERSION]
+    known = [one for one in interfaces if one.protocol_version == V0_3]
     if not known:
         return
     first, *others = known
     made.url, made.preferred_transport = first.url, first.protocol_binding
-    made.protocol_version = _VERSION
+    made.protocol_version = V0_3
     for one in others:
         made.additional_interfaces.add(url=one.url, transport=one.protocol_binding)
 

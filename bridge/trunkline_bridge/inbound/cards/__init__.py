@@ -4,8 +4,6 @@ from trunkline_bridge.inbound.cards.names import (
     CARD_PATH,
     LEGACY_CARD_PATH,
     LEGACY_EXTENDED_PATH,
-    LEGACY_VERSION,
-    PROTOCOL_VERSION,
     RESUME_EXTENSION,
 )
 
@@ -13,7 +11,5 @@ __all__ = [
     "CARD_PATH",
     "LEGACY_CARD_PATH",
     "LEGACY_EXTENDED_PATH",
-    "LEGACY_VERSION",
-    "PROTOCOL_VERSION",
     "RESUME_EXTENSION",
 ]

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from trunkline.settings import HostPort
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.errors import INVALID_REQUEST, WireError
-from trunkline_bridge.inbound.cards import LEGACY_VERSION, PROTOCOL_VERSION
+from trunkline_bridge.wire.versions import V0_3, V1_0
 
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]{1,255}")
 
@@ -56,12 +56,12 @@ def interfaces(
     """
     rest_url = base_url if at_root else f"{base_url}/agents/{agent}"
     rpc_url = f"{base_url}/" if at_root else rest_url
-    for version in (PROTOCOL_VERSION, LEGACY_VERSION):
+    for version in (V1_0, V0_3):
         for url, binding in ((rpc_url, "JSONRPC"), (rest_url, "HTTP+JSON")):
             yield agent_card_pb2.AgentInterface(
                 url=url, protocol_binding=binding, protocol_version=version
             )
-        is_named = version == PROTOCOL_VERSION
+        is_named = version == V1_0
         if grpc and (is_named or is_default):
             yield agent_card_pb2.AgentInterface(
                 url=grpc,

@@ -1,7 +1,5 @@
-"""What cards and calls have in common: versions, the extension, and where cards are."""
+"""What cards and calls have in common: the extension, and where cards are."""
 
-PROTOCOL_VERSION = "1.0"
-LEGACY_VERSION = "0.3"
 RESUME_EXTENSION = "https://trunkline.dev/a2a/extensions/resume/v1"
 
 CARD_PATH = "/.well-known/agent-card.json"

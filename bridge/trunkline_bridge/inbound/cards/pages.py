@@ -14,7 +14,6 @@ from trunkline_bridge.inbound.cards import (
     CARD_PATH,
     LEGACY_CARD_PATH,
     LEGACY_EXTENDED_PATH,
-    LEGACY_VERSION,
 )
 from trunkline_bridge.inbound.cards.making import Cards
 from trunkline_bridge.inbound.cards.names import KEYS_PATH
@@ -23,6 +22,7 @@ from trunkline_bridge.inbound.http import Headers, plain_failure
 from trunkline_bridge.wire import json_values
 from trunkline_bridge.wire.card_json import merged_card, original_card
 from trunkline_bridge.wire.json_values import Json
+from trunkline_bridge.wire.versions import V0_3
 
 
 class CardPages:
@@ -85,7 +85,7 @@ class CardPages:
                 identity,
                 headers,
                 agent=request.path_params.get("agent", ""),
-                version=LEGACY_VERSION,
+                version=V0_3,
             )
             body = original_card(self._cards.extended(caller))
         except (TrunklineError, WireError) as error:

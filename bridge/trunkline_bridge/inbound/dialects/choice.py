@@ -2,7 +2,8 @@
 
 from trunkline_bridge.errors import METHOD_NOT_FOUND, WireError
 from trunkline_bridge.inbound.dialects.dialect import Dialect
-from trunkline_bridge.inbound.versions import V0_1, V0_3, V1_0, not_named
+from trunkline_bridge.inbound.versions import not_named
+from trunkline_bridge.wire.versions import V0_1, V0_3, V1_0
 
 _SHOWN_LENGTH = 100
 # What a method of one version is called in another.

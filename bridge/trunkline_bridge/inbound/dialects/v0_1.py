@@ -20,11 +20,11 @@ from trunkline_bridge.inbound.dialects.dialect import (
 from trunkline_bridge.inbound.exchange import Opening
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.streaming.streams import WireEvents
-from trunkline_bridge.inbound.versions import V0_1
 from trunkline_bridge.projection.states import ENDED
 from trunkline_bridge.wire import v0_1_input, v0_1_json
 from trunkline_bridge.wire.json_values import Json
 from trunkline_bridge.wire.v0_1_json import V01Shape
+from trunkline_bridge.wire.versions import V0_1
 
 _WORDS = Words(
     {

@@ -17,10 +17,10 @@ from trunkline_bridge.inbound.dialects.dialect import (
 from trunkline_bridge.inbound.envelope import error_object
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.streaming.streams import WireEvents
-from trunkline_bridge.inbound.versions import V0_3
 from trunkline_bridge.wire import card_json, v0_3_input, v0_3_json
 from trunkline_bridge.wire.json_values import Json
 from trunkline_bridge.wire.v0_3_json import V03Shape
+from trunkline_bridge.wire.versions import V0_3
 
 _WORDS = Words(
     {

@@ -5,9 +5,9 @@ from trunkline_bridge.inbound.dialects.dialect import shaped, task_named
 from trunkline_bridge.inbound.envelope import error_object
 from trunkline_bridge.inbound.methods import OF_A_TASK, Methods
 from trunkline_bridge.inbound.operations import Operations
-from trunkline_bridge.inbound.versions import V1_0
 from trunkline_bridge.wire.json_values import Json
 from trunkline_bridge.wire.v1_json import V1Shape
+from trunkline_bridge.wire.versions import V1_0
 
 
 class V10:

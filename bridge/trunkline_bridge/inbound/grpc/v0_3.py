@@ -6,12 +6,12 @@ from trunkline.a2a.v0_3 import a2a_pb2, agent_card_pb2, task_pb2
 from trunkline.a2a.v1 import a2a_pb2 as core_pb2
 from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.inbound import params
-from trunkline_bridge.inbound.cards import LEGACY_VERSION
 from trunkline_bridge.inbound.grpc.service import Service, Streaming, Unary
 from trunkline_bridge.inbound.grpc.status import old_text_of
 from trunkline_bridge.inbound.grpc.v1 import nothing
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.wire import v0_3_proto, v0_3_proto_card
+from trunkline_bridge.wire.versions import V0_3
 
 
 def _core_card(_request: a2a_pb2.GetAgentCardRequest) -> core_pb2.GetExtendedAgentCardRequest:
@@ -33,7 +33,7 @@ def _old(text: str) -> str:
 
 SERVICE = Service(
     package="a2a.v1",
-    version=LEGACY_VERSION,
+    version=V0_3,
     text_of=old_text_of,
     methods=(
         Unary(

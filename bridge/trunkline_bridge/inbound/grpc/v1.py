@@ -5,10 +5,10 @@ from google.protobuf import empty_pb2
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import agent_card_pb2, message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.inbound import params
-from trunkline_bridge.inbound.cards import PROTOCOL_VERSION
 from trunkline_bridge.inbound.grpc.service import Service, Streaming, Unary
 from trunkline_bridge.inbound.grpc.status import text_of
 from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.wire.versions import V1_0
 
 
 def _send_response(answer: task_pb2.Task | message_pb2.Message) -> a2a_pb2.SendMessageResponse:
@@ -24,7 +24,7 @@ def nothing(_answer: None) -> empty_pb2.Empty:
 
 SERVICE = Service(
     package="lf.a2a.v1",
-    version=PROTOCOL_VERSION,
+    version=V1_0,
     text_of=text_of,
     methods=(
         Unary(

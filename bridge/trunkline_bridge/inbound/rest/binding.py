@@ -18,9 +18,10 @@ from trunkline_bridge.inbound.rest.paths import Place
 from trunkline_bridge.inbound.rest.request import read_body, read_query
 from trunkline_bridge.inbound.rest.v0_3 import RestV03
 from trunkline_bridge.inbound.rest.v1 import RestV1
-from trunkline_bridge.inbound.versions import V0_3, V1_0, check_version
+from trunkline_bridge.inbound.versions import check_version
 from trunkline_bridge.rendering import EventRenderer, Frame
 from trunkline_bridge.wire.json_values import Json, dumps
+from trunkline_bridge.wire.versions import V0_3, V1_0
 
 _SHOWN_LENGTH = 100
 

@@ -10,17 +10,19 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import Scope
 
+from trunkline_bridge.wire.versions import V0_3, V1_0
+
 # What may be done at a place: A2A's operation for each method of HTTP.
 Verbs = Mapping[str, str]
 
 _ALONE: Mapping[str, Mapping[str, Verbs]] = {
-    "1.0": {
+    V1_0: {
         "message:send": {"POST": "SendMessage"},
         "message:stream": {"POST": "SendStreamingMessage"},
         "tasks": {"GET": "ListTasks"},
         "extendedAgentCard": {"GET": "GetExtendedAgentCard"},
     },
-    "0.3": {
+    V0_3: {
         "message:send": {"POST": "SendMessage"},
         "message:stream": {"POST": "SendStreamingMessage"},
         "card": {"GET": "GetExtendedAgentCard"},
@@ -42,14 +44,14 @@ _CONFIG: Verbs = {
 }
 _OLD_PREFIX = "v1"
 # What no tenant can be called, or its paths would be those of others.
-_RESERVED = frozenset({*_ALONE["1.0"], "agents", _OLD_PREFIX, ".well-known"})
+_RESERVED = frozenset({*_ALONE[V1_0], "agents", _OLD_PREFIX, ".well-known"})
 
 
 class Place(NamedTuple):
     """What a path names."""
 
     version: str
-    """Of A2A: "1.0" or "0.3"."""
+    """Of A2A: V1_0 or V0_3."""
     verbs: Verbs
     agent: str
     """Whose address the path is below; empty at the default agent's."""
@@ -62,10 +64,10 @@ def find(scope: Scope) -> Place | None:
     """Return the place that a request's path names; None: no operation has such a path."""
     agent, below = _below_agent(_segments(scope))
     if below[:1] == [_OLD_PREFIX]:
-        return _place("0.3", agent, "", below[1:])
-    found = _place("1.0", agent, "", below)
+        return _place(V0_3, agent, "", below[1:])
+    found = _place(V1_0, agent, "", below)
     if found is None and below and below[0] and below[0] not in _RESERVED:
-        return _place("1.0", agent, below[0], below[1:])
+        return _place(V1_0, agent, below[0], below[1:])
     return found
 
 
