@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trunkline.agents.hosting import describe_host, open_hosts, serve_host
 from trunkline.client import Channels, Directory, HostClient, RegistryClient
@@ -23,6 +23,8 @@ from trunkline.v1 import (
     registry_service_pb2,
     snapshot_pb2,
 )
+
+_Opened = TypeVar("_Opened")
 
 PATIENCE_S = 45.0
 
@@ -58,6 +60,10 @@ class SmallMesh:
         self._folder = folder
         self._registry = RegistryClient(channels.get(registry_address))
         self._messages = 0
+
+    async def enter(self, opening: AbstractAsyncContextManager[_Opened]) -> _Opened:
+        """Open something for as long as the mesh lives; it is closed behind who joins later."""
+        return await self._stack.enter_async_context(opening)
 
     async def join(self, *agents: Agent, **settings: Any) -> JoinedHost:
         """Add a host with these agents; everyone knows them when this returns."""

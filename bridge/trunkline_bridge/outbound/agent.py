@@ -5,11 +5,20 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from trunkline import FunctionAgent, TaskContext, agent
 from trunkline.client import Backoff
-from trunkline.errors import ConfigurationError, PeerUnavailableError, TrunklineError
+from trunkline.errors import (
+    ConfigurationError,
+    PeerProtocolError,
+    PeerRefusedError,
+    PeerUnavailableError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    TrunklineError,
+)
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.outbound.card import name_of, own_card
 from trunkline_bridge.outbound.peer import Peer
@@ -90,7 +99,24 @@ class RemoteAgent:
             await self._known_in_time()
             await RemoteTurn(task, self._peer).run()
 
-        return pass_on
+        return replace(pass_on, cancel_elsewhere=self._cancel)
+
+    async def _cancel(self, task_id: str) -> None:
+        """Cancel a remote task.
+
+        Raises:
+            TaskNotFoundError, TaskNotCancelableError: there is nothing more to cancel, or no way.
+            PeerUnavailableError, PeerTimeoutError: that is to be tried again.
+        """
+        await self._known_in_time()
+        try:
+            await self._peer.cancel(task_id)
+        except PeerRefusedError as error:
+            if error.refusal == "TASK_NOT_FOUND":
+                raise TaskNotFoundError(task_id) from None
+            raise TaskNotCancelableError(task_id, error.problem) from None
+        except PeerProtocolError as error:
+            raise TaskNotCancelableError(task_id, error.problem) from None
 
     async def _known_in_time(self) -> None:
         try:

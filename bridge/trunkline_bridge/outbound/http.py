@@ -1,8 +1,8 @@
 """HTTP as remote agents are called by it: bounded, without redirects, streams event by event."""
 
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -110,8 +110,9 @@ class Http:
         headers = {"accept": EVENT_STREAM, **headers}
         async with self._open(method, url, body, headers, None) as response:
             kind = _kind(response)
-            items = self._events(response) if kind == EVENT_STREAM else self._whole(response)
-            yield Stream(response.status_code, kind, items)
+            reading = self._events(response) if kind == EVENT_STREAM else self._whole(response)
+            async with aclosing(reading) as items:
+                yield Stream(response.status_code, kind, items)
 
     @asynccontextmanager
     async def _open(
@@ -144,13 +145,13 @@ class Http:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise PeerProtocolError(self.peer, "it compresses, which nobody asked for")
 
-    async def _events(self, response: httpx2.Response) -> AsyncIterator[StreamItem]:
+    async def _events(self, response: httpx2.Response) -> AsyncGenerator[StreamItem]:
         with self._one_error():
             async for event in httpx2.EventSource(response, EVENT_BYTES):
                 if event.data:
                     yield StreamItem(event.data.encode(), event.id, event.event == "error")
 
-    async def _whole(self, response: httpx2.Response) -> AsyncIterator[StreamItem]:
+    async def _whole(self, response: httpx2.Response) -> AsyncGenerator[StreamItem]:
         with self._one_error():
             yield StreamItem(await self._read(response))
 

@@ -12,7 +12,7 @@ from google.protobuf import json_format, struct_pb2
 from trunkline import ArtifactWriter, TaskContext
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
-from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
+from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, task_pb2
 from trunkline_bridge.outbound.content import Content, is_plain_text
 from trunkline_bridge.projection.states import ENDED
 
@@ -131,12 +131,19 @@ class Mirror:
         if len(task_id) > _NAME_CHARS:
             raise self.breach("its task's id is too long")
         self.is_announced = True
-        if task_id == self.task_id:
-            return
-        self.task_id, self.context_id = task_id, context_id[:_NAME_CHARS]
-        known: dict[str, Any] = {"taskId": task_id, "contextId": self.context_id}
-        said = {**_foreign(metadata), REMOTE_KEY: known}
-        await self._task.enter(task_pb2.TASK_STATE_WORKING, metadata=said)
+        if not self.task_id:
+            self.task_id, self.context_id = task_id, context_id[:_NAME_CHARS]
+            known: dict[str, Any] = {"taskId": task_id, "contextId": self.context_id}
+            said = {**_foreign(metadata), REMOTE_KEY: known}
+            await self._task.enter(task_pb2.TASK_STATE_WORKING, metadata=said)
+        # Whatever becomes of ours, it is canceled with it unless it has ended.
+        started = event_pb2.ChildStarted(task_id=self._child_id, agent=self._task.agent)
+        await self._task.record(event_pb2.Event(child_started=started))
+
+    @property
+    def _child_id(self) -> str:
+        """The remote task among our children: see `FunctionAgent.cancel_elsewhere`."""
+        return f"{self._task.agent}:{self.task_id}"
 
     async def _enter(self, status: task_pb2.TaskStatus, metadata: struct_pb2.Struct | None) -> None:
         if status.state == task_pb2.TASK_STATE_UNSPECIFIED:
@@ -162,6 +169,10 @@ class Mirror:
         content: message_pb2.Message | str | None = message
         if message is None and status.state == task_pb2.TASK_STATE_FAILED:
             content = f"{self._peer} failed and didn't say why"
+        finished = event_pb2.ChildFinished(
+            task_id=self._child_id, agent=self._task.agent, state=status.state
+        )
+        await self._task.record(event_pb2.Event(child_finished=finished))
         await self._task.enter(status.state, content, metadata=said)
 
     def _is_new(self, message: message_pb2.Message) -> bool:

@@ -2,8 +2,8 @@
 
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
@@ -121,8 +121,8 @@ class Peer:
             if not (self.card.streams and is_new and error.refusal == _NO_STREAMS):
                 raise
             answer = await self._begin(_sending(request, call, self.settings.idle_s))
-        async with answer.opened:
-            yield answer.events()
+        async with answer.opened, aclosing(answer.events()) as events:
+            yield events
 
     @asynccontextmanager
     async def subscribe(self, task_id: str, call: Call) -> AsyncIterator[Events]:
@@ -132,8 +132,8 @@ class Peer:
         """
         answer = await _first_of(self._binding().subscribe(task_id, call))
         self._breaker.retry_now()
-        async with answer.opened:
-            yield answer.events()
+        async with answer.opened, aclosing(answer.events()) as events:
+            yield events
 
     async def get(self, task_id: str) -> task_pb2.Task:
         """Return a task."""
@@ -213,7 +213,7 @@ class _Answer(NamedTuple):
     rest: Events
     opened: AsyncExitStack
 
-    async def events(self) -> Events:
+    async def events(self) -> AsyncGenerator[PeerEvent]:
         if self.first is not None:
             yield self.first
             async for event in self.rest:

@@ -1,11 +1,11 @@
 """What can go wrong with a remote agent, as errors of the mesh."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from trunkline.errors import PeerRefusedError, PeerUnavailableError
+from trunkline_bridge.retry_after import retry_after_s
 
 # A2A's error codes by the reasons that it names them with, v0.3's included.
 _REASONS: Final[Mapping[int, str]] = {
@@ -72,16 +72,6 @@ def status_error(peer: str, status: int, headers: Mapping[str, str]) -> Exceptio
         return refused(peer, problem, "UNAUTHENTICATED" if status == 401 else "PERMISSION_DENIED")
     if status in (429, 503):
         problem = "it is overloaded" if status == 429 else "it is not available"
-        return NotTakenError(
-            peer, f"{problem} (HTTP {status})", retry_after_s(headers.get("retry-after", ""))
-        )
+        pause_s = retry_after_s(headers.get("retry-after", ""), limit_s=_PAUSE_LIMIT_S)
+        return NotTakenError(peer, f"{problem} (HTTP {status})", pause_s)
     return None
-
-
-def retry_after_s(text: str) -> float:
-    """Return how long to wait, at most a minute; dates are as good as nothing."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        return 0.0
-    return min(max(seconds, 0.0), _PAUSE_LIMIT_S) if math.isfinite(seconds) else 0.0

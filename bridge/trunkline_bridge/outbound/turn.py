@@ -27,8 +27,6 @@ from trunkline_bridge.projection.states import ENDED
 
 logger = logging.getLogger(__name__)
 
-# Within the grace that a canceled turn has.
-_CANCEL_S: Final = 1.5
 # A stream that brings nothing for so long may be a dead one: it is opened again.
 _SILENT_S: Final = 60.0
 # How a peer refuses a context that it doesn't know.
@@ -65,19 +63,15 @@ class RemoteTurn:
 
         Raises:
             TrunklineError: the remote agent couldn't be reached, refused, broke the protocol or
-                fell silent; it has been told to stop, as far as it can be told anything.
+                fell silent. Its task is our child: it is canceled with ours, however that ends.
         """
         limit_s = self._peer.settings.idle_s
         try:
             async with self._silence:
                 await self._follow()
         except TimeoutError:
-            await self._cancel()
-            problem = f"nothing came for {limit_s:g} s, so its task was canceled"
+            problem = f"nothing came for {limit_s:g} s, so its task is canceled"
             raise PeerTimeoutError(self._peer.name, problem) from None
-        except (asyncio.CancelledError, TrunklineError):
-            await self._cancel()
-            raise
 
     async def _follow(self) -> None:
         """Give the message, and read what comes of it until the turn is over."""
@@ -254,17 +248,6 @@ class RemoteTurn:
         if deadline is not None:
             left_s = max(0.001, (deadline - datetime.now(UTC)).total_seconds())
         return Call(self._peer.card.resumes, last_event_id, left_s)
-
-    async def _cancel(self) -> None:
-        """Tell the remote agent to stop, if there is something to stop, and still ours to."""
-        if self._mirror.is_over or not self._mirror.task_id or self._task.is_lost:
-            return
-        try:
-            async with asyncio.timeout(_CANCEL_S):
-                await self._peer.cancel(self._mirror.task_id)
-        except (TimeoutError, TrunklineError) as error:
-            extra = {"peer": self._peer.name, "task_id": self._task.id}
-            logger.warning("remote.not_canceled", extra={**extra, "problem": type(error).__name__})
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -29,6 +29,9 @@ class FunctionAgent:
     concurrency: int
     timeout_s: float | None
     extended_skills: Sequence[agent_card_pb2.AgentSkill] = ()
+    cancel_elsewhere: Callable[[str], Awaitable[None]] | None = None
+    """Cancels what the agent has others do outside the mesh, which is a child task called
+    `NAME:ID`, with the agent's name. It is told the ID, and may be told it again."""
 
     async def run(self, task: TaskContext) -> None:
         """Call the function and emit what it returns or yields."""

@@ -1,9 +1,10 @@
 """Puts agents on a mesh: their journal, their tasks, their services, their registration."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
+from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.journals import Journals
 from trunkline.agents.takeover import Takeover, claim_names
 from trunkline.client import Directory, RegistryClient, running
@@ -67,6 +68,10 @@ async def open_hosts(
     """
 
     async def cancel_child(task_id: str, account: str) -> None:
+        name, is_elsewhere, id_there = task_id.partition(":")
+        if is_elsewhere:
+            await _canceler(agents, name)(id_there)
+            return
         if not directory.knows_host_of(task_id):
             # Not that there is no such task: its host may be away since before we came.
             raise PeerUnavailableError(task_id, "its host has not been on the mesh so far")
@@ -89,6 +94,14 @@ async def open_hosts(
             yield hosts
     finally:
         own.journal.close()
+
+
+def _canceler(agents: Sequence[Agent], name: str) -> Callable[[str], Awaitable[None]]:
+    """How tasks are canceled that an agent has made outside the mesh."""
+    for agent in agents:
+        if agent.card.name == name and isinstance(agent, FunctionAgent) and agent.cancel_elsewhere:
+            return agent.cancel_elsewhere
+    raise PeerUnavailableError(f"agent {name!r}", "it is not here to cancel what it has begun")
 
 
 @asynccontextmanager

@@ -77,7 +77,7 @@ def test_times_are_not_read_at_all() -> None:
 
 
 def test_unknown_members_and_nulls_are_left_out() -> None:
-    given = {
+    given: dict[str, Any] = {
         "task": {
             "kind": "task",
             "id": "t",
