@@ -12,7 +12,8 @@ from trunkline_bridge.projection import ArtifactView
 from trunkline_bridge.projection.states import TURN_ENDS
 from trunkline_bridge.projection.views import TOOL_START, tool_end_id
 from trunkline_bridge.wire import v0_3_json
-from trunkline_bridge.wire.json_values import Json, dumps, timestamp
+from trunkline_bridge.wire.core_json import add_metadata, status_members
+from trunkline_bridge.wire.json_values import Json, dumps
 
 # v0.1 has fewer states: what came later is told by the nearest one.
 _STATES: Mapping[task_pb2.TaskState.ValueType, str] = {
@@ -56,7 +57,7 @@ def task(message: task_pb2.Task, *, client_id: str) -> Json:
         result["artifacts"] = [_artifact(one, indexes.of(one)) for one in message.artifacts]
     if message.history:
         result["history"] = [_message(one) for one in message.history]
-    return v0_3_json.add_metadata(result, message)
+    return add_metadata(result, message)
 
 
 def replied(message: message_pb2.Message, *, client_id: str) -> Json:
@@ -112,7 +113,7 @@ class V01Shape:
                 return self._reply(response.message)
             case "status_update":
                 update = response.status_update
-                return (v0_3_json.add_metadata(self._status(update.status), update),)
+                return (add_metadata(self._status(update.status), update),)
             case _:
                 return (self._update(response.artifact_update),)
 
@@ -138,16 +139,11 @@ class V01Shape:
         index = self._indexes.of(update.artifact)
         said = _artifact(update.artifact, index, append=update.append, last=update.last_chunk)
         result: Json = {"id": self.client_id, "artifact": said}
-        return v0_3_json.add_metadata(result, update)
+        return add_metadata(result, update)
 
 
 def _status(status: task_pb2.TaskStatus) -> Json:
-    result: Json = {"state": _STATES[status.state]}
-    if status.HasField("message"):
-        result["message"] = _message(status.message)
-    if status.HasField("timestamp"):
-        result["timestamp"] = timestamp(status.timestamp)
-    return result
+    return status_members(status, state=_STATES[status.state], message=_message)
 
 
 def _reply_status(message: message_pb2.Message) -> Json:
@@ -160,7 +156,7 @@ def _reply_artifact(message: message_pb2.Message) -> artifact_pb2.Artifact:
 
 def _message(message: message_pb2.Message) -> Json:
     parts = [v0_3_json.part_json(one, tag="type") for one in message.parts]
-    return v0_3_json.add_metadata({"role": v0_3_json.role(message), "parts": parts}, message)
+    return add_metadata({"role": v0_3_json.role(message), "parts": parts}, message)
 
 
 def _artifact(
@@ -177,4 +173,4 @@ def _artifact(
     result["parts"] = [v0_3_json.part_json(one, tag="type") for one in artifact.parts]
     if last:
         result["lastChunk"] = True
-    return v0_3_json.add_metadata(result, artifact)
+    return add_metadata(result, artifact)

@@ -8,10 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
+from trunkline.v1 import message_pb2, part_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.projection import ArtifactView
 from trunkline_bridge.projection.states import TURN_ENDS
-from trunkline_bridge.wire.json_values import Json, dumps, struct, timestamp, value
+from trunkline_bridge.wire.core_json import (
+    add_metadata,
+    artifact_members,
+    message_members,
+    status_members,
+)
+from trunkline_bridge.wire.json_values import Json, dumps, struct, value
 
 STATES: Mapping[task_pb2.TaskState.ValueType, str] = {
     task_pb2.TASK_STATE_UNSPECIFIED: "unknown",
@@ -31,14 +37,6 @@ WRAPPED_VALUE = "value"
 
 # What tells kinds of parts apart: `kind` since v0.2, `type` before.
 Tag: TypeAlias = Literal["kind", "type"]
-_WithMetadata: TypeAlias = (
-    task_pb2.Task
-    | message_pb2.Message
-    | part_pb2.Part
-    | artifact_pb2.Artifact
-    | a2a_pb2.TaskStatusUpdateEvent
-    | a2a_pb2.TaskArtifactUpdateEvent
-)
 
 
 def task(message: task_pb2.Task) -> Json:
@@ -50,7 +48,7 @@ def task(message: task_pb2.Task) -> Json:
         "status": _status(message.status),
     }
     if message.artifacts:
-        result["artifacts"] = [_artifact(one) for one in message.artifacts]
+        result["artifacts"] = [artifact_members(one, part=part_json) for one in message.artifacts]
     if message.history:
         result["history"] = [message_json(one) for one in message.history]
     return add_metadata(result, message)
@@ -58,19 +56,7 @@ def task(message: task_pb2.Task) -> Json:
 
 def message_json(message: message_pb2.Message) -> Json:
     """Return a message."""
-    result: Json = {"kind": "message", "messageId": message.message_id}
-    if message.context_id:
-        result["contextId"] = message.context_id
-    if message.task_id:
-        result["taskId"] = message.task_id
-    result["role"] = role(message)
-    result["parts"] = [part_json(one) for one in message.parts]
-    add_metadata(result, message)
-    if message.extensions:
-        result["extensions"] = list(message.extensions)
-    if message.reference_task_ids:
-        result["referenceTaskIds"] = list(message.reference_task_ids)
-    return result
+    return {"kind": "message", **message_members(message, role=role(message), part=part_json)}
 
 
 def role(message: message_pb2.Message) -> str:
@@ -159,13 +145,6 @@ class V03Shape:
         return (stream_response(response),)
 
 
-def add_metadata(result: Json, message: _WithMetadata) -> Json:
-    """Put the metadata of a message into its JSON; return that."""
-    if message.HasField("metadata"):
-        result["metadata"] = struct(message.metadata)
-    return result
-
-
 def _file(content: Json, part: part_pb2.Part) -> Json:
     if part.filename:
         content["name"] = part.filename
@@ -175,25 +154,7 @@ def _file(content: Json, part: part_pb2.Part) -> Json:
 
 
 def _status(status: task_pb2.TaskStatus) -> Json:
-    result: Json = {"state": STATES[status.state]}
-    if status.HasField("message"):
-        result["message"] = message_json(status.message)
-    if status.HasField("timestamp"):
-        result["timestamp"] = timestamp(status.timestamp)
-    return result
-
-
-def _artifact(artifact: artifact_pb2.Artifact) -> Json:
-    result: Json = {"artifactId": artifact.artifact_id}
-    if artifact.name:
-        result["name"] = artifact.name
-    if artifact.description:
-        result["description"] = artifact.description
-    result["parts"] = [part_json(one) for one in artifact.parts]
-    add_metadata(result, artifact)
-    if artifact.extensions:
-        result["extensions"] = list(artifact.extensions)
-    return result
+    return status_members(status, state=STATES[status.state], message=message_json)
 
 
 def _status_update(update: a2a_pb2.TaskStatusUpdateEvent) -> Json:
@@ -212,7 +173,7 @@ def _artifact_update(update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:
         "kind": "artifact-update",
         "taskId": update.task_id,
         "contextId": update.context_id,
-        "artifact": _artifact(update.artifact),
+        "artifact": artifact_members(update.artifact, part=part_json),
         "append": update.append,
         "lastChunk": update.last_chunk,
     }

@@ -6,30 +6,25 @@ and nothing is escaped that needn't be. Stock ProtoJSON does none of these.
 
 import base64
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from google.protobuf import json_format
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import (
     agent_card_pb2,
-    artifact_pb2,
     message_pb2,
     part_pb2,
     push_notification_pb2,
     task_pb2,
 )
 from trunkline_bridge.projection import ArtifactView
-from trunkline_bridge.wire.json_values import Json, dumps, struct, timestamp, value
-
-_WithMetadata: TypeAlias = (
-    task_pb2.Task
-    | message_pb2.Message
-    | part_pb2.Part
-    | artifact_pb2.Artifact
-    | a2a_pb2.TaskStatusUpdateEvent
-    | a2a_pb2.TaskArtifactUpdateEvent
+from trunkline_bridge.wire.core_json import (
+    add_metadata,
+    artifact_members,
+    message_members,
+    status_members,
 )
+from trunkline_bridge.wire.json_values import Json, dumps, value
 
 
 def task(message: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
@@ -39,27 +34,15 @@ def task(message: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
         result["contextId"] = message.context_id
     result["status"] = _status(message.status)
     if message.artifacts or with_artifacts:
-        result["artifacts"] = [_artifact(one) for one in message.artifacts]
+        result["artifacts"] = [artifact_members(one, part=_part) for one in message.artifacts]
     if message.history:
         result["history"] = [message_json(one) for one in message.history]
-    return _add_metadata(result, message)
+    return add_metadata(result, message)
 
 
 def message_json(message: message_pb2.Message) -> Json:
     """Return a message."""
-    result: Json = {"messageId": message.message_id}
-    if message.context_id:
-        result["contextId"] = message.context_id
-    if message.task_id:
-        result["taskId"] = message.task_id
-    result["role"] = message_pb2.Role.Name(message.role)
-    result["parts"] = [_part(one) for one in message.parts]
-    _add_metadata(result, message)
-    if message.extensions:
-        result["extensions"] = list(message.extensions)
-    if message.reference_task_ids:
-        result["referenceTaskIds"] = list(message.reference_task_ids)
-    return result
+    return message_members(message, role=message_pb2.Role.Name(message.role), part=_part)
 
 
 def stream_response(message: a2a_pb2.StreamResponse) -> Json:
@@ -132,25 +115,8 @@ def agent_card(card: agent_card_pb2.AgentCard) -> Json:
 
 
 def _status(status: task_pb2.TaskStatus) -> Json:
-    result: Json = {"state": task_pb2.TaskState.Name(status.state)}
-    if status.HasField("message"):
-        result["message"] = message_json(status.message)
-    if status.HasField("timestamp"):
-        result["timestamp"] = timestamp(status.timestamp)
-    return result
-
-
-def _artifact(artifact: artifact_pb2.Artifact) -> Json:
-    result: Json = {"artifactId": artifact.artifact_id}
-    if artifact.name:
-        result["name"] = artifact.name
-    if artifact.description:
-        result["description"] = artifact.description
-    result["parts"] = [_part(one) for one in artifact.parts]
-    _add_metadata(result, artifact)
-    if artifact.extensions:
-        result["extensions"] = list(artifact.extensions)
-    return result
+    state = task_pb2.TaskState.Name(status.state)
+    return status_members(status, state=state, message=message_json)
 
 
 def _part(part: part_pb2.Part) -> Json:
@@ -164,7 +130,7 @@ def _part(part: part_pb2.Part) -> Json:
             result["url"] = part.url
         case "data":
             result["data"] = value(part.data)
-    _add_metadata(result, part)
+    add_metadata(result, part)
     if part.filename:
         result["filename"] = part.filename
     if part.media_type:
@@ -178,23 +144,17 @@ def _status_update(update: a2a_pb2.TaskStatusUpdateEvent) -> Json:
         "contextId": update.context_id,
         "status": _status(update.status),
     }
-    return _add_metadata(result, update)
+    return add_metadata(result, update)
 
 
 def _artifact_update(update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:
     result: Json = {
         "taskId": update.task_id,
         "contextId": update.context_id,
-        "artifact": _artifact(update.artifact),
+        "artifact": artifact_members(update.artifact, part=_part),
     }
     if update.append:
         result["append"] = True
     if update.last_chunk:
         result["lastChunk"] = True
-    return _add_metadata(result, update)
-
-
-def _add_metadata(result: Json, message: _WithMetadata) -> Json:
-    if message.HasField("metadata"):
-        result["metadata"] = struct(message.metadata)
-    return result
+    return add_metadata(result, update)
