@@ -404,7 +404,8 @@ async def test_a_cancel_that_can_not_be_told_is_told_later(
     scripted.on("CancelTask", raw(), result(task("CANCELED")["task"]))
     asked = await ask(mesh, scripted)
     task_id = asked.task.id
-    await mesh.directory.for_task(task_id).cancel_task(task_id, account="")
+    canceled = await mesh.directory.for_task(task_id).cancel_task(task_id, account="")
+    assert canceled.task.status.state == State.TASK_STATE_CANCELED
     await scripted.until("CancelTask", times=2)
 
 

@@ -11,14 +11,14 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client.breaker import Breaker
 from trunkline.errors import PeerProtocolError, PeerRefusedError
 from trunkline.v1 import task_pb2
-from trunkline_bridge.outbound.bindings import CALL_S, Call, Events, PeerBinding, PeerEvent
 from trunkline_bridge.outbound.card import RemoteCard, card_urls, read_remote_card
-from trunkline_bridge.outbound.http import Http
 from trunkline_bridge.outbound.interfaces import Binding, Choice, Interface
-from trunkline_bridge.outbound.jsonrpc import JsonRpc
-from trunkline_bridge.outbound.rest import Rest
 from trunkline_bridge.outbound.settings import RemoteSettings
-from trunkline_bridge.outbound.trouble import FOREIGN
+from trunkline_bridge.outbound.speaking.bindings import CALL_S, Call, Events, PeerBinding, PeerEvent
+from trunkline_bridge.outbound.speaking.http import Http
+from trunkline_bridge.outbound.speaking.jsonrpc import JsonRpc
+from trunkline_bridge.outbound.speaking.rest import Rest
+from trunkline_bridge.outbound.speaking.trouble import FOREIGN
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -195,7 +195,7 @@ class Peer:
             case Binding.REST:
                 return Rest(self._http, interface)
         # gRPC is loaded by processes of agents anyway, but the types of its status aren't.
-        from trunkline_bridge.outbound.grpc import Grpc, open_channel
+        from trunkline_bridge.outbound.speaking.grpc import Grpc, open_channel
 
         channel = self._channels.get(interface.url)
         if channel is None:

@@ -19,10 +19,10 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.v1 import message_pb2
-from trunkline_bridge.outbound.bindings import Call, Events, PeerEvent
 from trunkline_bridge.outbound.mirror import Mirror
 from trunkline_bridge.outbound.peer import Peer
-from trunkline_bridge.outbound.trouble import BrokenError, NotTakenError
+from trunkline_bridge.outbound.speaking.bindings import Call, Events, PeerEvent
+from trunkline_bridge.outbound.speaking.trouble import BrokenError, NotTakenError
 from trunkline_bridge.projection.states import ENDED
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from google.protobuf import json_format
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import task_pb2
-from trunkline_bridge.outbound.reading import read_response, read_task
+from trunkline_bridge.outbound.speaking.reading import read_response, read_task
 
 MESSAGE = {"messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "hi"}]}
 

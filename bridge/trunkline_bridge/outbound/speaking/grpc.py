@@ -17,18 +17,18 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError, PeerTimeoutError
 from trunkline.v1 import task_pb2
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
-from trunkline_bridge.outbound import reading_proto
-from trunkline_bridge.outbound.bindings import (
+from trunkline_bridge.outbound.interfaces import Interface, is_local
+from trunkline_bridge.outbound.speaking import reading_proto
+from trunkline_bridge.outbound.speaking.bindings import (
     CALL_S,
     Call,
     Events,
     PeerEvent,
     service_parameters,
 )
-from trunkline_bridge.outbound.http import BODY_BYTES, CONNECT_S
-from trunkline_bridge.outbound.interfaces import Interface, is_local
-from trunkline_bridge.outbound.tracing import calling
-from trunkline_bridge.outbound.trouble import BrokenError, NotTakenError, refused
+from trunkline_bridge.outbound.speaking.http import BODY_BYTES, CONNECT_S
+from trunkline_bridge.outbound.speaking.tracing import calling
+from trunkline_bridge.outbound.speaking.trouble import BrokenError, NotTakenError, refused
 from trunkline_bridge.wire import v0_3_proto
 
 _EVENT_ID: Final = f"{RESUME_EXTENSION}/eventId"

@@ -9,18 +9,18 @@ from typing import Any, Final, NamedTuple
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
 from trunkline.v1 import task_pb2
-from trunkline_bridge.outbound.bindings import (
+from trunkline_bridge.outbound.interfaces import Interface
+from trunkline_bridge.outbound.speaking.bindings import (
     CALL_S,
     Call,
     Events,
     PeerEvent,
     service_parameters,
 )
-from trunkline_bridge.outbound.http import Http, StreamItem
-from trunkline_bridge.outbound.interfaces import Interface
-from trunkline_bridge.outbound.reading import read_response, read_task
-from trunkline_bridge.outbound.tracing import calling
-from trunkline_bridge.outbound.trouble import BrokenError, json_rpc_refusal
+from trunkline_bridge.outbound.speaking.http import Http, StreamItem
+from trunkline_bridge.outbound.speaking.reading import read_response, read_task
+from trunkline_bridge.outbound.speaking.tracing import calling
+from trunkline_bridge.outbound.speaking.trouble import BrokenError, json_rpc_refusal
 from trunkline_bridge.wire import v0_3_json, v1_json
 from trunkline_bridge.wire.json_values import Json, dumps, struct
 

@@ -11,7 +11,7 @@ import httpx2
 from trunkline import telemetry
 from trunkline.errors import PeerProtocolError, PeerRefusedError, PeerTimeoutError
 from trunkline_bridge.outbound.interfaces import is_local
-from trunkline_bridge.outbound.trouble import BrokenError, NotTakenError, status_error
+from trunkline_bridge.outbound.speaking.trouble import BrokenError, NotTakenError, status_error
 
 CONNECT_S: Final = 5.0
 WRITE_S: Final = 30.0

@@ -13,19 +13,19 @@ from trunkline.a2a.v0_3 import task_pb2 as old_task
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError, PeerRefusedError
 from trunkline.v1 import task_pb2
-from trunkline_bridge.outbound import reading_proto
-from trunkline_bridge.outbound.bindings import (
+from trunkline_bridge.outbound.interfaces import Interface
+from trunkline_bridge.outbound.speaking import reading_proto
+from trunkline_bridge.outbound.speaking.bindings import (
     CALL_S,
     Call,
     Events,
     PeerEvent,
     service_parameters,
 )
-from trunkline_bridge.outbound.http import Answer, Http, StreamItem
-from trunkline_bridge.outbound.interfaces import Interface
-from trunkline_bridge.outbound.reading import read_response, read_task
-from trunkline_bridge.outbound.tracing import calling
-from trunkline_bridge.outbound.trouble import BrokenError, reason_of, refused
+from trunkline_bridge.outbound.speaking.http import Answer, Http, StreamItem
+from trunkline_bridge.outbound.speaking.reading import read_response, read_task
+from trunkline_bridge.outbound.speaking.tracing import calling
+from trunkline_bridge.outbound.speaking.trouble import BrokenError, reason_of, refused
 from trunkline_bridge.wire import v0_3_proto, v1_json
 from trunkline_bridge.wire.json_values import Json, dumps, struct
 from trunkline_bridge.wire.v0_3_proto_json import proto_json

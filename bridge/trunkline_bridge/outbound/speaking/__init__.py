@@ -1,0 +1,1 @@
+"""How a remote agent is spoken to: A2A's bindings from the client's side, in the core model."""
