@@ -13,7 +13,7 @@ from trunkline.a2a.v0_3 import task_pb2 as old_task
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.wire import v0_3_proto, v0_3_proto_card
+from trunkline_bridge.wire import v0_3_proto, v0_3_proto_card, v0_3_proto_input, v0_3_proto_requests
 
 PARTS: list[dict[str, Any]] = [
     {"text": "hello", "metadata": {"a": 1}},
@@ -88,18 +88,18 @@ def test_events_are_what_the_reference_sdk_makes_of_them(event: dict[str, Any]) 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: next(iter(part)))
 def test_parts_come_back_as_they_went(part: dict[str, Any]) -> None:
     core = parse(part, part_pb2.Part())
-    assert v0_3_proto.core_part(v0_3_proto.part(core)) == core
+    assert v0_3_proto_input.core_part(v0_3_proto.part(core)) == core
 
 
 def test_a_message_comes_back_as_it_went() -> None:
     core = parse(MESSAGE, message_pb2.Message())
-    assert v0_3_proto.core_message(v0_3_proto.message(core)) == core
+    assert v0_3_proto_input.core_message(v0_3_proto.message(core)) == core
 
 
 def test_files_are_read_as_they_are_and_in_base64() -> None:
     for given, content in ((b"\x00\xff", b"\x00\xff"), (b"AP8=", b"\x00\xff"), (b"a b", b"a b")):
         part = old_task.Part(file=old_task.FilePart(file_with_bytes=given, name="f"))
-        assert v0_3_proto.core_part(part) == part_pb2.Part(raw=content, filename="f")
+        assert v0_3_proto_input.core_part(part) == part_pb2.Part(raw=content, filename="f")
 
 
 def test_a_state_keeps_its_number_under_its_other_name() -> None:
@@ -146,7 +146,7 @@ def test_a_send_request_says_the_same_in_the_core() -> None:
     )
     request.request.content.add(text="hello")
     request.metadata["k"] = "v"
-    core = v0_3_proto.core_send(request)
+    core = v0_3_proto_requests.core_send(request)
     assert core == parse(
         {
             "message": {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hello"}]},
@@ -167,32 +167,38 @@ def test_a_send_request_says_the_same_in_the_core() -> None:
 
 
 def test_without_configuration_a_send_waits_and_without_blocking_it_does_not() -> None:
-    assert not v0_3_proto.core_send(old.SendMessageRequest()).configuration.return_immediately
+    assert not v0_3_proto_requests.core_send(
+        old.SendMessageRequest()
+    ).configuration.return_immediately
     asked = old.SendMessageRequest(configuration=old.SendMessageConfiguration())
-    assert v0_3_proto.core_send(asked).configuration.return_immediately
-    assert not v0_3_proto.core_send(asked).configuration.HasField("history_length")
+    assert v0_3_proto_requests.core_send(asked).configuration.return_immediately
+    assert not v0_3_proto_requests.core_send(asked).configuration.HasField("history_length")
 
 
 def test_names_tell_the_task_and_the_webhook() -> None:
     name = "tasks/t-1/pushNotificationConfigs/p-1"
-    got = v0_3_proto.core_get_push(old.GetTaskPushNotificationConfigRequest(name=name))
+    got = v0_3_proto_requests.core_get_push(old.GetTaskPushNotificationConfigRequest(name=name))
     assert (got.task_id, got.id) == ("t-1", "p-1")
-    only = v0_3_proto.core_get_push(old.GetTaskPushNotificationConfigRequest(name="tasks/t-1"))
+    only = v0_3_proto_requests.core_get_push(
+        old.GetTaskPushNotificationConfigRequest(name="tasks/t-1")
+    )
     assert (only.task_id, only.id) == ("t-1", "")
-    deleted = v0_3_proto.core_delete_push(old.DeleteTaskPushNotificationConfigRequest(name=name))
+    deleted = v0_3_proto_requests.core_delete_push(
+        old.DeleteTaskPushNotificationConfigRequest(name=name)
+    )
     assert (deleted.task_id, deleted.id) == ("t-1", "p-1")
-    listed = v0_3_proto.core_list_push(
+    listed = v0_3_proto_requests.core_list_push(
         old.ListTaskPushNotificationConfigRequest(parent="tasks/t-1", page_size=2, page_token="x")
     )
     assert (listed.task_id, listed.page_size, listed.page_token) == ("t-1", 2, "x")
-    task = v0_3_proto.core_get(old.GetTaskRequest(name="tasks/t-1", history_length=0))
+    task = v0_3_proto_requests.core_get(old.GetTaskRequest(name="tasks/t-1", history_length=0))
     assert task == a2a_pb2.GetTaskRequest(id="t-1")
 
 
 @pytest.mark.parametrize("name", ["", "t-1", "tasks/", "tasks/a/b", "x/tasks/a"])
 def test_a_name_that_names_no_task_is_refused_by_its_field(name: str) -> None:
     with pytest.raises(WireError) as refused:
-        v0_3_proto.core_cancel(old.CancelTaskRequest(name=name))
+        v0_3_proto_requests.core_cancel(old.CancelTaskRequest(name=name))
     assert refused.value.violations == (("name", "must be tasks/TASK"),)
 
 
@@ -206,7 +212,7 @@ def test_a_webhook_is_created_under_whichever_id_the_client_gave() -> None:
     ):
         given = parse(request, old.CreateTaskPushNotificationConfigRequest(parent="tasks/t-1"))
         given.config.push_notification_config.url = config.url
-        core = v0_3_proto.core_create_push(given)
+        core = v0_3_proto_requests.core_create_push(given)
         assert (core.task_id, core.id, core.url) == ("t-1", expected, config.url)
 
 

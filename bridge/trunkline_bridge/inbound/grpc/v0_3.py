@@ -10,7 +10,7 @@ from trunkline_bridge.inbound.grpc.service import Service, Streaming, Unary
 from trunkline_bridge.inbound.grpc.status import old_text_of
 from trunkline_bridge.inbound.grpc.v1 import nothing
 from trunkline_bridge.inbound.operations import Operations
-from trunkline_bridge.wire import v0_3_proto, v0_3_proto_card
+from trunkline_bridge.wire import v0_3_proto, v0_3_proto_card, v0_3_proto_requests
 from trunkline_bridge.wire.versions import V0_3
 
 
@@ -40,7 +40,7 @@ SERVICE = Service(
             name="SendMessage",
             request=a2a_pb2.SendMessageRequest,
             response=a2a_pb2.SendMessageResponse,
-            core=v0_3_proto.core_send,
+            core=v0_3_proto_requests.core_send,
             check=_check_send,
             answer=Operations.send,
             result=v0_3_proto.send_response,
@@ -49,7 +49,7 @@ SERVICE = Service(
             name="SendStreamingMessage",
             request=a2a_pb2.SendMessageRequest,
             response=a2a_pb2.StreamResponse,
-            core=v0_3_proto.core_send,
+            core=v0_3_proto_requests.core_send,
             check=_check_send,
             open=Operations.stream,
             event=v0_3_proto.stream_response,
@@ -58,7 +58,7 @@ SERVICE = Service(
             name="GetTask",
             request=a2a_pb2.GetTaskRequest,
             response=task_pb2.Task,
-            core=v0_3_proto.core_get,
+            core=v0_3_proto_requests.core_get,
             check=params.check_get,
             answer=Operations.get,
             result=v0_3_proto.task,
@@ -67,7 +67,7 @@ SERVICE = Service(
             name="CancelTask",
             request=a2a_pb2.CancelTaskRequest,
             response=task_pb2.Task,
-            core=v0_3_proto.core_cancel,
+            core=v0_3_proto_requests.core_cancel,
             check=params.check_id,
             answer=Operations.cancel,
             result=v0_3_proto.task,
@@ -76,7 +76,7 @@ SERVICE = Service(
             name="TaskSubscription",
             request=a2a_pb2.TaskSubscriptionRequest,
             response=a2a_pb2.StreamResponse,
-            core=v0_3_proto.core_subscribe,
+            core=v0_3_proto_requests.core_subscribe,
             check=params.check_id,
             open=Operations.subscribe,
             event=v0_3_proto.stream_response,
@@ -85,7 +85,7 @@ SERVICE = Service(
             name="CreateTaskPushNotificationConfig",
             request=a2a_pb2.CreateTaskPushNotificationConfigRequest,
             response=task_pb2.TaskPushNotificationConfig,
-            core=v0_3_proto.core_create_push,
+            core=v0_3_proto_requests.core_create_push,
             check=params.check_push_config,
             answer=Operations.create_push_config,
             result=v0_3_proto.push_config,
@@ -94,7 +94,7 @@ SERVICE = Service(
             name="GetTaskPushNotificationConfig",
             request=a2a_pb2.GetTaskPushNotificationConfigRequest,
             response=task_pb2.TaskPushNotificationConfig,
-            core=v0_3_proto.core_get_push,
+            core=v0_3_proto_requests.core_get_push,
             answer=Operations.get_push_config,
             result=v0_3_proto.push_config,
         ),
@@ -102,7 +102,7 @@ SERVICE = Service(
             name="ListTaskPushNotificationConfig",
             request=a2a_pb2.ListTaskPushNotificationConfigRequest,
             response=a2a_pb2.ListTaskPushNotificationConfigResponse,
-            core=v0_3_proto.core_list_push,
+            core=v0_3_proto_requests.core_list_push,
             check=params.check_list_pushes,
             answer=Operations.list_push_configs,
             result=v0_3_proto.push_configs,
@@ -111,7 +111,7 @@ SERVICE = Service(
             name="DeleteTaskPushNotificationConfig",
             request=a2a_pb2.DeleteTaskPushNotificationConfigRequest,
             response=empty_pb2.Empty,
-            core=v0_3_proto.core_delete_push,
+            core=v0_3_proto_requests.core_delete_push,
             check=params.check_push_ids,
             answer=Operations.delete_push_config,
             result=nothing,

@@ -14,7 +14,6 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError, PeerRefusedError
 from trunkline.v1 import task_pb2
 from trunkline_bridge.outbound.interfaces import Interface
-from trunkline_bridge.outbound.speaking import reading_proto
 from trunkline_bridge.outbound.speaking.bindings import (
     CALL_S,
     Call,
@@ -26,7 +25,7 @@ from trunkline_bridge.outbound.speaking.http import Answer, Http, StreamItem
 from trunkline_bridge.outbound.speaking.reading import read_response, read_task
 from trunkline_bridge.outbound.speaking.tracing import calling
 from trunkline_bridge.outbound.speaking.trouble import BrokenError, reason_of, refused
-from trunkline_bridge.wire import v0_3_proto, v1_json
+from trunkline_bridge.wire import v0_3_proto_input, v0_3_proto_requests, v1_json
 from trunkline_bridge.wire.json_values import Json, dumps, struct
 from trunkline_bridge.wire.v0_3_proto_json import proto_json
 
@@ -155,14 +154,14 @@ class Rest:
             return read_response(given)
         made = old.StreamResponse()
         json_format.ParseDict(_untimed(given), made, ignore_unknown_fields=True)
-        return reading_proto.core_response(made)
+        return v0_3_proto_input.core_response(made)
 
     def _read_task(self, given: object) -> task_pb2.Task:
         if not self._is_old:
             return read_task(given)
         made = old_task.Task()
         json_format.ParseDict(_untimed(given), made, ignore_unknown_fields=True)
-        return reading_proto.core_task(made)
+        return v0_3_proto_input.core_task(made)
 
     def _json(self, answer: Answer) -> Any:  # noqa: ANN401  any JSON value
         try:
@@ -192,8 +191,7 @@ class Rest:
 
     def _send_body(self, request: a2a_pb2.SendMessageRequest) -> bytes:
         if self._is_old:
-            message = v0_3_proto.message(request.message)
-            return dumps(proto_json(reading_proto.old_send(request, message))).encode()
+            return dumps(proto_json(v0_3_proto_requests.old_send(request))).encode()
         body: Json = {"message": v1_json.message_json(request.message)}
         configuration: Json = {}
         if request.configuration.return_immediately:
