@@ -46,6 +46,7 @@ SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 NETWORK_TRANSPORT: Final = "network.transport"
 HTTP_REQUEST_METHOD: Final = "http.request.method"
+HTTP_REQUEST_RESEND_COUNT: Final = "http.request.resend_count"
 HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
 HTTP_ROUTE: Final = "http.route"
 
@@ -167,9 +168,18 @@ def traceparent() -> str:
     return inject().get("traceparent", "")
 
 
-def continue_trace(parent: str) -> None:
-    """Let the rest of this asyncio task belong to the trace that a `traceparent` names."""
-    otel_context.attach(extract({"traceparent": parent}))
+def continue_trace(parent: str, *, is_quiet: bool = False) -> None:
+    """Let the rest of this asyncio task belong to the trace that a `traceparent` names.
+
+    With `is_quiet` it is upkeep: log lines have the trace's id, but neither this process nor those
+    whom it calls add spans, unless a span is begun in another context.
+    """
+    context = extract({"traceparent": parent})
+    if is_quiet:
+        given = trace.get_current_span(context).get_span_context()
+        unsampled = SpanContext(given.trace_id, given.span_id, is_remote=True)
+        context = trace.set_span_in_context(NonRecordingSpan(unsampled), Context())
+    otel_context.attach(context)
 
 
 def trace_id() -> str:

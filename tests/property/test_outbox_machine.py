@@ -183,7 +183,9 @@ class OutboxMachine(RuleBasedStateMachine):
         self.received[held.key].append(held.sent_to)
 
     def _record(self, held: Held, **outcome: str) -> None:
-        request = webhook_service_pb2.RecordDeliveryRequest(claim_id=held.claim.claim_id, **outcome)
+        request = webhook_service_pb2.RecordDeliveryRequest(claim_id=held.claim.claim_id)
+        for name, value in outcome.items():
+            setattr(request, name, value)
         try:
             self.runner.run(self.desk.outbox.record(request))
         except FencedError:

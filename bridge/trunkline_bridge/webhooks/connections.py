@@ -7,7 +7,7 @@ from typing import Final
 import httpcore2
 
 from trunkline_bridge.webhooks.addresses import AddressGuard, Endpoint
-from trunkline_bridge.webhooks.posting import NoAnswerError
+from trunkline_bridge.webhooks.posting import Answer, NoAnswerError
 
 _CONNECT_S: Final = 5.0
 _KEPT_S: Final = 5.0
@@ -36,8 +36,8 @@ class Connections:
         """Close them all."""
         await self._pool.aclose()
 
-    async def post(self, endpoint: Endpoint, headers: Mapping[str, str], body: bytes) -> int:
-        """Post once, and return the status of the answer.
+    async def post(self, endpoint: Endpoint, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Post once, and return what there is to know of the answer.
 
         Raises:
             NoAnswerError: there is none.
@@ -63,7 +63,7 @@ class Connections:
                     size_bytes += len(chunk)
                     if size_bytes > _ANSWER_BYTES:
                         break
-                return response.status
+                return Answer(response.status, _retry_after(response.headers))
         except _FAILURES as error:
             raise NoAnswerError(_problem(error)) from error
 
@@ -92,6 +92,13 @@ class _GuardedNetwork(httpcore2.AsyncNetworkBackend):
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 problem = error
         raise problem
+
+
+def _retry_after(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    for name, value in headers:
+        if name.lower() == b"retry-after":
+            return value.decode("latin-1")
+    return ""
 
 
 _FAILURES = (

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Final
 
+from trunkline import telemetry
 from trunkline.client import Backoff, Directory, HostClient, running
 from trunkline.errors import (
     CursorExpiredError,
@@ -97,6 +98,8 @@ class Deliverer:
     async def _deliver(self, client: HostClient, claimed: webhook_service_pb2.WebhookClaim) -> None:
         claim = _Claim(client, claimed)
         webhook = claimed.webhook
+        # Each post makes a span of its own; what is read for it is nobody's concern.
+        telemetry.continue_trace(webhook.traceparent, is_quiet=True)
         fields = {"task_id": webhook.config.task_id, "config_id": webhook.config.id}
         try:
             async with running(claim.keep(self._lease_s / 3)):
@@ -137,11 +140,10 @@ class Deliverer:
             if events and has_waited:
                 # Meanwhile the webhook may have been removed, or this process have been frozen.
                 await claim.renew()
-            webhook = claim.webhook
             async for post in notifications(
-                claim.client, webhook, events, is_again=not claim.is_sure
+                claim.client, claim.webhook, events, is_again=not claim.is_sure
             ):
-                outcome = await self._poster.post(webhook.config, post, webhook.version)
+                outcome = await self._poster.post(claim.webhook, post)
                 if outcome.problem:
                     await claim.fail(outcome)
                     return
@@ -176,6 +178,7 @@ class _Claim:
     async def sent(self, cursor: str) -> None:
         """Record that everything up to an event was taken."""
         self._cursor, self.is_sure = cursor, True
+        self.webhook.attempts = 0
         await self.renew()
 
     async def finish(self, position: EventId | None) -> None:
@@ -191,7 +194,9 @@ class _Claim:
         if outcome.is_gone:
             await self.client.record_delivery(self._id, gone=problem)
         else:
-            await self.client.record_delivery(self._id, failed=problem)
+            await self.client.record_delivery(
+                self._id, failed=problem, retry_after_s=outcome.retry_after_s
+            )
 
 
 class _Places:

@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from trunkline.v1 import push_notification_pb2
+from opentelemetry.trace import Span
+
+from trunkline import telemetry
+from trunkline.v1 import push_notification_pb2, webhook_service_pb2
+from trunkline_bridge.retry_after import retry_after_s
 from trunkline_bridge.webhooks.addresses import AddressGuard, AddressRefusedError
 from trunkline_bridge.webhooks.signatures import Signer
+from trunkline_bridge.webhooks.tracing import attempt, note_answer, note_receiver
 
 if TYPE_CHECKING:
     from trunkline_bridge.webhooks.connections import Connections
@@ -26,6 +31,9 @@ AT_ONCE_A_HOST: Final = 8
 WAITING_A_HOST: Final = 256
 
 _GONE: Final = 410
+# Those that say when to come again.
+_LATER: Final = (429, 503)
+_LATEST_S: Final = 3600.0
 
 
 class Post(NamedTuple):
@@ -37,14 +45,26 @@ class Post(NamedTuple):
     content_type: str
 
 
+class Answer(NamedTuple):
+    """What a receiver answered."""
+
+    status: int
+    retry_after: str = ""
+    """The header."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a post."""
 
     problem: str = ""
     """Empty: it was taken. Else why not, for operators; without content and secrets."""
+    failure: str = ""
+    """What kind of failure that is, in a word: for the span."""
     is_gone: bool = False
     """The receiver says that it will never take one again."""
+    retry_after_s: float = 0.0
+    """For so long the receiver wants to be left alone."""
 
 
 class NoAnswerError(Exception):
@@ -77,26 +97,34 @@ class Poster:
         if self._connections is not None:
             await self._connections.close()
 
-    async def post(
-        self, config: push_notification_pb2.TaskPushNotificationConfig, post: Post, version: str
-    ) -> Outcome:
-        """Post a notification once, and say what became of it."""
+    async def post(self, webhook: webhook_service_pb2.Webhook, post: Post) -> Outcome:
+        """Post a notification once, in the trace of its task, and say what became of it."""
+        with attempt(webhook) as span:
+            outcome = await self._post(webhook, post, span)
+            if outcome.failure:
+                telemetry.mark_error(span, outcome.failure)
+        return outcome
+
+    async def _post(self, webhook: webhook_service_pb2.Webhook, post: Post, span: Span) -> Outcome:
         connections = self._open()
         try:
-            endpoint = self._guard.endpoint(config.url)
+            endpoint = self._guard.endpoint(webhook.config.url)
+            note_receiver(span, endpoint)
             async with self._places.one(endpoint.host):
-                headers = {"a2a-version": version, **self._headers(config, post)}
+                headers = self._headers(webhook.config, post)
+                headers |= {"a2a-version": webhook.version, **telemetry.inject()}
                 async with asyncio.timeout(self._limit_s):
-                    status = await connections.post(endpoint, headers, post.body)
+                    answer = await connections.post(endpoint, headers, post.body)
         except AddressRefusedError as error:
-            return Outcome(f"its URL {error}")
+            return Outcome(f"its URL {error}", "address_refused")
         except TimeoutError:
-            return Outcome(f"no answer within {self._limit_s:g} s")
+            return Outcome(f"no answer within {self._limit_s:g} s", "timeout")
         except _TooManyError:
-            return Outcome("too many posts wait for its host already")
+            return Outcome("too many posts wait for its host already", "too_many_posts")
         except NoAnswerError as error:
-            return Outcome(str(error))
-        return _judge(status)
+            return Outcome(str(error), "no_answer")
+        note_answer(span, answer.status)
+        return _judge(answer)
 
     def _open(self) -> "Connections":
         """Connections, loaded when the first post goes out."""
@@ -161,9 +189,12 @@ class _Places:
             del self._waiting[host], self._of_host[host]
 
 
-def _judge(status: int) -> Outcome:
+def _judge(answer: Answer) -> Outcome:
+    status = answer.status
     if 200 <= status < 300:
         return Outcome()
+    problem = f"it answered {status}"
     if 300 <= status < 400:
-        return Outcome(f"it answered {status}; redirects are not followed")
-    return Outcome(f"it answered {status}", is_gone=status == _GONE)
+        problem += "; redirects are not followed"
+    pause_s = retry_after_s(answer.retry_after, limit_s=_LATEST_S) if status in _LATER else 0.0
+    return Outcome(problem, str(status), status == _GONE, pause_s)

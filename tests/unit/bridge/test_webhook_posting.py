@@ -15,7 +15,7 @@ import pytest
 
 from harness.receiver import OK, Answer, Received, Receiver, hang, open_receiver, status, take
 from trunkline.errors import ConfigurationError
-from trunkline.v1 import push_notification_pb2
+from trunkline.v1 import push_notification_pb2, webhook_service_pb2
 from trunkline_bridge.webhooks.addresses import AddressGuard
 from trunkline_bridge.webhooks.posting import AT_ONCE_A_HOST, Outcome, Post, Poster
 from trunkline_bridge.webhooks.signatures import (
@@ -40,15 +40,16 @@ class Names:
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
 
-def config(url: str, *, token: str = "") -> push_notification_pb2.TaskPushNotificationConfig:
-    return push_notification_pb2.TaskPushNotificationConfig(
+def webhook(url: str, *, token: str = "") -> webhook_service_pb2.Webhook:
+    config = push_notification_pb2.TaskPushNotificationConfig(
         id="c-1", task_id="t-1", url=url, token=token
     )
+    return webhook_service_pb2.Webhook(config=config, version="1.0", agent="echo")
 
 
 async def post_once(receiver: Receiver, *, limit_s: float = 10.0) -> Outcome:
     async with Poster(AddressGuard(HERE), limit_s=limit_s) as poster:
-        return await poster.post(config(receiver.url), POST, "1.0")
+        return await poster.post(webhook(receiver.url), POST)
 
 
 async def test_a_post_carries_what_the_client_gave_and_is_signed() -> None:
@@ -57,9 +58,10 @@ async def test_a_post_carries_what_the_client_gave_and_is_signed() -> None:
         open_receiver() as receiver,
         Poster(AddressGuard(HERE), Signer(secret)) as poster,
     ):
-        asked = config(receiver.url + "?x=1", token="opaque-77")
-        asked.authentication.scheme, asked.authentication.credentials = "Bearer", "hook-secret"
-        assert await poster.post(asked, POST, "1.0") == Outcome()
+        asked = webhook(receiver.url + "?x=1", token="opaque-77")
+        given = asked.config.authentication
+        given.scheme, given.credentials = "Bearer", "hook-secret"
+        assert await poster.post(asked, POST) == Outcome()
     (received,) = receiver.taken
     headers = received.headers
     assert received.target == "/hook?x=1"
@@ -78,9 +80,9 @@ async def test_a_post_carries_what_the_client_gave_and_is_signed() -> None:
 
 async def test_a_scheme_without_credentials_is_no_authorization() -> None:
     async with open_receiver() as receiver, Poster(AddressGuard(HERE)) as poster:
-        asked = config(receiver.url)
-        asked.authentication.scheme = "Bearer"
-        await poster.post(asked, POST, "1.0")
+        asked = webhook(receiver.url)
+        asked.config.authentication.scheme = "Bearer"
+        await poster.post(asked, POST)
     headers = receiver.taken[0].headers
     assert "authorization" not in headers
     assert "x-a2a-notification-token" not in headers
@@ -149,7 +151,27 @@ async def test_other_answers_are_failures_that_say_which(code: int) -> None:
         return status(code)
 
     async with open_receiver(decide) as receiver:
-        assert await post_once(receiver) == Outcome(f"it answered {code}")
+        outcome = await post_once(receiver)
+    assert outcome == Outcome(f"it answered {code}", str(code))
+
+
+@pytest.mark.parametrize(("code", "expected_s"), [(429, 120), (503, 120), (500, 0), (404, 0)])
+async def test_a_receiver_that_is_busy_says_when_to_come_again(
+    code: int, expected_s: float
+) -> None:
+    async def decide(_received: Received) -> Answer:
+        return status(code, "Retry-After: 120")
+
+    async with open_receiver(decide) as receiver:
+        assert (await post_once(receiver)).retry_after_s == expected_s
+
+
+async def test_a_day_is_longer_than_anybody_is_left_alone() -> None:
+    async def decide(_received: Received) -> Answer:
+        return status(503, "retry-after: 86400")
+
+    async with open_receiver(decide) as receiver:
+        assert (await post_once(receiver)).retry_after_s == 3600
 
 
 async def test_gone_is_told_apart() -> None:
@@ -206,7 +228,7 @@ async def test_nobody_listening_is_a_failure_that_names_no_address() -> None:
 async def test_what_is_not_allowed_is_not_connected_to() -> None:
     async with open_receiver() as receiver, Poster(AddressGuard()) as poster:
         for url in (receiver.url, receiver.url.replace("http:", "https:")):
-            assert (await poster.post(config(url), POST, "1.0")).problem.startswith("its URL must")
+            assert (await poster.post(webhook(url), POST)).problem.startswith("its URL must")
     assert receiver.connections == 0
 
 
@@ -227,7 +249,7 @@ async def test_a_name_that_leads_elsewhere_by_the_time_of_the_post_is_not_connec
         guard = AddressGuard(resolve=Names(["93.184.215.14"], HERE))
         await guard.check(url)
         async with Poster(guard, ssl_context=trusted) as poster:
-            outcome = await poster.post(config(url), POST, "1.0")
+            outcome = await poster.post(webhook(url), POST)
     assert outcome.problem.startswith("its URL must lead to a host that everybody")
     assert receiver.connections == 0
 
@@ -241,13 +263,13 @@ async def test_over_tls_the_certificate_is_that_of_the_name_and_not_of_the_addre
         guard = AddressGuard(["hooks.example", "other.example"], Names(HERE))
         async with Poster(guard, ssl_context=trusted) as poster:
             url = receiver.url.replace("127.0.0.1", "hooks.example")
-            assert await poster.post(config(url), POST, "1.0") == Outcome()
+            assert await poster.post(webhook(url), POST) == Outcome()
             other = receiver.url.replace("127.0.0.1", "other.example")
-            refused = await poster.post(config(other), POST, "1.0")
+            refused = await poster.post(webhook(other), POST)
         assert receiver.taken[0].headers["host"] == f"hooks.example:{port}"
         assert refused.problem.startswith("its certificate is not accepted: Hostname mismatch")
         async with Poster(guard) as distrustful:
-            unknown = await distrustful.post(config(url), POST, "1.0")
+            unknown = await distrustful.post(webhook(url), POST)
     assert unknown.problem.startswith("its certificate is not accepted")
     assert len(receiver.all) == 1
 
@@ -266,13 +288,13 @@ async def test_one_host_gets_only_so_many_posts_at_a_time() -> None:
         asyncio.TaskGroup() as group,
     ):
         posts = [
-            group.create_task(poster.post(config(receiver.url), POST, "1.0"))
+            group.create_task(poster.post(webhook(receiver.url), POST))
             for _ in range(3 * AT_ONCE_A_HOST)
         ]
         await receiver.until(lambda seen: len(seen.all) == AT_ONCE_A_HOST)
         # Another host's posts don't wait for that.
-        elsewhere = config(other.url.replace("127.0.0.1", "localhost"))
-        assert await poster.post(elsewhere, POST, "1.0") == Outcome()
+        elsewhere = webhook(other.url.replace("127.0.0.1", "localhost"))
+        assert await poster.post(elsewhere, POST) == Outcome()
         go_on.set()
         assert [await post for post in posts] == [Outcome()] * len(posts)
     assert receiver.most_at_once == AT_ONCE_A_HOST
