@@ -127,7 +127,7 @@ def _http(
     one: agent_card_pb2.AgentInterface, binding: Binding, version: Version
 ) -> Interface | None:
     parts = urlsplit(one.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         return None
     url = one.url.rstrip("/")
     return Interface(binding, version, url, one.tenant, is_secure=parts.scheme == "https")

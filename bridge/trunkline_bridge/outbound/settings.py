@@ -1,5 +1,6 @@
 """What a remote agent's operator says of it."""
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,6 +9,9 @@ from typing import Self
 from trunkline.client.breaker import DEFAULTS, BreakerSettings
 from trunkline.errors import ConfigurationError
 from trunkline.settings import Remote
+from trunkline_bridge.outbound.interfaces import is_local
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +56,9 @@ class RemoteSettings:
             headers["authorization"] = f"Bearer {_secret(given.token_env, where)}"
         if given.api_key_env:
             headers[given.api_key_header.lower()] = _secret(given.api_key_env, where)
+        is_secret = bool(given.token_env or given.api_key_env)
+        if is_secret and given.url.startswith("http:") and not is_local(given.url):
+            logger.warning("remote.credentials_not_encrypted", extra={"where": where})
         return cls(
             url=given.url,
             name=name,

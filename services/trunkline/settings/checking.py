@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit
 
 from trunkline.errors import ConfigurationError
 from trunkline.settings.addresses import HostPort
@@ -67,12 +68,18 @@ def read_remote(given: object, *, where: str) -> Remote:
         try:
             found[name] = read_value(kinds[name], value)
             if name == "url":
-                check_url(found[name])
+                _check_place(found[name])
             if name.endswith("_s") and not 0 < found[name] <= 24 * 3600:
                 raise ValueError(f"{found[name]} is not between 0 and {24 * 3600}")
         except ValueError as error:
             raise ConfigurationError(where=f"{where}.{name}", problem=str(error)) from error
     return Remote(**found)
+
+
+def _check_place(url: str) -> None:
+    if "@" in urlsplit(url).netloc:
+        raise ValueError("credentials don't belong into a URL; name a variable by token_env")
+    check_url(url)
 
 
 def _check(name: str, value: object) -> None:
