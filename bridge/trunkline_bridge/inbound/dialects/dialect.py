@@ -18,6 +18,22 @@ from trunkline_bridge.wire.json_values import Json
 # Where a request's metadata holds what the header Last-Event-ID says.
 CURSOR = f"{RESUME_EXTENSION}/lastEventId"
 
+OLDER_WORDS = {
+    "ROLE_USER": "user",
+    "give text, raw, url or data": "give text, file or data",
+    "].raw": "].file.bytes",
+    "].url": "].file.uri",
+    "].mediaType": "].file.mimeType",
+    "].filename": "].file.name",
+    "must have only one of raw, url": "must have only one of bytes, uri",
+    "send large data as raw, or by url": "send large data as bytes, or by uri",
+}
+"""What every version before 1.0 calls otherwise: who speaks, and what is in parts."""
+
+# A2A's own codes, in all versions.
+_FIRST_OF_A2A = -32001
+_LAST_OF_A2A = -32099
+
 # Opens a stream, and says how its events are written.
 Streaming: TypeAlias = Callable[[Caller, object], tuple[Shape, Opening]]
 
@@ -72,10 +88,6 @@ class Words:
 
     def _say(self, text: str) -> str:
         return self._pattern.sub(lambda found: self._words[found[0]], text)
-
-
-_FIRST_OF_A2A = -32001
-_LAST_OF_A2A = -32099
 
 
 def shaped(stream: Stream, shape: Callable[[], Shape]) -> Streaming:

@@ -12,6 +12,7 @@ from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.caller import Caller
 from trunkline_bridge.inbound.dialects.aliases import Aliases
 from trunkline_bridge.inbound.dialects.dialect import (
+    OLDER_WORDS,
     Words,
     fields_called,
     task_named,
@@ -28,6 +29,7 @@ from trunkline_bridge.wire.versions import V0_1
 
 _WORDS = Words(
     {
+        **OLDER_WORDS,
         "SendMessage": "tasks/send",
         "SendStreamingMessage": "tasks/sendSubscribe",
         "GetTask": "tasks/get",
@@ -38,14 +40,6 @@ _WORDS = Words(
         "configuration.historyLength": "historyLength",
         "configuration.acceptedOutputModes": "acceptedOutputModes",
         "message.contextId": "sessionId",
-        "ROLE_USER": "user",
-        "give text, raw, url or data": "give text, file or data",
-        "].raw": "].file.bytes",
-        "].url": "].file.uri",
-        "].mediaType": "].file.mimeType",
-        "].filename": "].file.name",
-        "must have only one of raw, url": "must have only one of bytes, uri",
-        "send large data as raw, or by url": "send large data as bytes, or by uri",
     },
     codes=range(-32005, -32000),
 )

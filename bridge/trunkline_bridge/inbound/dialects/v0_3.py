@@ -8,6 +8,7 @@ from trunkline_bridge.errors import VERSION_NOT_SUPPORTED, WireError, invalid_pa
 from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.caller import Caller
 from trunkline_bridge.inbound.dialects.dialect import (
+    OLDER_WORDS,
     Words,
     fields_called,
     shaped,
@@ -24,6 +25,7 @@ from trunkline_bridge.wire.versions import V0_3
 
 _WORDS = Words(
     {
+        **OLDER_WORDS,
         "SendMessage": "message/send",
         "SendStreamingMessage": "message/stream",
         "GetTask": "tasks/get",
@@ -32,14 +34,6 @@ _WORDS = Words(
         "GetExtendedAgentCard": "agent/getAuthenticatedExtendedCard",
         "returnImmediately": "blocking: false",
         "taskPushNotificationConfig": "pushNotificationConfig",
-        "ROLE_USER": "user",
-        "give text, raw, url or data": "give text, file or data",
-        "].raw": "].file.bytes",
-        "].url": "].file.uri",
-        "].mediaType": "].file.mimeType",
-        "].filename": "].file.name",
-        "must have only one of raw, url": "must have only one of bytes, uri",
-        "send large data as raw, or by url": "send large data as bytes, or by uri",
     },
     codes=range(-32007, -32000),
 )
