@@ -29,9 +29,9 @@ from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from harness.tasks import said, texts
 from trunkline.client.breaker import BreakerSettings
 from trunkline.tasks.lifecycle import State
-from trunkline.v1 import snapshot_pb2
+from trunkline.v1 import message_service_pb2, snapshot_pb2
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
-from trunkline_bridge.outbound import RemoteSettings, remote_agent
+from trunkline_bridge.outbound import RemoteSettings, remote_agent, turn
 
 STREAM = "SendStreamingMessage"
 SETTINGS = RemoteSettings(url="", name="far", patience_s=2, breaker=BreakerSettings(failures=1000))
@@ -452,3 +452,38 @@ async def test_a_remote_task_that_went_on_by_itself_is_found_ended(
         ended = await mesh.ask("done", agent="far", task_id=first.task.id)
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended) == ["one"]
+
+
+async def test_a_stream_that_falls_silent_is_opened_again(
+    mesh: SmallMesh, scripted: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "_SILENT_S", 0.1)
+    scripted.on(STREAM, stream(task(), chunk("one "), then=asyncio.Event()))
+    known = task(artifacts=[artifact("one ")])
+    scripted.on("SubscribeToTask", stream(known, chunk("two", append=True), status("COMPLETED")))
+    scripted.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one two")])["task"]))
+    ended = await ask(mesh, scripted)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED, said(ended)
+    assert texts(ended) == ["one two"]
+
+
+async def test_a_conversation_of_ours_is_one_of_theirs_and_nobody_elses(
+    mesh: SmallMesh, scripted: ScriptedAgent
+) -> None:
+    scripted.on(STREAM, stream(task(), status("COMPLETED")))
+    async with remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
+        await mesh.join(remote.agent)
+        for context_id, account in (("c", "ann"), ("c", "ann"), ("c", "bob"), ("d", "ann")):
+            message = mesh.message("hello")
+            message.context_id = context_id
+            await mesh.client("far").send_message(
+                agent="far",
+                message=message,
+                submission=message_service_pb2.Submission(account=account),
+            )
+    first, again, other, next_one = (
+        call.params["message"]["contextId"] for call in scripted.asked(STREAM)
+    )
+    assert first == again
+    assert len({first, other, next_one}) == 3
+    assert "ann" not in first
