@@ -21,6 +21,7 @@ from trunkline_bridge.errors import (
     WireError,
 )
 from trunkline_bridge.inbound.json_input import decode
+from trunkline_bridge.inbound.limits import READ_HERE_BYTES
 from trunkline_bridge.wire.json_values import Json
 
 TOO_LARGE = Row(-32600, "INVALID_REQUEST", 413)
@@ -43,8 +44,6 @@ HTTP_LEVEL = frozenset(
     }
 )
 
-# Bodies up to here are read at once.
-READ_HERE_BYTES = 64 * 1024
 # How much is read of a body that is refused anyway, and for how long.
 _DRAIN_BYTES = 64 * 1024 * 1024
 _DRAIN_S = 5.0

@@ -34,11 +34,11 @@ from trunkline_bridge.inbound.envelope import (
 from trunkline_bridge.inbound.exchange import Failure, HttpCall, Opening, Reply
 from trunkline_bridge.inbound.http import (
     HTTP_LEVEL,
-    READ_HERE_BYTES,
     check_content_type,
     read_json,
     read_value,
 )
+from trunkline_bridge.inbound.limits import READ_HERE_BYTES
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.versions import read_version
 from trunkline_bridge.rendering import EventRenderer, error_event

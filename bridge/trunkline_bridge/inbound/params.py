@@ -14,6 +14,7 @@ from trunkline.v1 import event_pb2, message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.inbound import shapes
 from trunkline_bridge.inbound.json_input import depth, has_more_values
+from trunkline_bridge.inbound.limits import TOO_MANY_VALUES, VALUES
 from trunkline_bridge.inbound.plain_send import read_plain_send
 
 PAGE_SIZES = range(1, 101)
@@ -24,8 +25,6 @@ TIMEOUT_HEADER = "Trunkline-Timeout"
 _LONGEST_TIMEOUT_S = 10 * 365 * 24 * 3600
 # Up to here content can't exceed the 100 levels that protobuf's parsers allow, whatever its shape.
 _SAFE_DEPTH = 16
-# Their parser takes up to ten microseconds for each, and meanwhile nobody else is served.
-_VALUES = 50_000
 # Nobody mends more at a time.
 _VIOLATIONS = 20
 _WEBHOOK = "taskPushNotificationConfig"
@@ -53,9 +52,8 @@ def read_message(params: object, *, message_type: type[M]) -> M:
         params = {}
     if not isinstance(params, dict):
         raise invalid_params(("params", "must be an object"))
-    if has_more_values(params, _VALUES):
-        problem = f"more than {_VALUES} values; send large data as raw, or by url"
-        raise invalid_params(("params", problem))
+    if has_more_values(params, VALUES):
+        raise invalid_params(("params", TOO_MANY_VALUES))
     if found := list(shapes.violations(params, message_type.DESCRIPTOR.fields)):
         raise invalid_params(
             *((name, _ASKED_FOR.get(name, said)) for name, said in found[:_VIOLATIONS])

@@ -10,7 +10,8 @@ from trunkline_bridge.wire.json_values import Json, struct, timestamp
 WritePart: TypeAlias = Callable[[part_pb2.Part], Json]
 WriteMessage: TypeAlias = Callable[[message_pb2.Message], Json]
 _WithMetadata: TypeAlias = (
-    task_pb2.Task
+    a2a_pb2.SendMessageRequest
+    | task_pb2.Task
     | message_pb2.Message
     | part_pb2.Part
     | artifact_pb2.Artifact

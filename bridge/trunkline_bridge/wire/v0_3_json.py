@@ -83,6 +83,16 @@ def part_json(part: part_pb2.Part, *, tag: Tag = "kind") -> Json:
     return add_metadata(result, part)
 
 
+def send_params(request: a2a_pb2.SendMessageRequest) -> Json:
+    """Return the parameters of message/send, as a client gives them."""
+    given = request.configuration
+    configuration: Json = {"blocking": not given.return_immediately}
+    if given.accepted_output_modes:
+        configuration["acceptedOutputModes"] = list(given.accepted_output_modes)
+    params: Json = {"message": message_json(request.message), "configuration": configuration}
+    return add_metadata(params, request)
+
+
 def stream_response(message: a2a_pb2.StreamResponse) -> Json:
     """Return an event of a stream."""
     match message.WhichOneof("payload"):

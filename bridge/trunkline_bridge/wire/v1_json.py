@@ -45,6 +45,18 @@ def message_json(message: message_pb2.Message) -> Json:
     return message_members(message, role=message_pb2.Role.Name(message.role), part=_part)
 
 
+def send_params(request: a2a_pb2.SendMessageRequest) -> Json:
+    """Return the parameters of SendMessage, as a client gives them; the tenant isn't among them."""
+    params: Json = {"message": message_json(request.message)}
+    given = request.configuration
+    configuration: Json = {"returnImmediately": True} if given.return_immediately else {}
+    if given.accepted_output_modes:
+        configuration["acceptedOutputModes"] = list(given.accepted_output_modes)
+    if configuration:
+        params["configuration"] = configuration
+    return add_metadata(params, request)
+
+
 def stream_response(message: a2a_pb2.StreamResponse) -> Json:
     """Return an event of a stream."""
     match message.WhichOneof("payload"):

@@ -10,13 +10,10 @@ from google.protobuf import struct_pb2, timestamp_pb2
 from google.protobuf.message import DecodeError, Message
 
 from trunkline_bridge.errors import WireError, invalid_params
+from trunkline_bridge.inbound.limits import READ_HERE_BYTES, TOO_MANY_VALUES, VALUES
 
 M = TypeVar("M", bound=Message)
 
-# As many as in JSON: what looks at each of them takes its time.
-_VALUES = 50_000
-# Messages up to here are read at once.
-_READ_HERE_BYTES = 64 * 1024
 # Up to so many levels content fits wherever the mesh wraps it.
 _SAFE_DEPTH = 40
 # Years 1 to 9999: what JSON has a way to write.
@@ -39,7 +36,7 @@ async def read_request(kind: type[M], body: bytes) -> Given[M]:
     Raises:
         WireError: it isn't such a message, or what it holds can't be said in JSON.
     """
-    if len(body) <= _READ_HERE_BYTES:
+    if len(body) <= READ_HERE_BYTES:
         return _read(kind, body)
     return await asyncio.to_thread(_read, kind, body)
 
@@ -63,7 +60,7 @@ def _check_content(message: Message) -> int:
         WireError: there is too much to look at, or something that JSON can't say.
     """
     level: list[Any] = [message]
-    left, depth = _VALUES, 0
+    left, depth = VALUES, 0
     while level:
         depth += 1
         left -= len(level)
@@ -85,7 +82,7 @@ def _add_inner(message: Any, below: list[Any]) -> None:  # noqa: ANN401  any mes
     below.extend(getattr(message, field) for field in singles if message.HasField(field))
     for field in lists:
         values = getattr(message, field)
-        if len(values) > _VALUES:
+        if len(values) > VALUES:
             # To list them takes longer than to read them.
             raise _too_many()
         below.extend(values)
@@ -134,7 +131,7 @@ _CHECKS: Mapping[type[Message], Callable[[Any], None]] = {
 
 
 def _too_many() -> WireError:
-    return _wrong(f"more than {_VALUES} values; send large data as raw, or by url")
+    return _wrong(TOO_MANY_VALUES)
 
 
 def _wrong(problem: str) -> WireError:

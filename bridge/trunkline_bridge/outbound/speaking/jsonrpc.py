@@ -22,7 +22,7 @@ from trunkline_bridge.outbound.speaking.reading import read_response, read_task
 from trunkline_bridge.outbound.speaking.tracing import calling
 from trunkline_bridge.outbound.speaking.trouble import BrokenError, json_rpc_refusal
 from trunkline_bridge.wire import v0_3_json, v1_json
-from trunkline_bridge.wire.json_values import Json, dumps, struct
+from trunkline_bridge.wire.json_values import Json, dumps
 
 
 class _Methods(NamedTuple):
@@ -152,21 +152,9 @@ class JsonRpc:
         return {"content-type": "application/json", **said}
 
     def _send_params(self, request: a2a_pb2.SendMessageRequest) -> Json:
-        given = request.configuration
-        now = given.return_immediately
         if self._interface.version == "0.3":
-            params: Json = {"message": v0_3_json.message_json(request.message)}
-            configuration: Json = {"blocking": not now}
-        else:
-            params = {"message": v1_json.message_json(request.message), **self._tenant()}
-            configuration = {"returnImmediately": True} if now else {}
-        if given.accepted_output_modes:
-            configuration["acceptedOutputModes"] = list(given.accepted_output_modes)
-        if configuration:
-            params["configuration"] = configuration
-        if request.HasField("metadata"):
-            params["metadata"] = struct(request.metadata)
-        return params
+            return v0_3_json.send_params(request)
+        return {**v1_json.send_params(request), **self._tenant()}
 
     def _tenant(self) -> Json:
         return {"tenant": self._interface.tenant} if self._interface.tenant else {}

@@ -26,7 +26,7 @@ from trunkline_bridge.outbound.speaking.reading import read_response, read_task
 from trunkline_bridge.outbound.speaking.tracing import calling
 from trunkline_bridge.outbound.speaking.trouble import BrokenError, reason_of, refused
 from trunkline_bridge.wire import v0_3_proto_input, v0_3_proto_requests, v1_json
-from trunkline_bridge.wire.json_values import Json, dumps, struct
+from trunkline_bridge.wire.json_values import dumps
 from trunkline_bridge.wire.v0_3_proto_json import proto_json
 
 # What a status says where the body doesn't: v0.3's servers say no more.
@@ -192,18 +192,7 @@ class Rest:
     def _send_body(self, request: a2a_pb2.SendMessageRequest) -> bytes:
         if self._is_old:
             return dumps(proto_json(v0_3_proto_requests.old_send(request))).encode()
-        body: Json = {"message": v1_json.message_json(request.message)}
-        configuration: Json = {}
-        if request.configuration.return_immediately:
-            configuration["returnImmediately"] = True
-        if request.configuration.accepted_output_modes:
-            modes = list(request.configuration.accepted_output_modes)
-            configuration["acceptedOutputModes"] = modes
-        if configuration:
-            body["configuration"] = configuration
-        if request.HasField("metadata"):
-            body["metadata"] = struct(request.metadata)
-        return dumps(body).encode()
+        return dumps(v1_json.send_params(request)).encode()
 
     def _headers(self, call: Call) -> Mapping[str, str]:
         kind = "application/json" if self._is_old else "application/a2a+json"

@@ -5,25 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trunkline.errors import PeerRefusedError, PeerUnavailableError
+from trunkline_bridge.errors import SPECIFIED
 from trunkline_bridge.retry_after import retry_after_s
 
 # A2A's error codes by the reasons that it names them with, v0.3's included.
-_REASONS: Final[Mapping[int, str]] = {
-    -32700: "INVALID_REQUEST",
-    -32600: "INVALID_REQUEST",
-    -32601: "METHOD_NOT_FOUND",
-    -32602: "INVALID_PARAMS",
-    -32603: "INTERNAL_ERROR",
-    -32001: "TASK_NOT_FOUND",
-    -32002: "TASK_NOT_CANCELABLE",
-    -32003: "PUSH_NOTIFICATION_NOT_SUPPORTED",
-    -32004: "UNSUPPORTED_OPERATION",
-    -32005: "CONTENT_TYPE_NOT_SUPPORTED",
-    -32006: "INVALID_AGENT_RESPONSE",
-    -32007: "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
-    -32008: "EXTENSION_SUPPORT_REQUIRED",
-    -32009: "VERSION_NOT_SUPPORTED",
-}
+_REASONS: Final[Mapping[int, str]] = {row.rpc_code: row.reason for row in SPECIFIED}
 # The peer speaks another version, or doesn't know what was asked for.
 FOREIGN: Final = frozenset({"METHOD_NOT_FOUND", "VERSION_NOT_SUPPORTED"})
 _TEXT_LIMIT: Final = 300
