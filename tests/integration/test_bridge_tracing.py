@@ -1,7 +1,7 @@
 """One server span for each A2A request, named by its method and in the caller's trace."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,16 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from harness.a2a_grpc import asked, refusal, served
 from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
+from harness.receiver import Answer, Received, Receiver, open_receiver, status, take
 from harness.rest import RestCaller, user_message
 from harness.small_mesh import PATIENCE_S
 from trunkline import telemetry
 from trunkline.agents.echo import echo
+from trunkline_bridge import BridgeSettings
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+SETTINGS = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
 
 @pytest.fixture
 async def bridged(spans: InMemorySpanExporter, tmp_path: Path) -> AsyncIterator[BridgedMesh]:
-    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path) as mesh:
+    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, SETTINGS) as mesh:
         await mesh.mesh.join(echo)
         spans.clear()
         yield mesh
@@ -48,21 +51,57 @@ def caller(bridged: BridgedMesh) -> Caller:
 
 
 async def of_bridge(spans: InMemorySpanExporter, count: int) -> list[ReadableSpan]:
-    """The server spans that the bridge has finished, once there are so many.
+    """The server spans that the bridge has finished, once there are so many."""
+    return await finished(
+        spans,
+        count,
+        lambda span: (
+            span.kind is SpanKind.SERVER
+            and (span.attributes or {}).get(telemetry.SERVICE) == "bridge"
+        ),
+    )
+
+
+async def of_posts(spans: InMemorySpanExporter, count: int) -> list[ReadableSpan]:
+    """The spans of posts to webhooks, once there are so many."""
+    return await finished(spans, count, lambda span: span.name == "POST webhook")
+
+
+async def finished(
+    spans: InMemorySpanExporter, count: int, is_wanted: Callable[[ReadableSpan], bool]
+) -> list[ReadableSpan]:
+    """Spans of a kind, once there are so many.
 
     A span ends just after its answer: the client may have that before.
     """
     async with asyncio.timeout(20):
         while True:
-            found = [
-                span
-                for span in spans.get_finished_spans()
-                if span.kind is SpanKind.SERVER
-                and (span.attributes or {}).get(telemetry.SERVICE) == "bridge"
-            ]
+            found = [span for span in spans.get_finished_spans() if is_wanted(span)]
             if len(found) >= count:
                 return found
             await asyncio.sleep(0.005)
+
+
+def traceparent_of(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return telemetry.format_traceparent(span.context)
+
+
+async def send_with_webhook(caller: Caller, receiver: Receiver, *, version: str = "1.0") -> None:
+    """Send a message with a webhook that has secrets, in the trace of all tests."""
+    url = receiver.url + "/of/opaque-path?key=opaque-query"
+    webhook = {"url": url, "token": "opaque-token"}
+    headers = {"traceparent": PARENT, "A2A-Version": version}
+    if version == "1.0":
+        message = caller.message("count 3")
+        configuration = {"taskPushNotificationConfig": webhook}
+        method = "SendMessage"
+    else:
+        parts = [{"kind": "text", "text": "count 3"}]
+        message = {"kind": "message", "messageId": "m", "role": "user", "parts": parts}
+        configuration = {"blocking": True, "pushNotificationConfig": webhook}
+        method = "message/send"
+    await caller.call(method, {"message": message, "configuration": configuration}, headers)
 
 
 async def test_a_request_joins_the_caller_s_trace_and_tells_it(
@@ -184,6 +223,68 @@ async def test_a_call_over_grpc_that_fails_is_marked_and_one_whose_client_leaves
         assert (failed.attributes or {})[telemetry.ERROR_TYPE] == "TASK_NOT_FOUND"
         assert (failed.attributes or {})[telemetry.RPC_STATUS_CODE] == "NOT_FOUND"
         assert telemetry.ERROR_TYPE not in (left.attributes or {})
+
+
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+async def test_posts_to_webhooks_are_in_the_trace_of_their_task_and_carry_it_on(
+    caller: Caller, spans: InMemorySpanExporter, version: str
+) -> None:
+    async with open_receiver() as receiver:
+        await send_with_webhook(caller, receiver, version=version)
+        await receiver.until(
+            lambda seen: any(b"completed" in one.body.lower() for one in seen.taken)
+        )
+        host, _, port = receiver.url.split("/")[2].rpartition(":")
+        posts = await of_posts(spans, len(receiver.taken))
+    assert len(posts) >= 3
+    carried = [post.headers["traceparent"] for post in receiver.taken]
+    assert carried == [*map(traceparent_of, posts)]
+    task_id = receiver.taken[0].id.partition(".")[0]
+    for post in posts:
+        assert post.kind is SpanKind.CLIENT
+        assert post.status.status_code is StatusCode.UNSET
+        assert dict(post.attributes or {}) == {
+            telemetry.SERVICE: "bridge",
+            telemetry.HTTP_REQUEST_METHOD: "POST",
+            telemetry.HTTP_RESPONSE_STATUS_CODE: 204,
+            telemetry.SERVER_ADDRESS: host,
+            telemetry.SERVER_PORT: int(port),
+            telemetry.A2A_TASK_ID: task_id,
+            telemetry.A2A_PROTOCOL_VERSION: version,
+            telemetry.GEN_AI_AGENT_NAME: "echo",
+        }
+    # That of the bridge ends last.
+    await of_bridge(spans, 1)
+    found = spans.get_finished_spans()
+    # What is read and recorded for it is upkeep.
+    traces = {trace.format_trace_id(one.context.trace_id) for one in found if one.context}
+    assert traces == {TRACE}
+    assert not [one.name for one in found if "Watch" in one.name or "Webhook" in one.name]
+    known = {one.context.span_id for one in found if one.context} | {0xB7AD6B7169203331}
+    assert {one.parent.span_id for one in found if one.parent} <= known
+    assert "opaque" not in "".join(one.to_json() for one in found)
+
+
+async def test_each_attempt_to_post_shows_and_why_it_failed(
+    caller: Caller, spans: InMemorySpanExporter
+) -> None:
+    async def decide(_received: Received) -> Answer:
+        receiver.decide = take
+        return status(503, "retry-after: 1")
+
+    async with open_receiver(decide) as receiver:
+        await send_with_webhook(caller, receiver)
+        await receiver.until(lambda seen: len(seen.taken) >= 2)
+        posts = await of_posts(spans, 3)
+    failed, again, next_one = (dict(post.attributes or {}) for post in posts[:3])
+    assert posts[0].status.status_code is StatusCode.ERROR
+    assert failed[telemetry.HTTP_RESPONSE_STATUS_CODE] == 503
+    assert failed[telemetry.ERROR_TYPE] == "503"
+    assert telemetry.HTTP_REQUEST_RESEND_COUNT not in failed
+    assert posts[1].status.status_code is StatusCode.UNSET
+    assert again[telemetry.HTTP_REQUEST_RESEND_COUNT] == 1
+    # What follows is sent for the first time.
+    assert telemetry.HTTP_REQUEST_RESEND_COUNT not in next_one
 
 
 async def test_cards_are_traced_and_health_is_not(

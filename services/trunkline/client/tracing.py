@@ -30,12 +30,13 @@ QUIET_METHODS = (
 
 
 class MethodSpans:
-    """Makes the CLIENT spans of one method at one address."""
+    """Makes the CLIENT spans of one method at one address, unless it is a quiet one."""
 
-    __slots__ = ("_attributes", "method")
+    __slots__ = ("_attributes", "is_quiet", "method")
 
     def __init__(self, method: str, address: str) -> None:
         self.method = method
+        self.is_quiet = method.startswith(QUIET_METHODS)
         host, separator, port = address.rpartition(":")
         self._attributes: dict[str, str | int] = {
             telemetry.RPC_SYSTEM_NAME: "grpc",
@@ -47,6 +48,8 @@ class MethodSpans:
 
     def begin(self) -> tuple[Span, dict[str, str]]:
         """Start a span; return it, and what carries its context to the server."""
+        if self.is_quiet:
+            return trace.INVALID_SPAN, {}
         attributes = self._attributes
         service = telemetry.service_of(otel_context.get_current())
         if service:
@@ -76,7 +79,6 @@ class TracedMethod:
         self._call = call
         self._is_stream = is_stream
         self._spans = MethodSpans(method.removeprefix("/"), address)
-        self._is_quiet = self._spans.method.startswith(QUIET_METHODS)
 
     def __call__(
         self,
@@ -85,7 +87,7 @@ class TracedMethod:
         **options: object,
     ) -> Any:  # noqa: ANN401  a call object of the method's own arity
         """Begin the call. Its span ends with it, whether it is read to its end or not."""
-        if self._is_quiet:
+        if self._spans.is_quiet:
             return self._call(*request, metadata=metadata, **options)
         span, carrier = self._spans.begin()
         try:
