@@ -20,8 +20,8 @@ from trunkline_bridge.errors import (
     Row,
     WireError,
 )
-from trunkline_bridge.inbound.json_input import decode
-from trunkline_bridge.inbound.limits import READ_HERE_BYTES
+from trunkline_bridge.inbound.reading.json_input import decode
+from trunkline_bridge.inbound.reading.limits import READ_HERE_BYTES
 from trunkline_bridge.wire.json_values import Json
 
 TOO_LARGE = Row(-32600, "INVALID_REQUEST", 413)

@@ -38,8 +38,8 @@ from trunkline_bridge.inbound.http import (
     read_json,
     read_value,
 )
-from trunkline_bridge.inbound.limits import READ_HERE_BYTES
 from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.reading.limits import READ_HERE_BYTES
 from trunkline_bridge.inbound.versions import read_version
 from trunkline_bridge.rendering import EventRenderer, error_event
 from trunkline_bridge.wire.json_values import Json

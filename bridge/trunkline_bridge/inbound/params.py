@@ -12,10 +12,10 @@ from google.protobuf.message import Message as ProtoMessage
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import event_pb2, message_pb2, push_notification_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.errors import WireError, invalid_params
-from trunkline_bridge.inbound import shapes
-from trunkline_bridge.inbound.json_input import depth, has_more_values
-from trunkline_bridge.inbound.limits import TOO_MANY_VALUES, VALUES
-from trunkline_bridge.inbound.plain_send import read_plain_send
+from trunkline_bridge.inbound.reading import shapes
+from trunkline_bridge.inbound.reading.json_input import depth, has_more_values
+from trunkline_bridge.inbound.reading.limits import TOO_MANY_VALUES, VALUES
+from trunkline_bridge.inbound.reading.plain_send import read_plain_send
 
 PAGE_SIZES = range(1, 101)
 DEFAULT_PAGE_SIZE = 50

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline_bridge.inbound.json_input import NESTING_LIMIT, decode, depth, has_more_values
+from trunkline_bridge.inbound.reading.json_input import (
+    NESTING_LIMIT,
+    decode,
+    depth,
+    has_more_values,
+)
 
 json_values = st.recursive(
     st.one_of(

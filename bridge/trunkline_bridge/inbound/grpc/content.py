@@ -10,7 +10,7 @@ from google.protobuf import struct_pb2, timestamp_pb2
 from google.protobuf.message import DecodeError, Message
 
 from trunkline_bridge.errors import WireError, invalid_params
-from trunkline_bridge.inbound.limits import READ_HERE_BYTES, TOO_MANY_VALUES, VALUES
+from trunkline_bridge.inbound.reading.limits import READ_HERE_BYTES, TOO_MANY_VALUES, VALUES
 
 M = TypeVar("M", bound=Message)
 
