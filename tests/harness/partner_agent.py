@@ -21,7 +21,7 @@ _SECRET = agent_card_pb2.AgentSkill(
 )
 async def partner(task: TaskContext) -> None:
     word, _, rest = task.text.partition(" ")
-    if task.turn > 1 and word not in ("ask", "login"):
+    if task.turn > 1 and word not in ("ask", "login", "count"):
         await task.artifact("answer").append(f"turn {task.turn}: {task.text}", last=True)
     elif word == "ask":
         await task.require_input(rest)

@@ -501,6 +501,6 @@ async def open_wires(folder: Path, *agents: Agent) -> AsyncIterator[GrpcMesh]:
 
 
 def wire_of(mesh: GrpcMesh, spoken: tuple[str, type[Wire]]) -> Wire:
-    """Return one of `SPOKEN` to a mesh, with Ann's key."""
+    """Return one of `SPOKEN` to the default agent of a mesh, with Ann's key."""
     version, kind = spoken
     return kind(mesh, version, HEADERS)

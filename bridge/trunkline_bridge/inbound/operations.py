@@ -11,6 +11,7 @@ from trunkline.client import Directory, HostClient, TaskStream
 from trunkline.client.following import new_task_id
 from trunkline.errors import (
     AgentNotFoundError,
+    MessageKeyReusedError,
     PeerTimeoutError,
     PeerUnavailableError,
     TaskEndedError,
@@ -43,6 +44,7 @@ from trunkline_bridge.inbound.streaming.streams import (
     one_turn,
     snapshot_event,
     turn_events,
+    turn_from_here,
     until_interrupted,
 )
 from trunkline_bridge.projection import project_task
@@ -97,13 +99,16 @@ class Operations:
 
         When the host goes away meanwhile, wait for the task wherever it goes on. `new_task_id` may
         name the task that a message without one makes, an id of the agent's host; the same one
-        again is the same task.
+        again is the same task. So it is, with the extension, for a message that its task has.
         """
         task = await self._checked_task(caller, request)
-        submission = await self._submission(caller, request, task, new_task_id)
         try:
             async with asyncio.timeout(self._settings.blocking_limit_s):
-                answer = await self._send(caller, request, submission)
+                if _was_given(caller, task, request.message):
+                    answer = await self._attach(caller, request)
+                else:
+                    submission = await self._submission(caller, request, task, new_task_id)
+                    answer = await self._send(caller, request, submission)
         except TimeoutError:
             limit_s = self._settings.blocking_limit_s
             problem = f"the turn is not over after {limit_s:g} s; send with returnImmediately"
@@ -112,6 +117,16 @@ class Operations:
             return answer
         tracing.note_task(answer)
         return project_task(answer, history_length=_history_length(request.configuration))
+
+    async def _attach(
+        self, caller: Caller, request: a2a_pb2.SendMessageRequest
+    ) -> snapshot_pb2.TaskSnapshot | message_pb2.Message:
+        """Wait for the turn of a message that its task has already."""
+        task_id = request.message.task_id
+        if not request.configuration.return_immediately:
+            async with self._follow(caller, task_id) as stream:
+                await until_interrupted(stream)
+        return await self._found_task(caller, task_id)
 
     async def _send(
         self,
@@ -147,9 +162,14 @@ class Operations:
         """Give a message to the agent and follow its turn: one message, or a task and what follows.
 
         Errors that come before the first event are raised on entering. `new_task_id` is as for
-        `send`.
+        `send`; and so is a message that its task has: it shows the task, and what follows.
         """
         task = await self._checked_task(caller, request)
+        if _was_given(caller, task, request.message):
+            async with self._follow(caller, request.message.task_id) as stream:
+                events = turn_from_here(stream)
+                yield one_turn(events) if caller.is_older else events
+            return
         submission = await self._submission(caller, request, task, new_task_id)
         async with self._begin(caller, request, submission) as stream:
             events = turn_events(stream, history_length=_history_length(request.configuration))
@@ -422,6 +442,30 @@ def _own(
         raise TaskNotFoundError(task_id)
     tracing.note_task(snapshot)
     return snapshot
+
+
+def _was_given(
+    caller: Caller, task: snapshot_pb2.TaskSnapshot | None, message: message_pb2.Message
+) -> bool:
+    """Whether a message that names its task was given to it before.
+
+    That is asked only with the extension: without it, a message is a new one whatever its id.
+
+    Raises:
+        MessageKeyReusedError: it was another one, by the same id.
+    """
+    if task is None or RESUME_EXTENSION not in caller.extensions:
+        return False
+    for known in task.task.history:
+        if known.message_id == message.message_id and known.role == message.role:
+            # As it was sent: its task has filled the ids in.
+            sent = message_pb2.Message()
+            sent.CopyFrom(known)
+            sent.task_id, sent.context_id = message.task_id, message.context_id
+            if sent != message:
+                raise MessageKeyReusedError(message.message_id)
+            return True
+    return False
 
 
 def _check_not_ended(snapshot: snapshot_pb2.TaskSnapshot) -> None:

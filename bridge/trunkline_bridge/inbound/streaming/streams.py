@@ -61,13 +61,21 @@ async def one_turn(events: WireEvents) -> WireEvents:
         yield [_status_event(shown)]
 
 
+def turn_from_here(stream: TaskStream) -> WireEvents:
+    """What a task is now, and what follows up to the end of its turn; a watch goes on behind."""
+    snapshot = stream.snapshot
+    if snapshot is not None and snapshot.task.status.state in TURN_ENDS:
+        return snapshot_event(snapshot)
+    return one_turn(turn_events(stream, history_length=None))
+
+
 async def until_interrupted(stream: TaskStream) -> None:
     """Read a turn to its end, or to where it needs credentials: there a stream stays open."""
-    if stream.snapshot is not None and _needs_credentials(stream.snapshot.task.status):
+    if stream.snapshot is not None and _is_over(stream.snapshot.task.status):
         return
     async for batches in stream:
         for sealed in batches:
-            if any(_needs_credentials(event.status.status) for event in read_batch(sealed).events):
+            if any(_is_over(event.status.status) for event in read_batch(sealed).events):
                 return
 
 
@@ -77,8 +85,8 @@ def projection_of(stream: TaskStream) -> Projection:
     return Projection(snapshot if snapshot is not None and snapshot.sequence else None)
 
 
-def _needs_credentials(status: task_pb2.TaskStatus) -> bool:
-    return status.state == task_pb2.TASK_STATE_AUTH_REQUIRED
+def _is_over(status: task_pb2.TaskStatus) -> bool:
+    return status.state in TURN_ENDS or status.state == task_pb2.TASK_STATE_AUTH_REQUIRED
 
 
 def _task_event(snapshot: snapshot_pb2.TaskSnapshot, *, history_length: int | None) -> WholeEvent:
