@@ -17,7 +17,7 @@ from google.protobuf import json_format
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
 from trunkline_bridge.inbound.envelope import frame
 from trunkline_bridge.projection import Projection, TextPiece, WireEvent
-from trunkline_bridge.rendering import EventRenderer
+from trunkline_bridge.rendering import EventRenderer, Shape
 from trunkline_bridge.wire.v0_1_json import V01Shape
 from trunkline_bridge.wire.v0_3_json import V03Shape
 from trunkline_bridge.wire.v1_json import V1Shape
@@ -76,7 +76,7 @@ def main() -> None:
     events = projection.apply(batch)
     assert all(isinstance(event, TextPiece) for event in events)
     renderer = EventRenderer(V1Shape(), frame(1))
-    shapes = {"v1.0": V1Shape(), "v0.3": V03Shape(), "v0.1": V01Shape("task-1")}
+    shapes: dict[str, Shape] = {"v1.0": V1Shape(), "v0.3": V03Shape(), "v0.1": V01Shape("task-1")}
     figures = {
         "rendered": {
             version: rendered(EventRenderer(shape, frame(1)), events)

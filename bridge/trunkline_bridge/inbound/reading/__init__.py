@@ -1,1 +1,1 @@
-"""What strangers send, read: JSON as such, how it fits messages, and how much of it there may be."""
+"""What strangers send, read: JSON as such, how it fits messages, and how much there may be."""
