@@ -47,6 +47,8 @@ def listening() -> tuple[socket.socket, str]:
     """Return a socket on a free port of this machine, and its URL."""
     found = socket.socket()
     found.bind(("127.0.0.1", 0))
+    # From now on who connects waits, and isn't turned away.
+    found.listen()
     return found, f"http://127.0.0.1:{found.getsockname()[1]}"
 
 
