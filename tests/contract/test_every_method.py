@@ -36,7 +36,8 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMe
 async def test_a_method_works(
     mesh: GrpcMesh, spoken: tuple[str, type[Wire]], operation: str
 ) -> None:
-    await CALLS[operation](wire_of(mesh, spoken))
+    check = CALLS[operation]
+    await check(wire_of(mesh, spoken))
 
 
 async def waiting(wire: Wire) -> str:

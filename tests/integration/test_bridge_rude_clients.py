@@ -114,6 +114,7 @@ async def test_a_connection_that_says_nothing_more_is_closed(probe: HttpProbe, s
     reader, writer = await asyncio.open_connection(*probe.place)
     writer.write(sent)
     await reader.read()
+    assert reader.at_eof()
     writer.close()
     await probe.is_served()
 
@@ -152,7 +153,7 @@ async def test_too_many_connections_are_told_to_come_again(probe: HttpProbe) -> 
         assert json.loads(answer.body)["error"]["status"] == "RESOURCE_EXHAUSTED"
         assert await reader.read() == b""
         writer.close()
-    await served_again(probe)
+    await expect_service(probe)
 
 
 async def test_those_that_hold_connections_are_ended_and_make_room(probe: HttpProbe) -> None:
@@ -160,7 +161,7 @@ async def test_those_that_hold_connections_are_ended_and_make_room(probe: HttpPr
         for number in range(LIMIT):
             writer = await held(probe, open_ones)
             writer.write(post(valid())[: number * 5])
-        await served_again(probe)
+        await expect_service(probe)
 
 
 async def held(probe: HttpProbe, stack: AsyncExitStack) -> asyncio.StreamWriter:
@@ -175,7 +176,7 @@ async def held(probe: HttpProbe, stack: AsyncExitStack) -> asyncio.StreamWriter:
     return writer
 
 
-async def served_again(probe: HttpProbe) -> None:
+async def expect_service(probe: HttpProbe) -> None:
     while True:
         try:
             if (await asked(probe, post(valid()))).status == 200:
@@ -242,6 +243,7 @@ async def test_whoever_leaves_within_requests_sent_ahead_leaves_nothing_behind(
     for task in listed["tasks"]:
         await bridged.at("/").call("CancelTask", {"id": task["id"]})
     await until(lambda: len(asyncio.all_tasks()) <= before)
+    assert not bridged.bridge.open_answers
 
 
 async def until(predicate: Callable[[], bool]) -> None:

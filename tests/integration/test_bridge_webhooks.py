@@ -197,6 +197,9 @@ async def test_each_of_several_webhooks_gets_everything(caller: Caller, receiver
         await caller.send("this one", taskId=task["id"])
         await receiver.until(has_ended)
         await other.until(has_ended)
+        assert states(receiver.taken) == ["SUBMITTED", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
+        assert states(other.taken) == ["INPUT_REQUIRED", "WORKING", "COMPLETED"]
+        assert text(receiver.taken) == text(other.taken) == "answer: this one"
 
 
 async def test_where_events_are_gone_the_task_as_it_is_takes_their_place(

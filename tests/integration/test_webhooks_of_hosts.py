@@ -112,7 +112,7 @@ async def post_a_part_and_kill(services: Services, deliverer: Deliverer) -> str:
     return claim.claim_id
 
 
-async def post_the_rest(deliverer: Deliverer, lost: str) -> None:
+async def expect_the_rest(deliverer: Deliverer, lost: str) -> None:
     again = await deliverer.claim()
     assert again.webhook.cursor == "2.0"
     assert again.webhook.config.token == SECRET
@@ -149,7 +149,7 @@ async def test_a_post_that_was_not_recorded_is_repeated_when_its_host_was_killed
     async with hosts(tmp_path, "echo", environment={}) as (services, deliverer):
         lost = await post_a_part_and_kill(services, deliverer)
         await services.restart("echo")
-        await post_the_rest(deliverer, lost)
+        await expect_the_rest(deliverer, lost)
 
         # The command line, while the mesh is there.
         task_id = deliverer.task_id
@@ -163,7 +163,8 @@ async def test_a_post_that_was_not_recorded_is_repeated_when_its_host_was_killed
         assert replayed["webhooks"] == 1
         claim = await deliverer.claim()
         assert claim.webhook.cursor == ""
-        await deliverer.host().record_delivery(claim.claim_id, failed="HTTP 503")
+        # It is left alone for so long that the command line, however slow, finds it waiting.
+        await deliverer.host().record_delivery(claim.claim_id, failed="HTTP 503", retry_after_s=600)
         code, out, _ = await command(services, "show", task_id)
         assert code == 0
         assert "state     waiting" in out
@@ -183,4 +184,4 @@ async def test_whoever_takes_a_journal_over_has_its_webhooks(tmp_path: Path) -> 
     quick = {"TRUNKLINE_LEASE_S": "1"}
     async with hosts(tmp_path, "echo", "math", environment=quick) as (services, deliverer):
         lost = await post_a_part_and_kill(services, deliverer)
-        await post_the_rest(deliverer, lost)
+        await expect_the_rest(deliverer, lost)
