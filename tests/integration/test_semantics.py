@@ -249,12 +249,16 @@ async def test_a_media_type_that_the_agent_does_not_take_is_refused(wire: Wire) 
 
 @only(*WITH_IDS)
 async def test_a_repeated_message_attaches_to_its_task(wire: Wire) -> None:
-    given = {"message_id": f"once-{id(wire)}", "headers": RESUME}
+    given: dict[str, Any] = {"message_id": f"once-{id(wire)}", "headers": RESUME}
     first = await wire.streamed("ask who?", **given)
     again = await wire.streamed("ask who?", **given)
     assert (again[0].task, again[-1].state) == (first[0].task, "input-required")
     assert (await wire.send("ask who?", **given)).task == first[0].task
-    answer = {"message_id": f"answer-{id(wire)}", "headers": RESUME, "task": first[0].task}
+    answer: dict[str, Any] = {
+        "message_id": f"answer-{id(wire)}",
+        "headers": RESUME,
+        "task": first[0].task,
+    }
     done = await wire.streamed("Ada", **answer)
     assert done[-1].state == "completed"
     # When it has ended, all of it again.
@@ -269,7 +273,11 @@ async def test_a_repeated_message_attaches_to_its_task(wire: Wire) -> None:
 @only(*WITH_IDS)
 async def test_a_repeated_answer_to_a_running_turn_follows_it(wire: Wire) -> None:
     asked = await wire.send("login first")
-    answer = {"message_id": f"login-{id(wire)}", "headers": RESUME, "task": asked.task}
+    answer: dict[str, Any] = {
+        "message_id": f"login-{id(wire)}",
+        "headers": RESUME,
+        "task": asked.task,
+    }
     login = await wire.send("login again", **answer)
     assert (login.state, login.said) == ("auth-required", "again")
     again = await wire.send("login again", **answer)

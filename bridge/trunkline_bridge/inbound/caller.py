@@ -104,6 +104,7 @@ class Caller:
     is_authenticated: bool = False
     origin: str = ""
     """Scheme and host by which it found us, as it says; over gRPC it doesn't."""
+    user_agent: str = ""
 
     @property
     def is_older(self) -> bool:
@@ -136,6 +137,7 @@ class Callers:
             name=identity.name,
             is_authenticated=identity.is_authenticated,
             origin=origin_of(parameters),
+            user_agent=parameters.get(b"user-agent") or "",
         )
 
 

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline_bridge.wire import v0_3_proto
 from trunkline_bridge.wire.json_values import Json, struct, timestamp
+from trunkline_bridge.wire.v0_3_files import write_plain_files
 from trunkline_bridge.wire.v1_json import V1Shape
 
 
@@ -25,9 +26,15 @@ def proto_json(message: Message) -> Json:
 class V03ProtoShape(V1Shape):
     """Events of a stream as v0.3's HTTP+JSON has them; pieces of text are like those of v1.0."""
 
+    def __init__(self, *, with_plain_files: bool = False) -> None:
+        self._with_plain_files = with_plain_files
+
     def whole(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
         """Return any other event."""
-        return (proto_json(v0_3_proto.stream_response(response)),)
+        event = v0_3_proto.stream_response(response)
+        if self._with_plain_files:
+            write_plain_files(event)
+        return (proto_json(event),)
 
 
 # Descriptors' types have nothing in common.

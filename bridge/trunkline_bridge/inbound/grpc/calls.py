@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import Any, TypeAlias
 
 import grpc
+from google.protobuf.message import Message
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerUnavailableError
@@ -21,6 +22,11 @@ from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.streaming.presence import Answers, Connection
 from trunkline_bridge.inbound.versions import check_version
 from trunkline_bridge.projection import WireEvent
+from trunkline_bridge.wire.v0_3_files import (
+    has_plain_files,
+    read_plain_files,
+    write_plain_files,
+)
 
 SERVICES: Sequence[Service] = (v1.SERVICE, v0_3.SERVICE)
 
@@ -85,7 +91,7 @@ class Calls:
                 caller, request = await self._read(service, method, body, metadata)
                 await _tell_extensions(context, caller, metadata)
                 answer = await method.answer(self._operations, caller, request)
-                return method.result(answer).SerializeToString()
+                return _written(method.result(answer), service, caller)
 
             return await self._answered(service, method, context, work)
 
@@ -106,7 +112,8 @@ class Calls:
                     async for ready in events:
                         for event in ready:
                             # It waits until the client has room: a slow one slows itself alone.
-                            await context.write(_render(event, method, with_ids=with_ids))
+                            said = _said(event, method, with_ids=with_ids)
+                            await context.write(_written(said, service, caller))
 
             await self._answered(service, method, context, work)
 
@@ -119,6 +126,8 @@ class Calls:
         identity = await self._callers.identify(metadata)
         check_version(metadata, version=service.version, is_strict=self._is_strict)
         given = await read_request(method.request, body)
+        if service.has_old_files and has_plain_files(metadata.get(b"user-agent") or ""):
+            read_plain_files(given.request)
         request = method.core(given.request)
         caller = self._callers.caller(
             identity,
@@ -175,13 +184,19 @@ async def _tell_extensions(context: Context, caller: Caller, metadata: Metadata)
         await context.send_initial_metadata(tuple(active.items()))
 
 
-def _render(event: WireEvent, method: Streaming, *, with_ids: bool) -> bytes:
+def _said(event: WireEvent, method: Streaming, *, with_ids: bool) -> Message:
     response = event.response
     # What is in no journal (a direct reply) has no place to resume from.
     if with_ids and event.sequence:
         shown = getattr(response, response.WhichOneof("payload") or "task")
         shown.metadata[_EVENT_ID] = event.id
-    return method.event(response).SerializeToString()
+    return method.event(response)
+
+
+def _written(message: Message, service: Service, caller: Caller) -> bytes:
+    if service.has_old_files and has_plain_files(caller.user_agent):
+        write_plain_files(message)
+    return message.SerializeToString()
 
 
 def _task_of(request: Any) -> str:  # noqa: ANN401  any request of the core's

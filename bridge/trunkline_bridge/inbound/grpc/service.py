@@ -59,6 +59,8 @@ class Service:
     methods: Sequence[Unary | Streaming]
     text_of: Callable[[WireError], str]
     """What is said of an error beside its status."""
+    has_old_files: bool = False
+    """Whether its SDKs disagree on what files hold: see `v0_3_files`."""
 
     @property
     def name(self) -> str:

@@ -35,6 +35,7 @@ SERVICE = Service(
     package="a2a.v1",
     version=V0_3,
     text_of=old_text_of,
+    has_old_files=True,
     methods=(
         Unary(
             name="SendMessage",

@@ -23,6 +23,11 @@ from trunkline_bridge.inbound.rest.request import put
 from trunkline_bridge.rendering import Shape
 from trunkline_bridge.wire.card_json import merged_card
 from trunkline_bridge.wire.json_values import Json
+from trunkline_bridge.wire.v0_3_files import (
+    has_plain_files,
+    read_plain_files,
+    write_plain_files,
+)
 from trunkline_bridge.wire.v0_3_proto_json import V03ProtoShape, proto_json
 
 # Descriptors' types have nothing in common.
@@ -107,8 +112,11 @@ class RestV03:
         }
 
     async def _answer(self, method: Unary, caller: Caller, given: object) -> Json:
-        answer = await method.answer(self._operations, caller, _read(method, given))
-        return proto_json(method.result(answer))
+        answer = await method.answer(self._operations, caller, _read(method, caller, given))
+        result = method.result(answer)
+        if has_plain_files(caller.user_agent):
+            write_plain_files(result)
+        return proto_json(result)
 
     async def _send(self, answer: Answer, caller: Caller, given: object) -> object:
         if _is_of_json_rpc(given):
@@ -118,16 +126,19 @@ class RestV03:
     def _open(self, method: Stream, caller: Caller, given: object) -> tuple[Shape, Opening]:
         if _is_of_json_rpc(given):
             return self._json_rpc.streams["message/stream"](caller, given)
-        opening = method.open(self._operations, caller, _read(method, given))
-        return V03ProtoShape(), opening
+        opening = method.open(self._operations, caller, _read(method, caller, given))
+        return V03ProtoShape(with_plain_files=has_plain_files(caller.user_agent)), opening
 
     async def _get_card(self, caller: Caller, _given: object) -> Json:
         # SDKs of v0.3 read it as JSON-RPC has it, those of v1.0 as protobuf: this one is both.
         return merged_card(await self._operations.extended_card(caller))
 
 
-def _read(method: Method, given: object) -> Any:  # noqa: ANN401  any message of the core
-    core = method.check(method.core(params.read_message(given, message_type=method.request)))
+def _read(method: Method, caller: Caller, given: object) -> Any:  # noqa: ANN401  any of the core
+    request = params.read_message(given, message_type=method.request)
+    if has_plain_files(caller.user_agent):
+        read_plain_files(request)
+    core = method.check(method.core(request))
     if isinstance(core, a2a_pb2.SendMessageRequest):
         params.check_fits(core)
     return core

@@ -1,0 +1,53 @@
+"""The content of files in A2A v0.3's protobuf data, on which its SDKs disagree.
+
+The schema has bytes. The SDKs in Python and Go put base64 into them and can't read anything else;
+the one in JavaScript puts the content itself there, and reads nothing else either. Messages here
+are as the former have them; for the latter, known by their user agent, they are turned.
+"""
+
+import base64
+import re
+from collections.abc import Iterator
+
+from google.protobuf.message import Message
+
+from trunkline.a2a.v0_3 import task_pb2
+
+_PACKAGE = f"{task_pb2.DESCRIPTOR.package}."
+# Node, also over gRPC, its rivals, and browsers.
+_JAVASCRIPT = re.compile(r"node\b|grpc-node|undici|Deno/|Bun/|Mozilla/")
+
+
+def has_plain_files(user_agent: str) -> bool:
+    """Whether a client puts content into files as it is, and wants it so."""
+    return _JAVASCRIPT.search(user_agent) is not None
+
+
+def read_plain_files(message: Message) -> None:
+    """Turn the files of such a client's message into those of the others."""
+    for file in _files(message):
+        file.file_with_bytes = base64.b64encode(file.file_with_bytes)
+
+
+def write_plain_files(message: Message) -> None:
+    """Turn the files of a message for such a client."""
+    for file in _files(message):
+        file.file_with_bytes = base64.b64decode(file.file_with_bytes)
+
+
+def _files(message: Message) -> Iterator[task_pb2.FilePart]:
+    """Yield the files with content, wherever they are."""
+    if isinstance(message, task_pb2.FilePart):
+        if message.WhichOneof("file") == "file_with_bytes":
+            yield message
+        return
+    for field, value in message.ListFields():
+        inner = field.message_type
+        if inner is None or inner.GetOptions().map_entry or not _is_ours(inner.full_name):
+            continue
+        for one in value if field.is_repeated else (value,):
+            yield from _files(one)
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(_PACKAGE)

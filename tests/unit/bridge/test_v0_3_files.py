@@ -1,0 +1,54 @@
+"""The files of A2A v0.3's protobuf data, for clients in JavaScript."""
+
+import base64
+
+import pytest
+
+from trunkline.a2a.v0_3 import a2a_pb2
+from trunkline_bridge.wire.v0_3_files import (
+    has_plain_files,
+    read_plain_files,
+    write_plain_files,
+)
+
+CONTENT = b"\x00\xff text"
+
+
+def events() -> a2a_pb2.StreamResponse:
+    """A task that has files in all places."""
+    made = a2a_pb2.StreamResponse()
+    made.task.metadata["key"] = {"a": [1]}
+    for message in (made.task.history.add(), made.task.status.update):
+        message.content.add().text = "see"
+        message.content.add().file.file_with_bytes = CONTENT
+    made.task.artifacts.add().parts.add().file.file_with_bytes = CONTENT
+    made.task.artifacts[0].parts.add().file.file_with_uri = "https://example.org/x"
+    return made
+
+
+def contents(event: a2a_pb2.StreamResponse) -> list[bytes]:
+    task = event.task
+    parts = [task.history[0].content[1], task.status.update.content[1], task.artifacts[0].parts[0]]
+    return [part.file.file_with_bytes for part in parts]
+
+
+def test_all_files_are_turned_and_nothing_else() -> None:
+    event, before = events(), events()
+    read_plain_files(event)
+    assert contents(event) == [base64.b64encode(CONTENT)] * 3
+    write_plain_files(event)
+    assert event == before
+
+
+@pytest.mark.parametrize(
+    "agent", ["node", "grpc-node-js/1.14.7", "Mozilla/5.0 (X11)", "Deno/2.0", "Bun/1.1", "undici"]
+)
+def test_javascript_is_known_by_its_user_agent(agent: str) -> None:
+    assert has_plain_files(agent)
+
+
+@pytest.mark.parametrize(
+    "agent", ["", "python-httpx/0.28.1", "grpc-python-asyncio/1.85.1", "grpc-go/1.70", "curl/8.5"]
+)
+def test_others_are_not(agent: str) -> None:
+    assert not has_plain_files(agent)
