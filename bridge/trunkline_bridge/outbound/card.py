@@ -14,11 +14,10 @@ from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.inbound.cards.names import CARD_PATH, LEGACY_CARD_PATH
 from trunkline_bridge.outbound.interfaces import Choice, Interface
 from trunkline_bridge.wire.json_values import Json
+from trunkline_bridge.wire.v0_1_input import MODES
 
 _LEGACY_BINDING: Final = "JSONRPC"
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
-# v0.1 names kinds of content where later versions have media types.
-_MODES: Final = {"text": "text/plain"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ def own_card(remote: agent_card_pb2.AgentCard, name: str) -> agent_card_pb2.Agen
 
 
 def _modes(given: Iterable[str]) -> list[str]:
-    return [_MODES.get(mode, mode) for mode in given] or ["text/plain"]
+    return [MODES.get(mode, mode) for mode in given] or ["text/plain"]
 
 
 def _parse(given: Json) -> agent_card_pb2.AgentCard:

@@ -8,8 +8,8 @@ from trunkline_bridge.wire import v0_3_input
 from trunkline_bridge.wire.json_values import Json
 
 _ID_BYTES = 500
-# v0.1 names kinds of content where later versions have media types.
-_MODES = {"text": "text/plain"}
+MODES = {"text": "text/plain"}
+"""v0.1 names kinds of content where later versions have media types."""
 
 
 class Given(NamedTuple):
@@ -34,7 +34,7 @@ def send_params(given: object) -> Given:
     configuration = history_params(params)
     modes = params.get("acceptedOutputModes")
     if isinstance(modes, list):
-        modes = [_MODES.get(mode, mode) if isinstance(mode, str) else mode for mode in modes]
+        modes = [MODES.get(mode, mode) if isinstance(mode, str) else mode for mode in modes]
     if modes is not None:
         configuration["acceptedOutputModes"] = modes
     webhook = params.get("pushNotification")

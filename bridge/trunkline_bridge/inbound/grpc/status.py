@@ -11,9 +11,8 @@ from google.rpc import (
     status_pb2,
 )
 
+from trunkline.client.status import STATUS_DETAILS_KEY
 from trunkline_bridge.errors import EXTENDED_CARD_NOT_CONFIGURED, WireError
-
-STATUS_DETAILS_KEY = "grpc-status-details-bin"
 
 Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 Pairs: TypeAlias = tuple[tuple[str, str | bytes], ...]

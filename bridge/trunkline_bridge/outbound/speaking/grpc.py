@@ -14,6 +14,7 @@ from trunkline import telemetry
 from trunkline.a2a.v0_3 import a2a_pb2 as old
 from trunkline.a2a.v0_3 import task_pb2 as old_task
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.client.status import STATUS_DETAILS_KEY
 from trunkline.errors import PeerProtocolError, PeerTimeoutError
 from trunkline.v1 import task_pb2
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
@@ -31,7 +32,6 @@ from trunkline_bridge.outbound.speaking.trouble import BrokenError, NotTakenErro
 from trunkline_bridge.wire import v0_3_proto_input, v0_3_proto_requests
 
 _EVENT_ID: Final = f"{RESUME_EXTENSION}/eventId"
-_DETAILS: Final = "grpc-status-details-bin"
 _REASONS: Final = {
     grpc.StatusCode.UNIMPLEMENTED: "METHOD_NOT_FOUND",
     grpc.StatusCode.NOT_FOUND: "TASK_NOT_FOUND",
@@ -260,7 +260,7 @@ class Grpc:
 def _reason(error: grpc.aio.AioRpcError) -> str:
     """The reason that an error names: in its details, or as v0.3 does before a colon."""
     for name, value in error.trailing_metadata() or ():
-        if name == _DETAILS and isinstance(value, bytes):
+        if name == STATUS_DETAILS_KEY and isinstance(value, bytes):
             return _reason_in(value)
     name = (error.details() or "").partition(":")[0]
     if not name.isidentifier() or not name.endswith("Error"):
