@@ -68,11 +68,8 @@ async def open_grpc_mesh(
 async def served(bridged: BridgedMesh, grace_s: float = 1.0) -> AsyncIterator[GrpcMesh]:
     """Serve the gRPC edge of a bridge, and connect to it."""
     bridge = bridged.bridge
-    limit_bytes = BridgeSettings().body_limit_bytes
     async with (
-        serve_grpc(
-            bridge.grpc, host="127.0.0.1", port=0, grace_s=grace_s, limit_bytes=limit_bytes
-        ) as address,
+        serve_grpc(bridge.grpc, host="127.0.0.1", port=0, grace_s=grace_s) as address,
         grpc.aio.insecure_channel(address) as channel,
     ):
         bridge.endpoints.grpc = address

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc
 import pytest
 import pytest_asyncio
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
@@ -345,8 +344,21 @@ async def test_it_is_healthy_and_says_so(mesh: GrpcMesh) -> None:
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-async def test_what_nobody_serves_is_refused(mesh: GrpcMesh) -> None:
-    for method in ("/lf.a2a.v1.A2AService/Nope", "/a2a.v1.A2AService/ListTasks", "/x.Y/Z"):
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await mesh.raw(method, b"")
-        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+@pytest.mark.parametrize(
+    ("method", "advice"),
+    [
+        ("/lf.a2a.v1.A2AService/Nope", "it has SendMessage, SendStreamingMessage, "),
+        ("/a2a.v1.A2AService/ListTasks", "lf.a2a.v1.A2AService has it, of A2A 1.0"),
+        ("/lf.a2a.v1.A2AService/", "it has SendMessage, "),
+        ("/x.Y/" + "Z" * 3000, "A2A is served as lf.a2a.v1.A2AService and a2a.v1.A2AService"),
+    ],
+)
+async def test_what_nobody_serves_is_refused_with_what_there_is(
+    mesh: GrpcMesh, method: str, advice: str
+) -> None:
+    refused = await refusal(mesh.raw(method, b"x" * 100_000))
+    assert (refused.code, refused.reason) == ("UNIMPLEMENTED", "METHOD_NOT_FOUND")
+    assert advice in refused.text
+    assert method[1:].startswith(refused.metadata["method"].removesuffix("…"))
+    many: Any = mesh.channel.stream_stream(method)
+    assert (await refusal(everything(many(iter([b"a", b"b"]))))).code == "UNIMPLEMENTED"

@@ -23,6 +23,7 @@ from harness.a2a_grpc import (
 )
 from harness.small_mesh import PATIENCE_S
 from trunkline.agents.echo import echo
+from trunkline_bridge import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -207,9 +208,38 @@ async def test_very_many_values_are_refused_quickly(mesh: GrpcMesh) -> None:
 
 
 async def test_what_is_too_large_is_refused(mesh: GrpcMesh) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await mesh.v1.SendMessage(asked("x" * (4 * 1024 * 1024)))
-    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    large = "x" * (4 * 1024 * 1024)
+    for call in (
+        mesh.v1.SendMessage(asked(large)),
+        mesh.v0_3.SendMessage(asked_before(large)),
+        everything(mesh.v1.SendStreamingMessage(asked(large))),
+    ):
+        refused = await refusal(call)
+        assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "INVALID_REQUEST")
+        assert "is larger than 4194304 bytes; send large content by url" in refused.text
+    assert (await refusal(mesh.v1.SendMessage(asked(2 * large)))).code == "RESOURCE_EXHAUSTED"
+
+
+async def test_a_call_without_a_message_is_refused(mesh: GrpcMesh) -> None:
+    for method in ("SendMessage", "SendStreamingMessage"):
+        call: Any = mesh.channel.stream_stream(f"/lf.a2a.v1.A2AService/{method}")
+        refused = await refusal(everything(call(iter([]))))
+        assert (refused.code, refused.reason) == ("INVALID_ARGUMENT", "INVALID_REQUEST")
+
+
+async def test_a_message_that_does_not_come_is_not_waited_for(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    settings = BridgeSettings(default_agent="echo", request_timeout_s=0.2)
+    async with open_grpc_mesh(tmp_path_factory.mktemp("impatient"), settings) as mesh:
+        await mesh.bridged.mesh.join(echo)
+        for method in ("SendMessage", "SendStreamingMessage"):
+            call: Any = mesh.channel.stream_stream(f"/lf.a2a.v1.A2AService/{method}")
+            refused = await refusal(call().read())
+            assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "INVALID_REQUEST")
+            assert "has not come within 0.2 s" in refused.text
+        assert (await mesh.v1.SendMessage(asked("echo hi"))).HasField("task")
+        assert len(mesh.bridged.bridge.grpc) == 0
 
 
 async def test_errors_fit_into_headers_whatever_strangers_write(mesh: GrpcMesh) -> None:

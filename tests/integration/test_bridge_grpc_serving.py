@@ -141,9 +141,7 @@ def rss_bytes(mesh: MeshProcess) -> int:
 
 async def test_who_is_served_when_the_process_stops_is_told_how_to_go_on(mesh: GrpcMesh) -> None:
     bridge = mesh.bridged.bridge
-    async with serve_grpc(
-        bridge.grpc, host="127.0.0.1", port=0, grace_s=0.05, limit_bytes=1 << 20
-    ) as address:
+    async with serve_grpc(bridge.grpc, host="127.0.0.1", port=0, grace_s=0.05) as address:
         channel = grpc.aio.insecure_channel(address)
         stub: Any = a2a_pb2_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
         stream = stub.SendStreamingMessage(asked("wait 3600"))
@@ -168,7 +166,6 @@ async def test_a_port_in_use_is_said(mesh: GrpcMesh) -> None:
             host=taken.host,
             port=taken.port,
             grace_s=0,
-            limit_bytes=1 << 20,
         ):
             pass
 

@@ -94,7 +94,7 @@ async def send_with_webhook(caller: Caller, receiver: Receiver, *, version: str 
     headers = {"traceparent": PARENT, "A2A-Version": version}
     if version == "1.0":
         message = caller.message("count 3")
-        configuration = {"taskPushNotificationConfig": webhook}
+        configuration: dict[str, object] = {"taskPushNotificationConfig": webhook}
         method = "SendMessage"
     else:
         parts = [{"kind": "text", "text": "count 3"}]

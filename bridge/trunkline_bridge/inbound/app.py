@@ -20,6 +20,7 @@ from trunkline_bridge.inbound.cards.making import Cards, open_signer
 from trunkline_bridge.inbound.cards.pages import CardPages
 from trunkline_bridge.inbound.dialects.aliases import Aliases
 from trunkline_bridge.inbound.exchange import Exchanges, Served
+from trunkline_bridge.inbound.grpc.body import Bounds
 from trunkline_bridge.inbound.grpc.calls import Calls
 from trunkline_bridge.inbound.http import NO_ROUTE, OTHER_METHOD, plain_failure
 from trunkline_bridge.inbound.jsonrpc import JsonRpc
@@ -62,7 +63,8 @@ class Bridge:
         operations = Operations(directory, settings, cards, Registrations(directory, guard))
         signer = Signer(settings.webhook_secret) if settings.webhook_secret else None
         self._deliverer = Deliverer(directory, Poster(guard, signer), lease_s=settings.lease_s)
-        self.grpc = Calls(operations, callers, is_strict=settings.strict_versions)
+        bounds = Bounds(settings.body_limit_bytes, settings.request_timeout_s)
+        self.grpc = Calls(operations, callers, bounds, is_strict=settings.strict_versions)
         self._exchanges = Exchanges(settings)
         aliases = Aliases(directory)
         json_rpc = JsonRpc(operations, callers, aliases, is_strict=settings.strict_versions)

@@ -110,7 +110,6 @@ async def open_bridge(
             host=settings.a2a_grpc.host,
             port=settings.a2a_grpc.port,
             grace_s=_GRACE_S,
-            limit_bytes=settings.body_limit_bytes,
             connection_limit=settings.connection_limit,
         ) as address,
         running(bridge.deliver()),

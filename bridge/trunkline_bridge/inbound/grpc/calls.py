@@ -14,6 +14,7 @@ from trunkline_bridge.inbound import params, tracing
 from trunkline_bridge.inbound.caller import Caller, Callers, activated, agent_named
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.inbound.grpc import v0_3, v1
+from trunkline_bridge.inbound.grpc.body import Bounds
 from trunkline_bridge.inbound.grpc.content import read_request
 from trunkline_bridge.inbound.grpc.metadata import Metadata
 from trunkline_bridge.inbound.grpc.service import Method, Service, Streaming, Unary
@@ -55,9 +56,10 @@ class Calls:
     """
 
     def __init__(
-        self, operations: Operations, callers: Callers, *, is_strict: bool = False
+        self, operations: Operations, callers: Callers, bounds: Bounds, *, is_strict: bool = False
     ) -> None:
         """With `is_strict`, a call of v1.0 that names no version is refused."""
+        self.bounds = bounds
         self._operations = operations
         self._callers = callers
         self._is_strict = is_strict
@@ -72,23 +74,27 @@ class Calls:
         self._answers.cut()
 
     def handlers(self, service: Service) -> dict[str, _Handler]:
-        """Return a service's handlers by method. Messages come and go as bytes."""
+        """Return a service's handlers by method. Messages come and go as bytes.
+
+        To grpc the one message of a client is a stream: what it received itself, it would keep
+        until the call is over.
+        """
         found: dict[str, _Handler] = {}
         for method in service.methods:
             if isinstance(method, Streaming):
-                found[method.name] = grpc.unary_stream_rpc_method_handler(
+                found[method.name] = grpc.stream_stream_rpc_method_handler(
                     self._streaming(service, method)
                 )
             else:
-                found[method.name] = grpc.unary_unary_rpc_method_handler(
+                found[method.name] = grpc.stream_unary_rpc_method_handler(
                     self._unary(service, method)
                 )
         return found
 
     def _unary(self, service: Service, method: Unary) -> Callable[..., Any]:
-        async def serve(body: bytes, context: Context) -> bytes:
+        async def serve(_messages: object, context: Context) -> bytes:
             async def work(metadata: Metadata) -> bytes:
-                caller, request = await self._read(service, method, body, metadata)
+                caller, request = await self._read(service, method, context, metadata)
                 await _tell_extensions(context, caller, metadata)
                 answer = await method.answer(self._operations, caller, request)
                 return _written(method.result(answer), service, caller)
@@ -100,9 +106,9 @@ class Calls:
     def _streaming(self, service: Service, method: Streaming) -> Callable[..., Any]:
         # A coroutine that writes, not a generator: a call that is cancelled would leave a generator
         # to the garbage collector, and with it all that it holds.
-        async def serve(body: bytes, context: Context) -> None:
+        async def serve(_messages: object, context: Context) -> None:
             async def work(metadata: Metadata) -> None:
-                caller, request = await self._read(service, method, body, metadata)
+                caller, request = await self._read(service, method, context, metadata)
                 async with (
                     method.open(self._operations, caller, request) as events,
                     aclosing(events),
@@ -114,18 +120,20 @@ class Calls:
                             # It waits until the client has room: a slow one slows itself alone.
                             said = _said(event, method, with_ids=with_ids)
                             await context.write(_written(said, service, caller))
+                        # What comes next may come in days.
+                        ready = ()
 
             await self._answered(service, method, context, work)
 
         return serve
 
     async def _read(
-        self, service: Service, method: Method, body: bytes, metadata: Metadata
+        self, service: Service, method: Method, context: Context, metadata: Metadata
     ) -> tuple[Caller, Any]:
         """Return who calls, and with what. WireError: something isn't right."""
         identity = await self._callers.identify(metadata)
         check_version(metadata, version=service.version, is_strict=self._is_strict)
-        given = await read_request(method.request, body)
+        given = await read_request(method.request, await self.bounds.receive(context))
         if service.has_old_files and has_plain_files(metadata.get(b"user-agent") or ""):
             read_plain_files(given.request)
         request = method.core(given.request)

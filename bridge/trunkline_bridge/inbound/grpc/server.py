@@ -16,10 +16,13 @@ from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
 from trunkline_bridge.inbound.grpc.calls import SERVICES, Calls
 from trunkline_bridge.inbound.grpc.described import public_pool
+from trunkline_bridge.inbound.grpc.unknown import UnknownMethods
 from trunkline_bridge.serving import listen
 
 # How long the end of what was cut may take.
 _CUT_S = 1.0
+# What gRPC takes, of what we do.
+_OVER_LIMIT = 2
 # Of one connection, at once; more wait at the client.
 _STREAMS = 1000
 
@@ -31,25 +34,25 @@ async def serve_grpc(
     host: str,
     port: int,
     grace_s: float,
-    limit_bytes: int,
     connection_limit: int = 2000,
 ) -> AsyncIterator[str]:
     """Serve A2A's services for the length of a block; yield HOST:PORT, port 0 having become a port.
 
-    gRPC itself refuses requests of more than `limit_bytes`, unpacked (RESOURCE_EXHAUSTED), and
-    connections above `connection_limit`. On leaving, no call is taken any more, and those under way
-    have `grace_s` to finish; then they end with an error that says how to go on.
+    gRPC itself refuses connections above `connection_limit`. On leaving, no call is taken any
+    more, and those under way have `grace_s` to finish; then they end with an error that says how
+    to go on.
 
     Raises:
         ConfigurationError: the address can't be listened on; the text says why and what to do.
     """
-    server = grpc.aio.server(options=_options(limit_bytes, connection_limit))
+    server = grpc.aio.server(options=_options(calls.bounds.limit_bytes, connection_limit))
     for service in SERVICES:
         handlers = grpc.method_handlers_generic_handler(service.name, calls.handlers(service))
         server.add_generic_rpc_handlers((handlers,))
     checks = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     _add_reflection(server)
+    server.add_generic_rpc_handlers((UnknownMethods(SERVICES),))
     address = _bind(server, HostPort(host, port))
     await server.start()
     try:
@@ -87,7 +90,8 @@ def _options(limit_bytes: int, connection_limit: int) -> tuple[tuple[str, int], 
     return (
         # Two servers on one port would each get a part of the calls.
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", limit_bytes),
+        # What is refused here is refused without a word on what to do.
+        ("grpc.max_receive_message_length", _OVER_LIMIT * limit_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_allowed_incoming_connections", connection_limit),
         ("grpc.max_concurrent_streams", _STREAMS),
