@@ -285,3 +285,32 @@ async def test_a_repeated_answer_to_a_running_turn_follows_it(wire: Wire) -> Non
     with pytest.raises(RefusedError) as refused:
         await wire.send("something else", **answer)
     assert refused.value.reason == "INVALID_PARAMS"
+
+
+async def test_a_subscription_goes_on_behind_any_event(wire: Wire) -> None:
+    whole = await wire.streamed("count 5", headers=RESUME)
+    ids = [event.id for event in whole if event.id]
+    assert len(ids) >= 5
+    for number, event_id in enumerate(ids):
+        resumed = {**RESUME, "Last-Event-ID": event_id}
+        async with wire.subscribe(whole[0].task, headers=resumed) as events:
+            seen = await rest(events)
+        assert [event.id for event in seen if event.id] == ids[number + 1 :]
+        assert seen == whole[len(whole) - len(seen) :]
+
+
+@only(*WITH_IDS)
+async def test_a_repeated_message_goes_on_behind_any_event(wire: Wire) -> None:
+    given: dict[str, Any] = {"message_id": f"again-{id(wire)}"}
+    whole = await wire.streamed("ask who?", headers=RESUME, **given)
+    await check_resumed(wire, "ask who?", whole, **given)
+    answer: dict[str, Any] = {"message_id": f"reply-{id(wire)}", "task": whole[0].task}
+    whole = await wire.streamed("count 5", headers=RESUME, **answer)
+    await check_resumed(wire, "count 5", whole, **answer)
+
+
+async def check_resumed(wire: Wire, text: str, whole: list[Seen], **given: Any) -> None:
+    assert all(event.id for event in whole)
+    for number, event in enumerate(whole):
+        resumed = {**RESUME, "Last-Event-ID": event.id}
+        assert await wire.streamed(text, headers=resumed, **given) == whole[number + 1 :]

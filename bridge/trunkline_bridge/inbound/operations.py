@@ -162,18 +162,34 @@ class Operations:
         """Give a message to the agent and follow its turn: one message, or a task and what follows.
 
         Errors that come before the first event are raised on entering. `new_task_id` is as for
-        `send`; and so is a message that its task has: it shows the task, and what follows.
+        `send`; and so is a message that its task has: it shows the task, and what follows. With a
+        last event id, a message that was given before goes on behind that event.
         """
         task = await self._checked_task(caller, request)
         if _was_given(caller, task, request.message):
-            async with self._follow(caller, request.message.task_id) as stream:
-                events = turn_from_here(stream)
-                yield one_turn(events) if caller.is_older else events
+            async with self._attached(caller, request.message.task_id) as events:
+                yield events
             return
         submission = await self._submission(caller, request, task, new_task_id)
         async with self._begin(caller, request, submission) as stream:
-            events = turn_events(stream, history_length=_history_length(request.configuration))
-            yield one_turn(events) if caller.is_older else events
+            known = _made_before(stream, submission)
+            if not known or caller.last_event_id is None:
+                events = turn_events(stream, history_length=_history_length(request.configuration))
+                yield one_turn(events) if caller.is_older else events
+                return
+        async with self._attached(caller, known) as events:
+            yield events
+
+    @asynccontextmanager
+    async def _attached(self, caller: Caller, task_id: str) -> AsyncIterator[WireEvents]:
+        """Follow a turn that goes on already: from its task as it is, or behind an event."""
+        if caller.last_event_id is None:
+            async with self._follow(caller, task_id) as stream:
+                events = turn_from_here(stream)
+                yield one_turn(events) if caller.is_older else events
+        else:
+            async with self._resume(caller, task_id, caller.last_event_id, of_turn=True) as events:
+                yield events
 
     def _begin(
         self,
@@ -241,7 +257,10 @@ class Operations:
         no error. Errors that come before the first event are raised on entering.
         """
         if caller.last_event_id is not None:
-            async with self._resume(caller, request.id, caller.last_event_id) as events:
+            of_turn = caller.is_older
+            async with self._resume(
+                caller, request.id, caller.last_event_id, of_turn=of_turn
+            ) as events:
                 yield events
             return
         async with self._follow(caller, request.id) as stream:
@@ -257,14 +276,14 @@ class Operations:
 
     @asynccontextmanager
     async def _resume(
-        self, caller: Caller, task_id: str, last_event_id: str
+        self, caller: Caller, task_id: str, last_event_id: str, *, of_turn: bool
     ) -> AsyncIterator[WireEvents]:
         """Go on behind an event: render its journal event again, and leave out what was seen."""
         seen = read_event_id(last_event_id)
         now = await self._found_task(caller, task_id)
         check_known(seen, now)
         tracing.link_task(now)
-        if is_end(seen, now, of_turn=caller.is_older):
+        if is_end(seen, now, of_turn=of_turn):
             yield nothing()
             return
         async with self._directory.follow(
@@ -277,7 +296,7 @@ class Operations:
             events = unseen_events(stream, seen=seen, head=now)
             # Here, so that an event which is gone is the answer and not the end of a stream.
             await anext(events, None)
-            yield one_turn(events) if caller.is_older else events
+            yield one_turn(events) if of_turn else events
 
     async def create_push_config(
         self, caller: Caller, config: push_notification_pb2.TaskPushNotificationConfig
@@ -442,6 +461,14 @@ def _own(
         raise TaskNotFoundError(task_id)
     tracing.note_task(snapshot)
     return snapshot
+
+
+def _made_before(stream: TaskStream, submission: message_service_pb2.Submission) -> str:
+    """Return the task that a submission for a new one made when it came first; empty: none."""
+    if not submission.task_id or stream.snapshot is None:
+        return ""
+    task_id = stream.snapshot.task.id
+    return "" if task_id == submission.task_id else task_id
 
 
 def _was_given(
