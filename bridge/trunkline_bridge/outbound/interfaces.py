@@ -4,13 +4,12 @@ import ipaddress
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from trunkline.v1 import agent_card_pb2
 
 Version: TypeAlias = Literal["1.0", "0.3"]
-VERSIONS: Final[tuple[Version, ...]] = get_args(Version)
 
 
 class Binding(StrEnum):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeVar
 
 import grpc
 import grpc.aio
@@ -41,7 +41,7 @@ _REASONS: Final = {
     grpc.StatusCode.PERMISSION_DENIED: "PERMISSION_DENIED",
     grpc.StatusCode.INTERNAL: "INTERNAL_ERROR",
 }
-_Read: TypeAlias = Callable[[bytes], Any]
+_Read = TypeVar("_Read")
 
 
 class _Service(NamedTuple):
@@ -51,9 +51,9 @@ class _Service(NamedTuple):
     subscribe: str
     send: Callable[[a2a_pb2.SendMessageRequest, str], Message]
     of_task: Callable[[str, str, str], Message]
-    answer: _Read
-    event: _Read
-    task: _Read
+    answer: Callable[[bytes], a2a_pb2.StreamResponse]
+    event: Callable[[bytes], a2a_pb2.StreamResponse]
+    task: Callable[[bytes], task_pb2.Task]
 
 
 def _v1_send(request: a2a_pb2.SendMessageRequest, tenant: str) -> Message:
@@ -153,10 +153,7 @@ class Grpc:
     ) -> a2a_pb2.StreamResponse:
         """See PeerBinding."""
         made = self._service.send(request, self._interface.tenant)
-        found: a2a_pb2.StreamResponse = await self._unary(
-            "SendMessage", made, self._service.answer, call, timeout_s
-        )
-        return found
+        return await self._unary("SendMessage", made, self._service.answer, call, timeout_s)
 
     @asynccontextmanager
     async def stream(
@@ -185,12 +182,16 @@ class Grpc:
 
     async def _task(self, method: str, task_id: str) -> task_pb2.Task:
         made = self._service.of_task(method, task_id, self._interface.tenant)
-        found: task_pb2.Task = await self._unary(method, made, self._service.task, Call(), CALL_S)
-        return found
+        return await self._unary(method, made, self._service.task, Call(), CALL_S)
 
     async def _unary(
-        self, method: str, request: Message, read: _Read, call: Call, timeout_s: float
-    ) -> Any:  # noqa: ANN401  what `read` gives
+        self,
+        method: str,
+        request: Message,
+        read: Callable[[bytes], _Read],
+        call: Call,
+        timeout_s: float,
+    ) -> _Read:
         with calling(method, self._interface):
             await self._connect()
             ask: Any = self._channel.unary_unary(self._service.name + method)
@@ -229,7 +230,7 @@ class Grpc:
         except TimeoutError:
             raise NotTakenError(self._peer, "nobody answers there") from None
 
-    def _read(self, read: _Read, data: bytes) -> Any:  # noqa: ANN401  what `read` gives
+    def _read(self, read: Callable[[bytes], _Read], data: bytes) -> _Read:
         try:
             return read(data)
         except (DecodeError, ValueError) as error:

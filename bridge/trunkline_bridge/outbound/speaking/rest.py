@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from google.protobuf import json_format
@@ -28,6 +28,8 @@ from trunkline_bridge.outbound.speaking.trouble import BrokenError, reason_of, r
 from trunkline_bridge.wire import v0_3_proto_input, v0_3_proto_requests, v1_json
 from trunkline_bridge.wire.json_values import dumps
 from trunkline_bridge.wire.v0_3_proto_json import proto_json
+
+_Read = TypeVar("_Read")
 
 # What a status says where the body doesn't: v0.3's servers say no more.
 _REASONS: Final = {
@@ -113,8 +115,7 @@ class Rest:
                 headers=self._headers(Call()),
                 timeout_s=CALL_S,
             )
-            task: task_pb2.Task = self._understood(self._read_task, self._json(answer))
-            return task
+            return self._understood(self._read_task, self._json(answer))
 
     @asynccontextmanager
     async def _stream(
@@ -139,10 +140,9 @@ class Rest:
             yield PeerEvent(self._event(given), item.id)
 
     def _event(self, given: object) -> a2a_pb2.StreamResponse:
-        read: a2a_pb2.StreamResponse = self._understood(self._read_response, given)
-        return read
+        return self._understood(self._read_response, given)
 
-    def _understood(self, read: Callable[[object], Any], given: object) -> Any:  # noqa: ANN401  what it reads
+    def _understood(self, read: Callable[[object], _Read], given: object) -> _Read:
         try:
             return read(given)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
