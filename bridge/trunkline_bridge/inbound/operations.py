@@ -34,6 +34,7 @@ from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.inbound.cards.making import Cards
 from trunkline_bridge.inbound.streaming.resume import (
     check_known,
+    expired_at,
     is_end,
     nothing,
     read_event_id,
@@ -171,6 +172,7 @@ class Operations:
                 yield events
             return
         submission = await self._submission(caller, request, task, new_task_id)
+        del task
         async with self._begin(caller, request, submission) as stream:
             known = _made_before(stream, submission)
             if not known or caller.last_event_id is None:
@@ -268,11 +270,12 @@ class Operations:
             tracing.link_task(snapshot)
             if not caller.is_older:
                 _check_not_ended(snapshot)
-                yield turn_events(stream, history_length=None)
             elif snapshot.task.status.state in TURN_ENDS:
                 yield one_turn(snapshot_event(snapshot))
-            else:
-                yield one_turn(turn_events(stream, history_length=None))
+                return
+            del snapshot
+            events = turn_events(stream, history_length=None)
+            yield one_turn(events) if caller.is_older else events
 
     @asynccontextmanager
     async def _resume(
@@ -286,6 +289,9 @@ class Operations:
         if is_end(seen, now, of_turn=of_turn):
             yield nothing()
             return
+        expired = expired_at(seen, now)
+        # It may be large, and the stream stand for days.
+        del now
         async with self._directory.follow(
             task_id,
             account=caller.account,
@@ -293,7 +299,7 @@ class Operations:
             with_snapshot=seen.sequence > 1,
             patience_s=self._settings.patience_s,
         ) as stream:
-            events = unseen_events(stream, seen=seen, head=now)
+            events = unseen_events(stream, seen=seen, expired=expired)
             # Here, so that an event which is gone is the answer and not the end of a stream.
             await anext(events, None)
             yield one_turn(events) if of_turn else events

@@ -29,7 +29,7 @@ class Waiting:
 
     def __init__(self, stream: TaskStream, seen: EventId | None) -> None:
         """`seen` is the event behind which it goes on, which `stream` has once more."""
-        snapshot = stream.snapshot
+        snapshot = stream.take_snapshot()
         self._batches = aiter(stream)
         self._seen = seen
         self._is_checked = seen is None

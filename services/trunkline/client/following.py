@@ -124,7 +124,7 @@ class FollowedStream(TaskStream):
         except BaseException:
             await self._current.aclose()
             raise
-        self.snapshot, self.message = stream.snapshot, stream.message
+        self.snapshot, self.message = stream.take_snapshot(), stream.message
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -154,7 +154,7 @@ class FollowedStream(TaskStream):
                 self._progress()
             await self._close()
             await self._wait(problem)
-            await self._open()
+            (await self._open()).take_snapshot()
 
     async def _open(self) -> TaskStream:
         """Open it, again and again if need be; the new stream goes on behind the cursor."""

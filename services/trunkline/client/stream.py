@@ -29,6 +29,7 @@ class TaskStream:
     """An open stream of one task. Iterating gives what came together: sealed batches, in order.
 
     `snapshot` is where the batches go on from; `message` is a direct reply, and then all there is.
+    The snapshot may be large, and the stream stand for days: `take_snapshot` keeps it no longer.
     """
 
     def __init__(self, first: Response | None, batches: AsyncIterator[list[bytes]]) -> None:
@@ -42,6 +43,11 @@ class TaskStream:
             "message"
         ):
             self.message = first.message
+
+    def take_snapshot(self) -> snapshot_pb2.TaskSnapshot | None:
+        """Return the snapshot and keep it no longer."""
+        snapshot, self.snapshot = self.snapshot, None
+        return snapshot
 
     def __aiter__(self) -> AsyncIterator[list[bytes]]:
         return self._batches

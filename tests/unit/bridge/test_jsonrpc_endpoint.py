@@ -31,6 +31,9 @@ class ScriptedStream:
     snapshot: snapshot_pb2.TaskSnapshot | None = None
     message: None = None
 
+    def take_snapshot(self) -> snapshot_pb2.TaskSnapshot | None:
+        return self.snapshot
+
     async def __aiter__(self) -> AsyncIterator[list[bytes]]:
         if self.batches:
             yield [batch.SerializeToString() for batch in self.batches]

@@ -11,6 +11,7 @@ from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.inbound.streaming.resume import (
     check_known,
+    expired_at,
     is_end,
     read_event_id,
     unseen_events,
@@ -27,6 +28,9 @@ class Stream:
     batches: Sequence[event_pb2.EventBatch]
     snapshot: snapshot_pb2.TaskSnapshot
     message: None = None
+
+    def take_snapshot(self) -> snapshot_pb2.TaskSnapshot:
+        return self.snapshot
 
     async def __aiter__(self) -> AsyncIterator[list[bytes]]:
         for batch in self.batches:
@@ -60,8 +64,9 @@ def texts(first_sequence: int, epoch: int, *content: str) -> event_pb2.EventBatc
 async def behind(seen: str, *batches: event_pb2.EventBatch) -> list[WireEvent]:
     cursor = read_event_id(seen)
     stream: Any = Stream(batches, head(cursor.sequence - 1))
+    now = head(20, epoch=2)
     found: list[WireEvent] = []
-    async for ready in unseen_events(stream, seen=cursor, head=head(20, epoch=2)):
+    async for ready in unseen_events(stream, seen=cursor, expired=expired_at(cursor, now)):
         found += ready
     return found
 
@@ -87,7 +92,8 @@ async def test_another_event_in_the_place_of_the_one_that_was_seen_is_an_error(
 
 async def test_the_first_item_says_that_the_event_is_there() -> None:
     stream: Any = Stream([texts(5, 1, "a", "b")], head(4))
-    events = unseen_events(stream, seen=EventId(5, 0), head=head(6))
+    seen = EventId(5, 0)
+    events = unseen_events(stream, seen=seen, expired=expired_at(seen, head(6)))
     assert list(await anext(events)) == []
 
 

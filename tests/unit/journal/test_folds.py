@@ -1,5 +1,8 @@
 """Folds are kept for whoever asks next, within bounds of their number and of their bytes."""
 
+import asyncio
+from collections import Counter
+
 from harness.journal_events import append, begin, created
 from trunkline.journal.events import draft, last_sequence, seal
 from trunkline.journal.reading.folds import Folds
@@ -101,3 +104,23 @@ async def test_dropped_folds_take_no_room() -> None:
     for task_id in ("task-1", "task-2"):
         await folds.fold(task_id, 2)
     assert tasks.reads == []
+
+
+async def test_those_who_ask_for_a_long_task_at_once_share_its_fold() -> None:
+    tasks = Tasks()
+    tasks.write("long", created(), begin("a", TEXT), *(append("a", TEXT) for _ in range(20)))
+    tasks.write("other", created(), begin("a", TEXT), *(append("a", TEXT) for _ in range(20)))
+
+    def read_one(task_id: str, after: int) -> list[bytes]:
+        return tasks.read(task_id, after)[:1]
+
+    folds = Folds(head=tasks.head, read=read_one, find_stored=lambda _: None)
+    async with asyncio.TaskGroup() as group:
+        found = [
+            group.create_task(folds.fold(task_id, tasks.head(task_id)))
+            for task_id in ("long", "other") * 5
+        ]
+    assert {one.result() for one in found[::2]} == {found[0].result()}
+    assert {one.result() for one in found[1::2]} == {found[1].result()}
+    # Who waits has looked at the beginning, and no further.
+    assert all(times == 1 for (_, after), times in Counter(tasks.reads).items() if after)

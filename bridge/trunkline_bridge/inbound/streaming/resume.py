@@ -29,7 +29,7 @@ def check_known(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> None:
     if seen.sequence <= head.sequence:
         return
     if seen.epoch < head.epoch:
-        raise _expired(seen, head)
+        raise expired_at(seen, head)
     problem = (
         f"the task has no event {seen.sequence} yet, the last one is {head.sequence}; "
         "SubscribeToTask without Last-Event-ID goes on from there"
@@ -53,14 +53,14 @@ async def nothing() -> WireEvents:
 
 
 async def unseen_events(
-    stream: TaskStream, *, seen: EventId, head: snapshot_pb2.TaskSnapshot
+    stream: TaskStream, *, seen: EventId, expired: CursorExpiredError
 ) -> WireEvents:
     """What is behind an event that the client has seen: its journal event is read again first.
 
-    The first item is empty: it says that the event is there. `head` is the task as it is now.
+    The first item is empty: it says that the event is there.
 
     Raises:
-        CursorExpiredError: that event went with an earlier life of the journal.
+        CursorExpiredError: `expired`, as that event went with an earlier life of the journal.
     """
     apply = projection_of(stream).apply
     is_checked = False
@@ -70,7 +70,7 @@ async def unseen_events(
             batch = read_batch(sealed)
             if not is_checked:
                 if (batch.header.epoch or 1) != seen.epoch:
-                    raise _expired(seen, head)
+                    raise expired
                 is_checked = True
                 yield ready
             ready += [event for event in apply(batch) if (event.sequence, event.n) > seen[:2]]
@@ -78,5 +78,6 @@ async def unseen_events(
             yield ready
 
 
-def _expired(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> CursorExpiredError:
+def expired_at(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> CursorExpiredError:
+    """Return the error for an event that is gone; `head` is the task as it is now."""
     return CursorExpiredError(head.task.id, str(seen.sequence), str(head.sequence))

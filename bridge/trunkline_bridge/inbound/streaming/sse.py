@@ -43,6 +43,8 @@ async def send_events(
             async for ready in events:
                 for body in renderer.writes(ready):
                     await stream.write(body)
+                # What comes next may come in days.
+                ready, body = (), b""
     except Exception as error:  # noqa: BLE001  the response has begun: an event is all that is left
         said = wire_error(error)
         tracing.mark_failed(said.row.reason)

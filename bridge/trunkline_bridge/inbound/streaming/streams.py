@@ -24,10 +24,13 @@ async def turn_events(stream: TaskStream, *, history_length: int | None) -> Wire
         yield [WholeEvent(0, 0, a2a_pb2.StreamResponse(message=stream.message))]
         return
     snapshot = stream.snapshot
+    apply = projection_of(stream).apply
     if snapshot is not None and snapshot.sequence > 0:
         tracing.note_task(snapshot)
-        yield [_task_event(snapshot, history_length=history_length)]
-    apply = projection_of(stream).apply
+        shown = [_task_event(snapshot, history_length=history_length)]
+        del snapshot
+        yield shown
+        shown.clear()
     async for batches in stream:
         ready = [event for sealed in batches for event in apply(read_batch(sealed))]
         if ready:
@@ -44,7 +47,7 @@ async def one_turn(events: WireEvents) -> WireEvents:
 
     A task that was shown when its turn was over already is followed by its status.
     """
-    shown: WholeEvent | None = None
+    ended: WholeEvent | None = None
     async with aclosing(events):
         async for ready in events:
             for index, event in enumerate(ready):
@@ -52,13 +55,14 @@ async def one_turn(events: WireEvents) -> WireEvents:
                     continue
                 response = event.response
                 if response.HasField("task"):
-                    shown = event
+                    is_over = response.task.status.state in TURN_ENDS
+                    ended = _status_event(event) if is_over else None
                 elif response.status_update.status.state in TURN_ENDS:
                     yield ready[: index + 1]
                     return
             yield ready
-    if shown is not None and shown.response.task.status.state in TURN_ENDS:
-        yield [_status_event(shown)]
+    if ended is not None:
+        yield [ended]
 
 
 def turn_from_here(stream: TaskStream) -> WireEvents:
@@ -80,8 +84,8 @@ async def until_interrupted(stream: TaskStream) -> None:
 
 
 def projection_of(stream: TaskStream) -> Projection:
-    """Return the projection of what follows in a stream."""
-    snapshot = stream.snapshot
+    """Return the projection of what follows in a stream, which keeps its snapshot no longer."""
+    snapshot = stream.take_snapshot()
     return Projection(snapshot if snapshot is not None and snapshot.sequence else None)
 
 

@@ -86,7 +86,10 @@ class HostCalls:
                     if trunk.is_served:
                         raise
                 else:
-                    yield TaskStream(self._parsed(method, first), batches)
+                    begun = TaskStream(self._parsed(method, first), batches)
+                    # A stream may stand for days, and this hold a large snapshot.
+                    del first
+                    yield begun
                     return
         async with opened_plainly(lambda: method.plain(request), peer=self.peer) as stream:
             yield stream

@@ -323,12 +323,16 @@ class StreamCall:
         self._wake()
 
     async def first(self) -> bytes:
-        """Wait for the first response: then the stream stands. Raises what the peer answers."""
+        """Wait for the first response: then the stream stands. Raises what the peer answers.
+
+        It is given once and not kept: it may hold a large snapshot.
+        """
         while self._first is None:
             if self.is_over:
                 raise self._error or PeerUnavailableError(self._line.peer, "it sent no response")
             await self._news()
-        return self._first
+        first, self._first = self._first, b""
+        return first
 
     def __aiter__(self) -> "StreamCall":
         return self

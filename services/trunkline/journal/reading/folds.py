@@ -46,6 +46,7 @@ class Folds:
         self._limit_bytes = limit_bytes
         self._kept: OrderedDict[str, _Folding] = OrderedDict()
         self._kept_bytes = 0
+        self._long_one = asyncio.Lock()
 
     async def fold(self, task_id: str, until: int) -> Fold:
         """Return the fold of a task's events up to and including a sequence.
@@ -90,19 +91,37 @@ class Folds:
         return folding
 
     async def _folded(self, task_id: str, until: int) -> _Folding:
+        folding = self._taken(task_id, until)
+        self._fold_some(task_id, folding, until)
+        if folding.fold.sequence >= until:
+            return folding
+        # A long task takes a second: others are served meanwhile. Of many who ask for long ones at
+        # once, each holding its own would take all memory; and for the same one, its fold will do.
+        async with self._long_one:
+            kept = self._taken(task_id, until)
+            if kept.fold.sequence > folding.fold.sequence:
+                folding = kept
+            while folding.fold.sequence < until:
+                await asyncio.sleep(0)
+                self._fold_some(task_id, folding, until)
+            return folding
+
+    def _taken(self, task_id: str, until: int) -> _Folding:
+        """Return what is kept of a task if it can be gone on with, or else a beginning."""
         folding = self._take(task_id)
         if folding is None or folding.fold.sequence > until:
-            folding = _Folding(Fold(task_id))
+            return _Folding(Fold(task_id))
+        return folding
+
+    def _fold_some(self, task_id: str, folding: _Folding, until: int) -> None:
+        """Fold what one read gives."""
         fold = folding.fold
+        if fold.sequence >= until:
+            return
         is_cut = until < self._head(task_id)
         read_whole = event_pb2.EventBatch.FromString
-        while fold.sequence < until:
-            for sealed in self._read(task_id, fold.sequence):
-                fold.apply(parse(sealed, until=until) if is_cut else read_whole(sealed))
-                folding.length_bytes += len(sealed)
-                if fold.sequence >= until:
-                    break
-            if fold.sequence < until:
-                # A long task takes a second: others are served meanwhile.
-                await asyncio.sleep(0)
-        return folding
+        for sealed in self._read(task_id, fold.sequence):
+            fold.apply(parse(sealed, until=until) if is_cut else read_whole(sealed))
+            folding.length_bytes += len(sealed)
+            if fold.sequence >= until:
+                return
