@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from trunkline.a2a.v0_3 import a2a_pb2
-from trunkline_bridge.wire.v0_3_files import (
+from trunkline_bridge.wire.v0_3_proto.files import (
     has_plain_files,
     read_plain_files,
     write_plain_files,

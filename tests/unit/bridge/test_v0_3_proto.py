@@ -13,7 +13,7 @@ from trunkline.a2a.v0_3 import task_pb2 as old_task
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.wire import v0_3_proto, v0_3_proto_card, v0_3_proto_input, v0_3_proto_requests
+from trunkline_bridge.wire.v0_3_proto import card, reading, requests, writing
 
 PARTS: list[dict[str, Any]] = [
     {"text": "hello", "metadata": {"a": 1}},
@@ -75,7 +75,7 @@ def same(ours: Message, theirs: Message) -> bool:
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: next(iter(event)))
 def test_events_are_what_the_reference_sdk_makes_of_them(event: dict[str, Any]) -> None:
-    ours = v0_3_proto.stream_response(parse(event, a2a_pb2.StreamResponse()))
+    ours = writing.stream_response(parse(event, a2a_pb2.StreamResponse()))
     compat = conversions.to_compat_stream_response(parse(event, sdk_pb2.StreamResponse()), "r-1")
     theirs = proto_utils.ToProto.stream_response(compat.result)
     if ours.HasField("status_update"):
@@ -88,23 +88,23 @@ def test_events_are_what_the_reference_sdk_makes_of_them(event: dict[str, Any]) 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: next(iter(part)))
 def test_parts_come_back_as_they_went(part: dict[str, Any]) -> None:
     core = parse(part, part_pb2.Part())
-    assert v0_3_proto_input.core_part(v0_3_proto.part(core)) == core
+    assert reading.core_part(writing.part(core)) == core
 
 
 def test_a_message_comes_back_as_it_went() -> None:
     core = parse(MESSAGE, message_pb2.Message())
-    assert v0_3_proto_input.core_message(v0_3_proto.message(core)) == core
+    assert reading.core_message(writing.message(core)) == core
 
 
 def test_files_are_read_as_they_are_and_in_base64() -> None:
     for given, content in ((b"\x00\xff", b"\x00\xff"), (b"AP8=", b"\x00\xff"), (b"a b", b"a b")):
         part = old_task.Part(file=old_task.FilePart(file_with_bytes=given, name="f"))
-        assert v0_3_proto_input.core_part(part) == part_pb2.Part(raw=content, filename="f")
+        assert reading.core_part(part) == part_pb2.Part(raw=content, filename="f")
 
 
 def test_a_state_keeps_its_number_under_its_other_name() -> None:
     canceled = task_pb2.Task(status=task_pb2.TaskStatus(state=task_pb2.TASK_STATE_CANCELED))
-    made = v0_3_proto.task(canceled)
+    made = writing.task(canceled)
     assert made.status.state == old_task.TASK_STATE_CANCELLED
 
 
@@ -123,7 +123,7 @@ def test_a_state_keeps_its_number_under_its_other_name() -> None:
 )
 def test_a_status_is_final_when_the_stream_ends_behind_it(state: str, is_final: bool) -> None:
     event = {"statusUpdate": {**IDS, "status": {"state": f"TASK_STATE_{state}"}}}
-    made = v0_3_proto.stream_response(parse(event, a2a_pb2.StreamResponse()))
+    made = writing.stream_response(parse(event, a2a_pb2.StreamResponse()))
     assert made.status_update.final is is_final
 
 
@@ -146,7 +146,7 @@ def test_a_send_request_says_the_same_in_the_core() -> None:
     )
     request.request.content.add(text="hello")
     request.metadata["k"] = "v"
-    core = v0_3_proto_requests.core_send(request)
+    core = requests.core_send(request)
     assert core == parse(
         {
             "message": {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hello"}]},
@@ -167,38 +167,32 @@ def test_a_send_request_says_the_same_in_the_core() -> None:
 
 
 def test_without_configuration_a_send_waits_and_without_blocking_it_does_not() -> None:
-    assert not v0_3_proto_requests.core_send(
-        old.SendMessageRequest()
-    ).configuration.return_immediately
+    assert not requests.core_send(old.SendMessageRequest()).configuration.return_immediately
     asked = old.SendMessageRequest(configuration=old.SendMessageConfiguration())
-    assert v0_3_proto_requests.core_send(asked).configuration.return_immediately
-    assert not v0_3_proto_requests.core_send(asked).configuration.HasField("history_length")
+    assert requests.core_send(asked).configuration.return_immediately
+    assert not requests.core_send(asked).configuration.HasField("history_length")
 
 
 def test_names_tell_the_task_and_the_webhook() -> None:
     name = "tasks/t-1/pushNotificationConfigs/p-1"
-    got = v0_3_proto_requests.core_get_push(old.GetTaskPushNotificationConfigRequest(name=name))
+    got = requests.core_get_push(old.GetTaskPushNotificationConfigRequest(name=name))
     assert (got.task_id, got.id) == ("t-1", "p-1")
-    only = v0_3_proto_requests.core_get_push(
-        old.GetTaskPushNotificationConfigRequest(name="tasks/t-1")
-    )
+    only = requests.core_get_push(old.GetTaskPushNotificationConfigRequest(name="tasks/t-1"))
     assert (only.task_id, only.id) == ("t-1", "")
-    deleted = v0_3_proto_requests.core_delete_push(
-        old.DeleteTaskPushNotificationConfigRequest(name=name)
-    )
+    deleted = requests.core_delete_push(old.DeleteTaskPushNotificationConfigRequest(name=name))
     assert (deleted.task_id, deleted.id) == ("t-1", "p-1")
-    listed = v0_3_proto_requests.core_list_push(
+    listed = requests.core_list_push(
         old.ListTaskPushNotificationConfigRequest(parent="tasks/t-1", page_size=2, page_token="x")
     )
     assert (listed.task_id, listed.page_size, listed.page_token) == ("t-1", 2, "x")
-    task = v0_3_proto_requests.core_get(old.GetTaskRequest(name="tasks/t-1", history_length=0))
+    task = requests.core_get(old.GetTaskRequest(name="tasks/t-1", history_length=0))
     assert task == a2a_pb2.GetTaskRequest(id="t-1")
 
 
 @pytest.mark.parametrize("name", ["", "t-1", "tasks/", "tasks/a/b", "x/tasks/a"])
 def test_a_name_that_names_no_task_is_refused_by_its_field(name: str) -> None:
     with pytest.raises(WireError) as refused:
-        v0_3_proto_requests.core_cancel(old.CancelTaskRequest(name=name))
+        requests.core_cancel(old.CancelTaskRequest(name=name))
     assert refused.value.violations == (("name", "must be tasks/TASK"),)
 
 
@@ -212,7 +206,7 @@ def test_a_webhook_is_created_under_whichever_id_the_client_gave() -> None:
     ):
         given = parse(request, old.CreateTaskPushNotificationConfigRequest(parent="tasks/t-1"))
         given.config.push_notification_config.url = config.url
-        core = v0_3_proto_requests.core_create_push(given)
+        core = requests.core_create_push(given)
         assert (core.task_id, core.id, core.url) == ("t-1", expected, config.url)
 
 
@@ -228,10 +222,10 @@ def test_a_webhook_is_what_the_reference_sdk_makes_of_it() -> None:
     compat = conversions.to_compat_task_push_notification_config(
         parse(content, sdk_pb2.TaskPushNotificationConfig())
     )
-    ours = v0_3_proto.push_config(core)
+    ours = writing.push_config(core)
     assert same(ours, proto_utils.ToProto.task_push_notification_config(compat))
     page = a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=[core], next_page_token="n")
-    listed = v0_3_proto.push_configs(page)
+    listed = writing.push_configs(page)
     assert (list(listed.configs), listed.next_page_token) == ([ours], "n")
 
 
@@ -286,7 +280,7 @@ CARD = {
 
 
 def test_a_card_is_what_the_reference_sdk_makes_of_it() -> None:
-    ours = v0_3_proto_card.agent_card(parse(CARD, agent_card_pb2.AgentCard()))
+    ours = card.agent_card(parse(CARD, agent_card_pb2.AgentCard()))
     compat = conversions.to_compat_agent_card(parse(CARD, sdk_pb2.AgentCard()))
     theirs = proto_utils.ToProto.agent_card(compat)
     got = a2a_v0_3_pb2.AgentCard.FromString(ours.SerializeToString())
@@ -297,7 +291,7 @@ def test_a_card_is_what_the_reference_sdk_makes_of_it() -> None:
 
 
 def test_what_v0_3_can_not_say_is_left_out_of_a_card() -> None:
-    card = parse(
+    given = parse(
         {
             "securitySchemes": {
                 "device": {
@@ -309,7 +303,7 @@ def test_what_v0_3_can_not_say_is_left_out_of_a_card() -> None:
         },
         agent_card_pb2.AgentCard(),
     )
-    made = v0_3_proto_card.agent_card(card)
+    made = card.agent_card(given)
     assert not made.url
     flows = made.security_schemes["device"].oauth2_security_scheme.flows
     assert flows.WhichOneof("flow") is None

@@ -23,7 +23,7 @@ from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.streaming.presence import Answers, Connection
 from trunkline_bridge.inbound.versions import check_version
 from trunkline_bridge.projection import WireEvent
-from trunkline_bridge.wire.v0_3_files import (
+from trunkline_bridge.wire.v0_3_proto.files import (
     has_plain_files,
     read_plain_files,
     write_plain_files,

@@ -60,7 +60,7 @@ class Service:
     text_of: Callable[[WireError], str]
     """What is said of an error beside its status."""
     has_old_files: bool = False
-    """Whether its SDKs disagree on what files hold: see `v0_3_files`."""
+    """Whether its SDKs disagree on what files hold: see `wire.v0_3_proto.files`."""
 
     @property
     def name(self) -> str:

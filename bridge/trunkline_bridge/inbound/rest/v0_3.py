@@ -23,12 +23,12 @@ from trunkline_bridge.inbound.rest.request import put
 from trunkline_bridge.rendering import Shape
 from trunkline_bridge.wire.card_json import merged_card
 from trunkline_bridge.wire.json_values import Json
-from trunkline_bridge.wire.v0_3_files import (
+from trunkline_bridge.wire.v0_3_proto.files import (
     has_plain_files,
     read_plain_files,
     write_plain_files,
 )
-from trunkline_bridge.wire.v0_3_proto_json import V03ProtoShape, proto_json
+from trunkline_bridge.wire.v0_3_proto.proto_json import V03ProtoShape, proto_json
 
 # Descriptors' types have nothing in common.
 _Fields: TypeAlias = Any

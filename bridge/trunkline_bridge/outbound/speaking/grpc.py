@@ -29,7 +29,7 @@ from trunkline_bridge.outbound.speaking.bindings import (
 from trunkline_bridge.outbound.speaking.http import BODY_BYTES, CONNECT_S
 from trunkline_bridge.outbound.speaking.tracing import calling
 from trunkline_bridge.outbound.speaking.trouble import BrokenError, NotTakenError, refused
-from trunkline_bridge.wire import v0_3_proto_input, v0_3_proto_requests
+from trunkline_bridge.wire.v0_3_proto import reading, requests
 
 _EVENT_ID: Final = f"{RESUME_EXTENSION}/eventId"
 _REASONS: Final = {
@@ -79,7 +79,7 @@ def _v1_answer(data: bytes) -> a2a_pb2.StreamResponse:
 
 
 def _old_send(request: a2a_pb2.SendMessageRequest, _tenant: str) -> Message:
-    return v0_3_proto_requests.old_send(request)
+    return requests.old_send(request)
 
 
 def _old_of_task(method: str, task_id: str, _tenant: str) -> Message:
@@ -107,9 +107,9 @@ _SERVICES: Final = {
         "TaskSubscription",
         _old_send,
         _old_of_task,
-        lambda data: v0_3_proto_input.core_answer(old.SendMessageResponse.FromString(data)),
-        lambda data: v0_3_proto_input.core_response(old.StreamResponse.FromString(data)),
-        lambda data: v0_3_proto_input.core_task(old_task.Task.FromString(data)),
+        lambda data: reading.core_answer(old.SendMessageResponse.FromString(data)),
+        lambda data: reading.core_response(old.StreamResponse.FromString(data)),
+        lambda data: reading.core_task(old_task.Task.FromString(data)),
     ),
 }
 

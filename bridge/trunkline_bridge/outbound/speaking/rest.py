@@ -25,9 +25,10 @@ from trunkline_bridge.outbound.speaking.http import Answer, Http, StreamItem
 from trunkline_bridge.outbound.speaking.reading import read_response, read_task
 from trunkline_bridge.outbound.speaking.tracing import calling
 from trunkline_bridge.outbound.speaking.trouble import BrokenError, reason_of, refused
-from trunkline_bridge.wire import v0_3_proto_input, v0_3_proto_requests, v1_json
+from trunkline_bridge.wire import v1_json
 from trunkline_bridge.wire.json_values import dumps
-from trunkline_bridge.wire.v0_3_proto_json import proto_json
+from trunkline_bridge.wire.v0_3_proto import reading, requests
+from trunkline_bridge.wire.v0_3_proto.proto_json import proto_json
 
 _Read = TypeVar("_Read")
 
@@ -154,14 +155,14 @@ class Rest:
             return read_response(given)
         made = old.StreamResponse()
         json_format.ParseDict(_untimed(given), made, ignore_unknown_fields=True)
-        return v0_3_proto_input.core_response(made)
+        return reading.core_response(made)
 
     def _read_task(self, given: object) -> task_pb2.Task:
         if not self._is_old:
             return read_task(given)
         made = old_task.Task()
         json_format.ParseDict(_untimed(given), made, ignore_unknown_fields=True)
-        return v0_3_proto_input.core_task(made)
+        return reading.core_task(made)
 
     def _json(self, answer: Answer) -> Any:  # noqa: ANN401  any JSON value
         try:
@@ -191,7 +192,7 @@ class Rest:
 
     def _send_body(self, request: a2a_pb2.SendMessageRequest) -> bytes:
         if self._is_old:
-            return dumps(proto_json(v0_3_proto_requests.old_send(request))).encode()
+            return dumps(proto_json(requests.old_send(request))).encode()
         return dumps(v1_json.send_params(request)).encode()
 
     def _headers(self, call: Call) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from trunkline_bridge.inbound.rest.paths import Place
 from trunkline_bridge.inbound.rest.v0_3 import RestV03
 from trunkline_bridge.projection import ArtifactView, TextPiece, WholeEvent
 from trunkline_bridge.rendering import EventRenderer, Frame
-from trunkline_bridge.wire.v0_3_proto_json import V03ProtoShape, proto_json
+from trunkline_bridge.wire.v0_3_proto.proto_json import V03ProtoShape, proto_json
 
 MESSAGE = {
     "messageId": "m-1",

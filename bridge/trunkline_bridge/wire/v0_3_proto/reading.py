@@ -8,7 +8,7 @@ from trunkline.a2a.v0_3 import task_pb2 as old_task
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.wire.v0_3_json import WRAPPED, WRAPPED_VALUE
-from trunkline_bridge.wire.v0_3_proto import metadata_of
+from trunkline_bridge.wire.v0_3_proto.writing import metadata_of
 
 
 def core_message(message: old_task.Message) -> message_pb2.Message:

@@ -9,8 +9,8 @@ from trunkline.a2a.v0_3 import a2a_pb2 as old
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import push_notification_pb2
 from trunkline_bridge.errors import invalid_params
-from trunkline_bridge.wire.v0_3_proto import message, metadata_of
-from trunkline_bridge.wire.v0_3_proto_input import core_message, core_push_config
+from trunkline_bridge.wire.v0_3_proto.reading import core_message, core_push_config
+from trunkline_bridge.wire.v0_3_proto.writing import message, metadata_of
 
 _TASK = re.compile(r"tasks/([^/]+)")
 _CONFIG = re.compile(r"tasks/([^/]+)/pushNotificationConfigs/([^/]*)")

@@ -12,9 +12,9 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline_bridge.wire import v0_3_proto
 from trunkline_bridge.wire.json_values import Json, struct, timestamp
-from trunkline_bridge.wire.v0_3_files import write_plain_files
+from trunkline_bridge.wire.v0_3_proto import writing
+from trunkline_bridge.wire.v0_3_proto.files import write_plain_files
 from trunkline_bridge.wire.v1_json import V1Shape
 
 
@@ -31,7 +31,7 @@ class V03ProtoShape(V1Shape):
 
     def whole(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
         """Return any other event."""
-        event = v0_3_proto.stream_response(response)
+        event = writing.stream_response(response)
         if self._with_plain_files:
             write_plain_files(event)
         return (proto_json(event),)
