@@ -27,10 +27,10 @@ async def partner(task: TaskContext) -> None:
         await task.require_input(rest)
     elif word == "login":
         await task.require_auth(rest)
+    elif word == "modes":
+        await task.artifact("modes").append(" ".join(task.accepted_output_modes), last=True)
     elif word == "message":
         await task.reply(rest)
-    elif word == "fail":
-        await task.fail(rest)
     elif word == "wait":
         await task.working("waiting")
         await asyncio.Event().wait()

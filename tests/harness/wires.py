@@ -84,7 +84,10 @@ class Wire(ABC):
         self._headers = headers
 
     async def send(self, text: str, *, headers: Headers | None = None, **given: Any) -> Seen:
-        """Send a message: `task`, `context`, `now`, `history`, `message_id`, `part`, `hook`."""
+        """Send a message: `task`, `context`, `now`, `history`, `message_id`, `part`, `hook`.
+
+        `modes` are those that are accepted, and `more` is of the message.
+        """
         return seen(await self.ask("send", headers, text=text, **given))
 
     @asynccontextmanager
@@ -375,7 +378,13 @@ def _v0_1(operation: str, given: Json) -> Call:
         task = given.get("task") or f"chosen-{next(_ids)}"
         params = {"id": task, "message": {"role": "user", "parts": [part]}}
         return Call(
-            name, {**params, **_picked(given, context="sessionId", history="historyLength")}
+            name,
+            {
+                **params,
+                **_picked(
+                    given, context="sessionId", history="historyLength", modes="acceptedOutputModes"
+                ),
+            },
         )
     if operation.endswith("_push"):
         name = f"tasks/pushNotification/{operation.removesuffix('_push')}"
@@ -389,7 +398,8 @@ _JSON_RPC = {"1.0": _v1, "0.3": _v0_3, "0.1": _v0_1}
 
 def _message(given: Json, **fields: Any) -> Json:
     named = {"messageId": given.get("message_id") or f"m-{next(_ids)}"}
-    return {**named, **_picked(given, task="taskId", context="contextId"), **fields}
+    ids = _picked(given, task="taskId", context="contextId")
+    return {**named, **ids, **fields, **given.get("more", {})}
 
 
 def _old_configuration(given: Json) -> Json:

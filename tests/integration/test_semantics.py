@@ -314,3 +314,74 @@ async def check_resumed(wire: Wire, text: str, whole: list[Seen], **given: Any) 
     for number, event in enumerate(whole):
         resumed = {**RESUME, "Last-Event-ID": event.id}
         assert await wire.streamed(text, headers=resumed, **given) == whole[number + 1 :]
+
+
+# What is sent along, and lists.
+
+
+async def test_an_agent_is_told_what_its_caller_can_take(wire: Wire) -> None:
+    done = await wire.send("modes", modes=["text/plain", "image/png"])
+    assert done.text == "text/plain image/png"
+
+
+@only(*NEWEST)
+async def test_a_message_is_kept_as_it_was_sent(wire: Wire) -> None:
+    more = {
+        "metadata": {"note": "x", "deep": {"a": [1, None, "b"]}},
+        "extensions": ["https://example.org/ext"],
+        "referenceTaskIds": ["t-1", "t-2"],
+    }
+    asked = await wire.send("ask who?", more=more)
+    sent = (await wire.ask("get", task=asked.task))["history"][0]
+    assert {name: sent[name] for name in more} == more
+    assert (sent["role"], sent["taskId"], sent["contextId"]) == (
+        "ROLE_USER",
+        asked.task,
+        asked.context,
+    )
+
+
+@only(*NEWEST)
+async def test_lists_are_filtered_ordered_and_paged(wire: Wire) -> None:
+    context = f"list-{id(wire)}"
+    asked = [(await wire.send(f"ask {n}?", context=context)).task for n in range(3)]
+    ended = [(await wire.send("count 1", context=context)).task for _ in range(2)]
+    newest_first = [*reversed(ended), *reversed(asked)]
+
+    async def listed(**filters: Any) -> tuple[list[str], int, str]:
+        page = await wire.ask("list", contextId=context, **filters)
+        ids = [one["id"] for one in page.get("tasks", ())]
+        return ids, page.get("totalSize", 0), page.get("nextPageToken", "")
+
+    assert await listed() == (newest_first, 5, "")
+    assert await listed(status="TASK_STATE_INPUT_REQUIRED") == (newest_first[2:], 3, "")
+    found, token = [], ""
+    for _ in range(3):
+        ids, total, token = await listed(pageSize=2, **({"pageToken": token} if token else {}))
+        assert total == 5
+        found += ids
+    assert (found, token) == (newest_first, "")
+    # A task that changes moves to the front.
+    await wire.send("done", task=asked[0])
+    assert (await listed(pageSize=1))[0] == [asked[0]]
+    times = await wire.ask("list", contextId=context, pageSize=2)
+    since = times["tasks"][1]["status"]["timestamp"]
+    # The time itself is within, though it is called after.
+    assert (await listed(statusTimestampAfter=since))[0][:2] == [asked[0], newest_first[0]]
+    for wrong in ({"pageSize": 0}, {"pageSize": 101}, {"pageToken": "made-up"}):
+        given = {"contextId": context, **wrong}
+        assert await reason_of(wire, "list", given) == "INVALID_PARAMS", wrong
+
+
+@only(*NEWEST)
+async def test_lists_show_artifacts_and_history_to_those_who_ask(wire: Wire) -> None:
+    done = await wire.send("count 2")
+    context = done.context
+    (row,) = (await wire.ask("list", contextId=context))["tasks"]
+    assert "artifacts" not in row
+    # In a query it is a word.
+    artifacts = "true" if wire.binding == "HTTP+JSON" else True
+    shown: dict[str, Any] = {"includeArtifacts": artifacts, "historyLength": 1}
+    (row,) = (await wire.ask("list", contextId=context, **shown))["tasks"]
+    assert row["artifacts"][0]["parts"][0]["text"] == "1 2 "
+    assert row["history"][0]["parts"] == [{"text": "count 2"}]

@@ -83,6 +83,11 @@ class Turn:
         return self.snapshot.deadline.ToDatetime(tzinfo=UTC)
 
     @property
+    def accepted_output_modes(self) -> Sequence[str]:
+        """The media types that the caller of the first turn can take; empty: it didn't say."""
+        return self.snapshot.accepted_output_modes
+
+    @property
     def text(self) -> str:
         """The text parts of this turn's message, joined by a space."""
         return text_of(self.message)
@@ -104,6 +109,7 @@ class Turn:
             caller=self.caller,
             task_id=task_id,
             priority=self.snapshot.priority,
+            accepted_output_modes=self.accepted_output_modes,
             parent=event_pb2.ParentTask(task_id=self.id, agent=self.agent, path=self.path),
         )
         if self.snapshot.HasField("deadline"):
