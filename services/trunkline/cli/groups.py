@@ -1,5 +1,6 @@
 """The groups of commands about what a mesh keeps: webhooks, and its data on disk."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,19 @@ from trunkline.cli.outcome import finish, run
 
 webhooks = typer.Typer(help="See what became of webhooks, and send again what failed.")
 
+
+class WebhookState(StrEnum):
+    """States of webhooks, by the names that people use: those of the contract."""
+
+    IDLE = "idle"
+    PENDING = "pending"
+    WAITING = "waiting"
+    DEAD = "dead"
+    DONE = "done"
+
+
 ConfigId = Annotated[
-    str, typer.Argument(metavar="[WEBHOOK]", help="Its id. [all of the task]", show_default=False)
+    str, typer.Argument(metavar="WEBHOOK", help="Its id. [all of the task]", show_default=False)
 ]
 
 
@@ -20,26 +32,26 @@ def webhooks_list(
     mesh: Mesh = None,
     *,
     state: Annotated[
-        str,
+        WebhookState | None,
         typer.Option(
             metavar="STATE",
             help="Only in this state: idle, pending, waiting, dead or done.",
             show_default=False,
         ),
-    ] = "",
+    ] = None,
     json: Json = False,
 ) -> None:
     """List webhooks of all hosts, the last made first."""
     from trunkline.cli.inside import webhooks as command
 
-    run(command.list_all(mesh, state=state, as_json=json))
+    run(command.list_all(mesh, state=state or "", as_json=json))
 
 
 @webhooks.command("show")
 def webhooks_show(
     task_id: TaskId, config_id: ConfigId = "", mesh: Mesh = None, *, json: Json = False
 ) -> None:
-    """Show the webhooks of a task: how far each has come, and why it failed."""
+    """Show the webhooks of a task: how far each has come, why it failed. Exits 1 without any."""
     from trunkline.cli.inside import webhooks as command
 
     run(command.show(task_id, config_id, mesh, as_json=json))

@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from trunkline.cli.groups import WebhookState
+from trunkline.cli.inside.webhooks import STATES
+
 HEAVY = ("asyncio", "grpc", "httpx2", "langgraph", "mcp", "opentelemetry", "rich", "starlette")
 PROBE = """
 import sys
@@ -37,12 +40,22 @@ def test_nothing_heavy_is_loaded_to_tell_about_the_command_line(words: tuple[str
 
 def test_help_names_every_command() -> None:
     named = {line.split()[0] for line in run("--help").splitlines() if line.startswith("  ")}
-    assert named >= COMMANDS | {"serve", "keys", "card", "data"}
+    assert named >= COMMANDS | {"serve", "join", "webhooks", "keys", "card", "data"}
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_can_print_json(command: str) -> None:
     assert "--json" in run(command, "--help")
+
+
+def test_help_of_webhooks_names_what_can_be_done_with_them() -> None:
+    said = run("webhooks", "--help")
+    assert {"list", "show", "replay", "secret"} <= set(said.split())
+    assert "--state STATE" in run("webhooks", "list", "--help")
+
+
+def test_webhooks_are_listed_by_every_state_of_the_contract() -> None:
+    assert [state.value for state in WebhookState] == list(STATES)
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -14,7 +14,8 @@ from trunkline.settings import load_settings
 from trunkline.v1 import webhook_service_pb2
 
 _PREFIX: Final = "WEBHOOK_STATE_"
-_STATES: Final = {
+# By the names that people use.
+STATES: Final = {
     name.removeprefix(_PREFIX).lower(): value
     for name, value in webhook_service_pb2.WebhookState.items()
     if value != webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
@@ -22,16 +23,11 @@ _STATES: Final = {
 
 
 async def list_all(mesh: str | None, *, state: str, as_json: bool) -> Exit:
-    """Print the webhooks of all hosts. A host that doesn't answer is named on stderr.
+    """Print the webhooks of all hosts, or those in a state.
 
-    Raises:
-        ConfigurationError: there is no such state.
+    A host that doesn't answer is named on stderr.
     """
-    wanted = webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
-    if state:
-        if state not in _STATES:
-            raise ConfigurationError("--state", f"{state!r} is none of {', '.join(_STATES)}")
-        wanted = _STATES[state]
+    wanted = STATES[state] if state else webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
     found: list[webhook_service_pb2.Webhook] = []
     code = Exit.OK
     async with open_view(mesh) as view:
