@@ -2,21 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.client import Directory, HostClient, TaskStream
+from trunkline.client import Directory, TaskStream
 from trunkline.client.following import new_task_id
 from trunkline.errors import (
     AgentNotFoundError,
-    MessageKeyReusedError,
     PeerTimeoutError,
     PeerUnavailableError,
-    TaskEndedError,
-    TaskNotFoundError,
-    TrunklineError,
 )
 from trunkline.v1 import (
     agent_card_pb2,
@@ -25,13 +21,14 @@ from trunkline.v1 import (
     push_notification_pb2,
     snapshot_pb2,
     task_pb2,
-    task_service_pb2,
 )
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.inbound import tracing
 from trunkline_bridge.inbound.caller import Caller
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.inbound.cards.making import Cards
+from trunkline_bridge.inbound.operations.listing import list_tasks
+from trunkline_bridge.inbound.operations.submitting import made_before, submission_of, was_given
+from trunkline_bridge.inbound.operations.tasks import check_not_ended, history_length_of, own
 from trunkline_bridge.inbound.streaming.resume import (
     check_known,
     expired_at,
@@ -54,9 +51,6 @@ from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.webhooks.registration import Registrations
 
 logger = logging.getLogger(__name__)
-
-# Tasks of one page that are read at the same time.
-_READS_AT_ONCE = 8
 
 
 class Operations:
@@ -105,7 +99,7 @@ class Operations:
         task = await self._checked_task(caller, request)
         try:
             async with asyncio.timeout(self._settings.blocking_limit_s):
-                if _was_given(caller, task, request.message):
+                if was_given(caller, task, request.message):
                     answer = await self._attach(caller, request)
                 else:
                     submission = await self._submission(caller, request, task, new_task_id)
@@ -117,7 +111,7 @@ class Operations:
         if isinstance(answer, message_pb2.Message):
             return answer
         tracing.note_task(answer)
-        return project_task(answer, history_length=_history_length(request.configuration))
+        return project_task(answer, history_length=history_length_of(request.configuration))
 
     async def _attach(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest
@@ -167,16 +161,18 @@ class Operations:
         last event id, a message that was given before goes on behind that event.
         """
         task = await self._checked_task(caller, request)
-        if _was_given(caller, task, request.message):
+        if was_given(caller, task, request.message):
             async with self._attached(caller, request.message.task_id) as events:
                 yield events
             return
         submission = await self._submission(caller, request, task, new_task_id)
         del task
         async with self._begin(caller, request, submission) as stream:
-            known = _made_before(stream, submission)
+            known = made_before(stream, submission)
             if not known or caller.last_event_id is None:
-                events = turn_events(stream, history_length=_history_length(request.configuration))
+                events = turn_events(
+                    stream, history_length=history_length_of(request.configuration)
+                )
                 yield one_turn(events) if caller.is_older else events
                 return
         async with self._attached(caller, known) as events:
@@ -214,7 +210,7 @@ class Operations:
     async def get(self, caller: Caller, request: a2a_pb2.GetTaskRequest) -> task_pb2.Task:
         """Return a task."""
         snapshot = await self._own_task(caller, request.id)
-        return project_task(snapshot, history_length=_history_length(request))
+        return project_task(snapshot, history_length=history_length_of(request))
 
     async def cancel(self, caller: Caller, request: a2a_pb2.CancelTaskRequest) -> task_pb2.Task:
         """Cancel a task and return it, ended."""
@@ -226,28 +222,7 @@ class Operations:
         self, caller: Caller, request: a2a_pb2.ListTasksRequest
     ) -> a2a_pb2.ListTasksResponse:
         """Return a page of the agent's tasks: those on the host that runs the agent now."""
-        query = task_service_pb2.ListTasksRequest(
-            account=caller.account,
-            agent=caller.agent,
-            context_id=request.context_id,
-            state=request.status,
-            page_size=request.page_size,
-            page_token=request.page_token,
-        )
-        if request.HasField("status_timestamp_after"):
-            query.status_after.CopyFrom(request.status_timestamp_after)
-        client = self._directory.for_agent(caller.agent)
-        page = await client.list_tasks(query)
-        response = a2a_pb2.ListTasksResponse(
-            next_page_token=page.next_page_token,
-            page_size=request.page_size,
-            total_size=page.total_size,
-        )
-        if request.include_artifacts or request.history_length > 0:
-            response.tasks.extend(await _read_tasks(client, caller, request, page.tasks))
-        else:
-            response.tasks.extend(_row(summary) for summary in page.tasks)
-        return response
+        return await list_tasks(self._directory.for_agent(caller.agent), caller, request)
 
     @asynccontextmanager
     async def subscribe(
@@ -266,10 +241,10 @@ class Operations:
                 yield events
             return
         async with self._follow(caller, request.id) as stream:
-            snapshot = _own(caller, request.id, stream.snapshot)
+            snapshot = own(caller, request.id, stream.snapshot)
             tracing.link_task(snapshot)
             if not caller.is_older:
-                _check_not_ended(snapshot)
+                check_not_ended(snapshot)
             elif snapshot.task.status.state in TURN_ENDS:
                 yield one_turn(snapshot_event(snapshot))
                 return
@@ -371,7 +346,7 @@ class Operations:
         A webhook that comes with a message is kept with the new task; for one that is there, and
         goes on, before the message is given.
         """
-        submission = _submission(caller, request)
+        submission = submission_of(caller, request)
         if task is None:
             host = self._directory.host_of_agent(caller.agent)
             submission.task_id = named or new_task_id(host)
@@ -393,122 +368,9 @@ class Operations:
     async def _own_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
         client = self._directory.for_task(task_id)
         snapshot = await client.get_task(task_id, account=caller.account)
-        return _own(caller, task_id, snapshot)
+        return own(caller, task_id, snapshot)
 
     async def _found_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
         """Return a task, wherever it is; wait for that as streams do."""
         async with self._follow(caller, task_id) as stream:
-            return _own(caller, task_id, stream.snapshot)
-
-
-async def _read_tasks(
-    client: HostClient,
-    caller: Caller,
-    request: a2a_pb2.ListTasksRequest,
-    rows: Sequence[snapshot_pb2.TaskSummary],
-) -> Sequence[task_pb2.Task]:
-    """Read the tasks of a page whole, in its order; those that have gone meanwhile are left out."""
-    found: dict[str, task_pb2.Task] = {}
-    failures: list[TrunklineError] = []
-    turns = asyncio.Semaphore(_READS_AT_ONCE)
-
-    async def read(task_id: str) -> None:
-        async with turns:
-            try:
-                snapshot = await client.get_task(task_id, account=caller.account)
-            except TaskNotFoundError:
-                return
-            except TrunklineError as error:
-                # Out of the group it would come wrapped, and the others would be lost all the same.
-                failures.append(error)
-                return
-        found[task_id] = project_task(
-            snapshot,
-            history_length=_history_length(request),
-            include_artifacts=request.include_artifacts,
-        )
-
-    async with asyncio.TaskGroup() as group:
-        for row in rows:
-            group.create_task(read(row.task_id))
-    if failures:
-        raise failures[0]
-    return [found[row.task_id] for row in rows if row.task_id in found]
-
-
-def _row(summary: snapshot_pb2.TaskSummary) -> task_pb2.Task:
-    task = task_pb2.Task(id=summary.task_id, context_id=summary.context_id, status=summary.status)
-    if summary.HasField("metadata"):
-        task.metadata.CopyFrom(summary.metadata)
-    return task
-
-
-def _submission(
-    caller: Caller, request: a2a_pb2.SendMessageRequest
-) -> message_service_pb2.Submission:
-    submission = message_service_pb2.Submission(
-        account=caller.account,
-        caller=caller.name,
-        # Without the extension, a plain request of somebody unknown is always a new one.
-        idempotent=caller.is_authenticated or RESUME_EXTENSION in caller.extensions,
-        accepted_output_modes=request.configuration.accepted_output_modes,
-    )
-    if request.HasField("metadata"):
-        submission.metadata.CopyFrom(request.metadata)
-    if caller.deadline is not None:
-        submission.deadline.FromDatetime(caller.deadline)
-    return submission
-
-
-def _own(
-    caller: Caller, task_id: str, snapshot: snapshot_pb2.TaskSnapshot | None
-) -> snapshot_pb2.TaskSnapshot:
-    if snapshot is None or snapshot.agent != caller.agent:
-        raise TaskNotFoundError(task_id)
-    tracing.note_task(snapshot)
-    return snapshot
-
-
-def _made_before(stream: TaskStream, submission: message_service_pb2.Submission) -> str:
-    """Return the task that a submission for a new one made when it came first; empty: none."""
-    if not submission.task_id or stream.snapshot is None:
-        return ""
-    task_id = stream.snapshot.task.id
-    return "" if task_id == submission.task_id else task_id
-
-
-def _was_given(
-    caller: Caller, task: snapshot_pb2.TaskSnapshot | None, message: message_pb2.Message
-) -> bool:
-    """Whether a message that names its task was given to it before.
-
-    That is asked only with the extension: without it, a message is a new one whatever its id.
-
-    Raises:
-        MessageKeyReusedError: it was another one, by the same id.
-    """
-    if task is None or RESUME_EXTENSION not in caller.extensions:
-        return False
-    for known in task.task.history:
-        if known.message_id == message.message_id and known.role == message.role:
-            # As it was sent: its task has filled the ids in.
-            sent = message_pb2.Message()
-            sent.CopyFrom(known)
-            sent.task_id, sent.context_id = message.task_id, message.context_id
-            if sent != message:
-                raise MessageKeyReusedError(message.message_id)
-            return True
-    return False
-
-
-def _check_not_ended(snapshot: snapshot_pb2.TaskSnapshot) -> None:
-    state = snapshot.task.status.state
-    if state in ENDED:
-        name = task_pb2.TaskState.Name(state).removeprefix("TASK_STATE_").lower()
-        raise TaskEndedError(snapshot.task.id, name)
-
-
-def _history_length(
-    request: a2a_pb2.SendMessageConfiguration | a2a_pb2.GetTaskRequest | a2a_pb2.ListTasksRequest,
-) -> int | None:
-    return request.history_length if request.HasField("history_length") else None
+            return own(caller, task_id, stream.snapshot)
