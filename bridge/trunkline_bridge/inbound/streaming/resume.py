@@ -5,7 +5,7 @@ from trunkline.errors import CursorExpiredError
 from trunkline.v1 import snapshot_pb2
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.inbound.streaming.streams import WireEvents, projection_of, read_batch
-from trunkline_bridge.projection import EventId, WireEvent, count_last_events
+from trunkline_bridge.projection import EventId, count_last_events
 from trunkline_bridge.projection.states import ENDED, TURN_ENDS
 
 _HEADER = "Last-Event-ID"
@@ -65,15 +65,17 @@ async def unseen_events(
     apply = projection_of(stream).apply
     is_checked = False
     async for batches in stream:
-        ready: list[WireEvent] = []
-        for sealed in batches:
-            batch = read_batch(sealed)
-            if not is_checked:
-                if (batch.header.epoch or 1) != seen.epoch:
-                    raise expired
-                is_checked = True
-                yield ready
-            ready += [event for event in apply(batch) if (event.sequence, event.n) > seen[:2]]
+        if not is_checked:
+            if (read_batch(batches[0]).header.epoch or 1) != seen.epoch:
+                raise expired
+            is_checked = True
+            yield []
+        ready = [
+            event
+            for sealed in batches
+            for event in apply(read_batch(sealed))
+            if (event.sequence, event.n) > seen[:2]
+        ]
         if ready:
             yield ready
 
