@@ -1,10 +1,14 @@
 """Which version a call is in, what its errors are called there, and what it can't read."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
 
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.errors import TaskNotFoundError
 from trunkline_bridge import errors
 from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.inbound import params
@@ -14,7 +18,9 @@ from trunkline_bridge.inbound.dialects.dialect import CURSOR, with_cursor
 from trunkline_bridge.inbound.dialects.v0_1 import V01
 from trunkline_bridge.inbound.dialects.v0_3 import V03
 from trunkline_bridge.inbound.dialects.v1_0 import V10
+from trunkline_bridge.inbound.streaming.streams import WireEvents
 from trunkline_bridge.inbound.versions import check_version, read_version
+from trunkline_bridge.projection import WholeEvent
 from trunkline_bridge.wire import v0_1_input, v0_3_input
 
 Json: TypeAlias = dict[str, Any]
@@ -258,6 +264,35 @@ def test_what_is_wrong_with_a_request_of_v0_1_is_said_by_field(given: object, fi
     error = BY_VERSION["0.1"].error(raised.value)
     assert error["code"] == -32602
     assert error["data"][1]["fieldViolations"][0]["field"] == field
+
+
+class LostTask:
+    """Aliases that stand for a task, and operations on it; it is lost while its stream is read."""
+
+    async def find(self, _caller: Caller, _client_id: str) -> str:
+        return "jrnl0000-t"
+
+    @asynccontextmanager
+    async def subscribe(
+        self, _caller: Caller, request: a2a_pb2.SubscribeToTaskRequest
+    ) -> AsyncIterator[WireEvents]:
+        yield self._events(request.id)
+
+    async def _events(self, task_id: str) -> WireEvents:
+        yield [WholeEvent(1, 0, a2a_pb2.StreamResponse())]
+        raise TaskNotFoundError(task_id)
+
+
+async def test_an_error_within_a_stream_of_v0_1_calls_its_task_what_the_client_does() -> None:
+    lost: Any = LostTask()
+    caller = Caller(agent="echo", version="0.1")
+    _, opening = V01(lost, lost).streams["tasks/resubscribe"](caller, {"id": "chosen"})
+    async with opening as events:
+        assert len(await anext(events)) == 1
+        with pytest.raises(WireError) as raised:
+            await anext(events)
+    assert raised.value.metadata == {"taskId": "chosen"}
+    assert "jrnl0000" not in raised.value.text
 
 
 def test_a_cursor_may_be_in_the_metadata_of_a_request() -> None:

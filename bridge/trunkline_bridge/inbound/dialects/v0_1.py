@@ -112,9 +112,11 @@ class V01:
         self, caller: Caller, client_id: str, request: a2a_pb2.SendMessageRequest
     ) -> AsyncIterator[WireEvents]:
         new_task_id = await self._address(caller, client_id, request)
-        with _called(client_id, new_task_id or request.message.task_id):
+        task_id = new_task_id or request.message.task_id
+        with _called(client_id, task_id):
             async with self._operations.stream(caller, request, new_task_id=new_task_id) as events:
-                yield _taken(request.message, events) if new_task_id else events
+                own = _taken(request.message, events) if new_task_id else events
+                yield _all_called(client_id, task_id, own)
 
     async def _get(self, caller: Caller, given: object) -> Json:
         client_id = v0_1_input.read_id(given)
@@ -149,7 +151,7 @@ class V01:
             async with self._operations.subscribe(
                 caller, a2a_pb2.SubscribeToTaskRequest(id=task_id)
             ) as events:
-                yield events
+                yield _all_called(shape.client_id, task_id, events)
 
     async def _set_push(self, caller: Caller, given: object) -> Json:
         client_id = v0_1_input.read_id(given)
@@ -230,6 +232,14 @@ def _check_taken(message: message_pb2.Message, task: task_pb2.Task) -> None:
     if task.history and task.history[0].message_id != message.message_id:
         problem = "another message has just begun it; send this one when that is answered"
         raise UnsupportedOperationError("a message to a task that begins", problem)
+
+
+async def _all_called(client_id: str, task_id: str, events: WireEvents) -> WireEvents:
+    """Events whose errors call a task what its client does: whoever sends them catches these."""
+    with _called(client_id, task_id):
+        async with aclosing(events):
+            async for ready in events:
+                yield ready
 
 
 @contextmanager
