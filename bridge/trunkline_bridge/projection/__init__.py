@@ -2,7 +2,7 @@
 
 from trunkline_bridge.projection.events import ArtifactView, TextPiece, WholeEvent, WireEvent
 from trunkline_bridge.projection.ids import EventId
-from trunkline_bridge.projection.snapshot import count_last_events, project_task
+from trunkline_bridge.projection.snapshot import count_last_events, project_task, task_event
 from trunkline_bridge.projection.stream import Projection
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "WireEvent",
     "count_last_events",
     "project_task",
+    "task_event",
 ]

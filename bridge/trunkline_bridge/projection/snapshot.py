@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.projection import views
+from trunkline_bridge.projection.events import WholeEvent
 
 
 def project_task(
@@ -27,6 +29,14 @@ def project_task(
     if include_artifacts:
         task.artifacts.extend(_artifacts(snapshot))
     return task
+
+
+def task_event(
+    snapshot: snapshot_pb2.TaskSnapshot, *, history_length: int | None = None
+) -> WholeEvent:
+    """Return the event that shows a task as it is: what a stream begins with."""
+    response = a2a_pb2.StreamResponse(task=project_task(snapshot, history_length=history_length))
+    return WholeEvent(snapshot.sequence, 0, response, snapshot.epoch or 1)
 
 
 def has_answer(snapshot: snapshot_pb2.TaskSnapshot) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import HostClient, TaskStream
 from trunkline.errors import CursorExpiredError
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, webhook_service_pb2
@@ -16,6 +15,7 @@ from trunkline_bridge.projection import (
     WholeEvent,
     WireEvent,
     project_task,
+    task_event,
 )
 
 # Text that waits together goes out together, up to here.
@@ -39,7 +39,7 @@ class Waiting:
         else:
             self._apply = Projection(snapshot).apply
             if seen is None:
-                self._first = (_task_event(snapshot),)
+                self._first = (task_event(snapshot),)
         self.position = seen
         """The last event that was read, whether or not it shows."""
 
@@ -162,11 +162,6 @@ def joined(events: Iterable[WireEvent]) -> Iterator[WireEvent]:
 
 def _one(pieces: Sequence[TextPiece]) -> TextPiece:
     return pieces[-1]._replace(text="".join(piece.text for piece in pieces))
-
-
-def _task_event(snapshot: snapshot_pb2.TaskSnapshot) -> WireEvent:
-    response = a2a_pb2.StreamResponse(task=project_task(snapshot))
-    return WholeEvent(snapshot.sequence, 0, response, snapshot.epoch or 1)
 
 
 async def _registered_at(client: HostClient, webhook: webhook_service_pb2.Webhook) -> int:
