@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from trunkline_bridge.inbound.cards.signing import CardSigner
 
 _RESUME_DESCRIPTION = (
-    "Events of streams carry ids; SubscribeToTask with a Last-Event-ID header goes on behind that "
-    "event, also when the task has ended. A request that activates the extension is submitted at "
-    "most once per message id."
+    "Events of streams carry ids. SubscribeToTask, or a streamed message that is sent again, goes "
+    "on behind the event that Last-Event-ID names (over gRPC in the metadata), also when the task "
+    "has ended. A request that activates the extension is submitted at most once per message id; "
+    "sent again, it attaches to its task."
 )
 
 
