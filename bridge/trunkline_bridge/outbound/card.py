@@ -15,6 +15,7 @@ from trunkline_bridge.inbound.cards.names import CARD_PATH, LEGACY_CARD_PATH
 from trunkline_bridge.outbound.interfaces import Choice, Interface
 from trunkline_bridge.wire.json_values import Json
 from trunkline_bridge.wire.v0_1_input import MODES
+from trunkline_bridge.wire.versions import V0_3
 
 _LEGACY_BINDING: Final = "JSONRPC"
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
@@ -121,7 +122,7 @@ def _parse(given: Json) -> agent_card_pb2.AgentCard:
 
 def _older_interfaces(given: Json, card_url: str) -> Iterable[agent_card_pb2.AgentInterface]:
     """The interfaces of a card from before v1.0: its own address first."""
-    version = _text(given.get("protocolVersion")) or "0.3"
+    version = _text(given.get("protocolVersion")) or V0_3
     url = _text(given.get("url")) or card_url.partition("/.well-known/")[0]
     transport = _text(given.get("preferredTransport")) or _LEGACY_BINDING
     found = [(url, transport)]

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.wire.versions import V0_3, V1_0
 
 Version: TypeAlias = Literal["1.0", "0.3"]
 
@@ -35,7 +36,7 @@ class Interface:
 
     def in_other_version(self) -> "Interface":
         """The same address for a peer that speaks the other version there."""
-        return replace(self, version="0.3" if self.version == "1.0" else "1.0")
+        return replace(self, version=V0_3 if self.version == V1_0 else V1_0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,8 @@ def version_of(text: str) -> Version | None:
     major, _, minor = text.strip().removeprefix("v").partition(".")
     minor = minor.partition(".")[0]
     if major == "1":
-        return "1.0"
-    return "0.3" if not text.strip() or (major, minor) in (("0", "3"), ("0", "2")) else None
+        return V1_0
+    return V0_3 if not text.strip() or (major, minor) in (("0", "3"), ("0", "2")) else None
 
 
 def host_of(url: str) -> str:

@@ -13,8 +13,9 @@ from trunkline_bridge import errors
 from trunkline_bridge.errors import WireError, invalid_params
 from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.caller import Caller
+from trunkline_bridge.inbound.cards.names import LAST_EVENT_ID_KEY
 from trunkline_bridge.inbound.dialects.choice import Dialects
-from trunkline_bridge.inbound.dialects.dialect import CURSOR, with_cursor
+from trunkline_bridge.inbound.dialects.dialect import with_cursor
 from trunkline_bridge.inbound.dialects.v0_1 import V01
 from trunkline_bridge.inbound.dialects.v0_3 import V03
 from trunkline_bridge.inbound.dialects.v1_0 import V10
@@ -297,11 +298,11 @@ async def test_an_error_within_a_stream_of_v0_1_calls_its_task_what_the_client_d
 
 def test_a_cursor_may_be_in_the_metadata_of_a_request() -> None:
     caller = Caller(agent="echo", version="0.3")
-    given = {"id": "t", "metadata": {CURSOR: "3.0"}}
+    given = {"id": "t", "metadata": {LAST_EVENT_ID_KEY: "3.0"}}
     assert with_cursor(caller, given).last_event_id == "3.0"
     headed = replace(caller, last_event_id="2.0")
     assert with_cursor(headed, given).last_event_id == "2.0"
     empty: list[object] = [None, {}, {"metadata": 5}, {"metadata": {}}]
     assert all(with_cursor(caller, one) is caller for one in empty)
     with pytest.raises(WireError, match="must be a string"):
-        with_cursor(caller, {"metadata": {CURSOR: 3}})
+        with_cursor(caller, {"metadata": {LAST_EVENT_ID_KEY: 3}})

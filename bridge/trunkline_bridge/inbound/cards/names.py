@@ -1,6 +1,10 @@
 """What cards and calls have in common: the extension, and where cards are."""
 
 RESUME_EXTENSION = "https://trunkline.dev/a2a/extensions/resume/v1"
+EVENT_ID_KEY = f"{RESUME_EXTENSION}/eventId"
+"""Under which the metadata of an event over gRPC has its id."""
+LAST_EVENT_ID_KEY = f"{RESUME_EXTENSION}/lastEventId"
+"""Under which the metadata of a request has what the header Last-Event-ID says."""
 
 CARD_PATH = "/.well-known/agent-card.json"
 LEGACY_CARD_PATH = "/.well-known/agent.json"

@@ -8,15 +8,12 @@ from typing import Protocol, TypeAlias
 
 from trunkline_bridge.errors import INTERNAL_ERROR, WireError, invalid_params
 from trunkline_bridge.inbound.caller import Caller
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.inbound.cards.names import LAST_EVENT_ID_KEY
 from trunkline_bridge.inbound.envelope import error_object
 from trunkline_bridge.inbound.exchange import Opening
 from trunkline_bridge.inbound.methods import Answer, Stream
 from trunkline_bridge.rendering import Shape
 from trunkline_bridge.wire.json_values import Json
-
-# Where a request's metadata holds what the header Last-Event-ID says.
-CURSOR = f"{RESUME_EXTENSION}/lastEventId"
 
 OLDER_WORDS = {
     "ROLE_USER": "user",
@@ -108,11 +105,11 @@ def task_named(params: object, *names: str) -> str:
 def with_cursor(caller: Caller, params: object) -> Caller:
     """Return a caller that goes on where the metadata of its request says, unless a header does."""
     metadata = params.get("metadata") if isinstance(params, dict) else None
-    cursor = metadata.get(CURSOR) if isinstance(metadata, dict) else None
+    cursor = metadata.get(LAST_EVENT_ID_KEY) if isinstance(metadata, dict) else None
     if cursor is None or caller.last_event_id is not None:
         return caller
     if not isinstance(cursor, str):
-        raise invalid_params((f"metadata.{CURSOR}", "must be a string"))
+        raise invalid_params((f"metadata.{LAST_EVENT_ID_KEY}", "must be a string"))
     return replace(caller, last_event_id=cursor)
 
 

@@ -13,6 +13,7 @@ from trunkline_bridge.errors import WireError, wire_error
 from trunkline_bridge.inbound import params, tracing
 from trunkline_bridge.inbound.caller import Caller, Callers, activated, agent_named
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.inbound.cards.names import EVENT_ID_KEY
 from trunkline_bridge.inbound.grpc import v0_3, v1
 from trunkline_bridge.inbound.grpc.body import Bounds
 from trunkline_bridge.inbound.grpc.content import read_request
@@ -31,7 +32,6 @@ from trunkline_bridge.wire.v0_3_proto.files import (
 
 SERVICES: Sequence[Service] = (v1.SERVICE, v0_3.SERVICE)
 
-_EVENT_ID = f"{RESUME_EXTENSION}/eventId"
 _CUT = "it is shutting down; ask again, a stream with the last-event-id that came last"
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -197,7 +197,7 @@ def _said(event: WireEvent, method: Streaming, *, with_ids: bool) -> Message:
     # What is in no journal (a direct reply) has no place to resume from.
     if with_ids and event.sequence:
         shown = getattr(response, response.WhichOneof("payload") or "task")
-        shown.metadata[_EVENT_ID] = event.id
+        shown.metadata[EVENT_ID_KEY] = event.id
     return method.event(response)
 
 

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import task_pb2
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.wire.versions import V0_3
 
 # How long a peer has for a whole answer; sends may wait for the end of a turn.
 CALL_S: Final = 30.0
@@ -65,7 +66,7 @@ def service_parameters(version: str, call: Call) -> Mapping[str, str]:
     found = {"a2a-version": version}
     if call.resumes:
         found["a2a-extensions"] = RESUME_EXTENSION
-        if version == "0.3":
+        if version == V0_3:
             found["x-a2a-extensions"] = RESUME_EXTENSION
     if call.last_event_id:
         found["last-event-id"] = call.last_event_id

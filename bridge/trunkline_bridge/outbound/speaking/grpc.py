@@ -17,7 +17,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client.status import STATUS_DETAILS_KEY
 from trunkline.errors import PeerProtocolError, PeerTimeoutError
 from trunkline.v1 import task_pb2
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.inbound.cards.names import EVENT_ID_KEY
 from trunkline_bridge.outbound.interfaces import Interface, is_local
 from trunkline_bridge.outbound.speaking.bindings import (
     CALL_S,
@@ -30,8 +30,8 @@ from trunkline_bridge.outbound.speaking.http import BODY_BYTES, CONNECT_S
 from trunkline_bridge.outbound.speaking.tracing import calling
 from trunkline_bridge.outbound.speaking.trouble import BrokenError, NotTakenError, refused
 from trunkline_bridge.wire.v0_3_proto import reading, requests
+from trunkline_bridge.wire.versions import V0_3, V1_0
 
-_EVENT_ID: Final = f"{RESUME_EXTENSION}/eventId"
 _REASONS: Final = {
     grpc.StatusCode.UNIMPLEMENTED: "METHOD_NOT_FOUND",
     grpc.StatusCode.NOT_FOUND: "TASK_NOT_FOUND",
@@ -93,7 +93,7 @@ def _old_of_task(method: str, task_id: str, _tenant: str) -> Message:
 
 
 _SERVICES: Final = {
-    "1.0": _Service(
+    V1_0: _Service(
         "/lf.a2a.v1.A2AService/",
         "SubscribeToTask",
         _v1_send,
@@ -102,7 +102,7 @@ _SERVICES: Final = {
         a2a_pb2.StreamResponse.FromString,
         task_pb2.Task.FromString,
     ),
-    "0.3": _Service(
+    V0_3: _Service(
         "/a2a.v1.A2AService/",
         "TaskSubscription",
         _old_send,
@@ -284,10 +284,10 @@ def _reason_in(data: bytes) -> str:
 def _take_event_id(response: a2a_pb2.StreamResponse) -> str:
     """Take the event's id out of the metadata in which the resume extension has it."""
     said = getattr(response, response.WhichOneof("payload") or "task")
-    if _EVENT_ID not in said.metadata.fields:
+    if EVENT_ID_KEY not in said.metadata.fields:
         return ""
-    found = str(said.metadata.fields[_EVENT_ID].string_value)
-    del said.metadata.fields[_EVENT_ID]
+    found = str(said.metadata.fields[EVENT_ID_KEY].string_value)
+    del said.metadata.fields[EVENT_ID_KEY]
     if not said.metadata.fields:
         said.ClearField("metadata")
     return found

@@ -23,6 +23,7 @@ from trunkline_bridge.outbound.speaking.tracing import calling
 from trunkline_bridge.outbound.speaking.trouble import BrokenError, json_rpc_refusal
 from trunkline_bridge.wire import v0_3_json, v1_json
 from trunkline_bridge.wire.json_values import Json, dumps
+from trunkline_bridge.wire.versions import V0_3, V1_0
 
 
 class _Methods(NamedTuple):
@@ -34,10 +35,10 @@ class _Methods(NamedTuple):
 
 
 _METHODS: Final = {
-    "1.0": _Methods(
+    V1_0: _Methods(
         "SendMessage", "SendStreamingMessage", "GetTask", "CancelTask", "SubscribeToTask"
     ),
-    "0.3": _Methods(
+    V0_3: _Methods(
         "message/send", "message/stream", "tasks/get", "tasks/cancel", "tasks/resubscribe"
     ),
 }
@@ -152,7 +153,7 @@ class JsonRpc:
         return {"content-type": "application/json", **said}
 
     def _send_params(self, request: a2a_pb2.SendMessageRequest) -> Json:
-        if self._interface.version == "0.3":
+        if self._interface.version == V0_3:
             return v0_3_json.send_params(request)
         return {**v1_json.send_params(request), **self._tenant()}
 

@@ -29,6 +29,7 @@ from trunkline_bridge.wire import v1_json
 from trunkline_bridge.wire.json_values import dumps
 from trunkline_bridge.wire.v0_3_proto import reading, requests
 from trunkline_bridge.wire.v0_3_proto.proto_json import proto_json
+from trunkline_bridge.wire.versions import V0_3
 
 _Read = TypeVar("_Read")
 
@@ -49,7 +50,7 @@ class Rest:
     def __init__(self, http: Http, interface: Interface) -> None:
         self._http = http
         self._interface = interface
-        self._is_old = interface.version == "0.3"
+        self._is_old = interface.version == V0_3
         tenant = quote(interface.tenant, safe="")
         prefix = "/v1" if self._is_old else f"/{tenant}" if tenant else ""
         self._base = interface.url + prefix
