@@ -177,7 +177,7 @@ async def test_a_post_that_was_not_recorded_is_repeated_when_its_host_was_killed
         code, _, err = await command(services, "replay", task_id, "another")
         assert (code, "has no webhook 'another'" in err) == (1, True)
         code, _, err = await command(services, "list", "--state", "lost")
-        assert (code, "idle, pending, waiting, dead, done" in err) == (1, True)
+        assert (code, "'idle', 'pending', 'waiting', 'dead', 'done'" in err) == (2, True)
 
 
 async def test_whoever_takes_a_journal_over_has_its_webhooks(tmp_path: Path) -> None:
