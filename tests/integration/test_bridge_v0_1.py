@@ -169,6 +169,17 @@ async def test_states_that_came_later_are_told_by_those_there_are(bridged: Bridg
     assert task["status"]["state"] == "failed"
 
 
+async def test_a_stream_ends_where_credentials_are_needed(bridged: BridgedMesh) -> None:
+    asker = bridged.at("/agents/guarded")
+    events = await streamed(asker, "tasks/sendSubscribe", asking("chosen-18", "open"))
+    assert events[-1].result["status"]["state"] == "input-required"
+    assert finals(events) == [False] * (len(events) - 1) + [True]
+    again = await streamed(asker, "tasks/resubscribe", {"id": "chosen-18"})
+    assert [event.result for event in again] == [events[-1].result]
+    events = await streamed(asker, "tasks/sendSubscribe", asking("chosen-18", "hunter2"))
+    assert (events[-1].result["status"]["state"], finals(events)[-1]) == ("failed", True)
+
+
 async def test_a_task_that_works_is_canceled_by_its_client_s_id(
     bridged: BridgedMesh, gate: Gate
 ) -> None:

@@ -1,17 +1,18 @@
 """Who calls, which agent, in which version, and what else a request says outside its parameters."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from trunkline.v1 import security_scheme_pb2
+from trunkline.v1 import security_scheme_pb2, task_pb2
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.projection.states import TURN_ENDS, V0_1_TURN_ENDS
 from trunkline_bridge.settings import BridgeSettings
-from trunkline_bridge.wire.versions import V1_0
+from trunkline_bridge.wire.versions import V0_1, V1_0
 
 # Whose tasks anonymous callers' are.
 ANONYMOUS = "anonymous"
@@ -110,6 +111,11 @@ class Caller:
     def is_older(self) -> bool:
         """Whether it speaks an A2A before 1.0, whose streams end with the turn."""
         return self.version != V1_0
+
+    @property
+    def turn_ends(self) -> Set[task_pb2.TaskState.ValueType]:
+        """The states that end a turn, as its A2A has it."""
+        return V0_1_TURN_ENDS if self.version == V0_1 else TURN_ENDS
 
 
 class Callers:

@@ -14,3 +14,5 @@ ENDED = frozenset(
 TURN_ENDS = ENDED | {task_pb2.TASK_STATE_INPUT_REQUIRED}
 """The client's next message has to come before anything follows. A task that waits for credentials
 may get them from somebody else and go on by itself, so that ends no turn."""
+V0_1_TURN_ENDS = TURN_ENDS | {task_pb2.TASK_STATE_AUTH_REQUIRED}
+"""In A2A v0.1, which says `input-required` of a task that waits for credentials, too."""

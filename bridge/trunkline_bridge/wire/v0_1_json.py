@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.projection import ArtifactView
-from trunkline_bridge.projection.states import TURN_ENDS
+from trunkline_bridge.projection.states import V0_1_TURN_ENDS
 from trunkline_bridge.projection.views import TOOL_START, tool_end_id
 from trunkline_bridge.wire import v0_3_json
 from trunkline_bridge.wire.core_json import add_metadata, status_members
@@ -118,7 +118,7 @@ class V01Shape:
                 return (self._update(response.artifact_update),)
 
     def _snapshot(self, message: task_pb2.Task) -> Sequence[Json]:
-        events = [] if message.status.state in TURN_ENDS else [self._status(message.status)]
+        events = [] if message.status.state in V0_1_TURN_ENDS else [self._status(message.status)]
         for artifact in message.artifacts:
             said = _artifact(artifact, self._indexes.of(artifact))
             events.append({"id": self.client_id, "artifact": said})
@@ -132,7 +132,7 @@ class V01Shape:
         )
 
     def _status(self, status: task_pb2.TaskStatus) -> Json:
-        is_final = status.state in TURN_ENDS
+        is_final = status.state in V0_1_TURN_ENDS
         return {"id": self.client_id, "status": _status(status), "final": is_final}
 
     def _update(self, update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:

@@ -46,7 +46,7 @@ from trunkline_bridge.inbound.streaming.streams import (
     until_interrupted,
 )
 from trunkline_bridge.projection import project_task
-from trunkline_bridge.projection.states import ENDED, TURN_ENDS
+from trunkline_bridge.projection.states import ENDED
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.webhooks.registration import Registrations
 
@@ -173,7 +173,7 @@ class Operations:
                 events = turn_events(
                     stream, history_length=history_length_of(request.configuration)
                 )
-                yield one_turn(events) if caller.is_older else events
+                yield one_turn(events, caller.turn_ends) if caller.is_older else events
                 return
         async with self._attached(caller, known) as events:
             yield events
@@ -184,7 +184,7 @@ class Operations:
         if caller.last_event_id is None:
             async with self._follow(caller, task_id) as stream:
                 events = turn_from_here(stream)
-                yield one_turn(events) if caller.is_older else events
+                yield one_turn(events, caller.turn_ends) if caller.is_older else events
         else:
             async with self._resume(caller, task_id, caller.last_event_id, of_turn=True) as events:
                 yield events
@@ -245,12 +245,12 @@ class Operations:
             tracing.link_task(snapshot)
             if not caller.is_older:
                 check_not_ended(snapshot)
-            elif snapshot.task.status.state in TURN_ENDS:
-                yield one_turn(snapshot_event(snapshot))
+            elif snapshot.task.status.state in caller.turn_ends:
+                yield one_turn(snapshot_event(snapshot), caller.turn_ends)
                 return
             del snapshot
             events = turn_events(stream, history_length=None)
-            yield one_turn(events) if caller.is_older else events
+            yield one_turn(events, caller.turn_ends) if caller.is_older else events
 
     @asynccontextmanager
     async def _resume(
@@ -261,7 +261,7 @@ class Operations:
         now = await self._found_task(caller, task_id)
         check_known(seen, now)
         tracing.link_task(now)
-        if is_end(seen, now, of_turn=of_turn):
+        if is_end(seen, now, caller.turn_ends if of_turn else ENDED):
             yield nothing()
             return
         expired = expired_at(seen, now)
@@ -277,7 +277,7 @@ class Operations:
             events = unseen_events(stream, seen=seen, expired=expired)
             # Here, so that an event which is gone is the answer and not the end of a stream.
             await anext(events, None)
-            yield one_turn(events) if of_turn else events
+            yield one_turn(events, caller.turn_ends) if of_turn else events
 
     async def create_push_config(
         self, caller: Caller, config: push_notification_pb2.TaskPushNotificationConfig

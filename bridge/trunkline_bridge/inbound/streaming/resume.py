@@ -1,12 +1,14 @@
 """Going on behind an event that the client has seen, by its id."""
 
+from collections.abc import Set
+
 from trunkline.client import TaskStream
 from trunkline.errors import CursorExpiredError
-from trunkline.v1 import snapshot_pb2
+from trunkline.v1 import snapshot_pb2, task_pb2
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.inbound.streaming.streams import WireEvents, projection_of, read_batch
 from trunkline_bridge.projection import EventId, count_last_events
-from trunkline_bridge.projection.states import ENDED, TURN_ENDS
+from trunkline_bridge.projection.states import ENDED
 
 _HEADER = "Last-Event-ID"
 
@@ -37,10 +39,14 @@ def check_known(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> None:
     raise invalid_params((_HEADER, problem))
 
 
-def is_end(seen: EventId, head: snapshot_pb2.TaskSnapshot, *, of_turn: bool = False) -> bool:
+def is_end(
+    seen: EventId,
+    head: snapshot_pb2.TaskSnapshot,
+    ends: Set[task_pb2.TaskState.ValueType] = ENDED,
+) -> bool:
     """Whether an event is the last one of a task that has ended, or of its turn."""
     return (
-        head.task.status.state in (TURN_ENDS if of_turn else ENDED)
+        head.task.status.state in ends
         and (seen.sequence, seen.epoch) == (head.sequence, head.epoch or 1)
         and seen.n + 1 >= count_last_events(head)
     )

@@ -1,6 +1,6 @@
 """A task's stream as wire events, in what is ready together."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Sequence, Set
 from contextlib import aclosing
 from typing import TypeAlias
 
@@ -42,7 +42,9 @@ async def snapshot_event(snapshot: snapshot_pb2.TaskSnapshot) -> WireEvents:
     yield [_task_event(snapshot, history_length=None)]
 
 
-async def one_turn(events: WireEvents) -> WireEvents:
+async def one_turn(
+    events: WireEvents, ends: Set[task_pb2.TaskState.ValueType] = TURN_ENDS
+) -> WireEvents:
     """What a stream is before A2A 1.0: it ends with a status that ends the turn, and has only one.
 
     A task that was shown when its turn was over already is followed by its status.
@@ -55,9 +57,9 @@ async def one_turn(events: WireEvents) -> WireEvents:
                     continue
                 response = event.response
                 if response.HasField("task"):
-                    is_over = response.task.status.state in TURN_ENDS
+                    is_over = response.task.status.state in ends
                     ended = _status_event(event) if is_over else None
-                elif response.status_update.status.state in TURN_ENDS:
+                elif response.status_update.status.state in ends:
                     yield ready[: index + 1]
                     return
             yield ready
