@@ -33,7 +33,9 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest.fixture(params=[("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP+JSON", "0.3")])
+@pytest.fixture(
+    params=[("JSONRPC", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "1.0"), ("HTTP+JSON", "0.3")]
+)
 def spoken(request: pytest.FixtureRequest) -> tuple[str, str]:
     """The binding and the version that the client speaks."""
     binding, version = request.param

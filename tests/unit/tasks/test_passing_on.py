@@ -85,6 +85,4 @@ async def test_an_artifact_can_name_its_extensions(open_host: Open) -> None:
 
 
 def _elsewhere(snapshot: snapshot_pb2.TaskSnapshot) -> str:
-    found = snapshot.task.metadata["elsewhere"]
-    assert not isinstance(found, str | float | bool | None)
-    return str(found["id"])
+    return snapshot.task.metadata.fields["elsewhere"].struct_value.fields["id"].string_value
