@@ -48,6 +48,25 @@ def test_a_trace_is_an_indented_list_with_times_and_errors() -> None:
     ]
 
 
+def test_calls_over_http_show_whom_they_called_and_what_was_answered() -> None:
+    refused = span("POST webhook", "root", start_ms=1, took_ms=1)
+    refused.is_error = True
+    again = span("POST webhook", "root", start_ms=2, took_ms=1)
+    again.span_id = "again"
+    called = {"http.request.method": "POST", "server.address": "receiver.example"}
+    answered = "http.response.status_code"
+    refused.attributes.update({**called, answered: 503, "error.type": "503"})
+    again.attributes.update({**called, answered: 204, "http.request.resend_count": 1})
+    served = span("root", start_ms=0, took_ms=9)
+    served.attributes.update({"http.request.method": "POST", answered: 200})
+    lines = list(render(TraceTree.build([served, refused, again])))
+    assert lines[2:] == [
+        "     +0.0       9.0  bridge  root",
+        "     +1.0       1.0    bridge  POST webhook  receiver.example  ! 503",
+        "     +2.0       1.0    bridge  POST webhook  receiver.example 204, attempt 2",
+    ]
+
+
 def test_a_task_is_described_with_all_that_happened() -> None:
     snapshot = snapshot_pb2.TaskSnapshot(agent="supervisor", turn=2)
     snapshot.task.id = "t-1"

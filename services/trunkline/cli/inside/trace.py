@@ -111,7 +111,20 @@ def render(tree: TraceTree) -> Iterator[str]:
         span = node.span
         offset, duration = _ms(span.start_time) - start, _ms(span.end_time) - _ms(span.start_time)
         line = f"{offset:>+9.1f} {duration:>9.1f}  {'  ' * depth}{span.service}  {span.name}"
-        yield line + _remark(node)
+        yield line + _answered(span) + _remark(node)
+
+
+def _answered(span: trace_service_pb2.Span) -> str:
+    """Say of a call over plain HTTP who was called, the answer's status, and which attempt."""
+    known = span.attributes.fields
+    if telemetry.HTTP_REQUEST_METHOD not in known or telemetry.SERVER_ADDRESS not in known:
+        return ""
+    said = f"  {known[telemetry.SERVER_ADDRESS].string_value}"
+    if telemetry.HTTP_RESPONSE_STATUS_CODE in known and not span.is_error:
+        said += f" {known[telemetry.HTTP_RESPONSE_STATUS_CODE].number_value:.0f}"
+    if telemetry.HTTP_REQUEST_RESEND_COUNT in known:
+        said += f", attempt {known[telemetry.HTTP_REQUEST_RESEND_COUNT].number_value + 1:.0f}"
+    return said
 
 
 def _remark(node: SpanNode) -> str:
