@@ -8,7 +8,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import TaskStream
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.inbound import tracing
-from trunkline_bridge.projection import Projection, WholeEvent, WireEvent, project_task
+from trunkline_bridge.projection import Projection, WholeEvent, WireEvent, task_event
 from trunkline_bridge.projection.states import TURN_ENDS
 
 # What is ready together, in order.
@@ -27,7 +27,7 @@ async def turn_events(stream: TaskStream, *, history_length: int | None) -> Wire
     apply = projection_of(stream).apply
     if snapshot is not None and snapshot.sequence > 0:
         tracing.note_task(snapshot)
-        shown = [_task_event(snapshot, history_length=history_length)]
+        shown = [task_event(snapshot, history_length=history_length)]
         del snapshot
         yield shown
         shown.clear()
@@ -39,7 +39,7 @@ async def turn_events(stream: TaskStream, *, history_length: int | None) -> Wire
 
 async def snapshot_event(snapshot: snapshot_pb2.TaskSnapshot) -> WireEvents:
     """What a task is now, and nothing that follows."""
-    yield [_task_event(snapshot, history_length=None)]
+    yield [task_event(snapshot)]
 
 
 async def one_turn(
@@ -93,12 +93,6 @@ def projection_of(stream: TaskStream) -> Projection:
 
 def _is_over(status: task_pb2.TaskStatus) -> bool:
     return status.state in TURN_ENDS or status.state == task_pb2.TASK_STATE_AUTH_REQUIRED
-
-
-def _task_event(snapshot: snapshot_pb2.TaskSnapshot, *, history_length: int | None) -> WholeEvent:
-    task = project_task(snapshot, history_length=history_length)
-    shown = a2a_pb2.StreamResponse(task=task)
-    return WholeEvent(snapshot.sequence, 0, shown, snapshot.epoch or 1)
 
 
 def _status_event(shown: WholeEvent) -> WholeEvent:
