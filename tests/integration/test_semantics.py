@@ -1,6 +1,7 @@
 """What A2A's operations promise, the same in every version and over every binding."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -162,7 +163,7 @@ async def test_a_task_alone_is_enough_and_another_context_is_refused(wire: Wire)
 
 
 async def test_a_context_alone_starts_another_task_in_it(wire: Wire) -> None:
-    first = await wire.send("ask who?", context=f"c-{id(wire)}")
+    first = await wire.send("ask who?", context=f"c-{uuid.uuid4()}")
     second = await wire.send("count 1", context=first.context)
     assert (second.context, second.state) == (first.context, "completed")
     assert second.task != first.task
@@ -251,13 +252,13 @@ async def test_a_media_type_that_the_agent_does_not_take_is_refused(wire: Wire) 
 
 @only(*WITH_IDS)
 async def test_a_repeated_message_attaches_to_its_task(wire: Wire) -> None:
-    given: dict[str, Any] = {"message_id": f"once-{id(wire)}", "headers": RESUME}
+    given: dict[str, Any] = {"message_id": f"once-{uuid.uuid4()}", "headers": RESUME}
     first = await wire.streamed("ask who?", **given)
     again = await wire.streamed("ask who?", **given)
     assert (again[0].task, again[-1].state) == (first[0].task, "input-required")
     assert (await wire.send("ask who?", **given)).task == first[0].task
     answer: dict[str, Any] = {
-        "message_id": f"answer-{id(wire)}",
+        "message_id": f"answer-{uuid.uuid4()}",
         "headers": RESUME,
         "task": first[0].task,
     }
@@ -276,7 +277,7 @@ async def test_a_repeated_message_attaches_to_its_task(wire: Wire) -> None:
 async def test_a_repeated_answer_to_a_running_turn_follows_it(wire: Wire) -> None:
     asked = await wire.send("login first")
     answer: dict[str, Any] = {
-        "message_id": f"login-{id(wire)}",
+        "message_id": f"login-{uuid.uuid4()}",
         "headers": RESUME,
         "task": asked.task,
     }
@@ -303,10 +304,10 @@ async def test_a_subscription_goes_on_behind_any_event(wire: Wire) -> None:
 
 @only(*WITH_IDS)
 async def test_a_repeated_message_goes_on_behind_any_event(wire: Wire) -> None:
-    given: dict[str, Any] = {"message_id": f"again-{id(wire)}"}
+    given: dict[str, Any] = {"message_id": f"again-{uuid.uuid4()}"}
     whole = await wire.streamed("ask who?", headers=RESUME, **given)
     await check_resumed(wire, "ask who?", whole, **given)
-    answer: dict[str, Any] = {"message_id": f"reply-{id(wire)}", "task": whole[0].task}
+    answer: dict[str, Any] = {"message_id": f"reply-{uuid.uuid4()}", "task": whole[0].task}
     whole = await wire.streamed("count 5", headers=RESUME, **answer)
     await check_resumed(wire, "count 5", whole, **answer)
 
@@ -345,7 +346,7 @@ async def test_a_message_is_kept_as_it_was_sent(wire: Wire) -> None:
 
 @only(*NEWEST)
 async def test_lists_are_filtered_ordered_and_paged(wire: Wire) -> None:
-    context = f"list-{id(wire)}"
+    context = f"list-{uuid.uuid4()}"
     asked = [(await wire.send(f"ask {n}?", context=context)).task for n in range(3)]
     ended = [(await wire.send("count 1", context=context)).task for _ in range(2)]
     newest_first = [*reversed(ended), *reversed(asked)]
