@@ -123,7 +123,8 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
     assert isinstance(packed, bytes)
     status = status_pb2.Status.FromString(packed)
     if packed:
-        assert status.code == error.code().value[0]
+        # Those who unpack details refuse them otherwise, grpcio-status for one.
+        assert (status.code, status.message) == (error.code().value[0], error.details())
     for detail in status.details:
         for kind in (info, wrong, retry):
             detail.Unpack(kind)

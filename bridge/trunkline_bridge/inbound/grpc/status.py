@@ -83,9 +83,11 @@ def old_name_of(error: WireError) -> str:
 async def abort(context: Context, error: WireError, *, text: str, trailing: Pairs) -> NoReturn:
     """End a call with an error. Always raises grpc's AbortError."""
     status = to_status(error)
+    # Clients take details for wrong that say something else than the status.
+    status.message = cut(text, _TEXT_BYTES)
     details = (STATUS_DETAILS_KEY, status.SerializeToString())
     said = (*trailing, *error.headers().items(), details)
-    await context.abort(code_of(error), cut(text, _TEXT_BYTES), said)
+    await context.abort(code_of(error), status.message, said)
     raise AssertionError("an aborted call goes on")
 
 
