@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 
 import pytest
 import pytest_asyncio
@@ -143,28 +143,33 @@ async def test_what_is_no_http_is_told_so_in_json(probe: HttpProbe) -> None:
         )
 
 
-async def test_too_many_connections_are_told_to_come_again(probe: HttpProbe) -> None:
-    async with AsyncExitStack() as open_ones:
-        for _ in range(LIMIT):
-            await held(probe, open_ones)
-        reader, writer = await asyncio.open_connection(*probe.place)
-        answer = await read_answer(reader)
-        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-        assert json.loads(answer.body)["error"]["status"] == "RESOURCE_EXHAUSTED"
-        assert await reader.read() == b""
-        writer.close()
-    await expect_service(probe)
+async def test_too_many_connections_are_told_to_come_again(bridged: BridgedMesh) -> None:
+    # Nobody is ended for being slow here.
+    bounds = Bounds(connections=LIMIT)
+    async with serve_http(
+        bridged.bridge.app, host="127.0.0.1", port=0, grace_s=0, bounds=bounds
+    ) as url:
+        probe = HttpProbe(url)
+        with ExitStack() as open_ones:
+            for _ in range(LIMIT):
+                await held(probe, open_ones)
+            reader, writer = await asyncio.open_connection(*probe.place)
+            answer = await read_answer(reader)
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+            assert json.loads(answer.body)["error"]["status"] == "RESOURCE_EXHAUSTED"
+            writer.close()
+        await expect_service(probe)
 
 
 async def test_those_that_hold_connections_are_ended_and_make_room(probe: HttpProbe) -> None:
-    async with AsyncExitStack() as open_ones:
+    with ExitStack() as open_ones:
         for number in range(LIMIT):
             writer = await held(probe, open_ones)
             writer.write(post(valid())[: number * 5])
         await expect_service(probe)
 
 
-async def held(probe: HttpProbe, stack: AsyncExitStack) -> asyncio.StreamWriter:
+async def held(probe: HttpProbe, stack: ExitStack) -> asyncio.StreamWriter:
     """Hold a connection until the stack is left."""
     _, writer = await asyncio.open_connection(*probe.place)
 
