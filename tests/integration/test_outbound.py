@@ -13,6 +13,7 @@ from harness.tasks import said, texts
 from trunkline.agents.echo import echo
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import message_pb2, message_service_pb2
+from trunkline_bridge import BridgeSettings
 from trunkline_bridge.outbound import RemoteSettings, remote_agent
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
@@ -76,6 +77,25 @@ async def test_an_end_keeps_its_state_and_its_reason(far: BridgedMesh) -> None:
     assert (failed.task.status.state, said(failed)) == (State.TASK_STATE_FAILED, "no crates")
     rejected = await far.mesh.ask("reject not mine", agent="far")
     assert (rejected.task.status.state, said(rejected)) == (State.TASK_STATE_REJECTED, "not mine")
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_what_is_too_large_for_the_peer_is_not_sent_again_and_again(
+    tmp_path: Path, binding: str
+) -> None:
+    narrow = BridgeSettings(default_agent="echo", body_limit_bytes=4000)
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        open_bridged_mesh(tmp_path, narrow) as bridged,
+        served(bridged),
+    ):
+        await bridged.mesh.join(echo)
+        settings = RemoteSettings(url=bridged.url, name="far", bindings=(binding,))
+        async with remote_agent(settings) as remote:
+            await bridged.mesh.join(remote.agent)
+            task = await bridged.mesh.ask("echo " + "x" * 5000, agent="far")
+    assert task.task.status.state == State.TASK_STATE_FAILED
+    assert "larger than 4000 bytes" in said(task)
 
 
 async def test_a_cancel_reaches_the_remote_task(far: BridgedMesh) -> None:

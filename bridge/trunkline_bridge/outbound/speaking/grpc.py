@@ -251,7 +251,8 @@ class Grpc:
             case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in text:
                 limit = BODY_BYTES // 1024 // 1024
                 return PeerProtocolError(self._peer, f"it sent an event over {limit} MiB")
-            case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            # With another reason it is about what was sent: sending that again is of no use.
+            case grpc.StatusCode.RESOURCE_EXHAUSTED if reason in ("", "RESOURCE_EXHAUSTED"):
                 return NotTakenError(self._peer, "it is overloaded")
             case grpc.StatusCode.DEADLINE_EXCEEDED:
                 return PeerTimeoutError(self._peer, "it took too long")
