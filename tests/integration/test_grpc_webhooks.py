@@ -189,10 +189,11 @@ async def test_a_claim_waits_for_something_to_send(client: HostClient) -> None:
 async def test_what_failed_waits_and_is_replayed_when_somebody_asks(client: HostClient) -> None:
     task = await send(client, "hello", webhook=config())
     (claimed,) = await claim(client)
-    await client.record_delivery(claimed.claim_id, failed="HTTP 500")
+    await client.record_delivery(claimed.claim_id, failed="HTTP 500", retry_after_s=120.5)
     (waits,) = await client.list_webhooks(state=webhook_service_pb2.WEBHOOK_STATE_WAITING)
     assert (waits.attempts, waits.last_error) == (1, "HTTP 500")
-    assert waits.next_attempt.ToNanoseconds() > waits.failing_since.ToNanoseconds()
+    pause_ns = waits.next_attempt.ToNanoseconds() - waits.failing_since.ToNanoseconds()
+    assert pause_ns == 120_500_000_000
     assert await client.replay_webhook(task.task.id) == 1
     (again,) = await claim(client)
     assert (again.webhook.attempts, again.webhook.last_error) == (0, "")
