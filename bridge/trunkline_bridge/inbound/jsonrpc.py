@@ -3,7 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trunkline_bridge.errors import WireError, wire_error
 from trunkline_bridge.inbound import tracing
@@ -123,7 +123,7 @@ class JsonRpc:
             if known and known != task_id:
                 # It goes by an id that only a client of v0.1 can have chosen.
                 dialect = self._dialects.by_version[V0_1]
-                caller, task_id = replace(caller, version=V0_1), known
+                caller, task_id = caller._replace(version=V0_1), known
         asked.error = dialect.error
         accepted = headers.get(b"accept") or ""
         is_older_stream = caller.is_older and request.method in dialect.streams

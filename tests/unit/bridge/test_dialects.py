@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
@@ -300,7 +299,7 @@ def test_a_cursor_may_be_in_the_metadata_of_a_request() -> None:
     caller = Caller(agent="echo", version="0.3")
     given = {"id": "t", "metadata": {LAST_EVENT_ID_KEY: "3.0"}}
     assert with_cursor(caller, given).last_event_id == "3.0"
-    headed = replace(caller, last_event_id="2.0")
+    headed = caller._replace(last_event_id="2.0")
     assert with_cursor(headed, given).last_event_id == "2.0"
     empty: list[object] = [None, {}, {"metadata": 5}, {"metadata": {}}]
     assert all(with_cursor(caller, one) is caller for one in empty)

@@ -110,7 +110,7 @@ def with_cursor(caller: Caller, params: object) -> Caller:
         return caller
     if not isinstance(cursor, str):
         raise invalid_params((f"metadata.{LAST_EVENT_ID_KEY}", "must be a string"))
-    return replace(caller, last_event_id=cursor)
+    return caller._replace(last_event_id=cursor)
 
 
 @contextmanager
