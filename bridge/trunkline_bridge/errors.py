@@ -5,6 +5,7 @@ the wire knows (a malformed envelope, an unknown method or version) is raised as
 """
 
 import logging
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -111,6 +112,8 @@ TABLE: Mapping[type[errors.TrunklineError], Row] = {
 
 # How A2A reads a snapshot.
 _TO_RESUME = " (GetTask, or SubscribeToTask without Last-Event-ID while the task goes on)"
+# Where a host listens.
+_ADDRESS = re.compile(r"\S+:[0-9]+")
 # What systems add to their errors for their own programmers.
 _ERRNO = re.compile(r"\[Errno -?[0-9]+\] ?| ?\(-?[0-9]+\)")
 
@@ -178,6 +181,7 @@ def wire_error(error: Exception) -> WireError:
     if isinstance(error, errors.TrunklineError) and type(error) is not errors.InternalError:
         if isinstance(error, errors.PeerUnavailableError):
             error = _with_advice(error)
+        error = _without_places(error)
         text = str(error)
         if isinstance(error, errors.CursorExpiredError):
             text += _TO_RESUME
@@ -202,6 +206,20 @@ def _with_advice(error: errors.PeerUnavailableError) -> errors.PeerUnavailableEr
     if ";" not in problem:
         problem += "; try again in a few seconds"
     return errors.PeerUnavailableError(error.peer, problem)
+
+
+def _without_places(error: errors.TrunklineError) -> errors.TrunklineError:
+    """Leave out what nobody outside is told: the addresses of hosts, and where their files are."""
+    places: dict[str, str] = {}
+    match error:
+        case errors.JournalUnavailableError() if os.sep in error.path:
+            places = {"path": "of a host"}
+        case errors.PeerError() if _ADDRESS.fullmatch(getattr(error, "peer", "")):
+            places = {"peer": "a host of the mesh"}
+    if not places:
+        return error
+    logger.info("request.peer_failed", extra=error.metadata())
+    return type(error).from_metadata(error.metadata() | places)
 
 
 def _camel(metadata: Mapping[str, str]) -> dict[str, str]:

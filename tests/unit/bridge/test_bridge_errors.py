@@ -61,9 +61,27 @@ def test_a_wrong_field_is_named_in_the_details() -> None:
     ],
 )
 def test_what_can_t_be_reached_says_what_to_do_and_no_errno(problem: str, said: str) -> None:
-    error = wire_error(errors.PeerUnavailableError("10.0.0.1:4", problem))
-    assert error.text == f"10.0.0.1:4 can't be reached: {said}"
-    assert error.metadata == {"peer": "10.0.0.1:4", "problem": said}
+    error = wire_error(errors.PeerUnavailableError("agent 'far'", problem))
+    assert error.text == f"agent 'far' can't be reached: {said}"
+    assert error.metadata == {"peer": "agent 'far'", "problem": said}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.PeerUnavailableError("10.0.0.1:4", "it left"),
+        errors.PeerTimeoutError("[fd00::1]:50051", "it took 5 s"),
+        errors.PeerProtocolError("mesh-host-3:4", "it sent nonsense"),
+        errors.JournalUnavailableError("/var/lib/mesh/4.db", "the disk is full"),
+    ],
+)
+def test_nobody_outside_is_told_where_hosts_and_files_are(error: errors.TrunklineError) -> None:
+    place = error.metadata().get("peer") or error.metadata()["path"]
+    said = wire_error(error)
+    problem = error.metadata()["problem"]
+    assert problem in said.text
+    assert place not in said.text
+    assert place not in str(said.details())
 
 
 def test_metadata_has_the_wire_s_names() -> None:
