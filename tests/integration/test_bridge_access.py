@@ -318,6 +318,9 @@ async def test_a_known_callers_message_is_taken_once(guarded: GrpcMesh) -> None:
         {"X-API-Key": "wrong"},
         {"X-API-Key": f"{KEY_A}, {KEY_B}"},
         {"X-API-Key": "wrong", "Authorization": f"Bearer {KEY_A}"},
+        {"X-API-Key": KEY_A, "Authorization": "Bearer a.b.c"},
+        {"X-API-Key": KEY_A, "Authorization": f"Basic {KEY_A}"},
+        {"X-API-Key": KEY_A, "Authorization": f"Bearer {KEY_B}"},
         {"Authorization": "Bearer"},
         {"Authorization": "Bearer wrong"},
         {"Authorization": f"Basic {KEY_A}"},
@@ -333,6 +336,14 @@ async def test_wrong_credentials_are_refused(guarded: GrpcMesh, headers: dict[st
     metadata = [(name.lower(), value) for name, value in headers.items()]
     call = guarded.v1.ListTasks(a2a_pb2.ListTasksRequest(), metadata=metadata)
     assert (await refusal(call)).code == "UNAUTHENTICATED"
+
+
+async def test_two_good_credentials_of_one_account_are_one_caller(
+    guarded: GrpcMesh, task: Json
+) -> None:
+    headers = {**ANN, "Authorization": "Bearer key-of-ben"}
+    found = await guarded.bridged.at("/").call("GetTask", {"id": task["id"]}, headers)
+    assert found["id"] == task["id"]
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])

@@ -49,7 +49,7 @@ def open_access(settings: BridgeSettings) -> Access:
 class Gate:
     """Knows callers by an API key, in X-API-Key or as a bearer token, or by a JWT.
 
-    Wrong credentials are refused, also where strangers are let in.
+    Wrong credentials are refused, also beside good ones, and where strangers are let in.
     """
 
     def __init__(
@@ -75,16 +75,28 @@ class Gate:
         return self._security
 
     async def identify(self, parameters: ServiceParameters) -> Identity:
-        """Return who it is. WireError: UNAUTHENTICATED. PeerUnavailableError: nobody can say."""
+        """Return who it is; what says so twice has to say the same account.
+
+        Raises:
+            WireError: UNAUTHENTICATED.
+            PeerUnavailableError: nobody can say.
+        """
         key, given = parameters.get(b"x-api-key"), parameters.get(b"authorization")
-        if key is not None:
-            return self._of_key(key) or _refuse("the API key is not known here")
-        if given is None:
-            if self._admits_strangers:
-                return Identity()
+        by_key = self._of_api_key(key) if key is not None else None
+        by_bearer = await self._of_authorization(given) if given is not None else None
+        if by_key and by_bearer and by_key.account != by_bearer.account:
+            _refuse(f"{KEY_HEADER} and Authorization are of two accounts; send one of them")
+        identity = by_key or by_bearer
+        if identity is None and not self._admits_strangers:
             ways = f"an API key in {KEY_HEADER}, or a" if self._keys else "a"
             text = f"callers have to say who they are: send {ways} bearer token in Authorization"
             _refuse(text, challenge=_CHALLENGE)
+        return identity or Identity()
+
+    def _of_api_key(self, key: str) -> Identity:
+        return self._of_key(key) or _refuse("the API key is not known here")
+
+    async def _of_authorization(self, given: str) -> Identity:
         scheme, _, credential = given.partition(" ")
         if scheme.lower() != "bearer":
             _refuse("Authorization has another scheme than Bearer")
