@@ -33,6 +33,8 @@ class BridgeSettings:
     """A stream that is silent for so long gets a comment; over 30 s proxies begin to cut it."""
     patience_s: float = 30.0
     """How long a stream or a waiting call stands while its task's host can't be reached."""
+    auth_wait_s: float = 600.0
+    """How long a message's stream stands while its task waits for credentials."""
     blocking_limit_s: float = 3600.0
     """How long SendMessage waits for the end of a turn before it answers with a timeout."""
     card_max_age_s: int = 60

@@ -494,7 +494,9 @@ async def _sse(response: httpx2.Response) -> AsyncIterator[tuple[str, Json]]:
 
 
 @asynccontextmanager
-async def open_wires(folder: Path, *agents: Agent) -> AsyncIterator[GrpcMesh]:
+async def open_wires(
+    folder: Path, *agents: Agent, auth_wait_s: float = 600.0
+) -> AsyncIterator[GrpcMesh]:
     """Open a mesh with a bridge and its gRPC edge; the first agent is the default one.
 
     Callers say who they are by an API key: `HEADERS` are Ann's.
@@ -503,6 +505,7 @@ async def open_wires(folder: Path, *agents: Agent) -> AsyncIterator[GrpcMesh]:
         default_agent=agents[0].card.name,
         api_keys_file=write_api_keys(folder / "keys.toml", [("ann", "acme", _KEY)]),
         allow_webhook=("127.0.0.1",),
+        auth_wait_s=auth_wait_s,
     )
     async with open_bridged_mesh(folder, settings) as bridged:
         await bridged.mesh.join(*agents)

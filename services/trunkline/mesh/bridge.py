@@ -82,6 +82,7 @@ async def open_bridge(
             request_timeout_s=settings.request_timeout_s,
             heartbeat_s=settings.heartbeat_s,
             patience_s=settings.patience_s,
+            auth_wait_s=settings.auth_wait_s,
             lease_s=settings.lease_s,
             allow_webhook=settings.allow_webhook,
             webhook_secret=webhook_secret,

@@ -28,6 +28,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "connection_limit": (1, 1_000_000),
     "heartbeat_s": (0.1, 3600),
     "patience_s": (0, 3600),
+    "auth_wait_s": (0, 30 * 24 * 3600),
     "trace_limit": (1, 10_000_000),
     "webhook_give_up_s": (1, 365 * 24 * 3600),
     "trace_age_s": (1, 10 * 365 * 24 * 3600),

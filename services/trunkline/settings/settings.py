@@ -85,6 +85,9 @@ class Settings:
     patience_s: float = 30.0
     """How long a stream or a waiting call of the bridge stands while its task's host can't be
     reached; then it ends with an error. Takeovers of tasks take up to two leases."""
+    auth_wait_s: float = 600.0
+    """How long a message's stream stays open while its task waits for credentials; the task waits
+    on, and can be subscribed to. Before A2A 1.0 a stream stays until its task goes on."""
     synchronous: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` that of the machine; commits cost more."""
     cancel_grace_s: float = 2.0

@@ -44,6 +44,7 @@ from trunkline_bridge.inbound.streaming.streams import (
     turn_events,
     turn_from_here,
     until_interrupted,
+    without_long_auth,
 )
 from trunkline_bridge.projection import project_task
 from trunkline_bridge.projection.states import ENDED
@@ -173,7 +174,7 @@ class Operations:
                 events = turn_events(
                     stream, history_length=history_length_of(request.configuration)
                 )
-                yield one_turn(events, caller.turn_ends) if caller.is_older else events
+                yield self._turn_of(caller, events)
                 return
         async with self._attached(caller, known) as events:
             yield events
@@ -183,11 +184,16 @@ class Operations:
         """Follow a turn that goes on already: from its task as it is, or behind an event."""
         if caller.last_event_id is None:
             async with self._follow(caller, task_id) as stream:
-                events = turn_from_here(stream)
-                yield one_turn(events, caller.turn_ends) if caller.is_older else events
+                yield self._turn_of(caller, turn_from_here(stream))
         else:
             async with self._resume(caller, task_id, caller.last_event_id, of_turn=True) as events:
                 yield events
+
+    def _turn_of(self, caller: Caller, events: WireEvents) -> WireEvents:
+        """How long the caller's version follows a turn that a message began."""
+        if caller.is_older:
+            return one_turn(events, caller.turn_ends)
+        return without_long_auth(events, self._settings.auth_wait_s)
 
     def _begin(
         self,
@@ -265,6 +271,7 @@ class Operations:
             yield nothing()
             return
         expired = expired_at(seen, now)
+        state = now.task.status.state
         # It may be large, and the stream stand for days.
         del now
         async with self._directory.follow(
@@ -277,7 +284,13 @@ class Operations:
             events = unseen_events(stream, seen=seen, expired=expired)
             # Here, so that an event which is gone is the answer and not the end of a stream.
             await anext(events, None)
-            yield one_turn(events, caller.turn_ends) if of_turn else events
+            if not of_turn:
+                yield events
+            elif caller.is_older:
+                yield one_turn(events, caller.turn_ends)
+            else:
+                limit_s = self._settings.auth_wait_s
+                yield without_long_auth(one_turn(events), limit_s, state=state)
 
     async def create_push_config(
         self, caller: Caller, config: push_notification_pb2.TaskPushNotificationConfig

@@ -1,5 +1,6 @@
 """A task's stream as wire events, in what is ready together."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence, Set
 from contextlib import aclosing
 from typing import TypeAlias
@@ -67,6 +68,43 @@ async def one_turn(
         yield [ended]
 
 
+async def without_long_auth(
+    events: WireEvents,
+    wait_s: float,
+    *,
+    state: task_pb2.TaskState.ValueType = task_pb2.TASK_STATE_UNSPECIFIED,
+) -> WireEvents:
+    """What a stream is, ended when its task has waited for credentials for `wait_s`.
+
+    `state` is the task's where the stream begins, unless its first event tells.
+    """
+    loop = asyncio.get_running_loop()
+    until = None
+    async with aclosing(events):
+        while True:
+            if state == task_pb2.TASK_STATE_AUTH_REQUIRED:
+                until = loop.time() + wait_s
+            elif state != task_pb2.TASK_STATE_UNSPECIFIED:
+                until = None
+            ready = await _before(until, events)
+            if ready is None:
+                return
+            state = _told(ready)
+            yield ready
+            del ready
+
+
+async def _before(until: float | None, events: WireEvents) -> Sequence[WireEvent] | None:
+    """Read what is ready next; None when the stream has ended, or the time has come."""
+    if until is None:
+        return await anext(events, None)
+    try:
+        async with asyncio.timeout_at(until):
+            return await anext(events, None)
+    except TimeoutError:
+        return None
+
+
 def turn_from_here(stream: TaskStream) -> WireEvents:
     """What a task is now, and what follows up to the end of its turn; a watch goes on behind."""
     snapshot = stream.snapshot
@@ -93,6 +131,18 @@ def projection_of(stream: TaskStream) -> Projection:
 
 def _is_over(status: task_pb2.TaskStatus) -> bool:
     return status.state in TURN_ENDS or status.state == task_pb2.TASK_STATE_AUTH_REQUIRED
+
+
+def _told(ready: Sequence[WireEvent]) -> task_pb2.TaskState.ValueType:
+    """The state that events tell at last; unspecified if they tell none."""
+    for event in reversed(ready):
+        if isinstance(event, WholeEvent):
+            response = event.response
+            if response.HasField("status_update"):
+                return response.status_update.status.state
+            if response.HasField("task"):
+                return response.task.status.state
+    return task_pb2.TASK_STATE_UNSPECIFIED
 
 
 def _status_event(shown: WholeEvent) -> WholeEvent:

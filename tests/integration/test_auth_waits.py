@@ -1,0 +1,69 @@
+"""How long streams of messages stay open while a task waits for credentials."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from harness.a2a_grpc import GrpcMesh
+from harness.partner_agent import partner
+from harness.small_mesh import PATIENCE_S
+from harness.wires import SPOKEN, Seen, Wire, open_wires, wire_of
+from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WAIT_S = 0.2
+RESUME = {"A2A-Extensions": RESUME_EXTENSION}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
+    folder = tmp_path_factory.mktemp("auth_waits")
+    async with (
+        asyncio.timeout(4 * PATIENCE_S),
+        open_wires(folder, partner, auth_wait_s=WAIT_S) as mesh,
+    ):
+        yield mesh
+
+
+@pytest.fixture(
+    params=[spoken for spoken in SPOKEN if spoken[0] == "1.0"], ids=lambda spoken: spoken[1].binding
+)
+def wire(mesh: GrpcMesh, request: pytest.FixtureRequest) -> Wire:
+    return wire_of(mesh, request.param)
+
+
+async def test_a_stream_ends_well_where_credentials_are_long_in_coming(wire: Wire) -> None:
+    began_s = asyncio.get_running_loop().time()
+    events = await wire.streamed("login first")
+    assert asyncio.get_running_loop().time() - began_s >= WAIT_S
+    assert events[-1].state == "auth-required"
+    task = events[0].task
+    assert (await wire.get(task)).state == "auth-required"
+    # What comes next is a turn as any other.
+    assert (await wire.streamed("done", task=task))[-1].state == "completed"
+
+
+async def test_a_stream_that_is_taken_up_again_waits_no_longer(wire: Wire) -> None:
+    message_id = f"again-{wire.binding}"
+
+    async def given(**cursor: str) -> list[Seen]:
+        headers = {**RESUME, **cursor}
+        return await wire.streamed("login first", message_id=message_id, headers=headers)
+
+    first = await given()
+    again = await given()
+    assert (again[-1].task, again[-1].state) == (first[0].task, "auth-required")
+    assert await given(**{"Last-Event-ID": first[-1].id}) == []
+
+
+async def test_a_subscription_stays_open_all_the_same(wire: Wire) -> None:
+    task = (await wire.streamed("login first"))[0].task
+    async with asyncio.timeout(PATIENCE_S), wire.subscribe(task) as events:
+        assert (await anext(events)).state == "auth-required"
+        # Another stream's wait begins later, and is over.
+        await wire.streamed("login again", task=task)
+        await wire.send("done", task=task)
+        assert [event.state async for event in events][-1] == "completed"
