@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from google.protobuf import json_format
 
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
-from trunkline_bridge.inbound.envelope import frame
+from trunkline_bridge.inbound.jsonrpc.envelope import frame
 from trunkline_bridge.projection import Projection, TextPiece, WireEvent
 from trunkline_bridge.rendering import EventRenderer, Shape
 from trunkline_bridge.wire.v0_1_json import V01Shape

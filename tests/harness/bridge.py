@@ -14,7 +14,7 @@ from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline.client import running
 from trunkline_bridge import Bridge, BridgeSettings
 from trunkline_bridge.inbound.caller import Access
-from trunkline_bridge.inbound.envelope import frame
+from trunkline_bridge.inbound.jsonrpc.envelope import frame
 from trunkline_bridge.rendering import EventRenderer
 from trunkline_bridge.serving import serve_http
 from trunkline_bridge.wire.v1_json import V1Shape

@@ -16,7 +16,7 @@ from harness.small_mesh import PATIENCE_S
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.agents.echo import echo
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.inbound.envelope import frame
+from trunkline_bridge.inbound.jsonrpc.envelope import frame
 from trunkline_bridge.inbound.streaming.heartbeats import Heartbeats
 from trunkline_bridge.inbound.streaming.presence import Answers
 from trunkline_bridge.inbound.streaming.sse import send_events

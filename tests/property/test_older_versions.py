@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from harness.task_journals import Entries, batches, fold, journals
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, snapshot_pb2
-from trunkline_bridge.inbound import params
-from trunkline_bridge.inbound.envelope import frame
+from trunkline_bridge.inbound.jsonrpc.envelope import frame
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.inbound.streaming.streams import WireEvents, one_turn
 from trunkline_bridge.projection import (
     ArtifactView,

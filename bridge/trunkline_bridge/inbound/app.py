@@ -18,12 +18,12 @@ from trunkline_bridge.inbound.cards import CARD_PATH
 from trunkline_bridge.inbound.cards.endpoints import Endpoints
 from trunkline_bridge.inbound.cards.making import Cards, open_signer
 from trunkline_bridge.inbound.cards.pages import CardPages
-from trunkline_bridge.inbound.dialects.aliases import Aliases
 from trunkline_bridge.inbound.exchange import Exchanges, Served
 from trunkline_bridge.inbound.grpc.body import Bounds
 from trunkline_bridge.inbound.grpc.calls import Calls
 from trunkline_bridge.inbound.http import NO_ROUTE, OTHER_METHOD, plain_failure
-from trunkline_bridge.inbound.jsonrpc import JsonRpc
+from trunkline_bridge.inbound.jsonrpc.binding import JsonRpc
+from trunkline_bridge.inbound.jsonrpc.dialects.aliases import Aliases
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.rest.binding import Rest
 from trunkline_bridge.inbound.tracing import TraceMiddleware

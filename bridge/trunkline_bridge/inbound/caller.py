@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 from trunkline.v1 import security_scheme_pb2, task_pb2
 from trunkline_bridge.errors import invalid_params
-from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.projection.states import TURN_ENDS, V0_1_TURN_ENDS
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.wire.versions import V0_1, V1_0

@@ -5,9 +5,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
 from trunkline.v1 import message_pb2
-from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.caller import Caller
 from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.inbound.streaming.streams import WireEvents
 from trunkline_bridge.wire import json_values, v1_json
 

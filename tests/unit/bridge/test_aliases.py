@@ -12,7 +12,7 @@ from trunkline.errors import (
 )
 from trunkline.v1 import registry_service_pb2
 from trunkline_bridge.inbound.caller import Caller
-from trunkline_bridge.inbound.dialects.aliases import Aliases
+from trunkline_bridge.inbound.jsonrpc.dialects.aliases import Aliases
 
 CALLER = Caller(agent="echo", account="acme")
 ALIAS = ("acme", "echo/chosen")

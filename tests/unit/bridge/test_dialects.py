@@ -10,14 +10,14 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import TaskNotFoundError
 from trunkline_bridge import errors
 from trunkline_bridge.errors import WireError, invalid_params
-from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.caller import Caller
 from trunkline_bridge.inbound.cards.names import LAST_EVENT_ID_KEY
-from trunkline_bridge.inbound.dialects.choice import Dialects
-from trunkline_bridge.inbound.dialects.dialect import with_cursor
-from trunkline_bridge.inbound.dialects.v0_1 import V01
-from trunkline_bridge.inbound.dialects.v0_3 import V03
-from trunkline_bridge.inbound.dialects.v1_0 import V10
+from trunkline_bridge.inbound.jsonrpc.dialects.choice import Dialects
+from trunkline_bridge.inbound.jsonrpc.dialects.dialect import with_cursor
+from trunkline_bridge.inbound.jsonrpc.dialects.v0_1 import V01
+from trunkline_bridge.inbound.jsonrpc.dialects.v0_3 import V03
+from trunkline_bridge.inbound.jsonrpc.dialects.v1_0 import V10
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.inbound.streaming.streams import WireEvents
 from trunkline_bridge.inbound.versions import check_version, read_version
 from trunkline_bridge.projection import WholeEvent

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline_bridge.errors import INVALID_PARAMS, WireError
-from trunkline_bridge.inbound.envelope import (
+from trunkline_bridge.inbound.http import read_value
+from trunkline_bridge.inbound.jsonrpc.envelope import (
     RequestId,
     error_object,
     failure,
@@ -16,7 +17,6 @@ from trunkline_bridge.inbound.envelope import (
     readable_id,
     success,
 )
-from trunkline_bridge.inbound.http import read_value
 
 GOOD = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}
 

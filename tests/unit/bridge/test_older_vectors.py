@@ -11,7 +11,7 @@ from google.protobuf import json_format
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.journal.fold import Fold
 from trunkline.v1 import event_pb2
-from trunkline_bridge.inbound import params
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.projection import Projection, project_task
 from trunkline_bridge.wire import v0_1_input, v0_1_json, v0_3_input, v0_3_json
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trunkline.v1 import event_pb2, task_pb2
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.inbound import params
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.inbound.reading.plain_send import read_plain_send
 
 MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerUnavailableError
 from trunkline_bridge.errors import WireError, wire_error
-from trunkline_bridge.inbound import params, tracing
+from trunkline_bridge.inbound import tracing
 from trunkline_bridge.inbound.caller import Caller, Callers, activated, agent_named
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
 from trunkline_bridge.inbound.cards.names import EVENT_ID_KEY
@@ -21,6 +21,7 @@ from trunkline_bridge.inbound.grpc.metadata import Metadata
 from trunkline_bridge.inbound.grpc.service import Method, Service, Streaming, Unary
 from trunkline_bridge.inbound.grpc.status import Context, Pairs, abort, code_of
 from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.inbound.streaming.presence import Answers, Connection
 from trunkline_bridge.inbound.versions import check_version
 from trunkline_bridge.projection import WireEvent

@@ -5,11 +5,11 @@ from google.protobuf import empty_pb2
 from trunkline.a2a.v0_3 import a2a_pb2, agent_card_pb2, task_pb2
 from trunkline.a2a.v1 import a2a_pb2 as core_pb2
 from trunkline_bridge.errors import WireError, invalid_params
-from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.grpc.service import Service, Streaming, Unary
 from trunkline_bridge.inbound.grpc.status import old_text_of
 from trunkline_bridge.inbound.grpc.v1 import nothing
 from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.wire.v0_3_proto import card, requests, writing
 from trunkline_bridge.wire.versions import V0_3
 

@@ -4,10 +4,10 @@ from google.protobuf import empty_pb2
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import agent_card_pb2, message_pb2, push_notification_pb2, task_pb2
-from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.grpc.service import Service, Streaming, Unary
 from trunkline_bridge.inbound.grpc.status import text_of
 from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.wire.versions import V1_0
 
 

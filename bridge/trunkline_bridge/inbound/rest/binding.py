@@ -8,9 +8,9 @@ from starlette.types import Scope
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.inbound import tracing
 from trunkline_bridge.inbound.caller import Callers, activated, agent_named
-from trunkline_bridge.inbound.dialects.dialect import Streaming
 from trunkline_bridge.inbound.exchange import Failure, HttpCall, Opening, Reply
 from trunkline_bridge.inbound.http import OTHER_METHOD
+from trunkline_bridge.inbound.jsonrpc.dialects.dialect import Streaming
 from trunkline_bridge.inbound.methods import Answer
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.rest import paths

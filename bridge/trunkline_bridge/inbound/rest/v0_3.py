@@ -6,18 +6,18 @@ from typing import Any, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.caller import Caller
-from trunkline_bridge.inbound.dialects.dialect import Streaming  # noqa: TC001
-from trunkline_bridge.inbound.dialects.v0_3 import V03
 from trunkline_bridge.inbound.exchange import Opening
 from trunkline_bridge.inbound.grpc.service import Method, Unary
 from trunkline_bridge.inbound.grpc.service import Streaming as Stream
 from trunkline_bridge.inbound.grpc.status import old_name_of
 from trunkline_bridge.inbound.grpc.v0_3 import SERVICE
 from trunkline_bridge.inbound.http import rest_error
+from trunkline_bridge.inbound.jsonrpc.dialects.dialect import Streaming  # noqa: TC001
+from trunkline_bridge.inbound.jsonrpc.dialects.v0_3 import V03
 from trunkline_bridge.inbound.methods import Answer
 from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.inbound.rest.paths import Place
 from trunkline_bridge.inbound.rest.request import put
 from trunkline_bridge.rendering import Shape

@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import push_notification_pb2
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.inbound.dialects.dialect import Streaming, shaped
 from trunkline_bridge.inbound.http import rest_error
+from trunkline_bridge.inbound.jsonrpc.dialects.dialect import Streaming, shaped
 from trunkline_bridge.inbound.methods import Answer, Methods
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.rest.paths import Place

@@ -8,8 +8,8 @@ from google.rpc import code_pb2
 from trunkline_bridge import errors
 from trunkline_bridge.errors import Row, WireError
 from trunkline_bridge.inbound import http
-from trunkline_bridge.inbound.envelope import error_object
 from trunkline_bridge.inbound.exchange import Reply
+from trunkline_bridge.inbound.jsonrpc.envelope import error_object
 from trunkline_bridge.inbound.rest.binding import Rest
 
 ROWS = {

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import task_pb2
 from trunkline_bridge.errors import INVALID_PARAMS, WireError
-from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.exchange import HttpCall
 from trunkline_bridge.inbound.http import Headers
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.inbound.rest.request import put, read_body, read_query
 
 LIST = a2a_pb2.ListTasksRequest.DESCRIPTOR.fields

@@ -1,7 +1,7 @@
 """Which version of A2A a JSON-RPC call is in: what it says, else what its method is."""
 
 from trunkline_bridge.errors import METHOD_NOT_FOUND, WireError
-from trunkline_bridge.inbound.dialects.dialect import Dialect
+from trunkline_bridge.inbound.jsonrpc.dialects.dialect import Dialect
 from trunkline_bridge.inbound.versions import not_named
 from trunkline_bridge.wire.versions import V0_1, V0_3, V1_0
 

@@ -1,8 +1,8 @@
 """A2A v1.0 over JSON-RPC."""
 
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.inbound.dialects.dialect import shaped, task_named
-from trunkline_bridge.inbound.envelope import error_object
+from trunkline_bridge.inbound.jsonrpc.dialects.dialect import shaped, task_named
+from trunkline_bridge.inbound.jsonrpc.envelope import error_object
 from trunkline_bridge.inbound.methods import OF_A_TASK, Methods
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.wire.json_values import Json

@@ -15,13 +15,20 @@ from trunkline_bridge.inbound.caller import (
     agent_at,
     agent_named,
 )
-from trunkline_bridge.inbound.dialects.aliases import Aliases
-from trunkline_bridge.inbound.dialects.choice import Dialects
-from trunkline_bridge.inbound.dialects.dialect import Dialect
-from trunkline_bridge.inbound.dialects.v0_1 import V01
-from trunkline_bridge.inbound.dialects.v0_3 import V03
-from trunkline_bridge.inbound.dialects.v1_0 import V10
-from trunkline_bridge.inbound.envelope import (
+from trunkline_bridge.inbound.exchange import Failure, HttpCall, Opening, Reply
+from trunkline_bridge.inbound.http import (
+    HTTP_LEVEL,
+    check_content_type,
+    read_json,
+    read_value,
+)
+from trunkline_bridge.inbound.jsonrpc.dialects.aliases import Aliases
+from trunkline_bridge.inbound.jsonrpc.dialects.choice import Dialects
+from trunkline_bridge.inbound.jsonrpc.dialects.dialect import Dialect
+from trunkline_bridge.inbound.jsonrpc.dialects.v0_1 import V01
+from trunkline_bridge.inbound.jsonrpc.dialects.v0_3 import V03
+from trunkline_bridge.inbound.jsonrpc.dialects.v1_0 import V10
+from trunkline_bridge.inbound.jsonrpc.envelope import (
     Call,
     RequestId,
     error_object,
@@ -30,13 +37,6 @@ from trunkline_bridge.inbound.envelope import (
     read_call,
     readable_id,
     success,
-)
-from trunkline_bridge.inbound.exchange import Failure, HttpCall, Opening, Reply
-from trunkline_bridge.inbound.http import (
-    HTTP_LEVEL,
-    check_content_type,
-    read_json,
-    read_value,
 )
 from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.reading.limits import READ_HERE_BYTES

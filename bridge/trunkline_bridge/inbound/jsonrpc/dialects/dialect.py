@@ -9,8 +9,8 @@ from typing import Protocol, TypeAlias
 from trunkline_bridge.errors import INTERNAL_ERROR, WireError, invalid_params
 from trunkline_bridge.inbound.caller import Caller
 from trunkline_bridge.inbound.cards.names import LAST_EVENT_ID_KEY
-from trunkline_bridge.inbound.envelope import error_object
 from trunkline_bridge.inbound.exchange import Opening
+from trunkline_bridge.inbound.jsonrpc.envelope import error_object
 from trunkline_bridge.inbound.methods import Answer, Stream
 from trunkline_bridge.rendering import Shape
 from trunkline_bridge.wire.json_values import Json

@@ -8,18 +8,18 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import TaskNotFoundError, UnsupportedOperationError
 from trunkline.v1 import message_pb2, task_pb2
 from trunkline_bridge.errors import WireError, wire_error
-from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.caller import Caller
-from trunkline_bridge.inbound.dialects.aliases import Aliases
-from trunkline_bridge.inbound.dialects.dialect import (
+from trunkline_bridge.inbound.exchange import Opening
+from trunkline_bridge.inbound.jsonrpc.dialects.aliases import Aliases
+from trunkline_bridge.inbound.jsonrpc.dialects.dialect import (
     OLDER_WORDS,
     Words,
     fields_called,
     task_named,
     with_cursor,
 )
-from trunkline_bridge.inbound.exchange import Opening
 from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.inbound.streaming.streams import WireEvents
 from trunkline_bridge.projection.states import ENDED
 from trunkline_bridge.wire import v0_1_input, v0_1_json

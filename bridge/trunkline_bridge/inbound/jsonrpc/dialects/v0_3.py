@@ -5,9 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import message_pb2
 from trunkline_bridge.errors import VERSION_NOT_SUPPORTED, WireError, invalid_params
-from trunkline_bridge.inbound import params
 from trunkline_bridge.inbound.caller import Caller
-from trunkline_bridge.inbound.dialects.dialect import (
+from trunkline_bridge.inbound.jsonrpc.dialects.dialect import (
     OLDER_WORDS,
     Words,
     fields_called,
@@ -15,8 +14,9 @@ from trunkline_bridge.inbound.dialects.dialect import (
     task_named,
     with_cursor,
 )
-from trunkline_bridge.inbound.envelope import error_object
+from trunkline_bridge.inbound.jsonrpc.envelope import error_object
 from trunkline_bridge.inbound.operations import Operations
+from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.inbound.streaming.streams import WireEvents
 from trunkline_bridge.wire import card_json, v0_3_input, v0_3_json
 from trunkline_bridge.wire.json_values import Json
