@@ -69,6 +69,13 @@ def start_owner(path: Path) -> tuple["subprocess.Popen[str]", str, int]:
     return process, task_id, int(epoch)
 
 
+def rest_of(process: "subprocess.Popen[str]") -> str:
+    """What a process that is ending still says, also what came with a line that was read before."""
+    assert process.stdout is not None
+    with process:
+        return process.stdout.read()
+
+
 def end(process: "subprocess.Popen[str]") -> None:
     process.communicate(timeout=60)
 

@@ -1,4 +1,4 @@
-"""The files of A2A v0.3's protobuf data, for clients in JavaScript."""
+"""The files of A2A v0.3's protobuf data, on whose form its SDKs disagree."""
 
 import base64
 
@@ -41,14 +41,20 @@ def test_all_files_are_turned_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "agent", ["node", "grpc-node-js/1.14.7", "Mozilla/5.0 (X11)", "Deno/2.0", "Bun/1.1", "undici"]
+    "agent", ["", "node", "grpc-node-js/1.14.7", "Mozilla/5.0 (X11)", "Bun/1.1", "curl/8.5"]
 )
-def test_javascript_is_known_by_its_user_agent(agent: str) -> None:
+def test_files_are_as_the_schema_has_them(agent: str) -> None:
     assert has_plain_files(agent)
 
 
 @pytest.mark.parametrize(
-    "agent", ["", "python-httpx/0.28.1", "grpc-python-asyncio/1.85.1", "grpc-go/1.70", "curl/8.5"]
+    "agent",
+    [
+        "python-httpx/0.28.1",
+        "grpc-python-asyncio/1.85.1",
+        "grpc-go/1.70",
+        "Go-http-client/1.1",
+    ],
 )
-def test_others_are_not(agent: str) -> None:
+def test_but_not_for_the_sdks_that_put_base64_there(agent: str) -> None:
     assert not has_plain_files(agent)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.journal_events import append, begin, completed, created, group, row, stored, working
-from harness.journal_processes import WRITER, end, start, start_owner
+from harness.journal_processes import WRITER, end, rest_of, start, start_owner
 from harness.settling import watched_journal
 from trunkline.errors import CursorExpiredError, FencedError, JournalUnavailableError
 from trunkline.journal.events import draft
@@ -85,7 +85,7 @@ async def test_what_was_told_to_be_committed_is_there_after_a_kill(
     for _ in range(100):
         process.stdout.readline()
     process.kill()
-    told = [int(line) for line in process.communicate(timeout=60)[0].splitlines()]
+    told = [int(line) for line in rest_of(process).splitlines()]
     journal = Journal.open(path)
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     numbers = [int(word) for word in text.split()]

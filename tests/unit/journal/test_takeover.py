@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.journal_events import append, completed, created
-from harness.journal_processes import WRITER, end, end_lease, freeze, start, start_owner
+from harness.journal_processes import WRITER, end, end_lease, freeze, rest_of, start, start_owner
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import draft
 from trunkline.journal.journal import Journal
@@ -125,7 +125,7 @@ async def test_a_writer_frozen_anywhere_is_taken_over_without_losing_what_it_tol
     freeze(process)
     end_lease_of_a_frozen_one(path)
     journal = Journal.take_over(path)
-    told = [int(line) for line in process.communicate(timeout=60)[0].splitlines()]
+    told = [int(line) for line in rest_of(process).splitlines()]
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     numbers = [int(word) for word in text.split()]
     assert numbers == list(range(journal.head(task_id) - 1))

@@ -1,8 +1,8 @@
 """The content of files in A2A v0.3's protobuf data, on which its SDKs disagree.
 
-The schema has bytes. The SDKs in Python and Go put base64 into them and can't read anything else;
-the one in JavaScript puts the content itself there, and reads nothing else either. Messages here
-are as the former have them; for the latter, known by their user agent, they are turned.
+The schema has bytes, and everybody who goes by it puts the content itself there. The SDKs in Python
+and Go put base64 into them and can't read anything else: they are known by their user agent. Messages
+here are as those have them; for all others they are turned.
 """
 
 import base64
@@ -14,13 +14,13 @@ from google.protobuf.message import Message
 from trunkline.a2a.v0_3 import task_pb2
 
 _PACKAGE = f"{task_pb2.DESCRIPTOR.package}."
-# Node, also over gRPC, its rivals, and browsers.
-_JAVASCRIPT = re.compile(r"node\b|grpc-node|undici|Deno/|Bun/|Mozilla/")
+# What the two SDKs speak by: httpx and gRPC's own clients.
+_BASE64_IN_BYTES = re.compile(r"python-httpx|grpc-python|Go-http-client|grpc-go")
 
 
 def has_plain_files(user_agent: str) -> bool:
     """Whether a client puts content into files as it is, and wants it so."""
-    return _JAVASCRIPT.search(user_agent) is not None
+    return _BASE64_IN_BYTES.search(user_agent) is None
 
 
 def read_plain_files(message: Message) -> None:
