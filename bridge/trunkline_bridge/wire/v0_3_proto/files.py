@@ -1,8 +1,8 @@
 """The content of files in A2A v0.3's protobuf data, on which its SDKs disagree.
 
 The schema has bytes, and everybody who goes by it puts the content itself there. The SDKs in Python
-and Go put base64 into them and can't read anything else: they are known by their user agent. Messages
-here are as those have them; for all others they are turned.
+and Go put base64 into them and can't read anything else: they are known by their user agent.
+Messages here are as those have them; for all others they are turned.
 """
 
 import base64
