@@ -5,8 +5,6 @@ the wire knows (a malformed envelope, an unknown method or version) is raised as
 """
 
 import logging
-import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,6 +12,7 @@ from typing import Any, NamedTuple
 from google.rpc import code_pb2
 
 from trunkline import errors, telemetry
+from trunkline_bridge.public import public
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +84,7 @@ TABLE: Mapping[type[errors.TrunklineError], Row] = {
     errors.MessageKeyReusedError: INVALID_PARAMS,
     errors.AgentNotFoundError: AGENT_NOT_FOUND,
     errors.TaskNotFoundError: TASK_NOT_FOUND,
+    errors.WebhookNotFoundError: TASK_NOT_FOUND,
     errors.ArtifactNotFoundError: NOT_HERE,
     errors.ToolNotFoundError: NOT_HERE,
     errors.TraceNotFoundError: NOT_HERE,
@@ -108,14 +108,6 @@ TABLE: Mapping[type[errors.TrunklineError], Row] = {
     errors.ModelUnavailableError: UNAVAILABLE,
     errors.InternalError: INTERNAL_ERROR,
 }
-
-
-# How A2A reads a snapshot.
-_TO_RESUME = " (GetTask, or SubscribeToTask without Last-Event-ID while the task goes on)"
-# Where a host listens.
-_ADDRESS = re.compile(r"\S+:[0-9]+")
-# What systems add to their errors for their own programmers.
-_ERRNO = re.compile(r"\[Errno -?[0-9]+\] ?| ?\(-?[0-9]+\)")
 
 
 @dataclass(eq=False)
@@ -179,12 +171,7 @@ def wire_error(error: Exception) -> WireError:
     if isinstance(error, WireError):
         return error
     if isinstance(error, errors.TrunklineError) and type(error) is not errors.InternalError:
-        if isinstance(error, errors.PeerUnavailableError):
-            error = _with_advice(error)
-        error = _without_places(error)
-        text = str(error)
-        if isinstance(error, errors.CursorExpiredError):
-            text += _TO_RESUME
+        text, metadata = public(error)
         row = next((TABLE[cls] for cls in type(error).__mro__ if cls in TABLE), INTERNAL_ERROR)
         violations: tuple[tuple[str, str], ...] = ()
         if isinstance(error, errors.InvalidArgumentError):
@@ -192,34 +179,12 @@ def wire_error(error: Exception) -> WireError:
         retry_after_s = "1" if row is UNAVAILABLE else ""
         if isinstance(error, errors.OverloadedError):
             retry_after_s = error.retry_after_s or "1"
-        return WireError(row, text, _camel(error.metadata()), violations, retry_after_s)
+        return WireError(row, text, _camel(metadata), violations, retry_after_s)
     if isinstance(error, errors.InternalError):
         return WireError(INTERNAL_ERROR, str(error), {"traceId": error.trace_id})
     trace_id = telemetry.trace_id()
     logger.error("request.failed", exc_info=error, extra={"trace_id": trace_id})
     return WireError(INTERNAL_ERROR, str(errors.InternalError(trace_id)), {"traceId": trace_id})
-
-
-def _with_advice(error: errors.PeerUnavailableError) -> errors.PeerUnavailableError:
-    """Say what to do next, where who raised it hasn't; what follows a semicolon is advice."""
-    problem = _ERRNO.sub("", error.problem)
-    if ";" not in problem:
-        problem += "; try again in a few seconds"
-    return errors.PeerUnavailableError(error.peer, problem)
-
-
-def _without_places(error: errors.TrunklineError) -> errors.TrunklineError:
-    """Leave out what nobody outside is told: the addresses of hosts, and where their files are."""
-    places: dict[str, str] = {}
-    match error:
-        case errors.JournalUnavailableError() if os.sep in error.path:
-            places = {"path": "of a host"}
-        case errors.PeerError() if _ADDRESS.fullmatch(getattr(error, "peer", "")):
-            places = {"peer": "a host of the mesh"}
-    if not places:
-        return error
-    logger.info("request.peer_failed", extra=error.metadata())
-    return type(error).from_metadata(error.metadata() | places)
 
 
 def _camel(metadata: Mapping[str, str]) -> dict[str, str]:

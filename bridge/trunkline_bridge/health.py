@@ -5,6 +5,7 @@ from starlette.responses import JSONResponse, Response
 
 from trunkline.client import Directory
 from trunkline.errors import TrunklineError
+from trunkline_bridge.errors import wire_error
 
 
 class Health:
@@ -24,7 +25,7 @@ class Health:
         try:
             self._directory.agent(self._default_agent)
         except TrunklineError as error:
-            body, status = {"status": "not ready", "problem": str(error)}, 503
+            body, status = {"status": "not ready", "problem": wire_error(error).text}, 503
         else:
             body, status = {"status": "ready"}, 200
         body["breakers"] = self._directory.breakers()

@@ -7,6 +7,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ MessageKeyReusedError          INVALID_ARGUMENT     MESSAGE_KEY_REUSED
 │  ├─ AgentNotFoundError             NOT_FOUND            AGENT_NOT_FOUND
 │  ├─ TaskNotFoundError              NOT_FOUND            TASK_NOT_FOUND
+│  ├─ WebhookNotFoundError           NOT_FOUND            WEBHOOK_NOT_FOUND
 │  ├─ ArtifactNotFoundError          NOT_FOUND            ARTIFACT_NOT_FOUND
 │  ├─ ToolNotFoundError              NOT_FOUND            TOOL_NOT_FOUND
 │  ├─ TraceNotFoundError             NOT_FOUND            TRACE_NOT_FOUND
@@ -69,6 +70,8 @@ class TrunklineError(Exception):
     retryable: ClassVar[bool] = False
     # What is wrong and what to do next, in a line.
     template: ClassVar[str] = "something went wrong"
+    # What to do next for those who have our command line; it alone says so.
+    hint: ClassVar[str] = ""
 
     def metadata(self) -> dict[str, str]:
         """The fields by name, for google.rpc.ErrorInfo."""
@@ -139,9 +142,8 @@ class AgentNotFoundError(RequestError):
     agent: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "AGENT_NOT_FOUND"
-    template: ClassVar[str] = (
-        "no agent {agent!r} is on the mesh; `trunkline agents` lists those that are"
-    )
+    template: ClassVar[str] = "no agent {agent!r} is on the mesh"
+    hint: ClassVar[str] = "`trunkline agents` lists those that are"
 
 
 @dataclass(eq=False)
@@ -151,7 +153,19 @@ class TaskNotFoundError(RequestError):
     task_id: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "TASK_NOT_FOUND"
-    template: ClassVar[str] = "no task {task_id!r} here; `trunkline tasks` lists those that are"
+    template: ClassVar[str] = "no task {task_id!r} here"
+    hint: ClassVar[str] = "`trunkline tasks` lists those that are"
+
+
+@dataclass(eq=False)
+class WebhookNotFoundError(RequestError):
+    """The task has no such webhook: push notification config, as A2A calls it."""
+
+    task_id: str
+    config_id: str
+    code: ClassVar[Code] = Code.NOT_FOUND
+    reason: ClassVar[str] = "WEBHOOK_NOT_FOUND"
+    template: ClassVar[str] = "task {task_id!r} has no push notification config {config_id!r}"
 
 
 @dataclass(eq=False)
@@ -173,7 +187,8 @@ class ToolNotFoundError(RequestError):
     tool: str
     code: ClassVar[Code] = Code.NOT_FOUND
     reason: ClassVar[str] = "TOOL_NOT_FOUND"
-    template: ClassVar[str] = "no tool {server}/{tool}; `trunkline tools` lists those that are"
+    template: ClassVar[str] = "no tool {server}/{tool}"
+    hint: ClassVar[str] = "`trunkline tools` lists those that are"
 
 
 @dataclass(eq=False)

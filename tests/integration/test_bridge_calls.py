@@ -292,7 +292,8 @@ async def test_a_host_that_is_away_is_waited_for_until_the_deadline_and_no_longe
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo hi"}]}
         answer = await caller.post(method, {"message": message}, {"Trunkline-Timeout": "0.5"})
         assert answer.status_code == 503
-        assert "can't be reached" in answer.json()["error"]["message"]
+        assert "the agent's host can't be reached" in answer.json()["error"]["message"]
+        assert joined.address not in answer.text
 
 
 async def test_a_host_that_left_is_unavailable_and_not_forgotten(tmp_path: Path) -> None:

@@ -382,6 +382,8 @@ async def test_webhooks_are_read_listed_and_removed_and_their_secrets_never_show
     gone = await caller.error("GetTaskPushNotificationConfig", which)
     answers.append(gone)
     assert gone["code"] == -32001
+    assert f"config {which['id']!r}" in gone["message"]
+    assert gone["data"][0]["metadata"]["configId"] == which["id"]
     assert not any(secret in str(answer) for answer in answers for secret in SECRETS)
 
 

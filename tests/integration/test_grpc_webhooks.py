@@ -9,7 +9,12 @@ import pytest
 from harness.tasks import define, message
 from trunkline.agents.hosting import serve_host
 from trunkline.client import Channels, HostClient
-from trunkline.errors import FencedError, InvalidArgumentError, TaskNotFoundError
+from trunkline.errors import (
+    FencedError,
+    InvalidArgumentError,
+    TaskNotFoundError,
+    WebhookNotFoundError,
+)
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
 from trunkline.tasks.hosts import Hosts
@@ -92,7 +97,7 @@ async def test_a_webhook_is_set_shown_listed_and_removed(client: HostClient) -> 
     for _ in range(2):
         await client.delete_push_config(task_id, "other", "acme")
     assert await client.list_push_configs(task_id, "acme") == [first]
-    with pytest.raises(TaskNotFoundError):
+    with pytest.raises(WebhookNotFoundError, match="no push notification config 'other'"):
         await client.get_push_config(task_id, "other", "acme")
 
 

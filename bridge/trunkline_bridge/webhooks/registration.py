@@ -66,7 +66,7 @@ class Registrations:
         return await client.set_push_config(config, account=account, version=version)
 
     async def get(self, task_id: str, config_id: str, *, account: str) -> Config:
-        """Return a webhook; without an id, the first one. TaskNotFoundError: there is none."""
+        """Return a webhook; without an id, the first one. WebhookNotFoundError: there is none."""
         client = self._directory.for_task(task_id)
         return await client.get_push_config(task_id, config_id, account)
 

@@ -58,6 +58,8 @@ def complain(error: Exception) -> Exit:
     reason = _reason(error)
     if isinstance(reason, TrunklineError):
         text = " ".join(str(reason).split())
+        if reason.hint:
+            text += f"; {reason.hint}"
     else:
         # Only what the system says: other texts may hold content.
         said = f" ({reason.strerror})" if isinstance(reason, OSError) and reason.strerror else ""

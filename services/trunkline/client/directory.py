@@ -27,8 +27,7 @@ from trunkline.v1 import message_pb2, message_service_pb2, registry_service_pb2
 logger = logging.getLogger(__name__)
 
 _HOST_LEFT = (
-    "the task's host has left the mesh, and nobody has its journal; start it again, "
-    "or see what `trunkline data check` says"
+    "the task's host has left the mesh, and nobody has its journal; try again when it is back"
 )
 # Journals of hosts that left, by which their tasks are told from tasks that never were.
 _REMEMBERED_JOURNALS = 1000
@@ -44,6 +43,7 @@ class Directory:
     def __init__(self, channels: Channels, registry_address: str) -> None:
         self._channels = channels
         self._registry_address = registry_address
+        self._registry_name = f"the registry at {registry_address}"
         self._registry = RegistryClient(channels.get(registry_address))
         self._clients: dict[str, HostClient] = {}
         self._journals: dict[str, str] = {}
@@ -197,7 +197,7 @@ class Directory:
             if self._problem is not None:
                 raise self._away() from None
             raise PeerTimeoutError(
-                self._registry_address, f"the mesh is not as expected after {timeout_s:g} s"
+                self._registry_name, f"the mesh is not as expected after {timeout_s:g} s"
             ) from None
 
     async def changed(self, revision: int) -> int:
@@ -229,9 +229,9 @@ class Directory:
     def _away(self) -> PeerUnavailableError:
         problem = self._problem
         if isinstance(problem, PeerUnavailableError):
-            return PeerUnavailableError(problem.peer, problem.problem)
-        reason = str(problem) if problem is not None else "the registry has not answered yet"
-        return PeerUnavailableError(self._registry_address, reason)
+            return PeerUnavailableError(self._registry_name, problem.problem)
+        reason = str(problem) if problem is not None else "it has not answered yet"
+        return PeerUnavailableError(self._registry_name, reason)
 
     async def _follow(self) -> None:
         backoff = Backoff()
@@ -244,7 +244,7 @@ class Directory:
                         missed = _still_missed(missed, picture)
                         self._learn((*picture.hosts, *missed))
                 problem: TrunklineError = PeerUnavailableError(
-                    self._registry_address, "the registry is going away"
+                    self._registry_name, "it is going away"
                 )
             except TrunklineError as error:
                 problem = error

@@ -144,7 +144,7 @@ class TaskServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetPushNotificationConfig(self, request, context):
-        """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND).
+        """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND, WEBHOOK_NOT_FOUND).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -55,7 +55,7 @@ class TaskServiceStub:
     without a URL, and beyond 20 webhooks of a task.
     """
     GetPushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetPushNotificationConfigRequest, _task_service_pb2.GetPushNotificationConfigResponse]
-    """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND)."""
+    """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND, WEBHOOK_NOT_FOUND)."""
     ListPushNotificationConfigs: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ListPushNotificationConfigsRequest, _task_service_pb2.ListPushNotificationConfigsResponse]
     """Lists the webhooks of a task, without their secrets."""
     DeletePushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.DeletePushNotificationConfigRequest, _task_service_pb2.DeletePushNotificationConfigResponse]
@@ -94,7 +94,7 @@ class TaskServiceAsyncStub(TaskServiceStub):
     without a URL, and beyond 20 webhooks of a task.
     """
     GetPushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetPushNotificationConfigRequest, _task_service_pb2.GetPushNotificationConfigResponse]  # type: ignore[assignment]
-    """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND)."""
+    """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND, WEBHOOK_NOT_FOUND)."""
     ListPushNotificationConfigs: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ListPushNotificationConfigsRequest, _task_service_pb2.ListPushNotificationConfigsResponse]  # type: ignore[assignment]
     """Lists the webhooks of a task, without their secrets."""
     DeletePushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.DeletePushNotificationConfigRequest, _task_service_pb2.DeletePushNotificationConfigResponse]  # type: ignore[assignment]
@@ -172,7 +172,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.GetPushNotificationConfigRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.GetPushNotificationConfigResponse, _abc.Awaitable[_task_service_pb2.GetPushNotificationConfigResponse]]:
-        """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND)."""
+        """Returns a webhook of a task, without its secrets. NOT_FOUND (TASK_NOT_FOUND, WEBHOOK_NOT_FOUND)."""
 
     @_abc_1.abstractmethod
     def ListPushNotificationConfigs(

@@ -33,7 +33,8 @@ def made(cls: type[errors.TrunklineError]) -> errors.TrunklineError:
 def test_every_error_of_the_mesh_has_a_row(cls: type[errors.TrunklineError]) -> None:
     said = wire_error(made(cls))
     assert said.row == TABLE[cls]
-    assert said.text.startswith(str(made(cls)))
+    assert said.text.startswith(str(made(cls)).replace("path", "of the agent's host"))
+    assert "`trunkline" not in said.text
     info = said.details()[0]
     assert (info["domain"], info["reason"]) == (DOMAIN, said.row.reason)
     assert all(isinstance(one, str) for one in info["metadata"].values())
@@ -67,21 +68,67 @@ def test_what_can_t_be_reached_says_what_to_do_and_no_errno(problem: str, said: 
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "place", "said"),
     [
-        errors.PeerUnavailableError("10.0.0.1:4", "it left"),
-        errors.PeerTimeoutError("[fd00::1]:50051", "it took 5 s"),
-        errors.PeerProtocolError("mesh-host-3:4", "it sent nonsense"),
-        errors.JournalUnavailableError("/var/lib/mesh/4.db", "the disk is full"),
+        (
+            errors.PeerUnavailableError("10.0.0.1:4", "it left"),
+            "10.0.0.1:4",
+            "the agent's host can't be reached: it left; try again in a few seconds",
+        ),
+        (
+            errors.PeerUnavailableError("the registry at mesh-1:4", "it left; wait"),
+            "mesh-1",
+            "the registry can't be reached: it left; wait",
+        ),
+        (
+            errors.PeerUnavailableError("agent 'far'", "ipv4:10.0.0.1:4: reset; wait"),
+            "10.0.0.1",
+            "agent 'far' can't be reached: the agent's host: reset; wait",
+        ),
+        (
+            errors.PeerUnavailableError("this host", "it is shutting down; wait"),
+            "this host",
+            "the agent's host can't be reached: it is shutting down; wait",
+        ),
+        (
+            errors.PeerTimeoutError("[fd00::1]:50051", "it took 5 s"),
+            "fd00",
+            "the agent's host did not answer in time: it took 5 s",
+        ),
+        (
+            errors.PeerProtocolError("unix:/run/mesh", "it sent nonsense"),
+            "/run/mesh",
+            "the agent's host broke the protocol: it sent nonsense",
+        ),
+        (
+            errors.JournalUnavailableError("/var/lib/mesh/4.db", "the disk is full"),
+            "/var/lib",
+            "journal of the agent's host: the disk is full",
+        ),
+        (
+            errors.UnsupportedOperationError("10.0.0.1:4", "no such method"),
+            "10.0.0.1",
+            "the agent's host is not supported: no such method",
+        ),
     ],
 )
-def test_nobody_outside_is_told_where_hosts_and_files_are(error: errors.TrunklineError) -> None:
-    place = error.metadata().get("peer") or error.metadata()["path"]
-    said = wire_error(error)
-    problem = error.metadata()["problem"]
-    assert problem in said.text
-    assert place not in said.text
-    assert place not in str(said.details())
+def test_nobody_outside_is_told_where_hosts_and_files_are(
+    error: errors.TrunklineError, place: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        told = wire_error(error)
+    assert told.text == said
+    assert place not in str(told.details())
+    if isinstance(error, errors.PeerError):
+        # Whoever runs the mesh still is.
+        assert any(place in str(vars(record)) for record in caplog.records)
+
+
+def test_a_webhook_that_is_not_there_is_named_and_a_task_that_is_not_found() -> None:
+    said = wire_error(errors.WebhookNotFoundError("t-1", "c-1"))
+    assert said.row == wire_error(errors.TaskNotFoundError("t-1")).row
+    assert said.text.startswith("task 't-1' has no push notification config 'c-1'; ")
+    assert said.metadata == {"taskId": "t-1", "configId": "c-1"}
 
 
 def test_metadata_has_the_wire_s_names() -> None:

@@ -81,7 +81,8 @@ class WebhookCalls(HostCalls):
         """Return a webhook without its secrets; without an id, the one registered first.
 
         Raises:
-            TaskNotFoundError: no such webhook, or no such task of the account.
+            WebhookNotFoundError: the task has none such.
+            TaskNotFoundError: no such task of the account.
         """
         request = task_service_pb2.GetPushNotificationConfigRequest(
             account=account, task_id=task_id, config_id=config_id

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final, TypeAlias
 
-from trunkline.errors import InvalidArgumentError, TaskNotFoundError
+from trunkline.errors import InvalidArgumentError, WebhookNotFoundError
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.outbox.outbox import Outbox
 from trunkline.tasks.outbox.webhook import (
@@ -76,13 +76,12 @@ class PushConfigs:
         """Return a webhook; without an id, the one that was registered first.
 
         Raises:
-            TaskNotFoundError: no such webhook.
-            JournalUnavailableError.
+            WebhookNotFoundError, TaskNotFoundError, JournalUnavailableError.
         """
         for config in self._of(task_id, account):
             if config_id in ("", config.id):
                 return config
-        raise TaskNotFoundError(task_id)
+        raise WebhookNotFoundError(task_id, config_id)
 
     def list(
         self, task_id: str, *, account: str, page_size: int = 0, page_token: str = ""
