@@ -428,7 +428,9 @@ async def test_a_deadline_is_seen_by_the_handler_and_ends_the_call(
     assert caught.value.peer == channel.address
     await service.ended.wait()
     client, server = await joined(exporter)
-    assert codes(client, server) == {"DEADLINE_EXCEEDED"}
+    assert codes(client) == {"DEADLINE_EXCEEDED"}
+    # The client's clock may be a moment ahead: then the server hears that it has left.
+    assert codes(server) <= {"DEADLINE_EXCEEDED", "CANCELLED"}
     # gRPC rounds what is left, up too.
     assert 0 < float(str((server.attributes or {})[RPC_DEADLINE_S])) < 0.4
 

@@ -1,7 +1,7 @@
 """Whatever a journal holds, it is a legal stream in v0.3 and v0.1, and tells what the task is."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, TypeAlias
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.task_journals import Entries, batches, fold, journals
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, snapshot_pb2
+from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.inbound.jsonrpc.envelope import frame
 from trunkline_bridge.inbound.reading import params
 from trunkline_bridge.inbound.streaming.streams import WireEvents, one_turn
@@ -23,6 +23,7 @@ from trunkline_bridge.projection import (
     WireEvent,
     project_task,
 )
+from trunkline_bridge.projection.states import TURN_ENDS, V0_1_TURN_ENDS
 from trunkline_bridge.rendering import EventRenderer, Shape
 from trunkline_bridge.wire import json_values, v0_1_input, v0_1_json, v0_3_input, v0_3_json
 from trunkline_bridge.wire.v0_1_json import V01Shape
@@ -35,7 +36,7 @@ few = settings(max_examples=40)
 CLIENT_ID = "chosen"
 V0_1_STATES = {"submitted", "working", "input-required", "completed", "canceled", "failed"}
 V0_3_STATES = {*V0_1_STATES, "rejected", "auth-required"}
-TURN_ENDS = {"completed", "canceled", "failed", "rejected", "input-required"}
+Ends: TypeAlias = Set[task_pb2.TaskState.ValueType]
 
 
 def projected(entries: Entries) -> list[WireEvent]:
@@ -43,11 +44,11 @@ def projected(entries: Entries) -> list[WireEvent]:
     return [event for one in batches(entries, set()) for event in projection.apply(one)]
 
 
-def streams(events: Sequence[WireEvent]) -> list[list[WireEvent]]:
+def streams(events: Sequence[WireEvent], ends: Ends) -> list[list[WireEvent]]:
     """What a client gets that follows a task turn by turn."""
     found = []
     while events:
-        seen = one_turn_of(events)
+        seen = one_turn_of(events, ends)
         found.append(seen)
         events = events[len(seen) :]
     return found
@@ -62,9 +63,9 @@ async def collect(events: WireEvents) -> list[WireEvent]:
     return [event async for ready in events for event in ready]
 
 
-def one_turn_of(events: Sequence[WireEvent]) -> list[WireEvent]:
+def one_turn_of(events: Sequence[WireEvent], ends: Ends) -> list[WireEvent]:
     """A stream to its end. It waits for nothing, so that no event loop is needed."""
-    collecting = collect(one_turn(source(events)))
+    collecting = collect(one_turn(source(events), ends))
     with pytest.raises(StopIteration) as done:
         collecting.send(None)
     found: list[WireEvent] = done.value.value
@@ -86,9 +87,8 @@ def check_ends(objects: Sequence[Json], *, is_over: bool) -> None:
     assert finals == ([len(objects) - 1] if is_over else [])
 
 
-def is_over(events: Sequence[WireEvent]) -> bool:
-    update = events[-1].response.status_update
-    return v0_3_json.STATES[update.status.state] in TURN_ENDS
+def is_over(events: Sequence[WireEvent], ends: Ends) -> bool:
+    return events[-1].response.status_update.status.state in ends
 
 
 def joined(parts: Sequence[Json], tag: str) -> list[Json]:
@@ -175,9 +175,9 @@ class V01Client:
 @given(journals())
 def test_streams_of_v0_3_tell_each_turn_and_its_end(entries: Entries) -> None:
     client = V03Client()
-    for events in streams(projected(entries)):
+    for events in streams(projected(entries), TURN_ENDS):
         objects = said(V03Shape(), events)
-        check_ends(objects, is_over=is_over(events))
+        check_ends(objects, is_over=is_over(events, TURN_ENDS))
         for one in objects:
             client.apply(one)
     task = v0_3_json.task(project_task(fold(entries, upto=len(entries))))
@@ -192,9 +192,9 @@ def test_streams_of_v0_3_tell_each_turn_and_its_end(entries: Entries) -> None:
 def test_streams_of_v0_1_tell_each_turn_and_its_end(entries: Entries) -> None:
     client = V01Client()
     shape = V01Shape(CLIENT_ID)
-    for events in streams(projected(entries)):
+    for events in streams(projected(entries), V0_1_TURN_ENDS):
         objects = said(shape, events)
-        check_ends(objects, is_over=is_over(events))
+        check_ends(objects, is_over=is_over(events, V0_1_TURN_ENDS))
         for one in objects:
             client.apply(one)
     snapshot = fold(entries, upto=len(entries))
@@ -228,14 +228,18 @@ def test_a_task_whose_turn_is_over_is_followed_by_its_status(
     entries: Entries, data: st.DataObject
 ) -> None:
     snapshot = fold(entries, upto=data.draw(st.integers(1, len(entries))))
-    events = one_turn_of([snapshot_event(snapshot)])
-    over = v0_3_json.STATES[snapshot.task.status.state] in TURN_ENDS
-    assert len(events) == (2 if over else 1)
-    for shape in (V03Shape(), V01Shape(CLIENT_ID)):
+    shapes: list[tuple[Shape, Ends]] = [
+        (V03Shape(), TURN_ENDS),
+        (V01Shape(CLIENT_ID), V0_1_TURN_ENDS),
+    ]
+    for shape, ends in shapes:
+        events = one_turn_of([snapshot_event(snapshot)], ends)
+        over = snapshot.task.status.state in ends
+        assert len(events) == (2 if over else 1)
         check_ends(said(shape, events), is_over=over)
-    if over:
-        last = said(V03Shape(), events)[-1]
-        assert last["status"] == v0_3_json.task(snapshot.task)["status"]
+        if over:
+            last = said(V03Shape(), events)[-1]
+            assert last["status"] == v0_3_json.task(snapshot.task)["status"]
 
 
 @often
