@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -136,7 +137,8 @@ class Caller:
 
     def message(self, text: str, **fields: str) -> Json:
         """A user's message."""
-        given = {"messageId": f"m-{next(self._ids)}", "role": "ROLE_USER", **fields}
+        # Unique over all callers: of known ones, the same id would be the same message.
+        given = {"messageId": f"m-{uuid.uuid4().hex}", "role": "ROLE_USER", **fields}
         return {**given, "parts": [{"text": text}]}
 
     @asynccontextmanager

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import socket
 import sys
@@ -247,7 +248,12 @@ class _Options:
 
 
 def free_address() -> str:
-    """Return an address that nobody serves at, to be told before anybody does."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    """Return an address that nobody serves at, to be told before anybody does.
+
+    Below the ports that systems give to whoever wants any: nobody gets it meanwhile by chance.
+    """
+    while True:
+        address = ("127.0.0.1", random.randrange(10_240, 32_768))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(address)
+            return f"127.0.0.1:{address[1]}"

@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.util._once import Once
 
+from harness.processes import free_address
 from harness.tool_servers import becomes
 from trunkline import telemetry
 from trunkline.client import Channels, TraceClient
@@ -235,7 +236,7 @@ async def test_a_collector_that_is_gone_costs_no_work_and_one_line(
 async def test_spans_wait_for_a_mesh_that_is_started_again(
     store: SpanStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(store) as served:
+    async with serving(store, at=free_address()) as served:
         handle = configure("agent", mesh_address=served.address)
     with caplog.at_level(logging.WARNING):
         trace_id = work()

@@ -6,6 +6,8 @@ also closes pipes twice, and the second time that may be another thread's file. 
 """
 
 import asyncio
+import os
+import signal
 import socket
 import subprocess
 import threading
@@ -77,7 +79,19 @@ class Child:
         finally:
             for one in theirs:
                 one.close()
-        opened = [await _opened(ours, limit_bytes) for ours, _ in pairs]
+        opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        try:
+            for ours, _ in pairs:
+                opened.append(await _opened(ours, limit_bytes))
+        except BaseException:
+            # Nobody has it yet, so nobody else can end it.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for _, writer in opened:
+                writer.transport.abort()
+            for ours, _ in pairs[len(opened) :]:
+                ours.close()
+            raise
         return cls(process, *opened)
 
     async def wait(self) -> None:
