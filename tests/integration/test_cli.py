@@ -5,68 +5,24 @@ import json
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from harness.command_line import COMMAND, LIMIT_S, Done, run, start
 from harness.processes import MeshProcess, running_mesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-COMMAND = (sys.executable, "-m", "trunkline.cli")
 PLACES = ("--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "127.0.0.1:0")
-LIMIT_S = 45.0
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a command did."""
-
-    exit: int | None
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
     async with running_mesh(tmp_path_factory.mktemp("mesh")) as running:
         yield running
-
-
-async def start(
-    *words: str, stdin: int | None = None, **variables: str
-) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *COMMAND,
-        *words,
-        stdin=stdin or asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **variables},
-        start_new_session=True,
-    )
-
-
-async def run(*words: str, stdin: str | None = None, **variables: str) -> Done:
-    pipe = None if stdin is None else asyncio.subprocess.PIPE
-    process = await start(*words, stdin=pipe, **variables)
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            out, err = await process.communicate(None if stdin is None else stdin.encode())
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert "Traceback" not in err.decode()
-    return Done(process.returncode, out.decode(), err.decode())
 
 
 def content_of(folder: Path) -> list[Path]:
@@ -466,8 +422,7 @@ async def test_a_mesh_that_is_attached_ends_with_whoever_started_it(tmp_path: Pa
 
 
 async def test_without_a_mesh_an_ephemeral_one_answers_and_goes(tmp_path: Path) -> None:
-    variables = {"TRUNKLINE_HTTP": "127.0.0.1:1", "TMPDIR": str(tmp_path)}
-    done = await run("ask", "what is 1+2", **variables)
+    done = await run("ask", "what is 1+2", TRUNKLINE_HTTP="127.0.0.1:1", TMPDIR=str(tmp_path))
     assert (done.exit, done.out) == (0, "3\n")
     assert done.err.startswith("no mesh at http://127.0.0.1:1: starting an ephemeral one")
     assert done.err.count("\n") == 1

@@ -2,34 +2,20 @@
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from harness.command_line import LIMIT_S, Done, run
 from harness.processes import MeshProcess, running_mesh
 from harness.tokens import SigningKey, key_set, write_api_keys
 from trunkline.cli import card, keys
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError
 
-LIMIT_S = 45.0
 SIGNER = SigningKey("mesh-2026")
-
-
-@dataclass(frozen=True)
-class Done:
-    exit: int | None
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass(frozen=True)
@@ -47,21 +33,6 @@ class Guarded:
         done = await self.run("keys", "add", name, "--file", "keys.toml", *words)
         assert done.exit == 0, done.err
         return done.out.strip()
-
-
-async def run(*words: str, folder: Path, **variables: str) -> Done:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "trunkline.cli", *words),
-        cwd=folder,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **variables},
-    )
-    async with asyncio.timeout(LIMIT_S):
-        out, err = await process.communicate()
-    assert "Traceback" not in err.decode()
-    return Done(process.returncode, out.decode(), err.decode())
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

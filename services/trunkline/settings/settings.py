@@ -9,19 +9,13 @@ from trunkline.settings.addresses import HostPort
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Remote:
-    """A remote A2A agent that is put on the mesh: a `[remote.NAME]` table of `trunkline.toml`."""
+class RemotePeer:
+    """A remote A2A agent: where it is, what it gets of us, and what is put up with from it."""
 
     url: str
     """Of the agent, or of its card."""
-    token_env: str = ""
-    """The variable that holds its bearer token."""
-    api_key_env: str = ""
-    """The variable that holds its API key."""
-    api_key_header: str = "X-API-Key"
-    """The header that the key goes in."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Other headers of each request."""
+    """Headers of each request."""
     hosts: tuple[str, ...] = ()
     """Where its card may lead beside the card's own host; it gets messages and credentials."""
     bindings: tuple[str, ...] = ()
@@ -34,6 +28,18 @@ class Remote:
     """How long a task goes on trying while the remote agent can't be reached."""
     refresh_s: float = 300.0
     """How often its card is read again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remote(RemotePeer):
+    """One that is put on the mesh: a `[remote.NAME]` table of `trunkline.toml`."""
+
+    token_env: str = ""
+    """The variable that holds its bearer token."""
+    api_key_env: str = ""
+    """The variable that holds its API key."""
+    api_key_header: str = "X-API-Key"
+    """The header that the key goes in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from trunkline.cli.inside.mesh import MeshView, open_view
-from trunkline.cli.outcome import Exit, complain
+from trunkline.cli.inside.mesh import ask_all, open_view
+from trunkline.cli.outcome import Exit
 from trunkline.cli.terminal import print_json, print_table, state_name
-from trunkline.errors import PeerError
+from trunkline.client import HostClient
 from trunkline.v1 import (
     registry_service_pb2,
     snapshot_pb2,
@@ -65,16 +65,8 @@ async def tasks(mesh: str | None, which: Wanted, *, as_json: bool) -> Exit:
     wanted = task_service_pb2.ListTasksRequest(
         account=which.account, agent=which.agent, context_id=which.context_id
     )
-    found: list[snapshot_pb2.TaskSummary] = []
-    code = Exit.OK
     async with open_view(mesh) as view:
-        for host in view.hosts:
-            if not host.journal_ids:
-                continue
-            try:
-                found += await _tasks_of(view, host, wanted, limit=which.limit)
-            except PeerError as error:
-                code = complain(error)
+        found, code = await ask_all(view, lambda host: _tasks_of(host, wanted, limit=which.limit))
     found.sort(key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
     latest = [_task(task) for task in found[: which.limit]]
     if as_json:
@@ -89,8 +81,7 @@ async def tasks(mesh: str | None, which: Wanted, *, as_json: bool) -> Exit:
 
 
 async def _tasks_of(
-    view: MeshView,
-    host: registry_service_pb2.Host,
+    host: HostClient,
     wanted: task_service_pb2.ListTasksRequest,
     *,
     limit: int,
@@ -100,7 +91,7 @@ async def _tasks_of(
     request.CopyFrom(wanted)
     while len(found) < limit:
         request.page_size = min(_PAGE, limit - len(found))
-        page = await view.host(host).list_tasks(request)
+        page = await host.list_tasks(request)
         found += page.tasks
         request.page_token = page.next_page_token
         if not page.next_page_token:

@@ -1,15 +1,19 @@
 """The mesh as the command line sees it from inside: over gRPC, where `--mesh` says."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import grpc
 
 from trunkline.cli.options import mesh_address
+from trunkline.cli.outcome import Exit, complain
 from trunkline.client import Channels, HostClient, RegistryClient, ToolClient, TraceClient
-from trunkline.errors import PeerUnavailableError, TaskNotFoundError
+from trunkline.errors import PeerError, PeerUnavailableError, TaskNotFoundError
 from trunkline.v1 import registry_service_pb2
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,25 @@ class MeshView:
     def _channel_of(self, service: str) -> grpc.aio.Channel:
         serving = (host.address for host in self.hosts if service in host.services)
         return self._channels.get(next(serving, self._address))
+
+
+async def ask_all(
+    view: MeshView, ask: Callable[[HostClient], Awaitable[Iterable[T]]]
+) -> tuple[list[T], Exit]:
+    """Ask every host that has tasks, and return what all said.
+
+    One that doesn't answer is named on stderr, and by the exit code.
+    """
+    found: list[T] = []
+    code = Exit.OK
+    for host in view.hosts:
+        if not host.journal_ids:
+            continue
+        try:
+            found += await ask(view.host(host))
+        except PeerError as error:
+            code = complain(error)
+    return found, code
 
 
 @asynccontextmanager

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from google.protobuf import timestamp_pb2
 
-from trunkline.cli.inside.mesh import open_view
-from trunkline.cli.outcome import Exit, complain
+from trunkline.cli.inside.mesh import ask_all, open_view
+from trunkline.cli.outcome import Exit
 from trunkline.cli.terminal import print_json, print_table
-from trunkline.errors import ConfigurationError, PeerError, TaskNotFoundError
+from trunkline.errors import ConfigurationError, TaskNotFoundError
 from trunkline.settings import load_settings
 from trunkline.v1 import webhook_service_pb2
 
@@ -28,16 +28,8 @@ async def list_all(mesh: str | None, *, state: str, as_json: bool) -> Exit:
     A host that doesn't answer is named on stderr.
     """
     wanted = STATES[state] if state else webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
-    found: list[webhook_service_pb2.Webhook] = []
-    code = Exit.OK
     async with open_view(mesh) as view:
-        for host in view.hosts:
-            if not host.journal_ids:
-                continue
-            try:
-                found += await view.host(host).list_webhooks(state=wanted)
-            except PeerError as error:
-                code = complain(error)
+        found, code = await ask_all(view, lambda host: host.list_webhooks(state=wanted))
     found.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
     if as_json:
         print_json([_fields(webhook) for webhook in found])
