@@ -28,7 +28,8 @@ sys.stdin.read()
 os._exit(9)
 """
 
-# Writes numbers into one task for ever, and tells each once it is committed.
+# Writes numbers into one task for ever, and tells each once it is committed. With a third argument
+# it writes one for each line that it reads.
 WRITER = """
 import asyncio, itertools, sys
 from pathlib import Path
@@ -43,6 +44,8 @@ async def main():
     await journal.append(task_id, journal.epoch, [draft([begin("a", "0 ")])])
     print(task_id, flush=True)
     for number in itertools.count(1):
+        if sys.argv[3:]:
+            sys.stdin.readline()
         await journal.append(task_id, journal.epoch, [draft([append("a", f"{number} ")])])
         print(number, flush=True)
 

@@ -1,6 +1,7 @@
 """Which cursors may go on: not those of a future that a power failure took away."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,18 +20,26 @@ def copy(source: Path, target: Path) -> None:
         shutil.copyfile(f"{source}{suffix}", f"{target}{suffix}")
 
 
+def write(process: "subprocess.Popen[str]", count: int) -> None:
+    """Let a writer that is asked write so much more."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for _ in range(count):
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.stdout.readline()
+
+
 async def test_a_cursor_of_a_future_that_was_lost_with_the_power_is_refused(
     tmp_path: Path,
 ) -> None:
     path, kept = tmp_path / "journal.db", tmp_path / "kept.db"
-    process = start(WRITER, path, "normal")
+    process = start(WRITER, path, "normal", "asked")
     assert process.stdout is not None
     task_id = process.stdout.readline().strip()
-    for _ in range(20):
-        process.stdout.readline()
+    write(process, 20)
     copy(path, kept)
-    for _ in range(50):
-        process.stdout.readline()
+    write(process, 50)
     process.kill()
     end(process)
     journal = Journal.open(path)
