@@ -1,8 +1,8 @@
 """Which cursors may go on: not those of a future that a power failure took away."""
 
 import shutil
-import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +11,9 @@ from harness.journal_processes import WRITER, end, start
 from trunkline.errors import CursorExpiredError, TaskNotFoundError
 from trunkline.journal.events import draft, header_of
 from trunkline.journal.journal import Journal
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 def copy(source: Path, target: Path) -> None:
