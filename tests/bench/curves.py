@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.clients import stream, streams
 from bench.processes import System, used_s
-from bench.systems import ONE_HOP, PEER, TWO_HOPS
+from bench.systems import ONE_HOP, PEER, PEER_TRACED, TWO_HOPS
 from bench.workload import Ask
 
 _STREAMS = (1, 10, 100, 1000)
@@ -14,6 +14,7 @@ _EVENTS = (100, 500, 1000, 5000, 10_000, 50_000)
 _PEER_STREAMS, _PEER_EVENTS = 100, 5000
 # So much is measured at each point at least.
 _LEAST_EVENTS = 5000
+_PEERS = (PEER, PEER_TRACED)
 
 
 async def curves(systems: Mapping[str, System]) -> str:
@@ -33,9 +34,9 @@ async def curves(systems: Mapping[str, System]) -> str:
 
 
 async def _by_streams(system: System, count: int) -> str:
-    if system.name == PEER and count > _PEER_STREAMS:
+    if system.name in _PEERS and count > _PEER_STREAMS:
         return "not run"
-    rounds = 1 if system.name == PEER else max(1, _LEAST_EVENTS // (count * 500))
+    rounds = 1 if system.name in _PEERS else max(1, _LEAST_EVENTS // (count * 500))
     events, before, began = 0, system.cpu_s(), time.perf_counter()
     for _ in range(rounds):
         seen = await streams(system.url, TWO_HOPS, Ask(), count)
@@ -45,9 +46,9 @@ async def _by_streams(system: System, count: int) -> str:
 
 
 async def _by_events(system: System, count: int) -> str:
-    if system.name == PEER and count > _PEER_EVENTS:
+    if system.name in _PEERS and count > _PEER_EVENTS:
         return "not run"
-    tasks = 1 if system.name == PEER else max(1, _LEAST_EVENTS // count)
+    tasks = 1 if system.name in _PEERS else max(1, _LEAST_EVENTS // count)
     events, before = 0, system.cpu_s()
     for _ in range(tasks):
         events += (await stream(system.url, ONE_HOP, Ask(tokens=count))).events
