@@ -88,6 +88,8 @@ class ToolOverlay(_Strict):
     match: list[MatchRule] = []
     """Comes before what the tool itself declares as `trunkline/match`."""
     tags: list[str] = []
+    approval: bool | None = None
+    """Whether a person has to approve each call; None: as the server's `approval` says."""
 
     def declared_match(self) -> list[dict[str, Any]]:
         """Return `match` as a tool would declare it."""
@@ -108,6 +110,9 @@ class Overlay(_Strict):
 
     agent: AgentOverlay | Literal[False] = AgentOverlay()
     tools: dict[str, ToolOverlay] = {}
+    approval: Literal["always", "never", "declared"] = "declared"
+    """Which calls a person has to approve. "declared": those of tools whose annotations carry a
+    hint and don't say that they only read; a tool without any hint is called as it is."""
     connect_timeout_s: Annotated[float, Field(gt=0)] | None = None
     """How long it may take from its start to its list of tools; more for one that is downloaded."""
     call_timeout_s: Annotated[float, Field(gt=0)] | None = None

@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types
 from google.protobuf import struct_pb2
 
-from trunkline.tools.config import ToolOverlay
+from trunkline.tools.config import Overlay, ToolOverlay
 from trunkline.v1 import part_pb2, tool_service_pb2
 
 MATCH_KEY = "trunkline/match"
@@ -17,9 +17,11 @@ MENDABLE_KEY = "trunkline/mendable"
 
 
 def to_tool(
-    server: str, tool: mcp_types.Tool, overlay: ToolOverlay | None
+    server: str, tool: mcp_types.Tool, overlay: Overlay | None = None
 ) -> tool_service_pb2.Tool:
     """Return a tool as its server declares it, with what the configuration adds."""
+    overlay = overlay or Overlay()
+    added = overlay.tools.get(tool.name)
     hints = tool.annotations or mcp_types.ToolAnnotations()
     is_read_only = bool(hints.read_only_hint)
     return tool_service_pb2.Tool(
@@ -33,7 +35,8 @@ def to_tool(
         # The protocol's defaults: what says nothing may destroy something.
         destructive=not is_read_only and hints.destructive_hint is not False,
         idempotent=bool(hints.idempotent_hint),
-        metadata=_struct(_metadata(dict(tool.meta or {}), overlay)),
+        metadata=_struct(_metadata(dict(tool.meta or {}), added)),
+        needs_approval=_needs_approval(hints, overlay, added),
     )
 
 
@@ -66,6 +69,22 @@ def to_result(
 def failed(text: str) -> tool_service_pb2.ToolResult:
     """Return the result of a tool that failed for a reason of its own."""
     return tool_service_pb2.ToolResult(is_error=True, content=[part_pb2.Part(text=text)])
+
+
+def _needs_approval(
+    hints: mcp_types.ToolAnnotations, overlay: Overlay, added: ToolOverlay | None
+) -> bool:
+    if added is not None and added.approval is not None:
+        return added.approval
+    if overlay.approval != "declared":
+        return overlay.approval == "always"
+    said = (
+        hints.read_only_hint,
+        hints.destructive_hint,
+        hints.idempotent_hint,
+        hints.open_world_hint,
+    )
+    return any(hint is not None for hint in said) and not hints.read_only_hint
 
 
 def _metadata(declared: dict[str, Any], overlay: ToolOverlay | None) -> dict[str, Any]:

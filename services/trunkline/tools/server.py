@@ -279,7 +279,7 @@ class ToolServer:
                     return True
 
     async def _list(self, session: "Session") -> None:
-        self.tools = await session.list_tools(self._config.trunkline.tools)
+        self.tools = await session.list_tools(self._config.trunkline)
 
     async def _follow(self, process: ServerProcess, session: "Session") -> None:
         """List the tools anew when they have changed, or to see whether anyone still answers."""

@@ -22,7 +22,7 @@ from opentelemetry import trace
 from pydantic import ValidationError
 
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
-from trunkline.tools.config import ToolOverlay
+from trunkline.tools.config import Overlay
 from trunkline.tools.content import failed, to_result, to_tool
 from trunkline.tools.server_process import ServerProcess
 from trunkline.v1 import tool_service_pb2
@@ -42,9 +42,7 @@ class Session:
         self._process = process
         self._client = client
 
-    async def list_tools(
-        self, overlays: Mapping[str, ToolOverlay]
-    ) -> dict[str, tool_service_pb2.Tool]:
+    async def list_tools(self, overlay: Overlay) -> dict[str, tool_service_pb2.Tool]:
         """Return all tools the server has now, by name.
 
         Raises:
@@ -57,7 +55,7 @@ class Session:
                 with _unrecorded():
                     page = await self._client.list_tools(cursor=cursor)
                 for tool in page.tools:
-                    tools[tool.name] = to_tool(self._name, tool, overlays.get(tool.name))
+                    tools[tool.name] = to_tool(self._name, tool, overlay)
                 cursor = page.next_cursor
                 if cursor is None:
                     break

@@ -66,6 +66,7 @@ class Tool(_message.Message):
     DESTRUCTIVE_FIELD_NUMBER: _builtins.int
     IDEMPOTENT_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    NEEDS_APPROVAL_FIELD_NUMBER: _builtins.int
     server: _builtins.str
     """Name of the server in the configuration."""
     name: _builtins.str
@@ -80,6 +81,8 @@ class Tool(_message.Message):
     """It may destroy something."""
     idempotent: _builtins.bool
     """Calling it twice is like calling it once."""
+    needs_approval: _builtins.bool
+    """A person has to approve each call: by the configuration, or since it may change something."""
     @_builtins.property
     def input_schema(self) -> _struct_pb2.Struct:
         """JSON Schema of the arguments."""
@@ -105,10 +108,11 @@ class Tool(_message.Message):
         destructive: _builtins.bool = ...,
         idempotent: _builtins.bool = ...,
         metadata: _struct_pb2.Struct | None = ...,
+        needs_approval: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["input_schema", b"input_schema", "metadata", b"metadata", "output_schema", b"output_schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "destructive", b"destructive", "idempotent", b"idempotent", "input_schema", b"input_schema", "metadata", b"metadata", "name", b"name", "output_schema", b"output_schema", "read_only", b"read_only", "server", b"server", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "destructive", b"destructive", "idempotent", b"idempotent", "input_schema", b"input_schema", "metadata", b"metadata", "name", b"name", "needs_approval", b"needs_approval", "output_schema", b"output_schema", "read_only", b"read_only", "server", b"server", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,12 +1,13 @@
 import mcp_types
+import pytest
 from google.protobuf import json_format
 
-from trunkline.tools.config import ToolOverlay
+from trunkline.tools.config import Overlay
 from trunkline.tools.content import to_result, to_tool
 from trunkline.v1 import tool_service_pb2
 
 LIMIT_BYTES = 1000
-ADDED = ToolOverlay.model_validate({"match": [{"pattern": "added"}]})
+ADDED = Overlay.model_validate({"tools": {"t": {"match": [{"pattern": "added"}]}}})
 
 
 def result(*content: mcp_types.ContentBlock, **more: object) -> tool_service_pb2.ToolResult:
@@ -19,13 +20,13 @@ def declared(**more: object) -> mcp_types.Tool:
 
 
 def test_a_tool_that_declares_nothing_may_destroy_something() -> None:
-    tool = to_tool("s", declared(), None)
+    tool = to_tool("s", declared())
     assert (tool.read_only, tool.destructive, tool.idempotent) == (False, True, False)
     assert (tool.title, tool.description) == ("", "")
 
 
 def test_a_read_only_tool_destroys_nothing() -> None:
-    tool = to_tool("s", declared(annotations={"readOnlyHint": True}), None)
+    tool = to_tool("s", declared(annotations={"readOnlyHint": True}))
     assert (tool.read_only, tool.destructive) == (True, False)
 
 
@@ -74,3 +75,25 @@ def test_the_limit_counts_structured_content_too() -> None:
     answer = result(structuredContent={"rows": "x" * LIMIT_BYTES})
     assert answer.is_error
     assert "at most 1000 are taken" in answer.content[0].text
+
+
+@pytest.mark.parametrize(
+    ("annotations", "overlay", "is_needed"),
+    [
+        (None, {}, False),
+        ({"title": "T"}, {}, False),
+        ({"readOnlyHint": True}, {}, False),
+        ({"readOnlyHint": False}, {}, True),
+        ({"destructiveHint": False}, {}, True),
+        ({"readOnlyHint": True}, {"approval": "always"}, True),
+        ({"readOnlyHint": False}, {"approval": "never"}, False),
+        ({"readOnlyHint": False}, {"tools": {"t": {"approval": False}}}, False),
+        (None, {"approval": "never", "tools": {"t": {"approval": True}}}, True),
+        (None, {"approval": "always", "tools": {"other": {"approval": False}}}, True),
+    ],
+)
+def test_a_person_approves_what_the_file_says_or_what_is_declared_to_change_something(
+    annotations: object, overlay: object, is_needed: bool
+) -> None:
+    tool = to_tool("s", declared(annotations=annotations), Overlay.model_validate(overlay))
+    assert tool.needs_approval == is_needed
