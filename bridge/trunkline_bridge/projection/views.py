@@ -15,6 +15,7 @@ _COMPLETE = ".complete"
 STREAMING_RESULT = "streaming_result"
 PARTIAL_RESULT = "partial_result"
 CURRENT_RESULT = "current_result"
+_PUT_TOGETHER = frozenset((event_pb2.ARTIFACT_KIND_SYNTHESIS, event_pb2.ARTIFACT_KIND_DRAFT))
 # Keys of a forwarded artifact's metadata: who wrote it, and for which step of the plan.
 AGENT = "trunkline/agent"
 STEP = "trunkline/step"
@@ -30,7 +31,8 @@ def artifact_head(
 
     `steps` are the steps of the plan by the child task that works on them. Forwarded artifacts are
     `streaming_result` under an id that no other writer has; a supervisor's synthesis is
-    `partial_result`; all others are what their agent calls them.
+    `partial_result`, and `streaming_result` while it is written; all others are what their agent
+    calls them.
     """
     head = artifact_pb2.Artifact(
         artifact_id=said.artifact_id,
@@ -44,10 +46,12 @@ def artifact_head(
         head.artifact_id = f"{origin.task_id}.{said.artifact_id}"
         head.name = STREAMING_RESULT
         head.metadata[AGENT] = origin.agent
-        if step := steps.get(origin.task_id):
+        if step := steps.get(origin.child_task_id or origin.task_id):
             head.metadata[STEP] = step
     elif kind == event_pb2.ARTIFACT_KIND_SYNTHESIS:
         head.name = PARTIAL_RESULT
+    elif kind == event_pb2.ARTIFACT_KIND_DRAFT:
+        head.name = STREAMING_RESULT
     return head
 
 
@@ -57,7 +61,7 @@ def is_shown(kind: event_pb2.ArtifactKind.ValueType, origin: event_pb2.Origin | 
     What another supervisor put together is told by what its children wrote: shown beside that, the
     text would be there twice.
     """
-    return origin is None or kind != event_pb2.ARTIFACT_KIND_SYNTHESIS
+    return origin is None or kind not in _PUT_TOGETHER
 
 
 def steps_of(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:

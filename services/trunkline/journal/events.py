@@ -296,6 +296,7 @@ def _origin_for_parent(header: event_pb2.BatchHeader, agent: str) -> event_pb2.O
     if header.HasField("origin"):
         origin.CopyFrom(header.origin)
         origin.path.insert(0, agent)
+        origin.child_task_id = header.task_id
         return origin
     origin.agent = agent
     origin.task_id = header.task_id

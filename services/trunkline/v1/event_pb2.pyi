@@ -37,6 +37,8 @@ class _ArtifactKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Artifact
     """The streamed answer of a reasoning agent."""
     ARTIFACT_KIND_SYNTHESIS: _ArtifactKind.ValueType  # 2
     """The whole answer that a supervisor put together."""
+    ARTIFACT_KIND_DRAFT: _ArtifactKind.ValueType  # 3
+    """The same answer while it was being written; the synthesis follows when it is whole."""
 
 class ArtifactKind(_ArtifactKind, metaclass=_ArtifactKindEnumTypeWrapper):
     """What an artifact is for. Meaning is typed here and never taken from names."""
@@ -47,6 +49,8 @@ ARTIFACT_KIND_ANSWER: ArtifactKind.ValueType  # 1
 """The streamed answer of a reasoning agent."""
 ARTIFACT_KIND_SYNTHESIS: ArtifactKind.ValueType  # 2
 """The whole answer that a supervisor put together."""
+ARTIFACT_KIND_DRAFT: ArtifactKind.ValueType  # 3
+"""The same answer while it was being written; the synthesis follows when it is whole."""
 Global___ArtifactKind: _TypeAlias = ArtifactKind  # noqa: Y015
 
 class _ApprovalDecision:
@@ -172,12 +176,15 @@ class Origin(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
+    CHILD_TASK_ID_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """Agent of the task that wrote them."""
     task_id: _builtins.str
     """The task that wrote them."""
     first_sequence: _builtins.int
     """Their first sequence there; the batch's events have consecutive sequences there, too."""
+    child_task_id: _builtins.str
+    """This task's child that forwarded them; empty when the child itself wrote them."""
     @_builtins.property
     def path(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Agents from this task's child down to the writer."""
@@ -189,10 +196,11 @@ class Origin(_message.Message):
         task_id: _builtins.str = ...,
         first_sequence: _builtins.int = ...,
         path: _abc.Iterable[_builtins.str] | None = ...,
+        child_task_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "first_sequence", b"first_sequence", "path", b"path", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "child_task_id", b"child_task_id", "first_sequence", b"first_sequence", "path", b"path", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -130,11 +130,15 @@ def test_a_parent_takes_over_deltas_and_rewinds_and_nothing_else() -> None:
     assert event_pb2.EventBatch.FromString(drafts[0].body).events == events[1:3]
 
 
-def test_what_was_forwarded_before_keeps_its_writer_and_gets_a_longer_path() -> None:
+def test_what_was_forwarded_before_keeps_its_writer_and_says_by_which_child_it_came() -> None:
     forwarded = sealed([begin("a", "x")], 3, task_id="middle", origin=ORIGIN)
     (one,) = splice(forwarded, agent="supervisor", known={})
     assert one.origin == event_pb2.Origin(
-        agent="math", task_id="child", first_sequence=7, path=["supervisor", "math"]
+        agent="math",
+        task_id="child",
+        first_sequence=7,
+        path=["supervisor", "math"],
+        child_task_id="middle",
     )
 
 
