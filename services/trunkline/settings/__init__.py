@@ -1,13 +1,18 @@
 """Settings of a mesh: what can be set, where that is found, what may be reached from outside."""
 
 from trunkline.settings.addresses import HostPort, check_exposure, reachable
-from trunkline.settings.checking import read_remote
+from trunkline.settings.agents import AgentOptions, ModelOptions
 from trunkline.settings.loading import PREFIX, load_settings
+from trunkline.settings.services import ArgoCD
 from trunkline.settings.settings import Remote, RemotePeer, Settings
+from trunkline.settings.tables import read_remote
 
 __all__ = [
     "PREFIX",
+    "AgentOptions",
+    "ArgoCD",
     "HostPort",
+    "ModelOptions",
     "Remote",
     "RemotePeer",
     "Settings",

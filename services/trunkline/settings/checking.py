@@ -1,12 +1,11 @@
-"""One setting, or one remote agent, as it was given: read, and refused where it makes no sense."""
+"""One setting as it was given: read, and refused where it makes no sense."""
 
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin
-from urllib.parse import urlsplit
 
 from trunkline.errors import ConfigurationError
 from trunkline.settings.addresses import HostPort
-from trunkline.settings.settings import Remote, Settings
+from trunkline.settings.settings import Settings
 from trunkline.settings.values import check_url, read_value
 
 _KINDS: dict[str, Any] = {one.name: one.type for one in fields(Settings)}
@@ -17,7 +16,6 @@ NAMES = tuple(_KINDS)
 _BOUNDS: dict[str, tuple[float, float]] = {
     "lease_s": (0.1, 3600),
     "ping_s": (0, 600),
-    "agent_timeouts": (0.001, 365 * 24 * 3600),
     "task_limit": (1, 1_000_000),
     "queue_limit": (0, 1_000_000),
     "breaker_failures": (1, 1000),
@@ -50,37 +48,6 @@ def read_setting(name: str, value: object, *, where: str) -> Any:  # noqa: ANN40
     except ValueError as error:
         raise ConfigurationError(where=where, problem=str(error)) from error
     return result
-
-
-def read_remote(given: object, *, where: str) -> Remote:
-    """Return what a table says of a remote agent.
-
-    Raises:
-        ConfigurationError: something in it is wrong, or the URL is missing.
-    """
-    if not isinstance(given, dict) or "url" not in given:
-        raise ConfigurationError(where=where, problem="write the agent's url there")
-    kinds = {one.name: one.type for one in fields(Remote)}
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in kinds:
-            problem = f"no such setting; there are: {', '.join(sorted(kinds))}"
-            raise ConfigurationError(where=f"{where}.{name}", problem=problem)
-        try:
-            found[name] = read_value(kinds[name], value)
-            if name == "url":
-                _check_place(found[name])
-            if name.endswith("_s") and not 0 < found[name] <= 24 * 3600:
-                raise ValueError(f"{found[name]} is not between 0 and {24 * 3600}")
-        except ValueError as error:
-            raise ConfigurationError(where=f"{where}.{name}", problem=str(error)) from error
-    return Remote(**found)
-
-
-def _check_place(url: str) -> None:
-    if "@" in urlsplit(url).netloc:
-        raise ValueError("credentials don't belong into a URL; name a variable by token_env")
-    check_url(url)
 
 
 def _check(name: str, value: object) -> None:

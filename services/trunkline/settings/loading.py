@@ -3,16 +3,21 @@
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trunkline.errors import ConfigurationError
-from trunkline.settings.checking import NAMES, read_remote, read_setting
-from trunkline.settings.settings import Remote, Settings
+from trunkline.settings.agents import AgentOptions
+from trunkline.settings.checking import NAMES, read_setting
+from trunkline.settings.settings import Settings
+from trunkline.settings.tables import is_table, read_entry, read_tables
+from trunkline.settings.values import read_numbers
 
 CONFIG_FILE = "trunkline.toml"
 CONFIG_VARIABLE = "TRUNKLINE_CONFIG"
 PREFIX = "TRUNKLINE_"
+_DEFAULTS = Settings()
 
 # Flags that aren't called as the setting is.
 _FLAGS = {
@@ -41,7 +46,7 @@ def load_settings(
     """
     environment = os.environ if environment is None else environment
     found = _from_file(environment, folder or Path())
-    found |= _from_environment(environment)
+    found |= _from_environment(environment, found)
     for name, value in (flags or {}).items():
         if value is not None:
             found[name] = read_setting(name, value, where=_FLAGS.get(name, f"--{name}"))
@@ -60,44 +65,59 @@ def _from_file(environment: Mapping[str, str], folder: Path) -> dict[str, Any]:
         raise ConfigurationError(where=str(path), problem=problem) from error
     except ValueError as error:
         raise ConfigurationError(where=str(path), problem=f"is not TOML: {error}") from error
-    if "agent" in table:
-        table["agent_timeouts"] = _timeouts_of(table.pop("agent"), where=f"{path}: agent")
-    if "remote" in table:
-        table["remotes"] = _remotes_of(table.pop("remote"), where=f"{path}: remote")
-    found = {
-        name: read_setting(name, value, where=f"{path}: {name}") for name, value in table.items()
-    }
-    for name, value in found.items():
-        if isinstance(value, Path):
-            found[name] = path.parent / value
-    return found
+    found = read_tables(table, where=f"{path}: ")
+    for name, value in table.items():
+        found[name] = read_setting(name, value, where=f"{path}: {name}")
+    return {name: _placed(value, path.parent) for name, value in found.items()}
 
 
-def _timeouts_of(agents: object, *, where: str) -> dict[str, object]:
-    """The timeouts in the `[agent.NAME]` tables of a file."""
-    timeouts: dict[str, object] = {}
-    if not isinstance(agents, dict):
-        raise ConfigurationError(where=where, problem="write [agent.NAME] and under it timeout_s")
-    for name, table in agents.items():
-        if not isinstance(table, dict) or set(table) != {"timeout_s"}:
-            problem = "of an agent only timeout_s can be set"
-            raise ConfigurationError(where=f"{where}.{name}", problem=problem)
-        timeouts[name] = table["timeout_s"]
-    return timeouts
+def _placed(value: Any, folder: Path) -> Any:  # noqa: ANN401 any setting
+    """Let relative paths start at the file's folder."""
+    if isinstance(value, Path):
+        return folder / value
+    if is_dataclass(value) and not isinstance(value, type):
+        inside = {one.name: getattr(value, one.name) for one in fields(value)}
+        paths = {name: folder / one for name, one in inside.items() if isinstance(one, Path)}
+        return replace(value, **paths)
+    return value
 
 
-def _remotes_of(tables: object, *, where: str) -> dict[str, Remote]:
-    """The `[remote.NAME]` tables of a file."""
-    if not isinstance(tables, dict):
-        raise ConfigurationError(where=where, problem="write [remote.NAME] and under it url")
-    return {name: read_remote(given, where=f"{where}.{name}") for name, given in tables.items()}
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+def _from_environment(environment: Mapping[str, str], found: Mapping[str, Any]) -> dict[str, Any]:
     # Other names are left alone: clusters put variables like TRUNKLINE_SERVICE_HOST there.
-    found: dict[str, Any] = {}
+    said: dict[str, Any] = {}
     for name in NAMES:
         variable = PREFIX + name.upper()
+        if is_table(name):
+            said[name] = _table_from(
+                environment, variable, found.get(name, getattr(_DEFAULTS, name))
+            )
+        elif text := environment.get(variable):
+            said[name] = read_setting(name, text, where=variable)
+    variable = PREFIX + "AGENT_TIMEOUTS"
+    if text := environment.get(variable):
+        said["agent_options"] = _with_timeouts(found.get("agent_options", {}), text, variable)
+    return said
+
+
+def _table_from(environment: Mapping[str, str], prefix: str, table: Any) -> Any:  # noqa: ANN401 a dataclass
+    """A table with what variables say of its keys: `url` of `[argocd]` is TRUNKLINE_ARGOCD_URL."""
+    said = {}
+    for one in fields(table):
+        variable = f"{prefix}_{one.name.upper()}"
         if text := environment.get(variable):
-            found[name] = read_setting(name, text, where=variable)
-    return found
+            said[one.name] = read_entry(type(table), one.name, text, where=variable)
+    return replace(table, **said)
+
+
+def _with_timeouts(
+    agents: Mapping[str, AgentOptions], text: str, variable: str
+) -> dict[str, AgentOptions]:
+    try:
+        timeouts = read_numbers(text)
+    except ValueError as error:
+        raise ConfigurationError(where=variable, problem=str(error)) from error
+    result = dict(agents)
+    for name, seconds in timeouts.items():
+        timeout_s = read_entry(AgentOptions, "timeout_s", seconds, where=f"{variable}: {name}")
+        result[name] = replace(result.get(name, AgentOptions()), timeout_s=timeout_s)
+    return result

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from trunkline.settings.addresses import HostPort
+from trunkline.settings.agents import AgentOptions, ModelOptions
+from trunkline.settings.services import ArgoCD
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,12 +105,24 @@ class Settings:
     an unused mesh about 55 MB larger."""
     drain_grace_s: float = 10.0
     """How long work under way may go on when the mesh is told to stop."""
-    agent_timeouts: Mapping[str, float] = field(default_factory=dict)
-    """Seconds after which a task of an agent fails if its caller gave no deadline, or a later one.
-    In the file `timeout_s` of `[agent.NAME]`; in a variable `NAME=SECONDS,…`."""
+    model: str = "rules"
+    """What agents reason with unless theirs is set: `provider:name`, or `rules`, which needs no key
+    and no network."""
+    planner_model: str = ""
+    """What supervisors plan with; empty: `model`."""
+    fallbacks: tuple[str, ...] = ()
+    """Models that are asked in turn when the one before can't answer."""
+    models: Mapping[str, ModelOptions] = field(default_factory=dict)
+    """Where models are and what one reply may take. Only in the file, as `[models.PROVIDER]` and
+    `[models."PROVIDER:NAME"]` tables."""
+    agent_options: Mapping[str, AgentOptions] = field(default_factory=dict)
+    """What is set of single agents. Only in the file, as `[agent.NAME]` tables; `timeout_s` also by
+    TRUNKLINE_AGENT_TIMEOUTS as `NAME=SECONDS,…`."""
     remotes: Mapping[str, Remote] = field(default_factory=dict)
     """Remote A2A agents on this mesh, by the name that they have here. Only in the file, as
     `[remote.NAME]` tables with `url`."""
+    argocd: ArgoCD = field(default_factory=ArgoCD)
+    """The Argo CD server of the agent `argocd`: table `[argocd]`, or TRUNKLINE_ARGOCD_URL, …."""
     task_limit: int = 10_000
     """Tasks of one host that run or wait for their turn; more are refused."""
     queue_limit: int = 1000
@@ -170,3 +184,9 @@ class Settings:
     def asks_callers(self) -> bool:
         """Whether the bridge serves only those that say who they are."""
         return bool(self.api_keys_file or self.jwt_keys) and not self.anonymous
+
+    @property
+    def agent_timeouts(self) -> dict[str, float]:
+        """Seconds after which a task of an agent fails, for those agents that have such a limit."""
+        limits = ((name, one.timeout_s) for name, one in self.agent_options.items())
+        return {name: limit for name, limit in limits if limit is not None}

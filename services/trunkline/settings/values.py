@@ -6,7 +6,6 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from trunkline.settings.addresses import HostPort
-from trunkline.settings.settings import Remote
 
 
 def read_value(kind: Any, value: object) -> Any:  # noqa: ANN401 a type, and a value of it
@@ -15,16 +14,32 @@ def read_value(kind: Any, value: object) -> Any:  # noqa: ANN401 a type, and a v
     Raises:
         ValueError: it can't be read as one; the text says what was expected.
     """
-    return _READERS[kind](value)
+    return _READERS.get(kind, _tables)(value)
+
+
+def read_numbers(value: object) -> dict[str, float]:
+    """Return what is given as `NAME=NUMBER,…`.
+
+    Raises:
+        ValueError: it isn't that.
+    """
+    if isinstance(value, str):
+        pairs = [piece.partition("=") for piece in _texts(value)]
+        value = {name.strip(): number.strip() for name, _, number in pairs}
+    if not isinstance(value, dict):
+        raise ValueError(f"expected NAME=NUMBER, got {value!r}")
+    return {_text(name): _number(number) for name, number in value.items()}
 
 
 def check_url(url: str) -> None:
-    """See that a text is the URL of an HTTP server.
+    """See that a text is the URL of an HTTP server, and holds no password.
 
     Raises:
         ValueError: it isn't.
     """
     parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise ValueError("credentials don't belong into a URL; name a variable that holds them")
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"{url!r} is not a URL that starts with http:// or https://")
 
@@ -53,24 +68,21 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(_text(item) for item in value)
 
 
-def _numbers_by_name(value: object) -> dict[str, float]:
-    if isinstance(value, str):
-        pairs = [piece.partition("=") for piece in _texts(value)]
-        value = {name.strip(): number.strip() for name, _, number in pairs}
-    if not isinstance(value, dict):
-        raise ValueError(f"expected NAME=NUMBER, got {value!r}")
-    return {_text(name): _number(number) for name, number in value.items()}
-
-
 def _texts_by_name(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ValueError(f"expected NAME = TEXT, got {value!r}")
     return {_text(name): _text(text) for name, text in value.items()}
 
 
-def _remotes(value: object) -> dict[str, Remote]:
+def _anything_by_name(value: object) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise ValueError("write them as [remote.NAME] tables into trunkline.toml")
+        raise ValueError(f"expected NAME = VALUE, got {value!r}")
+    return {_text(name): one for name, one in value.items()}
+
+
+def _tables(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError("write it as a table into trunkline.toml")
     return value
 
 
@@ -111,10 +123,13 @@ _READERS: dict[Any, Callable[[object], object]] = {
     Literal["debug", "info", "warning", "error"]: _text,
     Literal["plain", "json"]: _text,
     tuple[str, ...]: _texts,
-    Mapping[str, float]: _numbers_by_name,
     Mapping[str, str]: _texts_by_name,
-    Mapping[str, Remote]: _remotes,
+    Mapping[str, object]: _anything_by_name,
     bool: _truth,
     int: _whole,
     float: _number,
+    str | None: _text,
+    bool | None: _truth,
+    int | None: _whole,
+    float | None: _number,
 }

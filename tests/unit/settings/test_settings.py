@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from trunkline.errors import ConfigurationError
-from trunkline.settings import HostPort, Settings, check_exposure, load_settings, reachable
+from trunkline.settings import (
+    ArgoCD,
+    HostPort,
+    ModelOptions,
+    Settings,
+    check_exposure,
+    load_settings,
+    reachable,
+)
+from trunkline.settings.tables import is_table
 
 
 def load(
@@ -163,7 +172,7 @@ def test_an_agent_s_timeout_stands_in_its_table_or_in_a_variable(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[agent.math]\ntimeout = 30\n", "only timeout_s"),
+        ("[agent.math]\ntimeout = 30\n", "no such setting; there are: .*timeout_s"),
         ("[agent.math]\ntimeout_s = 0\n", "is not between"),
         ("[agent.math]\ntimeout_s = true\n", "expected a number"),
         ("agent = 3\n", r"write \[agent\.NAME\]"),
@@ -175,6 +184,60 @@ def test_a_wrong_timeout_of_an_agent_is_said_so(tmp_path: Path, text: str, probl
         load(tmp_path)
 
 
+def test_models_and_what_an_agent_may_do_stand_in_tables(tmp_path: Path) -> None:
+    (tmp_path / "trunkline.toml").write_text("""
+        model = "openai:big"
+        fallbacks = ["anthropic:other", "rules"]
+        [models.openai]
+        base_url = "http://127.0.0.1:9/v1"
+        [models."openai:big"]
+        max_tokens = 100
+        extra = {seed = 7}
+        [agent.math]
+        model = "ollama:small"
+        deny_tools = ["git/*"]
+        check = false
+        [agent.math.options]
+        precision = 12
+    """)
+    settings = load(tmp_path)
+    assert (settings.model, settings.fallbacks) == ("openai:big", ("anthropic:other", "rules"))
+    assert settings.models["openai"].base_url == "http://127.0.0.1:9/v1"
+    assert settings.models["openai:big"] == ModelOptions(max_tokens=100, extra={"seed": 7})
+    math = settings.agent_options["math"]
+    assert (math.model, math.deny_tools, math.check) == ("ollama:small", ("git/*",), False)
+    assert (math.options, math.timeout_s) == ({"precision": 12}, None)
+    # A variable adds to what the file says of an agent.
+    both = load(tmp_path, env={"TRUNKLINE_AGENT_TIMEOUTS": "math=7"}).agent_options["math"]
+    assert (both.timeout_s, both.model) == (7, "ollama:small")
+
+
+@pytest.mark.parametrize(
+    ("toml", "problem"),
+    [
+        ('[models.x]\nbase_url = "x"', "models.x.base_url: 'x' is not a URL"),
+        ("[models.x]\nmax_tokens = 0", "models.x.max_tokens: 0 is not between"),
+        ("[models.x]\nfirst_token_s = 0", "models.x.first_token_s: 0.0 is not between"),
+        ('[models.x]\nkey = "secret"', "models.x.key: no such setting"),
+        ('models = "x"', "models: write [models.NAME]"),
+        ("[agent.math]\noptions = 3", "agent.math.options: expected NAME = VALUE"),
+        ("argocd = 3", "argocd: expected a table"),
+        ('[argocd]\ntoken = "t"', "argocd.token: no such setting"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_named(tmp_path: Path, toml: str, problem: str) -> None:
+    assert problem in complaint(tmp_path, toml)
+
+
+def test_a_table_may_be_given_by_variables_too(tmp_path: Path) -> None:
+    (tmp_path / "trunkline.toml").write_text('[argocd]\nurl = "https://a"\nca_file = "ca.pem"\n')
+    argocd = load(tmp_path, env={"TRUNKLINE_ARGOCD_URL": "https://b"}).argocd
+    assert argocd == ArgoCD(url="https://b", ca_file=tmp_path / "ca.pem")
+    assert "TRUNKLINE_ARGOCD_URL: 'b' is not" in complaint(
+        tmp_path, env={"TRUNKLINE_ARGOCD_URL": "b"}
+    )
+
+
 def test_a_peer_may_be_silent_for_a_third_of_the_lease_unless_said_otherwise() -> None:
     assert Settings(lease_s=3).ping_limit_s == 1.5
     assert Settings(lease_s=3, ping_s=0.5).ping_limit_s == 0.5
@@ -183,7 +246,7 @@ def test_a_peer_may_be_silent_for_a_third_of_the_lease_unless_said_otherwise() -
 def test_every_setting_can_be_read(tmp_path: Path) -> None:
     for field in fields(Settings):
         default = getattr(Settings(), field.name)
-        if default not in (None, "", (), {}):
+        if not is_table(field.name) and default not in (None, "", (), {}):
             text = str(default).lower() if isinstance(default, bool) else str(default)
             if isinstance(default, tuple):
                 text = ",".join(default)
@@ -211,7 +274,7 @@ def test_remote_agents_are_tables_of_the_file(tmp_path: Path) -> None:
     ("toml", "problem"),
     [
         ("remote = 1", "remote: write [remote.NAME]"),
-        ("[remote.x]", "remote.x: write the agent's url"),
+        ("[remote.x]", "remote.x: write url there"),
         ('[remote.x]\nurl = "x"', "remote.x.url: 'x' is not a URL"),
         ('[remote.x]\nurl = "http://a:b@x"', "remote.x.url: credentials don't belong into a URL"),
         ('[remote.x]\nurl = "http://x"\ntoken = "t"', "remote.x.token: no such setting"),
@@ -226,4 +289,4 @@ def test_what_is_wrong_with_a_remote_agent_is_named(
 
 
 def test_remote_agents_can_not_be_given_by_a_variable(tmp_path: Path) -> None:
-    assert "[remote.NAME]" in complaint(tmp_path, env={"TRUNKLINE_REMOTES": "x"})
+    assert "as a table into trunkline.toml" in complaint(tmp_path, env={"TRUNKLINE_REMOTES": "x"})
