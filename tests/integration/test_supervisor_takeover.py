@@ -198,7 +198,7 @@ async def test_from_any_point_of_the_journal_a_turn_is_found_where_it_was(tmp_pa
         steps = state["steps"]
         assert [step.text for step in steps] == [step.text for step in whole.plans[0].steps]
         assert [step.route for step in steps] == list(latest.routes)
-        assert [step.needs_result for step in steps] == [False] * len(steps)
+        assert not any(step.needs for step in steps)
         children = {child.started.step_id: child for child in latest.children}
         for step in steps:
             child = children.get(step.id)

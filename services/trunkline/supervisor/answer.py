@@ -1,7 +1,7 @@
 """Puts one answer together from what the steps left. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trunkline.supervisor.planning import MAX_STEPS
 from trunkline.supervisor.routing import SEARCHED_CHARS, Router, contenders
@@ -104,7 +104,7 @@ def second_choice(step: Step, outcome: Outcome) -> Step | None:
             route.CopyFrom(step.route)
             route.agent, route.confidence = score.agent, score.confidence
             route.reasons[:] = [f"{step.agent} could not do it", *score.reasons]
-            return Step(step.id, step.text, route, step.after, step.needs_result)
+            return replace(step, route=route)
     return None
 
 

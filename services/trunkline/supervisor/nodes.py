@@ -96,7 +96,7 @@ def _check(state: SupervisorState) -> SupervisorState:
     steps = {step.id: step for step in state["steps"]}
     retries: list[Step] = []
     for step in state["steps"]:
-        is_blocked = step.needs_result and any(retry.id in step.after for retry in retries)
+        is_blocked = any(retry.id in step.needs for retry in retries)
         again = step if is_blocked else second_choice(step, outcomes[step.id])
         if again is not None:
             retries.append(again)

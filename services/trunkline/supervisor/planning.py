@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trunkline.supervisor.references import has_reference
+from trunkline.supervisor.references import has_reference, step_id
 from trunkline.supervisor.routing import SEARCHED_CHARS, Routed, Router, address
 from trunkline.supervisor.steps import Step, clipped
 from trunkline.supervisor.tags import words_of
@@ -164,8 +164,7 @@ def _numbered(text: str, pieces: Sequence[_Piece], router: Router) -> tuple[Step
         route = piece.routed.decision
         router.settle(route)
         after = (steps[-1].id,) if piece.is_after and steps else ()
-        needs_result = bool(after) and has_reference(said)
-        steps.append(_step(number, said, route, after=after, needs_result=needs_result))
+        steps.append(_step(number, said, route, after=after))
     return tuple(steps)
 
 
@@ -175,8 +174,7 @@ def _step(
     route: event_pb2.RouteDecided,
     *,
     after: tuple[str, ...] = (),
-    needs_result: bool = False,
 ) -> Step:
-    route.step_id = f"step-{number}"
+    route.step_id = step_id(number)
     route.text = clipped(text)
-    return Step(route.step_id, text, route, after, needs_result)
+    return Step(route.step_id, text, route, after)

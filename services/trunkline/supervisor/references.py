@@ -1,6 +1,11 @@
-"""Finds where a step speaks of an earlier result ("that", "the result"), and puts it in. Pure."""
+"""Finds where a step speaks of earlier results ("that", "the result", {1}), and puts them in. Pure.
+
+{1} stands for the result of step 1, in a step that comes after it: alone on its line for all of
+the answer, elsewhere for its value.
+"""
 
 import re
+from collections.abc import Mapping, Sequence
 
 # What may follow a pronoun that stands for a value: an end, an operator, a preposition, a currency.
 _FOLLOWS = (
@@ -14,6 +19,7 @@ _REFERENCE = re.compile(
     rf"|(?:(?<=how much is )|(?<!\bis )(?<!\bwas )(?<!\bdoes ))\bit{_FOLLOWS}",
     re.IGNORECASE,
 )
+_PLACE = re.compile(r"\{(\d{1,3})\}")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 _EQUALS = re.compile(r"[=≈]")
 
@@ -38,7 +44,37 @@ def value_of(answer: str) -> str:
     return answer
 
 
-def resolved(text: str, answer: str) -> str:
-    """Return the text with the first mention of an earlier result replaced by its value."""
+def needed(text: str, after: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the earlier steps, by their ids, whose results the text speaks of."""
+    named = {step_id(int(place[1])) for place in _PLACE.finditer(text)}
+    if found := tuple(earlier for earlier in after if earlier in named):
+        return found
+    return tuple(after[-1:]) if after and has_reference(text) else ()
+
+
+def resolved(text: str, answers: Mapping[str, str]) -> str:
+    """Return the text with what it needs put in; `answers` are those of the `needed` steps.
+
+    Of mentions in words only the first is replaced. What an answer says is never looked into.
+    """
+    if not answers:
+        return text
+
+    def put(place: re.Match[str]) -> str:
+        answer = answers.get(step_id(int(place[1])))
+        if answer is None:
+            return place[0]
+        begin, end = place.span()
+        is_line = text[begin - 1 : begin] in ("", "\n") and text[end : end + 1] in ("", "\n")
+        return answer.strip() if is_line else value_of(answer)
+
+    if any(step_id(int(place[1])) in answers for place in _PLACE.finditer(text)):
+        return _PLACE.sub(put, text)
+    (answer,) = answers.values()
     value = value_of(answer)
     return _REFERENCE.sub(lambda _: value, text, count=1)
+
+
+def step_id(number: int) -> str:
+    """Return the id of the step of this number, which counts from 1."""
+    return f"step-{number}"

@@ -8,7 +8,6 @@ supervisor needs no checkpoint beside it, which could only tell another story.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trunkline.supervisor.references import has_reference
 from trunkline.supervisor.steps import Outcome, Step, SupervisorState, shortened
 from trunkline.supervisor.transcript import KEPT_CHARS
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
@@ -69,13 +68,11 @@ def _step(
     route = routes.get(planned.step_id) or event_pb2.RouteDecided(
         agent=planned.agent, step_id=planned.step_id
     )
-    after = tuple(planned.after)
     return Step(
         planned.step_id,
         planned.text,
         route,
-        after,
-        needs_result=bool(after) and has_reference(planned.text),
+        tuple(planned.after),
         called=children.get((planned.step_id, planned.agent), ""),
     )
 

@@ -65,12 +65,10 @@ async def run_steps(
 async def _run_step(turn: Turn, step: Step, outcomes: Mapping[str, Outcome]) -> Outcome:
     if not step.agent:
         return failed("", "no agent here fits it")
-    text = step.text
-    if step.needs_result:
-        earlier = outcomes[step.after[-1]]
-        if not earlier.is_answer or not earlier.text:
-            return failed(step.agent, "the result that it needs is missing")
-        text = resolved(text, earlier.text)
+    needed = {earlier: outcomes[earlier] for earlier in step.needs}
+    if not all(earlier.is_answer and earlier.text for earlier in needed.values()):
+        return failed(step.agent, "the result that it needs is missing")
+    text = resolved(step.text, {name: earlier.text for name, earlier in needed.items()})
     try:
         child_id = step.child_id or step.called
         child_id = child_id or new_task_id(turn.directory.host_of_agent(step.agent))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypedDict
 
+from trunkline.supervisor.references import needed
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.v1 import event_pb2, task_pb2
 
@@ -35,8 +36,6 @@ class Step:
     route: event_pb2.RouteDecided
     after: tuple[str, ...] = ()
     """Steps that must be over before it begins."""
-    needs_result: bool = False
-    """Its text speaks of the result of the step before."""
     child_id: str = ""
     """The waiting child that this step goes on with."""
     called: str = ""
@@ -46,6 +45,11 @@ class Step:
     def agent(self) -> str:
         """Who works on it; empty: nobody fits."""
         return self.route.agent
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Those of the earlier steps whose results its text speaks of."""
+        return needed(self.text, self.after) if self.after else ()
 
     @property
     def line(self) -> str:

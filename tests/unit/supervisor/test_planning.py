@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.supervisor.planning import plan_steps
-from trunkline.supervisor.references import has_reference, resolved, value_of
+from trunkline.supervisor.references import has_reference, needed, resolved, value_of
 from trunkline.supervisor.routing import Router
 from trunkline.v1 import agent_card_pb2
 
@@ -108,14 +108,14 @@ def test_a_request_stays_whole_where_a_side_would_lose_its_sense(
 def test_a_step_that_speaks_of_the_result_waits_for_it(router: Router) -> None:
     first, second = plan_steps("what is 12*3, then convert that USD to EUR", router)
 
-    assert (first.after, first.needs_result) == ((), False)
-    assert (second.after, second.needs_result) == (("step-1",), True)
+    assert (first.after, first.needs) == ((), ())
+    assert (second.after, second.needs) == (("step-1",), ("step-1",))
 
 
 def test_a_step_behind_then_waits_without_needing_the_result(router: Router) -> None:
     _, second = plan_steps("count 3 then count 2", router)
 
-    assert (second.after, second.needs_result) == (("step-1",), False)
+    assert (second.after, second.needs) == (("step-1",), ())
 
 
 def test_steps_that_need_nothing_of_each_other_wait_for_nothing(router: Router) -> None:
@@ -177,11 +177,36 @@ def test_a_reference_is_told_from_a_word_of_the_sentence(text: str, *, expected:
 )
 def test_of_an_answer_its_value_is_taken_over(answer: str, value: str) -> None:
     assert value_of(answer) == value
-    assert resolved("convert that to EUR", answer) == f"convert {value} to EUR"
+    assert resolved("convert that to EUR", {"step-1": answer}) == f"convert {value} to EUR"
 
 
 def test_only_the_first_reference_is_replaced_and_backslashes_stay() -> None:
-    assert resolved("add the result to the result", r"\1") == r"add \1 to the result"
+    answers = {"step-1": r"\1"}
+
+    assert resolved("add the result to the result", answers) == r"add \1 to the result"
+
+
+def test_results_of_several_steps_go_where_their_numbers_stand() -> None:
+    after = ("step-1", "step-2")
+    text = "subtract {1} from {2}, not {3}"
+
+    assert needed(text, after) == after
+    answers = {"step-1": "100 USD = 92.34 EUR (today)", "step-2": "7"}
+    assert resolved(text, answers) == "subtract 92.34 from 7, not {3}"
+
+
+def test_a_number_alone_on_its_line_stands_for_the_whole_answer() -> None:
+    answers = {"step-1": "100 USD = 92.34 EUR (today)\n", "step-2": "see {1}"}
+
+    said = resolved("Sum this up:\n{1}\n{2}", answers)
+
+    assert said == "Sum this up:\n100 USD = 92.34 EUR (today)\nsee {1}"
+
+
+def test_a_number_of_a_step_that_is_not_waited_for_is_text() -> None:
+    assert needed("the set {1}", ()) == ()
+    assert needed("the set {2}", ("step-1",)) == ()
+    assert needed("the set {2} and that", ("step-1",)) == ("step-1",)
 
 
 @pytest.mark.parametrize(
