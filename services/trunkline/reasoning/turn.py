@@ -15,10 +15,12 @@ from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.verdict import STATUS_KEY, Status
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.tasks.turn.writers import ArtifactWriter
-from trunkline.v1 import event_pb2, part_pb2
+from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
 
 MESSAGE_LIMIT = 10
 """Messages that one turn may take: the question, the model's and the tools'."""
+
+_ANSWER = "answer"
 
 
 @dataclass(slots=True)
@@ -43,6 +45,19 @@ class Turn:
         """Stream a piece of the answer."""
         await self._artifact().append(text)
         self.streamed += text
+
+    async def unsay(self, length: int = 0) -> None:
+        """Take back what was streamed of the answer behind its first so many characters.
+
+        For what a model says anew: readers are told what remains, and the rest follows it.
+        """
+        if length >= len(self.streamed):
+            return
+        self.streamed = self.streamed[:length]
+        remains = artifact_pb2.Artifact(name=_ANSWER)
+        if self.streamed:
+            remains.parts.add(text=self.streamed)
+        await self._artifact().replace(remains)
 
     async def written(self) -> dict[str, int]:
         """Return how much of the answer is in the journal: what a checkpoint may count on."""
@@ -74,7 +89,7 @@ class Turn:
     def _artifact(self) -> ArtifactWriter:
         if self._answer is None:
             kind = event_pb2.ARTIFACT_KIND_ANSWER
-            self._answer = self.task.artifact("answer", kind=kind)
+            self._answer = self.task.artifact(_ANSWER, kind=kind)
         return self._answer
 
 
