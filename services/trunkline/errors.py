@@ -12,9 +12,11 @@ TrunklineError                       .code .reason .retryable .metadata()
 │  ├─ ToolNotFoundError              NOT_FOUND            TOOL_NOT_FOUND
 │  ├─ TraceNotFoundError             NOT_FOUND            TRACE_NOT_FOUND
 │  ├─ HostNotFoundError              NOT_FOUND            HOST_NOT_FOUND
+│  ├─ ApprovalNotFoundError          NOT_FOUND            APPROVAL_NOT_FOUND
 │  ├─ AgentNameTakenError            FAILED_PRECONDITION  AGENT_NAME_TAKEN
 │  ├─ TaskNotCancelableError         FAILED_PRECONDITION  TASK_NOT_CANCELABLE
 │  ├─ TaskEndedError                 FAILED_PRECONDITION  TASK_ENDED
+│  ├─ ApprovalAnsweredError          FAILED_PRECONDITION  APPROVAL_ANSWERED
 │  ├─ ConfigurationError             FAILED_PRECONDITION  CONFIGURATION_INVALID
 │  ├─ UnsupportedOperationError      UNIMPLEMENTED        UNSUPPORTED_OPERATION
 │  └─ CursorExpiredError             OUT_OF_RANGE         CURSOR_EXPIRED
@@ -214,6 +216,17 @@ class HostNotFoundError(RequestError):
 
 
 @dataclass(eq=False)
+class ApprovalNotFoundError(RequestError):
+    """The task asks, or asked, for no such approval."""
+
+    approval_id: str
+    code: ClassVar[Code] = Code.NOT_FOUND
+    reason: ClassVar[str] = "APPROVAL_NOT_FOUND"
+    template: ClassVar[str] = "no approval {approval_id!r} is asked for here"
+    hint: ClassVar[str] = "`trunkline approvals` lists those that are"
+
+
+@dataclass(eq=False)
 class AgentNameTakenError(RequestError):
     """Another living host has an agent of this name."""
 
@@ -246,6 +259,17 @@ class TaskEndedError(RequestError):
     template: ClassVar[str] = (
         "task {task_id!r} has ended ({state}); send a message without a task id"
     )
+
+
+@dataclass(eq=False)
+class ApprovalAnsweredError(RequestError):
+    """The approval was answered before, and otherwise."""
+
+    approval_id: str
+    decision: str
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "APPROVAL_ANSWERED"
+    template: ClassVar[str] = "approval {approval_id!r} was answered before: it is {decision}"
 
 
 @dataclass(eq=False)

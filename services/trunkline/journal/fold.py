@@ -156,6 +156,8 @@ class Fold:
         if event.status.HasField("metadata"):
             merge(self._task.metadata, event)
         self._is_ended = status.state in TERMINAL
+        if self._is_ended or status.state in INTERRUPTED:
+            self._snapshot.continuation = event.status.continuation
 
     def _on_turn_started(self, event: event_pb2.Event) -> None:
         # What the agent asked belongs to the conversation, before the answer.

@@ -416,6 +416,9 @@ class StatusChanged(_message.Message):
 
     STATUS_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    CONTINUATION_FIELD_NUMBER: _builtins.int
+    continuation: _builtins.bytes
+    """With a state that waits: what the agent goes on from in the next turn. Nobody else reads it."""
     @_builtins.property
     def status(self) -> _task_pb2.TaskStatus:
         """The new status."""
@@ -429,10 +432,11 @@ class StatusChanged(_message.Message):
         *,
         status: _task_pb2.TaskStatus | None = ...,
         metadata: _struct_pb2.Struct | None = ...,
+        continuation: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continuation", b"continuation", "metadata", b"metadata", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -698,10 +702,13 @@ class ApprovalRequested(_message.Message):
     TOOL_FIELD_NUMBER: _builtins.int
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
+    CHILD_TASK_ID_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     """Stable across hops and restarts."""
     tool: _builtins.str
     """Name of the tool."""
+    child_task_id: _builtins.str
+    """In the journal of an ancestor: the child that it came from. Empty: the task itself asks."""
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
         """What it would be called with."""
@@ -717,10 +724,11 @@ class ApprovalRequested(_message.Message):
         tool: _builtins.str = ...,
         arguments: _struct_pb2.Struct | None = ...,
         path: _abc.Iterable[_builtins.str] | None = ...,
+        child_task_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments", b"arguments", "path", b"path", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments", b"arguments", "child_task_id", b"child_task_id", "path", b"path", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -736,12 +744,15 @@ class ApprovalAnswered(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     """Which approval."""
     decision: Global___ApprovalDecision.ValueType
     """What was decided."""
     reason: _builtins.str
     """Why."""
+    turn: _builtins.int
+    """The turn that acts on it. One that is given while a turn runs is for the next one."""
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
         """The arguments instead, when edited."""
@@ -753,10 +764,11 @@ class ApprovalAnswered(_message.Message):
         decision: Global___ApprovalDecision.ValueType = ...,
         arguments: _struct_pb2.Struct | None = ...,
         reason: _builtins.str = ...,
+        turn: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments", b"arguments", "decision", b"decision", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments", b"arguments", "decision", b"decision", "reason", b"reason", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,6 +47,7 @@ class TaskSnapshot(_message.Message):
     ACCEPTED_OUTPUT_MODES_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    CONTINUATION_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """The last sequence that is folded in."""
     epoch: _builtins.int
@@ -63,6 +64,8 @@ class TaskSnapshot(_message.Message):
     """Priority of the task."""
     traceparent: _builtins.str
     """W3C trace context of the submission."""
+    continuation: _builtins.bytes
+    """What the agent goes on from, if its last turn asked for something."""
     @_builtins.property
     def task(self) -> _task_pb2.Task:
         """The task. Its artifacts are in order of creation."""
@@ -129,10 +132,11 @@ class TaskSnapshot(_message.Message):
         accepted_output_modes: _abc.Iterable[_builtins.str] | None = ...,
         traceparent: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        continuation: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "deadline", b"deadline", "parent", b"parent", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "approvals", b"approvals", "artifacts", b"artifacts", "caller", b"caller", "children", b"children", "create_time", b"create_time", "deadline", b"deadline", "epoch", b"epoch", "parent", b"parent", "plans", b"plans", "priority", b"priority", "routes", b"routes", "sequence", b"sequence", "task", b"task", "tool_calls", b"tool_calls", "traceparent", b"traceparent", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_output_modes", b"accepted_output_modes", "account", b"account", "agent", b"agent", "approvals", b"approvals", "artifacts", b"artifacts", "caller", b"caller", "children", b"children", "continuation", b"continuation", "create_time", b"create_time", "deadline", b"deadline", "epoch", b"epoch", "parent", b"parent", "plans", b"plans", "priority", b"priority", "routes", b"routes", "sequence", b"sequence", "task", b"task", "tool_calls", b"tool_calls", "traceparent", b"traceparent", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

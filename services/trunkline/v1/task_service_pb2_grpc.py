@@ -127,8 +127,10 @@ class TaskServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AnswerApproval(self, request, context):
-        """Answers an approval, once. FAILED_PRECONDITION (APPROVAL_ANSWERED) when it was answered
-        otherwise before.
+        """Answers an approval, once: the same answer again is harmless. The root of the tasks that wait for
+        it goes on, or does so as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
+        APPROVAL_NOT_FOUND), FAILED_PRECONDITION (APPROVAL_ANSWERED) when it was answered otherwise
+        before, FAILED_PRECONDITION (TASK_ENDED) when nothing waits for it any more.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,8 +46,10 @@ class TaskServiceStub:
     OUT_OF_RANGE (CURSOR_EXPIRED) when the cursor is past retention.
     """
     AnswerApproval: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.AnswerApprovalRequest, _task_service_pb2.AnswerApprovalResponse]
-    """Answers an approval, once. FAILED_PRECONDITION (APPROVAL_ANSWERED) when it was answered
-    otherwise before.
+    """Answers an approval, once: the same answer again is harmless. The root of the tasks that wait for
+    it goes on, or does so as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
+    APPROVAL_NOT_FOUND), FAILED_PRECONDITION (APPROVAL_ANSWERED) when it was answered otherwise
+    before, FAILED_PRECONDITION (TASK_ENDED) when nothing waits for it any more.
     """
     SetPushNotificationConfig: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SetPushNotificationConfigRequest, _task_service_pb2.SetPushNotificationConfigResponse]
     """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
@@ -85,8 +87,10 @@ class TaskServiceAsyncStub(TaskServiceStub):
     OUT_OF_RANGE (CURSOR_EXPIRED) when the cursor is past retention.
     """
     AnswerApproval: _aio.UnaryUnaryMultiCallable[_task_service_pb2.AnswerApprovalRequest, _task_service_pb2.AnswerApprovalResponse]  # type: ignore[assignment]
-    """Answers an approval, once. FAILED_PRECONDITION (APPROVAL_ANSWERED) when it was answered
-    otherwise before.
+    """Answers an approval, once: the same answer again is harmless. The root of the tasks that wait for
+    it goes on, or does so as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
+    APPROVAL_NOT_FOUND), FAILED_PRECONDITION (APPROVAL_ANSWERED) when it was answered otherwise
+    before, FAILED_PRECONDITION (TASK_ENDED) when nothing waits for it any more.
     """
     SetPushNotificationConfig: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SetPushNotificationConfigRequest, _task_service_pb2.SetPushNotificationConfigResponse]  # type: ignore[assignment]
     """Sets a webhook of a task, in place of the one with its id; the very same one just goes on. A
@@ -151,8 +155,10 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_service_pb2.AnswerApprovalRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.AnswerApprovalResponse, _abc.Awaitable[_task_service_pb2.AnswerApprovalResponse]]:
-        """Answers an approval, once. FAILED_PRECONDITION (APPROVAL_ANSWERED) when it was answered
-        otherwise before.
+        """Answers an approval, once: the same answer again is harmless. The root of the tasks that wait for
+        it goes on, or does so as soon as its turn is over. NOT_FOUND (TASK_NOT_FOUND,
+        APPROVAL_NOT_FOUND), FAILED_PRECONDITION (APPROVAL_ANSWERED) when it was answered otherwise
+        before, FAILED_PRECONDITION (TASK_ENDED) when nothing waits for it any more.
         """
 
     @_abc_1.abstractmethod
