@@ -11,7 +11,7 @@ from trunkline.agents.hosting import describe_host, open_hosts, serve_host
 from trunkline.client import Channels, Directory, HostClient, RegistryClient
 from trunkline.registry import Membership, RegistryServicer
 from trunkline.server import MeshServer
-from trunkline.settings import Settings
+from trunkline.settings import Settings, SupervisorOptions
 from trunkline.supervisor import ChildLimits, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.hosts import Hosts
@@ -88,10 +88,16 @@ class SmallMesh:
         )
 
     async def supervise(
-        self, *others: Agent, default_agent: str = "", limits: ChildLimits | None = None
+        self,
+        *others: Agent,
+        name: str = "supervisor",
+        limits: ChildLimits | None = None,
+        **options: Any,
     ) -> JoinedHost:
-        """Add a host with a supervisor that is ready to run."""
-        supervisor = Supervisor(self.directory, default_agent=default_agent, limits=limits)
+        """Add a host with a supervisor that is ready to run; `options` are SupervisorOptions."""
+        supervisor = Supervisor(
+            self.directory, name=name, options=SupervisorOptions(**options), limits=limits
+        )
         await supervisor.prewarm()
         return await self.join(supervisor, *others)
 

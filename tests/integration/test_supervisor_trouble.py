@@ -22,7 +22,6 @@ from harness.tasks import said, texts
 from trunkline import telemetry
 from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.echo import echo
-from trunkline.supervisor import Supervisor
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import message_service_pb2, registry_service_pb2, snapshot_pb2, task_pb2
 
@@ -65,13 +64,6 @@ class Stuck:
         return stuck
 
 
-class InnerSupervisor(Supervisor):
-    """A supervisor that another one may choose."""
-
-    routable = True
-    extended_skills = ()
-
-
 def is_over(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
     return snapshot.task.status.state in (
         State.TASK_STATE_COMPLETED,
@@ -102,7 +94,7 @@ async def test_a_cancel_stops_every_child_that_runs(mesh: SmallMesh) -> None:
 async def test_a_cancel_reaches_the_lowest_of_three_hops(mesh: SmallMesh) -> None:
     stuck = Stuck()
     await mesh.join(stuck.agent("tar"))
-    await mesh.join(InnerSupervisor(mesh.directory, name="inner"))
+    await mesh.supervise(name="inner", tags=["inner"])
     await mesh.supervise()
     task_id = await mesh.begin("@inner into the tar")
     above = await mesh.until(task_id, lambda now: len(now.artifacts) == 1)

@@ -15,7 +15,7 @@ from trunkline.mesh.tools import load_tools
 from trunkline.reasoning import MeshTools, ReasoningAgent
 from trunkline.reasoning import prewarm as prewarm_reasoning
 from trunkline.runtime import Serving
-from trunkline.settings import Settings
+from trunkline.settings import Settings, SupervisorOptions
 from trunkline.supervisor import ChildLimits, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tools.config import McpConfig, agents_from_config
@@ -87,17 +87,30 @@ def _known_agents(
 ) -> dict[str, Callable[[], Agent]]:
     """How each agent that has a name here is made."""
     tools = MeshTools(directory)
-    # A host that is lost has been taken over, or its tasks have been failed, within two leases.
-    limits = ChildLimits(patience_s=2.5 * settings.lease_s)
     known: dict[str, Callable[[], Agent]] = {
-        "supervisor": lambda: Supervisor(directory, limits=limits),
+        "supervisor": partial(_supervisor, settings, directory, "supervisor"),
         "echo": lambda: echo,
         "math": lambda: math_agent(tools),
         "currency": lambda: currency_agent(tools),
     }
+    for name in settings.supervisors:
+        if name in known and name != "supervisor":
+            problem = "an agent that ships has this name; choose another"
+            raise ConfigurationError(f"[supervisor.{name}]", problem)
+        known[name] = partial(_supervisor, settings, directory, name)
     for spec in agents_from_config(config):
         if spec.name in known:
             problem = "there are two of this name; rename one"
             raise ConfigurationError(f"agent {spec.name!r}", problem)
         known[spec.name] = partial(ReasoningAgent, spec.card(), servers=spec.servers, tools=tools)
     return known
+
+
+def _supervisor(settings: Settings, directory: Directory, name: str) -> Supervisor:
+    options = settings.supervisors.get(name, SupervisorOptions())
+    if name in options.agents:
+        problem = "it can't ask itself; name other agents"
+        raise ConfigurationError(f"[supervisor.{name}] agents", problem)
+    # A host that is lost has been taken over, or its tasks have been failed, within two leases.
+    limits = ChildLimits(patience_s=2.5 * settings.lease_s)
+    return Supervisor(directory, name=name, options=options, limits=limits)

@@ -5,6 +5,7 @@ from trunkline.settings.agents import AgentOptions, ModelOptions
 from trunkline.settings.loading import PREFIX, load_settings
 from trunkline.settings.services import ArgoCD
 from trunkline.settings.settings import Remote, RemotePeer, Settings
+from trunkline.settings.supervisors import SupervisorOptions
 from trunkline.settings.tables import read_remote
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Remote",
     "RemotePeer",
     "Settings",
+    "SupervisorOptions",
     "check_exposure",
     "load_settings",
     "reachable",

@@ -8,6 +8,7 @@ from typing import Literal
 from trunkline.settings.addresses import HostPort
 from trunkline.settings.agents import AgentOptions, ModelOptions
 from trunkline.settings.services import ArgoCD
+from trunkline.settings.supervisors import SupervisorOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,6 +119,9 @@ class Settings:
     agent_options: Mapping[str, AgentOptions] = field(default_factory=dict)
     """What is set of single agents. Only in the file, as `[agent.NAME]` tables; `timeout_s` also by
     TRUNKLINE_AGENT_TIMEOUTS as `NAME=SECONDS,…`."""
+    supervisors: Mapping[str, SupervisorOptions] = field(default_factory=dict)
+    """Supervisors over agents of this mesh, by their names. Only in the file, as
+    `[supervisor.NAME]` tables."""
     remotes: Mapping[str, Remote] = field(default_factory=dict)
     """Remote A2A agents on this mesh, by the name that they have here. Only in the file, as
     `[remote.NAME]` tables with `url`."""

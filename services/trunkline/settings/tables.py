@@ -11,7 +11,12 @@ from trunkline.settings.settings import Remote, Settings
 from trunkline.settings.values import check_url, read_value
 
 # By the table's name: the setting that holds what `[NAME.KEY]` tables say, by their keys.
-_NAMED: Final = {"agent": "agent_options", "models": "models", "remote": "remotes"}
+_NAMED: Final = {
+    "agent": "agent_options",
+    "models": "models",
+    "remote": "remotes",
+    "supervisor": "supervisors",
+}
 _KINDS: Final[Mapping[str, Any]] = {one.name: one.type for one in fields(Settings)}
 _DAY_S: Final = 24 * 3600
 # Least and most that make sense; what ends with _s is more than nothing and at most a day.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from trunkline.client import Directory
 from trunkline.errors import PeerError
+from trunkline.settings import SupervisorOptions
 from trunkline.supervisor.card import supervisor_card
 from trunkline.supervisor.child import ChildLimits
 from trunkline.supervisor.nodes import begin
@@ -20,7 +21,7 @@ from trunkline.supervisor.routing import Router
 from trunkline.supervisor.running import Turn
 from trunkline.supervisor.steps import Step, SupervisorState
 from trunkline.tasks.turn.context import TaskContext
-from trunkline.v1 import event_pb2
+from trunkline.v1 import agent_card_pb2, event_pb2
 
 if TYPE_CHECKING:
     from trunkline.supervisor.graph import SupervisorGraph
@@ -34,7 +35,6 @@ class Supervisor:
     repeatable = False
     resumable = True
     timeout_s: float | None = None
-    routable = False
     extended_skills = ()
     concurrency = 0
 
@@ -43,13 +43,15 @@ class Supervisor:
         directory: Directory,
         *,
         name: str = "supervisor",
-        default_agent: str = "",
+        options: SupervisorOptions | None = None,
         limits: ChildLimits | None = None,
     ) -> None:
-        """`default_agent` gets what fits no agent clearly; empty: the user is asked."""
-        self.card = supervisor_card(name)
+        """`options` say whom it asks, and what other supervisors ask it for: without, nothing."""
+        options = options or SupervisorOptions()
+        self.card = supervisor_card(name, options)
+        self.routable = bool(options.description or options.tags)
+        self._options = options
         self._directory = directory
-        self._default_agent = default_agent
         self._limits = limits or ChildLimits()
         self._graph: SupervisorGraph | None = None
         # The router of a revision of the directory: made anew when agents come or go.
@@ -82,7 +84,7 @@ class Supervisor:
         wanted = {step.agent for step in steps}
 
         def is_settled(mesh: Directory) -> bool:
-            found = {name for name, agent in mesh.agents().items() if agent.routable}
+            found = {card.name for card in self._askable(mesh)}
             return bool(found) and wanted <= found
 
         with contextlib.suppress(PeerError):
@@ -98,11 +100,19 @@ class Supervisor:
         revision, router = self._router
         if revision != self._directory.revision:
             revision = self._directory.revision
-            agents = self._directory.agents().values()
-            cards = [agent.card for agent in agents if agent.routable]
-            router = Router(cards, default=self._default_agent)
+            cards = self._askable(self._directory)
+            router = Router(cards, default=self._options.default_agent)
             self._router = (revision, router)
         return router
+
+    def _askable(self, mesh: Directory) -> list[agent_card_pb2.AgentCard]:
+        """The cards of those it may ask, as far as they are there."""
+        wanted = self._options.agents
+        return [
+            agent.card
+            for name, agent in mesh.agents().items()
+            if (name in wanted if wanted else agent.routable)
+        ]
 
 
 def _kept(task: TaskContext) -> dict[str, int]:

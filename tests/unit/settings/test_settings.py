@@ -11,6 +11,7 @@ from trunkline.settings import (
     HostPort,
     ModelOptions,
     Settings,
+    SupervisorOptions,
     check_exposure,
     load_settings,
     reachable,
@@ -160,6 +161,26 @@ def test_where_this_machine_reaches_an_address_for_all_interfaces() -> None:
     assert reachable("0.0.0.0:70") == "127.0.0.1:70"
     assert reachable("[::]:70") == "127.0.0.1:70"
     assert reachable("10.0.0.1:70") == "10.0.0.1:70"
+
+
+def test_a_supervisor_is_a_table_that_says_whom_it_asks(tmp_path: Path) -> None:
+    text = """
+        [supervisor.office]
+        agents = ["math", "currency"]
+        description = "Does the accounts."
+        tags = ["accounts"]
+        default_agent = "math"
+    """
+    (tmp_path / "trunkline.toml").write_text(text, encoding="utf-8")
+
+    (office,) = load_settings(environment={}, folder=tmp_path).supervisors.values()
+
+    assert office == SupervisorOptions(
+        agents=("math", "currency"),
+        description="Does the accounts.",
+        tags=("accounts",),
+        default_agent="math",
+    )
 
 
 def test_an_agent_s_timeout_stands_in_its_table_or_in_a_variable(tmp_path: Path) -> None:

@@ -1,0 +1,150 @@
+"""Supervisors over supervisors: whom they ask, what bubbles up, and what the root's client sees."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from harness.bridge import BridgedMesh, Event, Json, open_bridged_mesh
+from harness.small_mesh import PATIENCE_S, SmallMesh
+from harness.tasks import said, texts
+from trunkline.agents import FunctionAgent, agent
+from trunkline.agents.echo import echo
+from trunkline.errors import ConfigurationError
+from trunkline.mesh.agents import make_agents
+from trunkline.settings import Settings, SupervisorOptions
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.tools.config import McpConfig
+from trunkline.v1 import snapshot_pb2, task_pb2
+from trunkline_bridge import BridgeSettings
+
+State = task_pb2.TaskState
+
+
+@pytest.fixture
+async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
+    settings = BridgeSettings(default_agent="supervisor")
+    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def mesh(bridged: BridgedMesh) -> SmallMesh:
+    return bridged.mesh
+
+
+def counting(name: str) -> FunctionAgent:
+    @agent(name=name, description="Counts.", tags=[name])
+    async def count(task: TaskContext) -> None:
+        artifact = task.artifact()
+        for number in range(3):
+            await artifact.append(f"{name} {number} ", last=number == 2)
+
+    return count
+
+
+async def open_tree(mesh: SmallMesh) -> None:
+    """A root over `team` and `echo`; the team over `red` and `green`."""
+    await mesh.join(counting("red"), counting("green"), echo)
+    await mesh.supervise(name="team", agents=["red", "green"], tags=["team", "colours"])
+    await mesh.supervise(agents=["team", "echo"])
+
+
+def updates(events: list[Event]) -> list[Json]:
+    return [one.result["artifactUpdate"] for one in events if "artifactUpdate" in one.result]
+
+
+async def test_a_supervisor_asks_only_those_it_is_given(mesh: SmallMesh) -> None:
+    await open_tree(mesh)
+
+    beside = await mesh.ask("something red")
+    below = await mesh.ask("team: something red now, and something green now")
+
+    assert beside.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert "team" in said(beside)
+    assert [child.started.agent for child in below.children] == ["team"]
+    team = await mesh.look(below.children[0].started.task_id)
+    assert sorted(child.started.agent for child in team.children) == ["green", "red"]
+    assert texts(below)[-1] == "red 0 red 1 red 2 \ngreen 0 green 1 green 2 "
+
+
+async def test_the_root_shows_what_the_lowest_write_for_the_step_of_its_own_plan(
+    bridged: BridgedMesh,
+) -> None:
+    await open_tree(bridged.mesh)
+    caller = bridged.at("/")
+
+    text = "echo hello, and ask the team for red now, and green now"
+    async with caller.streamed(text) as stream:
+        events = await stream.rest()
+    task = await caller.call("GetTask", {"id": events[0].result["task"]["id"]})
+
+    results = [one["artifact"] for one in updates(events) if not one.get("append", False)]
+    streams = [one for one in results if one["name"] == "streaming_result"]
+    wrote = {
+        (one["metadata"]["trunkline/agent"], one["metadata"]["trunkline/step"]) for one in streams
+    }
+    (plan,) = [one for one in results if one["name"] == "execution_plan_update"]
+    steps = [line.rsplit(" ", 1)[1] for line in plan["parts"][0]["text"].splitlines()]
+    assert steps == ["(echo)", "(team)"]
+    assert wrote == {("echo", "step-1"), ("red", "step-2"), ("green", "step-2")}
+    assert len({one["artifactId"] for one in streams}) == 3
+    (partial,) = [one for one in results if one["name"] == "partial_result"]
+    assert partial["parts"] == [{"text": "hello\nred 0 red 1 red 2 \ngreen 0 green 1 green 2 "}]
+    assert [one["name"] for one in task["artifacts"]].count("partial_result") == 1
+    assert {one["artifactId"] for one in task["artifacts"]} == {
+        one["artifactId"] for one in results
+    }
+
+
+async def test_a_question_from_below_is_the_root_s_and_its_answer_reaches_who_asked(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(echo)
+    await mesh.supervise(name="team", agents=["echo"], tags=["team"])
+    await mesh.supervise(agents=["team"])
+
+    asked = await mesh.ask("@team @echo ask Which colour?")
+    answered = await mesh.ask("blue", task_id=asked.task.id)
+
+    assert (asked.task.status.state, said(asked)) == (
+        State.TASK_STATE_INPUT_REQUIRED,
+        "Which colour?",
+    )
+    assert texts(answered)[-1] == "answer: blue"
+    assert answered.task.status.state == State.TASK_STATE_COMPLETED
+
+
+async def test_supervisors_that_may_ask_each_other_never_go_round(mesh: SmallMesh) -> None:
+    await mesh.join(echo)
+    await mesh.supervise(name="left", agents=["right", "echo"], tags=["turn"])
+    await mesh.supervise(name="right", agents=["left", "echo"], tags=["turn"])
+    await mesh.supervise(agents=["left", "right"])
+
+    ended = await mesh.ask("@left turn")
+
+    assert await _names_down(mesh, ended) == ["supervisor", "left", "right"]
+    assert ended.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert "echo" in said(ended)
+
+
+def test_a_supervisor_that_is_to_ask_itself_or_has_a_taken_name_is_refused(tmp_path: Path) -> None:
+    def made(name: str, *agents: str) -> None:
+        supervisors = {name: SupervisorOptions(agents=agents)}
+        settings = Settings(data_dir=tmp_path, supervisors=supervisors)
+        make_agents(settings, McpConfig({}), None)  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigurationError, match="it can't ask itself"):
+        made("team", "team")
+    with pytest.raises(ConfigurationError, match="an agent that ships has this name"):
+        made("math", "echo")
+
+
+async def _names_down(mesh: SmallMesh, snapshot: snapshot_pb2.TaskSnapshot) -> list[str]:
+    """The agents from a task down its first children."""
+    names = [snapshot.agent]
+    while snapshot.children:
+        snapshot = await mesh.look(snapshot.children[0].started.task_id)
+        names.append(snapshot.agent)
+    return names
