@@ -15,6 +15,7 @@ from trunkline.reasoning.checking import check
 from trunkline.reasoning.thinking import think
 from trunkline.reasoning.turn import MESSAGE_LIMIT, State, Turn, last_reply
 from trunkline.reasoning.verdict import Status, Verdict
+from trunkline.reasoning.waiting import open_calls, waiting_of
 from trunkline.v1 import message_pb2
 
 __all__ = ["Graph", "Turn", "answer", "build_graph"]
@@ -28,10 +29,11 @@ def build_graph() -> Graph:
     graph.add_node("agent", think)
     graph.add_node("tools", call_tools)
     graph.add_node("check", check)
-    graph.add_edge(START, "agent")
+    # A question whose calls waited for approval goes on with those.
+    graph.add_conditional_edges(START, _at_start, ["agent", "tools"])
     graph.add_conditional_edges("agent", _after_agent, ["tools", "check"])
-    graph.add_edge("tools", "agent")
-    graph.add_conditional_edges("check", _after_check, ["agent", END])
+    graph.add_conditional_edges("tools", _unless_over, ["agent", END])
+    graph.add_conditional_edges("check", _unless_over, ["agent", END])
     return graph.compile()
 
 
@@ -43,11 +45,16 @@ async def answer(graph: Graph, turn: Turn, prompt: str) -> Verdict:
     Raises:
         StepLimitError: there was no answer within the limit.
     """
-    earlier = [SystemMessage(prompt), *_history(turn.task.history[:-1])]
+    waited = waiting_of(turn.task)
+    question = waited.messages if waited else [HumanMessage(turn.task.text)]
+    turn.history = waited.history if waited else len(turn.task.history) - 1
+    earlier = [SystemMessage(prompt), *_history(turn.task.history[: turn.history])]
     turn.earlier = len(earlier)
     # Each message takes at most two steps of LangGraph's own count.
     config: dict[str, Any] = {"recursion_limit": 3 * MESSAGE_LIMIT}
-    state: dict[str, Any] | None = {"messages": [*earlier, HumanMessage(turn.task.text)]}
+    state: dict[str, Any] | None = {"messages": [*earlier, *question]}
+    if state is not None and waited is not None:
+        state["approvals"] = dict(waited.approvals)
     if turn.thread is not None:
         graph = graph.copy({"checkpointer": turn.thread.checkpoints})
         config["configurable"] = {"thread_id": turn.thread.id}
@@ -67,7 +74,11 @@ def _after_agent(state: State) -> str:
     return "tools" if last_reply(state).tool_calls else "check"
 
 
-def _after_check(state: State) -> str:
+def _at_start(state: State) -> str:
+    return "tools" if open_calls(state["messages"]) else "agent"
+
+
+def _unless_over(state: State) -> str:
     return END if state.get("verdict") else "agent"
 
 

@@ -34,6 +34,8 @@ class Turn:
     source: ToolSource
     earlier: int = 0
     """Messages in the state that are older than this turn."""
+    history: int = 0
+    """Messages of the task's history that are older than this turn's question."""
     thread: Thread | None = None
     """Where the turn's checkpoints are; None: nobody could go on from them."""
     streamed: str = ""
@@ -99,6 +101,8 @@ class State(MessagesState, total=False):
     written: dict[str, int]
     """Characters of the turn's artifacts, by their ids."""
     parts: list[bytes]
+    approvals: dict[str, str]
+    """Ids of approvals by the model's ids of the calls that wait for them."""
     verdict: dict[str, str]
 
 
