@@ -1,0 +1,183 @@
+"""The SQLite files that hold checkpoints: one beside each journal, open while turns use it.
+
+A file stays open for a while after its last turn, since opening one takes longer than all that a
+turn does with it. Those of other hosts, which may be dead or alive, are only read. Imports
+LangGraph, so load it lazily.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from trunkline.reasoning.saver import Checkpoints
+
+logger = logging.getLogger(__name__)
+
+ENDING: Final = ".checkpoints"
+"""How the names of these files end."""
+
+# Of turns that nobody took up again; and of conversations that nobody has gone on with.
+_TURNS_KEPT_DAYS: Final = 7
+_CONVERSATIONS_KEPT_DAYS: Final = 90
+_DAY_NS: Final = 24 * 3600 * 1_000_000_000
+# From 1582, where UUIDs begin to count, to 1970; in steps of 100 ns.
+_UUID_EPOCH: Final = 0x01B21DD213814000
+_LINGER_S: Final = 20.0
+# Reading in the file of another host must not hold up our own turns.
+_BUSY_S: Final = 0.05
+
+
+@dataclass(slots=True)
+class CheckpointFile:
+    """A file of checkpoints that is open, and those beside it as far as they were read."""
+
+    path: Path
+    saver: Checkpoints
+    inode: int
+    users: int = 0
+    timer: asyncio.TimerHandle | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+    beside: dict[Path, tuple[int, sqlite3.Connection]] = field(default_factory=dict)
+
+    def others(self) -> Iterator[sqlite3.Connection]:
+        """Open the files of other journals in the same folder, to be read only."""
+        found = {path for path in self.path.parent.glob(f"*{ENDING}") if path != self.path}
+        for path in self.beside.keys() - found:
+            self.beside.pop(path)[1].close()
+        for path in found:
+            try:
+                yield self._read_only(path)
+            except (OSError, sqlite3.Error) as error:
+                extra = {"file": str(path), "problem": str(error)}
+                logger.warning("checkpoints.not_read", extra=extra)
+
+    def _read_only(self, path: Path) -> sqlite3.Connection:
+        inode = path.stat().st_ino
+        known = self.beside.pop(path, None)
+        if known is not None and known[0] != inode:
+            known[1].close()
+            known = None
+        if known is None:
+            uri = f"{path.absolute().as_uri()}?mode=ro"
+            known = (inode, sqlite3.connect(uri, uri=True, timeout=_BUSY_S))
+        self.beside[path] = known
+        return known[1]
+
+    def close(self) -> None:
+        """Close all that is open."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.saver.conn.close()
+        for _, connection in self.beside.values():
+            connection.close()
+        self.beside.clear()
+
+
+_open_files: dict[Path, CheckpointFile] = {}
+
+
+@contextmanager
+def checkpoint_file(path: Path) -> Iterator[CheckpointFile]:
+    """Open a file of checkpoints for a turn; turns that run at once share it.
+
+    A file that can't be read is made anew: what it held is started over.
+    """
+    _close_left_over()
+    file = _open_files.get(path)
+    if file is not None and not file.users and _inode(path) != file.inode:
+        # Removed meanwhile, with its journal.
+        _forget(file)
+        file = None
+    if file is None:
+        saver = _open(path)
+        file = _open_files[path] = CheckpointFile(path, saver, _inode(path))
+    if file.timer is not None:
+        file.timer.cancel()
+        file.timer = None
+    file.users += 1
+    try:
+        yield file
+    finally:
+        file.users -= 1
+        if not file.users:
+            _linger(file)
+
+
+def _linger(file: CheckpointFile) -> None:
+    """Close the file soon, unless somebody comes; at once where nobody could come."""
+    try:
+        file.loop = asyncio.get_running_loop()
+    except RuntimeError:
+        _forget(file)
+        return
+    file.timer = file.loop.call_later(_LINGER_S, _forget, file)
+
+
+def _close_left_over() -> None:
+    """Close what a loop that is over had opened: its timers never come."""
+    for file in tuple(_open_files.values()):
+        if not file.users and file.loop is not None and file.loop.is_closed():
+            _forget(file)
+
+
+def _forget(file: CheckpointFile) -> None:
+    if not file.users and _open_files.get(file.path) is file:
+        del _open_files[file.path]
+        file.close()
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+def _open(path: Path) -> Checkpoints:
+    try:
+        return _connected(path)
+    except sqlite3.DatabaseError as error:
+        logger.warning("checkpoints.made_anew", extra={"file": str(path), "problem": str(error)})
+        for ending in ("", "-wal", "-shm"):
+            Path(f"{path}{ending}").unlink(missing_ok=True)
+    try:
+        return _connected(path)
+    except sqlite3.DatabaseError:
+        # No file can be made there now: this turn does without.
+        return _connected(Path(":memory:"))
+
+
+def _connected(path: Path) -> Checkpoints:
+    connection = sqlite3.connect(path, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA synchronous=OFF")
+        saver = Checkpoints(connection)
+        saver.setup()
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(
+                "DELETE FROM checkpoints WHERE checkpoint_id < ? AND checkpoint_ns = ''",
+                (_id_of_age(_TURNS_KEPT_DAYS),),
+            )
+            for table in ("checkpoints", "writes"):
+                cursor.execute(
+                    f"DELETE FROM {table} WHERE checkpoint_id < ?",  # noqa: S608 - a name of ours
+                    (_id_of_age(_CONVERSATIONS_KEPT_DAYS),),
+                )
+        connection.commit()
+    except BaseException:
+        connection.close()
+        raise
+    return saver
+
+
+def _id_of_age(days: int) -> str:
+    """The id of a checkpoint that is so old: the ids begin with their time."""
+    steps = (time.time_ns() - days * _DAY_NS) // 100 + _UUID_EPOCH
+    digits = f"{steps >> 12:012x}"
+    return f"{digits[:8]}-{digits[8:]}"
