@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trunkline.agents.authoring import FunctionAgent, agent
     from trunkline.agents.process import run
+    from trunkline.mesh.remotes import from_a2a
     from trunkline.tasks.turn.context import TaskContext
     from trunkline.tasks.turn.writers import ArtifactWriter, PlanWriter, ToolCall
     from trunkline.v1.agent_card_pb2 import AgentSkill
@@ -39,6 +40,7 @@ __all__ = [
     "TaskContext",
     "ToolCall",
     "agent",
+    "from_a2a",
     "run",
 ]
 
@@ -53,6 +55,7 @@ _HOMES = {
     "TaskContext": "trunkline.tasks.turn.context",
     "ToolCall": "trunkline.tasks.turn.writers",
     "agent": "trunkline.agents.authoring",
+    "from_a2a": "trunkline.mesh.remotes",
     "run": "trunkline.agents.process",
 }
 

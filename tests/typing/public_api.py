@@ -8,12 +8,25 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import assert_type
 
-from trunkline import ArtifactWriter, Message, Part, PlanWriter, TaskContext, ToolCall, agent, run
-from trunkline.agents import FunctionAgent
+from pydantic import BaseModel
+
+from trunkline import (
+    ArtifactWriter,
+    FunctionAgent,
+    Message,
+    Part,
+    PlanWriter,
+    TaskContext,
+    ToolCall,
+    agent,
+    from_a2a,
+    run,
+)
 
 
 async def text(task: TaskContext) -> str:
     assert_type(task.text, str)
+    assert_type(task.settings, None)
     assert_type(task.message, Message)
     assert_type(task.history, Sequence[Message])
     assert_type(task.turn, int)
@@ -38,6 +51,16 @@ async def number(task: TaskContext) -> int:
     return 3
 
 
+class Place(BaseModel):
+    city: str
+
+
+async def placed(task: TaskContext[Place]) -> str:
+    assert_type(task.settings, Place)
+    task.settings.town  # type: ignore[attr-defined]  # noqa: B018
+    return task.settings.city
+
+
 def plain(task: TaskContext) -> str:
     return task.text
 
@@ -49,3 +72,8 @@ agent(name="number", description="Returns a number.")(number)  # type: ignore[ar
 agent(name="plain", description="Isn't asynchronous.")(plain)  # type: ignore[arg-type]
 run(agent(name="text", description="Says so.")(text))
 run("text")  # type: ignore[arg-type]
+agent(name="placed", description="Has settings.", settings=Place)(placed)
+agent(name="placed", description="Lacks settings.")(placed)  # type: ignore[arg-type]
+agent(name="text", description="Has others.", settings=Place)(text)  # type: ignore[arg-type]
+assert_type(from_a2a("https://agent.example", name="far"), FunctionAgent)
+from_a2a("https://agent.example")  # type: ignore[call-arg]

@@ -2,18 +2,22 @@
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
+from trunkline.agents.options import check_settings_type
 from trunkline.errors import ConfigurationError
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.settings import Settings
+from trunkline.tasks.turn.context import SettingsT, TaskContext
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2
 
 Result: TypeAlias = str | part_pb2.Part | message_pb2.Message | None
 AgentFunction: TypeAlias = (
-    Callable[[TaskContext], Awaitable[Result]]
-    | Callable[[TaskContext], AsyncIterator[str | part_pb2.Part]]
+    Callable[[TaskContext[SettingsT]], Awaitable[Result]]
+    | Callable[[TaskContext[SettingsT]], AsyncIterator[str | part_pb2.Part]]
 )
+Keep: TypeAlias = Callable[[Settings, Callable[[], None]], AbstractAsyncContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class FunctionAgent:
     """An agent whose turns are calls of a function."""
 
     card: agent_card_pb2.AgentCard
-    function: AgentFunction
+    function: AgentFunction[Any]
     direct_replies: bool
     repeatable: bool
     resumable: bool
@@ -32,9 +36,29 @@ class FunctionAgent:
     cancel_elsewhere: Callable[[str], Awaitable[None]] | None = None
     """Cancels what the agent has others do outside the mesh, which is a child task called
     `NAME:ID`, with the agent's name. It is told the ID, and may be told it again."""
+    settings_type: type[Any] | None = None
+    """What its settings are read as; None: it takes none."""
+    settings: object = None
+    """Its settings, once they have been read: its host does that, or `with_settings`."""
+    keep: Keep | None = None
+    """Does for as long as the agent is served what it needs for that; one that has this is on the
+    mesh from the first call of what it is given on, which says that it is there or has changed."""
 
-    async def run(self, task: TaskContext) -> None:
+    def with_settings(self, settings: object) -> "FunctionAgent":
+        """Return the agent with settings that were made elsewhere: none are looked for then.
+
+        Raises:
+            ConfigurationError: they aren't of the type that the agent is declared with.
+        """
+        if self.settings_type is None or not isinstance(settings, self.settings_type):
+            wanted = "none" if self.settings_type is None else self.settings_type.__name__
+            problem = f"its settings are {wanted}, not {type(settings).__name__}"
+            raise ConfigurationError(f"agent {self.card.name!r}", problem)
+        return replace(self, settings=settings)
+
+    async def run(self, task: TaskContext[Any]) -> None:
         """Call the function and emit what it returns or yields."""
+        task.settings = self.settings
         result = self.function(task)
         if isinstance(result, AsyncIterator):
             await _emit_pieces(task, result)
@@ -59,7 +83,8 @@ def agent(
     timeout_s: float | None = None,
     direct_replies: bool = False,
     routable: bool = True,
-) -> Callable[[AgentFunction], FunctionAgent]:
+    settings: type[SettingsT] | None = None,
+) -> Callable[[AgentFunction[SettingsT]], FunctionAgent]:
     """Make an agent of an asynchronous function that takes the task.
 
     What the function returns ends the turn: a text or Part is one artifact, a Message a direct
@@ -73,9 +98,13 @@ def agent(
     other fails, unless it had emitted nothing yet: then it runs. A task lives no longer than
     `timeout_s`, or its caller's earlier deadline.
 
+    `settings` is a pydantic model or a dataclass. The host fills it before it serves the agent,
+    from `[agent.NAME.options]` of `trunkline.toml` and, over that, TRUNKLINE_AGENT_NAME_FIELD
+    variables; the turn finds it as `task.settings`.
+
     Raises:
-        ConfigurationError: the name isn't made of lower-case letters, digits and hyphens, or the
-            function isn't asynchronous.
+        ConfigurationError: the name isn't made of lower-case letters, digits and hyphens, the
+            function isn't asynchronous, or the settings are no type that can be filled.
     """
     if not name.replace("-", "").isalnum() or name != name.lower() or not name.isascii():
         raise ConfigurationError(
@@ -93,7 +122,10 @@ def agent(
         skills=skills or [skill],
     )
 
-    def make(function: AgentFunction) -> FunctionAgent:
+    if settings is not None:
+        check_settings_type(name, settings)
+
+    def make(function: AgentFunction[SettingsT]) -> FunctionAgent:
         if not inspect.iscoroutinefunction(function) and not inspect.isasyncgenfunction(function):
             raise ConfigurationError(f"agent {name!r}", "its function must be `async def`")
         return FunctionAgent(
@@ -106,12 +138,13 @@ def agent(
             concurrency=concurrency,
             timeout_s=timeout_s,
             extended_skills=tuple(extended_skills),
+            settings_type=settings,
         )
 
     return make
 
 
-async def _emit_pieces(task: TaskContext, pieces: AsyncIterator[str | part_pb2.Part]) -> None:
+async def _emit_pieces(task: TaskContext[Any], pieces: AsyncIterator[str | part_pb2.Part]) -> None:
     artifact = task.artifact()
     is_empty = True
     async for piece in pieces:
@@ -121,7 +154,7 @@ async def _emit_pieces(task: TaskContext, pieces: AsyncIterator[str | part_pb2.P
         await artifact.close()
 
 
-async def _emit_result(task: TaskContext, result: Result) -> None:
+async def _emit_result(task: TaskContext[Any], result: Result) -> None:
     if isinstance(result, message_pb2.Message):
         await task.reply(result)
     elif result is not None:

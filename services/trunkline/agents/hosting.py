@@ -1,17 +1,19 @@
 """Puts agents on a mesh: their journal, their tasks, their services, their registration."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.journals import Journals
+from trunkline.agents.options import read_options
 from trunkline.agents.takeover import Takeover, claim_names
 from trunkline.client import Directory, RegistryClient, running
-from trunkline.errors import PeerUnavailableError
+from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline.registry import Membership
 from trunkline.server.mesh_server import MeshServer
-from trunkline.settings import Settings
+from trunkline.settings import AgentOptions, Settings
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.hosts import Hosts
 from trunkline.tasks.outbox import Pace
@@ -23,9 +25,13 @@ from trunkline.v1 import registry_service_pb2
 class Attendance:
     """Which agents of a host the mesh isn't told of yet, and news of the others' cards."""
 
-    def __init__(self, absent: Iterable[str] = ()) -> None:
-        self._absent = set(absent)
+    def __init__(self) -> None:
+        self._absent: set[str] = set()
         self._news = asyncio.Event()
+
+    def miss(self, agent: str) -> None:
+        """Say that an agent isn't there yet."""
+        self._absent.add(agent)
 
     def is_here(self, agent: str) -> bool:
         """Whether the mesh is told of an agent."""
@@ -57,15 +63,22 @@ def task_settings(settings: Settings) -> TaskSettings:
 
 @asynccontextmanager
 async def open_hosts(
-    agents: Sequence[Agent], *, directory: Directory, settings: Settings
+    agents: Sequence[Agent],
+    *,
+    directory: Directory,
+    settings: Settings,
+    attendance: Attendance | None = None,
 ) -> AsyncIterator[Hosts]:
     """Open the agents' journals and run their tasks; descendants are canceled over the mesh.
 
-    The journals are those of the first agent's name that no other process has.
+    The journals are those of the first agent's name that no other process has. `attendance` is
+    told of the agents that aren't there from the start.
 
     Raises:
+        ConfigurationError: what is set of an agent is wrong.
         JournalUnavailableError: there is no journal, and none can be made.
     """
+    agents = [configured(agent, settings) for agent in agents]
 
     async def cancel_child(task_id: str, account: str) -> None:
         name, is_elsewhere, id_there = task_id.partition(":")
@@ -82,18 +95,54 @@ async def open_hosts(
     family = agents[0].card.name
     own = journals.open_own(family)
     try:
-        async with Hosts(
-            own.journal,
-            agents,
-            settings=task_settings(settings),
-            cancel_child=cancel_child,
-            checkpoint_path=own.checkpoint_path,
-        ) as hosts:
+        async with (
+            _kept(agents, settings, attendance or Attendance()),
+            Hosts(
+                own.journal,
+                agents,
+                settings=task_settings(settings),
+                cancel_child=cancel_child,
+                checkpoint_path=own.checkpoint_path,
+            ) as hosts,
+        ):
             for free in journals.open_free(family):
                 await hosts.adopt(free.journal, checkpoint_path=free.checkpoint_path)
             yield hosts
     finally:
         own.journal.close()
+
+
+def configured(agent: Agent, settings: Settings) -> Agent:
+    """Return an agent with the settings of its own that the process's settings have of it.
+
+    Raises:
+        ConfigurationError: they make no sense, or it takes none.
+    """
+    if not isinstance(agent, FunctionAgent) or agent.settings is not None:
+        return agent
+    name = agent.card.name
+    given = settings.agent_options.get(name, AgentOptions()).options
+    if agent.settings_type is not None:
+        return agent.with_settings(read_options(name, agent.settings_type, given))
+    if given:
+        problem = "it takes no settings; declare them by @agent(settings=…)"
+        raise ConfigurationError(f"[agent.{name}.options]", problem)
+    return agent
+
+
+@asynccontextmanager
+async def _kept(
+    agents: Sequence[Agent], settings: Settings, attendance: Attendance
+) -> AsyncIterator[None]:
+    """Do what some agents need for being served, for the length of a block."""
+    async with AsyncExitStack() as stack:
+        for agent in agents:
+            if isinstance(agent, FunctionAgent) and agent.keep is not None:
+                name = agent.card.name
+                attendance.miss(name)
+                keeping = agent.keep(settings, partial(attendance.note, name))
+                await stack.enter_async_context(keeping)
+        yield
 
 
 def _canceler(agents: Sequence[Agent], name: str) -> Callable[[str], Awaitable[None]]:
@@ -180,4 +229,5 @@ def serve_host(server: MeshServer, host: Tasks) -> None:
     """Add the services that every host has."""
     server.add_message_service(host)
     server.add_task_service(host)
+    server.add_artifact_service(host)
     server.add_webhook_service(host.push_configs.outbox)

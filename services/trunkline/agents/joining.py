@@ -16,10 +16,7 @@ _STOP_GRACE_S = 1.0
 
 @asynccontextmanager
 async def join_mesh(
-    make: Callable[[Directory], Sequence[Agent]],
-    settings: Settings,
-    *,
-    attendance: Attendance | None = None,
+    make: Callable[[Directory], Sequence[Agent]], settings: Settings
 ) -> AsyncIterator[Serving]:
     """Serve agents at `settings.listen` and put them on the mesh at `settings.mesh`.
 
@@ -27,7 +24,7 @@ async def join_mesh(
     On leaving, nothing new is taken, and what runs has `drain_grace_s` to end.
 
     Raises:
-        ConfigurationError: the address can't be listened on.
+        ConfigurationError: the address can't be listened on, or what is set of an agent is wrong.
         JournalUnavailableError: the data directory can't be used.
     """
     check_exposure("listen", settings.listen, is_allowed=settings.insecure)
@@ -36,12 +33,13 @@ async def join_mesh(
     directory = Directory(channels, mesh)
     agents = make(directory)
     name = agents[0].card.name
+    attendance = Attendance()
     async with AsyncExitStack() as stack:
         stack.callback(configure(name, mesh_address=mesh).shutdown)
         await stack.enter_async_context(channels)
         await stack.enter_async_context(directory)
         hosts = await stack.enter_async_context(
-            open_hosts(agents, directory=directory, settings=settings)
+            open_hosts(agents, directory=directory, settings=settings, attendance=attendance)
         )
         server = MeshServer()
         serve_host(server, hosts)

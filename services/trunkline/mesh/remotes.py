@@ -1,21 +1,112 @@
-"""Remote A2A agents on the mesh: one in a process of its own, or those of the settings."""
+"""Remote A2A agents on the mesh: those of the settings, of the user's code, and a joined one."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
-from trunkline.agents.hosting import Attendance
-from trunkline.agents.joining import join_mesh
-from trunkline.client import running
-from trunkline.client.breaker import BreakerSettings
+from trunkline.agents.authoring import FunctionAgent, agent
+from trunkline.errors import PeerUnavailableError
 from trunkline.runtime import Serving
-from trunkline.settings import Remote, Settings
-from trunkline.tasks.agent import Agent
+from trunkline.settings import Remote, Settings, read_remote
+from trunkline.tasks.turn.context import TaskContext
 
-if TYPE_CHECKING:
-    from trunkline_bridge.outbound import RemoteAgent
+
+def from_a2a(  # noqa: PLR0913  what can be said of a remote agent, each by name
+    url: str,
+    *,
+    name: str,
+    token_env: str = "",
+    api_key_env: str = "",
+    api_key_header: str = "X-API-Key",
+    headers: Mapping[str, str] | None = None,
+    hosts: Sequence[str] = (),
+) -> FunctionAgent:
+    """Make an agent of a remote A2A agent, given by its URL or that of its card.
+
+    Nothing is asked of it before it is served: it is on the mesh, with its own card under `name`,
+    from when it could be reached. What it says becomes our task: states, messages, artifacts as
+    they stream; its task is canceled with ours, and continued by our next turn.
+
+    `token_env` and `api_key_env` name the variables that hold its bearer token, or its key, which
+    goes in `api_key_header`; `headers` go with each request. Its card may lead to its own host, or
+    to one of `hosts`.
+
+    Raises:
+        ConfigurationError: the name is none for an agent, or the URL is none of an HTTP server.
+    """
+    given: dict[str, object] = {
+        "url": url,
+        "token_env": token_env,
+        "api_key_env": api_key_env,
+        "api_key_header": api_key_header,
+        "headers": dict(headers or {}),
+        "hosts": list(hosts),
+    }
+    return stand_in(name, read_remote(given, where=f"from_a2a({name!r})"))
+
+
+def remotes_of(settings: Settings) -> Sequence[FunctionAgent]:
+    """Make agents of the remote ones that settings name, which needn't be there yet.
+
+    Raises:
+        ConfigurationError: a name is none for an agent.
+    """
+    return [stand_in(name, remote) for name, remote in settings.remotes.items()]
+
+
+def stand_in(name: str, remote: Remote) -> FunctionAgent:
+    """Make the agent that stands for a remote one: while it is served, what dials out is open.
+
+    Raises:
+        ConfigurationError: the name is none for an agent.
+    """
+    return _StandIn(name, remote).agent
+
+
+class _StandIn:
+    """An agent of this mesh, and what dials the remote one while somebody serves it."""
+
+    def __init__(self, name: str, remote: Remote) -> None:
+        made = agent(
+            name=name,
+            description="A remote agent that has not been reached yet.",
+            input_modes=("*/*",),
+            direct_replies=True,
+            resumable=True,
+        )(self._run)
+        self.agent = replace(made, keep=self._keep, cancel_elsewhere=self._cancel)
+        self._remote = remote
+        self._found: FunctionAgent | None = None
+
+    async def _run(self, task: TaskContext) -> None:
+        await self._opened().run(task)
+
+    async def _cancel(self, task_id: str) -> None:
+        if cancel := self._opened().cancel_elsewhere:
+            await cancel(task_id)
+
+    def _opened(self) -> FunctionAgent:
+        if self._found is None:
+            raise PeerUnavailableError(f"agent {self.agent.card.name!r}", "nobody serves it")
+        return self._found
+
+    @asynccontextmanager
+    async def _keep(self, settings: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
+        # gRPC and what dials are loaded by the process that serves, not by whoever defines agents.
+        from trunkline.client import running
+        from trunkline.client.breaker import BreakerSettings
+        from trunkline_bridge.outbound import RemoteSettings, open_remote
+
+        def take_card() -> None:
+            self.agent.card.CopyFrom(found.agent.card)
+            on_change()
+
+        name = self.agent.card.name
+        given = RemoteSettings.of(name, self._remote, BreakerSettings.of(settings))
+        async with open_remote(given) as found:
+            self._found = found.agent
+            async with running(found.keep(take_card)):
+                yield
 
 
 @asynccontextmanager
@@ -28,60 +119,19 @@ async def serve_remote(settings: Settings, remote: Remote, *, name: str) -> Asyn
         PeerProtocolError: there is no card, or it has no interface that we speak.
         PeerUnavailableError, PeerTimeoutError, PeerRefusedError: it can't be asked for its card.
     """
+    from trunkline.agents.joining import join_mesh
+    from trunkline.client import running
+    from trunkline.client.breaker import BreakerSettings
     from trunkline_bridge.outbound import RemoteSettings, remote_agent
 
-    given = RemoteSettings.of(name, remote, BreakerSettings.of(settings))
-    attendance = Attendance()
-    async with remote_agent(given) as found:
-        note = partial(attendance.note, found.agent.card.name)
-        agents: Sequence[Agent] = (found.agent,)
-        async with (
-            join_mesh(lambda _: agents, settings, attendance=attendance) as serving,
-            running(found.keep(note)),
-        ):
-            yield serving
-
-
-@dataclass(frozen=True, slots=True)
-class Remotes:
-    """The remote agents that settings name."""
-
-    found: "Sequence[RemoteAgent]"
-    attendance: Attendance
-    """Who of them has been reached."""
-
-    @property
-    def agents(self) -> Sequence[Agent]:
-        """What stands for them on a host."""
-        return [one.agent for one in self.found]
-
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
-        """Read their cards for the length of a block: of those that are away, until they come."""
-        async with AsyncExitStack() as stack:
-            for one in self.found:
-                note = partial(self.attendance.note, one.agent.card.name)
-                await stack.enter_async_context(running(one.keep(note)))
+    async def keep(_: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
+        on_change()
+        async with running(found.keep(on_change)):
             yield
 
-
-@asynccontextmanager
-async def open_remotes(settings: Settings) -> AsyncIterator[Remotes]:
-    """Make agents of the remote ones that settings name, which needn't be there yet.
-
-    Raises:
-        ConfigurationError: a name is none for an agent, or credentials aren't there.
-    """
-    if not settings.remotes:
-        # What dials out takes some memory.
-        yield Remotes((), Attendance())
-        return
-    from trunkline_bridge.outbound import RemoteSettings, open_remote
-
-    breaker = BreakerSettings.of(settings)
-    async with AsyncExitStack() as stack:
-        found = [
-            await stack.enter_async_context(open_remote(RemoteSettings.of(name, remote, breaker)))
-            for name, remote in settings.remotes.items()
-        ]
-        yield Remotes(found, Attendance(settings.remotes))
+    given = RemoteSettings.of(name, remote, BreakerSettings.of(settings))
+    async with remote_agent(given) as found:
+        kept = replace(found.agent, keep=keep)
+        async with join_mesh(lambda _: [kept], settings) as serving:
+            yield serving

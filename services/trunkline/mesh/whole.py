@@ -4,13 +4,13 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from trunkline.agents.hosting import on_mesh, open_hosts, serve_host
+from trunkline.agents.hosting import Attendance, on_mesh, open_hosts, serve_host
 from trunkline.client import Channels, Directory, RegistryClient, running
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.agents import make_agents, prewarm
 from trunkline.mesh.bridge import check_addresses, open_bridge
 from trunkline.mesh.registry import STOP_GRACE_S, add_registry
-from trunkline.mesh.remotes import open_remotes
+from trunkline.mesh.remotes import remotes_of
 from trunkline.mesh.tools import add_tools, load_tools
 from trunkline.runtime import Serving
 from trunkline.server import MeshServer
@@ -40,8 +40,8 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
         local = f"unix:{folder}/mesh.sock"
         channels = Channels.of(settings)
         directory = Directory(channels, local)
-        remotes = await stack.enter_async_context(open_remotes(settings))
-        agents = make_agents(settings, config, directory, others=remotes.agents)
+        attendance = Attendance()
+        agents = make_agents(settings, config, directory, others=remotes_of(settings))
         names = [agent.card.name for agent in agents]
         if settings.default_agent not in names:
             problem = f"no such agent; there are: {', '.join(names)}"
@@ -50,7 +50,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
         await stack.enter_async_context(add_registry(server, settings, name="trunkline"))
         await stack.enter_async_context(channels)
         hosts = await stack.enter_async_context(
-            open_hosts(agents, directory=directory, settings=settings)
+            open_hosts(agents, directory=directory, settings=settings, attendance=attendance)
         )
         serve_host(server, hosts)
         (mesh_address, _) = server.bind(str(settings.mesh), local)
@@ -73,11 +73,10 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
                 address=mesh_address,
                 settings=settings,
                 services=server.services,
-                attendance=remotes.attendance,
+                attendance=attendance,
             )
         )
-        await stack.enter_async_context(remotes.kept())
-        if remotes.attendance.is_here(settings.default_agent):
+        if attendance.is_here(settings.default_agent):
             await directory.wait_until(
                 lambda known: settings.default_agent in known.agents(), timeout_s=_READY_TIMEOUT_S
             )

@@ -2,7 +2,9 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, cast
+
+from typing_extensions import TypeVar
 
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.events import Draft, splice
@@ -27,7 +29,11 @@ if TYPE_CHECKING:
 _WORKING: Final = State.TASK_STATE_WORKING
 
 
-class TaskContext(Turn):
+SettingsT = TypeVar("SettingsT", default=None)
+"""The type of an agent's settings; None: it has none."""
+
+
+class TaskContext(Turn, Generic[SettingsT]):
     """One turn of one task, as its agent sees it.
 
     Whatever is emitted is journaled in the order of the calls. After the turn has ended, nothing
@@ -52,6 +58,8 @@ class TaskContext(Turn):
         super().__init__(snapshot, message, forwarded=forwarded, again=again)
         self.reply_message: message_pb2.Message | None = None
         """The direct reply, if there was one."""
+        self.settings: SettingsT = cast("SettingsT", None)
+        """The agent's settings, of the type that it is declared with."""
         self.checkpoint_path: Path | None = None
         """Where the agent may keep what it goes on from after a takeover; None: nowhere."""
         self._emitter = emitter

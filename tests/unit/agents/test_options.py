@@ -1,0 +1,107 @@
+"""Agents' own settings: from a table, from variables, and what is said of wrong ones."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, SecretStr
+
+from trunkline.agents import FunctionAgent, agent
+from trunkline.agents.hosting import configured
+from trunkline.agents.options import read_options
+from trunkline.errors import ConfigurationError
+from trunkline.settings import AgentOptions, Settings, load_settings
+from trunkline.tasks.turn.context import TaskContext
+
+
+class Model(BaseModel):
+    city: str
+    count: int = 3
+    tags: list[str] = []
+    key: SecretStr = SecretStr("")
+
+
+@dataclass
+class Plain:
+    city: str
+    count: float = 1.0
+    made: list[str] = field(default_factory=list, init=False)
+
+
+def greeter(kind: type[Any] | None) -> FunctionAgent:
+    @agent(name="greet-er", description="Greets.", settings=kind)
+    async def greet(task: TaskContext[Any]) -> str:
+        return str(task.settings)
+
+    return greet
+
+
+@pytest.mark.parametrize("kind", [Model, Plain])
+def test_variables_are_laid_over_the_table_and_values_are_converted(kind: type[Any]) -> None:
+    variables = {"TRUNKLINE_AGENT_GREET_ER_COUNT": "5", "TRUNKLINE_AGENT_GREET_ER": "else"}
+    found: Any = read_options("greet-er", kind, {"city": "Oslo"}, environment=variables)
+    assert (found.city, found.count) == ("Oslo", 5)
+    assert isinstance(found, kind)
+
+
+def test_a_variable_holds_a_list_as_json() -> None:
+    variables = {"TRUNKLINE_AGENT_A_TAGS": '["x", "y"]', "TRUNKLINE_AGENT_A_CITY": "[Oslo"}
+    found: Any = read_options("a", Model, {}, environment=variables)
+    assert (found.tags, found.city) == (["x", "y"], "[Oslo")
+
+
+@pytest.mark.parametrize(
+    ("given", "variables", "where", "problem"),
+    [
+        ({}, {}, "[agent.a.options] city", "is missing; write it there, or set TRUNKLINE_AGENT_A_"),
+        ({"city": "x", "count": "q"}, {}, "[agent.a.options] count", "valid"),
+        ({"city": "x"}, {"TRUNKLINE_AGENT_A_COUNT": "q"}, "TRUNKLINE_AGENT_A_COUNT", "valid"),
+        ({"city": "x", "town": 1}, {}, "[agent.a.options] town", "no such setting; there are: c"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Model, Plain])
+def test_what_is_wrong_is_said_by_its_key_or_its_variable(
+    kind: type[Any], given: dict[str, object], variables: dict[str, str], where: str, problem: str
+) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        read_options("a", kind, given, environment=variables)
+    assert raised.value.where == where
+    assert problem in raised.value.problem
+
+
+def test_a_value_that_may_be_a_secret_is_not_repeated() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        read_options("a", Model, {"city": "x", "key": ["hunter2"]}, environment={})
+    assert raised.value.where == "[agent.a.options] key"
+    assert "hunter2" not in str(raised.value)
+
+
+def test_the_table_of_the_file_reaches_the_agent_that_is_declared_with_settings(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "trunkline.toml").write_text('[agent.greet-er.options]\ncity = "Oslo"\n')
+    settings = load_settings(environment={}, folder=tmp_path)
+    found = configured(greeter(Model), settings)
+    assert isinstance(found, FunctionAgent)
+    assert found.settings == Model(city="Oslo")
+
+
+def test_settings_made_elsewhere_are_taken_as_they_are() -> None:
+    own = greeter(Plain).with_settings(Plain("Bergen"))
+    assert configured(own, Settings()) is own
+    with pytest.raises(ConfigurationError, match="its settings are Plain, not Model"):
+        greeter(Plain).with_settings(Model(city="Oslo"))
+
+
+def test_an_agent_that_takes_no_settings_is_given_none() -> None:
+    given = Settings(agent_options={"greet-er": AgentOptions(options={"city": "Oslo"})})
+    with pytest.raises(ConfigurationError, match="it takes no settings"):
+        configured(greeter(None), given)
+    plain = greeter(None)
+    assert configured(plain, Settings()) is plain
+
+
+def test_settings_are_a_model_or_a_dataclass() -> None:
+    with pytest.raises(ConfigurationError, match="a pydantic model or a dataclass"):
+        greeter(dict)
