@@ -101,23 +101,29 @@ class SmallMesh:
         await supervisor.prewarm()
         return await self.join(supervisor, *others)
 
-    def message(self, text: str, *, task_id: str = "") -> message_pb2.Message:
+    def message(self, text: str, *, task_id: str = "", context_id: str = "") -> message_pb2.Message:
         """Return a user's message."""
         self._messages += 1
         return message_pb2.Message(
             message_id=f"m-{self._messages}",
             task_id=task_id,
+            context_id=context_id,
             role=message_pb2.ROLE_USER,
             parts=[part_pb2.Part(text=text)],
         )
 
     async def ask(
-        self, text: str, *, agent: str = "supervisor", task_id: str = ""
+        self,
+        text: str,
+        *,
+        agent: str = "supervisor",
+        task_id: str = "",
+        context_id: str = "",
     ) -> snapshot_pb2.TaskSnapshot:
         """Send a message and wait until the turn is over."""
         answer = await self.client(agent).send_message(
             agent=agent,
-            message=self.message(text, task_id=task_id),
+            message=self.message(text, task_id=task_id, context_id=context_id),
             submission=message_service_pb2.Submission(),
             timeout_s=PATIENCE_S,
         )

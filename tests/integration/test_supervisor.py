@@ -202,6 +202,40 @@ async def test_what_fits_nobody_goes_to_the_default_agent(mesh: SmallMesh) -> No
     assert synthesis(await mesh.ask("good evening")) == ["good evening"]
 
 
+async def test_what_fits_nobody_goes_to_whom_the_conversation_was_with(mesh: SmallMesh) -> None:
+    await mesh.join(echo, answering("red", "red it is", "red"), answering("blue", "blue", "blue"))
+    await mesh.supervise(default_agent="echo")
+
+    await mesh.ask("something blue, and something red now", context_id="talk")
+    followed = await mesh.ask("and what about tomorrow", context_id="talk")
+    again = await mesh.ask("tell me more", context_id="talk")
+    addressed = await mesh.ask("@nobody tell me more", context_id="talk")
+    elsewhere = await mesh.ask("tell me more", context_id="another")
+
+    assert synthesis(followed) == ["red it is"]
+    assert list(followed.routes[0].reasons)[-1] == "red was asked last in this conversation"
+    assert synthesis(again) == ["red it is"]
+    assert addressed.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert synthesis(elsewhere) == ["tell me more"]
+
+
+async def test_of_two_that_fit_equally_the_one_of_the_conversation_is_asked(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(
+        answering("red", "red it is", "red", "colour"),
+        answering("blue", "blue it is", "blue", "colour"),
+    )
+    await mesh.supervise()
+
+    before = await mesh.ask("which colour", context_id="talk")
+    await mesh.ask("blue", context_id="talk")
+    after = await mesh.ask("which colour", context_id="talk")
+
+    assert before.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert synthesis(after) == ["blue it is"]
+
+
 async def test_an_agents_question_becomes_the_tasks_and_the_answer_reaches_the_agent(
     mesh: SmallMesh,
 ) -> None:

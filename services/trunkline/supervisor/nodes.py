@@ -14,6 +14,7 @@ from trunkline.supervisor.answer import (
     synthesis,
     too_many,
 )
+from trunkline.supervisor.following_up import follow_up, last_agent
 from trunkline.supervisor.planning import MAX_STEPS, plan_steps
 from trunkline.supervisor.resuming import to_answer
 from trunkline.supervisor.running import Turn, run_steps
@@ -42,12 +43,22 @@ async def begin(turn: Turn) -> SupervisorState | None:
     if len(steps) > MAX_STEPS:
         await task.require_input(too_many(len(steps)))
         return None
+    if not turn.router.unknown_address(task.text):
+        await _settle(turn, steps)
     if not any(step.agent for step in steps):
         await task.record(*_decisions(steps[:1]))
         await task.require_input(nobody_fits(steps, turn.router))
         return None
     await _write_plan(turn, steps, 1, steps)
     return {"steps": steps, "outcomes": {}, "revision": 1}
+
+
+async def _settle(turn: Turn, steps: tuple[Step, ...]) -> None:
+    """Find somebody for what fits nobody: whom the conversation was with, or the default agent."""
+    if not any(step.agent for step in steps):
+        follow_up(steps, await last_agent(turn.task, turn.directory, turn.router))
+    for step in steps:
+        turn.router.settle(step.route)
 
 
 async def plan(state: SupervisorState, turn: Turn) -> Done:

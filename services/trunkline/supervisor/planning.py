@@ -43,15 +43,18 @@ class _Piece:
 
 
 def plan_steps(text: str, router: Router) -> tuple[Step, ...]:
-    """Return the steps of a request, at least one, in its order; a step may have no agent."""
+    """Return the steps of a request, at least one, in its order; a step may have no agent.
+
+    What the default agent is to get has none yet: see `Router.settle`.
+    """
     unknown = router.unknown_address(text)
     if unknown:
         nobody = event_pb2.RouteDecided(reasons=[f"no agent here is named {unknown}"])
         return (_step(1, text, nobody),)
     addresses = router.addressed(text[:SEARCHED_CHARS])
     if addresses:
-        return _numbered(text, _addressed_pieces(text, addresses, router), router)
-    return _numbered(text, _pieces(text, 0, len(text), router), router)
+        return _numbered(text, _addressed_pieces(text, addresses, router))
+    return _numbered(text, _pieces(text, 0, len(text), router))
 
 
 def _addressed_pieces(
@@ -157,14 +160,12 @@ def _is_preface(text: str, piece: _Piece) -> bool:
     return is_word or (not piece.routed.agent and not _is_question(words))
 
 
-def _numbered(text: str, pieces: Sequence[_Piece], router: Router) -> tuple[Step, ...]:
+def _numbered(text: str, pieces: Sequence[_Piece]) -> tuple[Step, ...]:
     steps: list[Step] = []
     for number, piece in enumerate(pieces, start=1):
         said = text[piece.begin : piece.end].strip(_EDGE)
-        route = piece.routed.decision
-        router.settle(route)
         after = (steps[-1].id,) if piece.is_after and steps else ()
-        steps.append(_step(number, said, route, after=after))
+        steps.append(_step(number, said, piece.routed.decision, after=after))
     return tuple(steps)
 
 
