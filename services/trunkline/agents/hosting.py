@@ -10,6 +10,7 @@ from trunkline.agents.journals import Journals
 from trunkline.agents.options import read_options
 from trunkline.agents.takeover import Takeover, claim_names
 from trunkline.client import Directory, RegistryClient, running
+from trunkline.client.elsewhere import Elsewhere
 from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline.registry import Membership
 from trunkline.server.mesh_server import MeshServer
@@ -103,6 +104,7 @@ async def open_hosts(
                 settings=task_settings(settings),
                 cancel_child=cancel_child,
                 checkpoint_path=own.checkpoint_path,
+                open_elsewhere=Elsewhere(directory).open,
             ) as hosts,
         ):
             for free in journals.open_free(family):

@@ -1,5 +1,6 @@
 """Calls to the other parts of the mesh, typed, with our own errors."""
 
+from trunkline.client.artifacts import ArtifactClient
 from trunkline.client.background import running
 from trunkline.client.backoff import Backoff
 from trunkline.client.breaker import Breaker, Breakers, BreakerSettings
@@ -12,6 +13,7 @@ from trunkline.client.tools import ToolClient
 from trunkline.client.traces import TraceClient
 
 __all__ = [
+    "ArtifactClient",
     "Backoff",
     "Breaker",
     "BreakerSettings",

@@ -115,6 +115,10 @@ class Directory:
         """Return a client of the host that serves a task; raises as `host_of_task` does."""
         return self._client(self.host_of_task(task_id).address)
 
+    def channel_of_task(self, task_id: str) -> grpc.aio.Channel:
+        """Return a channel to the host that serves a task; raises as `host_of_task` does."""
+        return self._channels.get(self.host_of_task(task_id).address)
+
     def at(self, address: str) -> HostClient:
         """Return a client of the host at an address that the registry gave."""
         return self._client(address)

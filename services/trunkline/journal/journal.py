@@ -65,9 +65,12 @@ class Journal:
         is_threaded: bool,
         tail_bytes: int = _TAIL_BYTES,
         retention: Retention = _RETENTION,
+        path: Path | None = None,
     ) -> None:
         """Use `open`, unless you bring a store of your own."""
         self.id = store.id
+        self.path = path
+        """The file that it is in, if it is in one: what belongs to its tasks lies beside that."""
         self.epoch = store.epoch
         self.aliases = Aliases(store, self._put)
         """The ids that clients chose for tasks."""
@@ -116,7 +119,9 @@ class Journal:
         """
         store = SqliteStore.open(path, synchronous=synchronous)
         is_threaded = synchronous == "full"
-        return cls(store, is_threaded=is_threaded, tail_bytes=tail_bytes, retention=retention)
+        return cls(
+            store, is_threaded=is_threaded, tail_bytes=tail_bytes, retention=retention, path=path
+        )
 
     @classmethod
     def take_over(
@@ -138,7 +143,9 @@ class Journal:
         """
         store = SqliteStore.take_over(path, synchronous=synchronous)
         is_threaded = synchronous == "full"
-        return cls(store, is_threaded=is_threaded, tail_bytes=tail_bytes, retention=retention)
+        return cls(
+            store, is_threaded=is_threaded, tail_bytes=tail_bytes, retention=retention, path=path
+        )
 
     def new_task_id(self) -> str:
         """Return an id that no task has, and that nobody can guess."""

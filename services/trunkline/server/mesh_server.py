@@ -14,6 +14,7 @@ from grpc_health.v1.health import aio as health
 
 from trunkline.errors import ConfigurationError
 from trunkline.server import (
+    artifact_servicer,
     message_servicer,
     reflection,
     task_servicer,
@@ -24,7 +25,7 @@ from trunkline.server.frames import StreamOpener
 from trunkline.server.interceptor import CallInterceptor
 from trunkline.tasks.outbox import Outbox
 from trunkline.tasks.serving import Tasks
-from trunkline.v1 import registry_service_pb2_grpc
+from trunkline.v1 import artifact_service_pb2_grpc, registry_service_pb2_grpc
 
 _Servicer = TypeVar("_Servicer")
 
@@ -80,6 +81,14 @@ class MeshServer:
         """Serve WebhookService for the webhooks of a host."""
         servicer = webhook_servicer.WebhookServicer(outbox)
         self._add_to_trunk(webhook_servicer.SERVICE, servicer.handlers(), {})
+
+    def add_artifact_service(self, host: Tasks) -> None:
+        """Serve ArtifactService for the tasks of a host: beside the trunk, as it moves much."""
+        self.add_generic(
+            artifact_servicer.SERVICE,
+            artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server,
+            artifact_servicer.ArtifactServicer(host),
+        )
 
     def add_registry(self, servicer: registry_service_pb2_grpc.RegistryServiceServicer) -> None:
         """Serve RegistryService."""

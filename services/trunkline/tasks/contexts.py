@@ -8,6 +8,7 @@ from trunkline.journal.journal import Journal
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.tasks.turn.emitter import Emitter
+from trunkline.tasks.turn.files import Files, TaskFiles
 from trunkline.tasks.turn.flushing import Flushing
 from trunkline.tasks.turn.rewinding import Again
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
@@ -22,11 +23,13 @@ class Contexts:
         flushing: Flushing,
         settings: TaskSettings,
         checkpoint_path: Path | None,
+        files: Files,
     ) -> None:
         self._journal = journal
         self._flushing = flushing
         self._pending_limit_bytes = settings.pending_limit_bytes
         self._checkpoint_path = checkpoint_path
+        self._files = files
 
     def make(
         self,
@@ -46,7 +49,13 @@ class Contexts:
             pending_limit_bytes=self._pending_limit_bytes,
         )
         context = TaskContext(
-            snapshot, message, emitter, forwarded=forwarded, create=create, again=again
+            snapshot,
+            message,
+            emitter,
+            files=TaskFiles(self._files, snapshot.task.id, snapshot.account),
+            forwarded=forwarded,
+            create=create,
+            again=again,
         )
         context.checkpoint_path = self._checkpoint_path
         return context

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from trunkline.artifacts import Blobs
 from trunkline.errors import (
     AgentNotFoundError,
     FencedError,
@@ -32,6 +33,8 @@ from trunkline.tasks.running.runs import Run, Runs
 from trunkline.tasks.running.strays import Strays
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import ANONYMOUS, Accepted
+from trunkline.tasks.sweeping import sweep
+from trunkline.tasks.turn.files import Files, OpenElsewhere
 from trunkline.tasks.turn.flushing import Flushing
 from trunkline.tasks.validation import check_alias, check_message
 from trunkline.tasks.watch import TaskWatch, check_cursor
@@ -61,11 +64,13 @@ class TaskHost:
         admissions: Admissions | None = None,
         push_configs: PushConfigs | None = None,
         checkpoint_path: Path | None = None,
+        open_elsewhere: OpenElsewhere | None = None,
     ) -> None:
         """`cancel_child` is how descendants on this and other hosts are canceled.
 
         `admissions` and `push_configs` are those of the process, if it has more than one host;
-        `checkpoint_path` is where agents keep what they go on from, and lies beside the journal.
+        `checkpoint_path` is where agents keep what they go on from, and lies beside the journal;
+        `open_elsewhere` reads what parts refer to that is not beside this journal.
         """
         self.journal = journal
         self.agents = {agent.card.name: agent for agent in agents}
@@ -82,7 +87,10 @@ class TaskHost:
         )
         self._deadlines = Deadlines(self._expire)
         self._runs = Runs(self._admissions, on_release=self._on_release)
-        self._contexts = Contexts(journal, self._flushing, self._settings, checkpoint_path)
+        self._files = Files(journal, open_elsewhere)
+        self._contexts = Contexts(
+            journal, self._flushing, self._settings, checkpoint_path, self._files
+        )
         self._endings = Endings(
             self._group, self._runs, load=self._contexts.read, cancel_child=cancel_child
         )
@@ -95,6 +103,7 @@ class TaskHost:
             admissions=self._admissions,
             deadlines=self._deadlines,
             push_configs=self.push_configs,
+            files=self._files,
         )
         self._keepers: list[asyncio.Task[None]] = []
 
@@ -115,6 +124,7 @@ class TaskHost:
             self._group.create_task(self._keep_lease()),
             self._group.create_task(recovery.take_up(found)),
             self._group.create_task(self._strays.run()),
+            self._group.create_task(sweep(self._files, self._runs)),
         ]
         return self
 
@@ -213,6 +223,16 @@ class TaskHost:
             until_head=until_head,
             until_turn_ends=until_turn_ends,
         )
+
+    def blobs(self, task_id: str, *, account: str) -> Blobs:
+        """Return where the content of a task of the account lies that is too big for events.
+
+        Raises:
+            TaskNotFoundError: no such task of the account.
+            UnsupportedOperationError: the journal keeps no files.
+        """
+        self._own_row(task_id, account)
+        return self._files.own
 
     async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
         """Let an id that a client chose stand for a task, which may not exist yet.

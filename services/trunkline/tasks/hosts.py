@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from trunkline.artifacts import Blobs
 from trunkline.errors import TaskNotFoundError, TrunklineError
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merged, page_size_of
@@ -18,6 +19,7 @@ from trunkline.tasks.running.admission import Admissions
 from trunkline.tasks.running.ending import CancelChild
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import Accepted
+from trunkline.tasks.turn.files import OpenElsewhere
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 
@@ -40,11 +42,16 @@ class Hosts:
         settings: TaskSettings | None = None,
         cancel_child: CancelChild | None = None,
         checkpoint_path: Path | None = None,
+        open_elsewhere: OpenElsewhere | None = None,
     ) -> None:
-        """`cancel_child` is how descendants on other hosts are canceled; see `TaskHost`."""
+        """`cancel_child` is how descendants on other hosts are canceled; see `TaskHost`.
+
+        `open_elsewhere` reads what parts refer to that is not beside their task's journal.
+        """
         self._agents = tuple(agents)
         self._settings = settings or TaskSettings()
         self._cancel_elsewhere = cancel_child
+        self._open_elsewhere = open_elsewhere
         self._admissions = Admissions(agents, self._settings)
         self.push_configs = PushConfigs(Outbox(self._settings.webhook_pace))
         """The webhooks of the tasks in all journals, and with them the outbox."""
@@ -152,6 +159,10 @@ class Hosts:
             until_turn_ends=until_turn_ends,
         )
 
+    def blobs(self, task_id: str, *, account: str) -> Blobs:
+        """Return where the content of a task of the account lies that is too big for events."""
+        return self._host_of(task_id).blobs(task_id, account=account)
+
     async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
         """Let an alias stand for a task: in the journal that knows it, else in the task's own."""
         host = self._host_that_knows(account, alias) or self._host_of(task_id)
@@ -189,6 +200,7 @@ class Hosts:
             admissions=self._admissions,
             push_configs=self.push_configs,
             checkpoint_path=checkpoint_path,
+            open_elsewhere=self._open_elsewhere,
         )
 
     def _host_of(self, task_id: str) -> TaskHost:

@@ -34,6 +34,7 @@ from trunkline.tasks.submission import (
     submission_key,
     task_created,
 )
+from trunkline.tasks.turn.files import Files
 from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
 
 # From the commit over whoever submitted to what is written to the wire.
@@ -57,6 +58,7 @@ class Intake:
         admissions: Admissions,
         deadlines: Deadlines,
         push_configs: PushConfigs,
+        files: Files,
     ) -> None:
         self._journal = journal
         self._settings = settings
@@ -65,6 +67,7 @@ class Intake:
         self._admissions = admissions
         self._deadlines = deadlines
         self._push_configs = push_configs
+        self._files = files
 
     async def first_turn(
         self,
@@ -76,6 +79,8 @@ class Intake:
         task_id = submission.task_id or self._journal.new_task_id()
         if not task_id.startswith(f"{self._journal.id}-"):
             raise InvalidArgumentError("submission.task_id", "is not of this host's journal")
+        # Before its place is held: nobody may come between that and its beginning.
+        kept = await self._files.keep_message(task_id, message)
         if submission.task_id:
             if (known := find_row(self._journal, task_id)) is not None:
                 return Accepted(task_id, 1, known.head, is_new=False)
@@ -84,7 +89,7 @@ class Intake:
         name = agent.card.name
         self._admissions.check(name, is_child=submission.HasField("parent"))
         timeout_s = self._settings.agent_timeouts.get(name, agent.timeout_s)
-        created = task_created(name, task_id, message, submission, timeout_s=timeout_s)
+        created = task_created(name, task_id, kept, submission, timeout_s=timeout_s)
         new = NewTask(
             task_id,
             created,
@@ -167,7 +172,7 @@ class Intake:
             try:
                 await self._register(row, submission)
                 run.context = await self._contexts.read(row.task_id)
-                await run.context.open_turn(message)
+                await run.context.open_turn(await self._files.keep_message(row.task_id, message))
                 run.context = await self._contexts.read(row.task_id)
             except TrunklineError as error:
                 opened.set_exception(error)

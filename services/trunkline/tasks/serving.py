@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from trunkline.artifacts import Blobs
 from trunkline.tasks.outbox import PushConfigs
 from trunkline.tasks.submission import Accepted
 from trunkline.tasks.watch import TaskWatch
@@ -47,6 +48,10 @@ class Tasks(Protocol):
         until_turn_ends: bool = False,
     ) -> TaskWatch:
         """Read a task's events behind a cursor, or from the head on."""
+        ...
+
+    def blobs(self, task_id: str, *, account: str) -> Blobs:
+        """Return where the content of a task of the account lies that is too big for events."""
         ...
 
     async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:

@@ -11,6 +11,7 @@ from trunkline.journal.events import Draft, splice
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transition
 from trunkline.tasks.turn.content import Content, agent_message, struct
 from trunkline.tasks.turn.emitter import Emitter
+from trunkline.tasks.turn.files import READ_LIMIT_BYTES, TaskFiles
 from trunkline.tasks.turn.names import Names
 from trunkline.tasks.turn.rewinding import ATTEMPT_KEY, Again, cut, rewound
 from trunkline.tasks.turn.turn import Turn
@@ -18,6 +19,7 @@ from trunkline.tasks.turn.writers import ArtifactWriter, PlanWriter, ToolCall
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
+    part_pb2,
     snapshot_pb2,
     task_pb2,
 )
@@ -40,12 +42,13 @@ class TaskContext(Turn, Generic[SettingsT]):
     more can be emitted. Only one turn of a task runs at a time, on one host.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a turn starts with, each by name
         self,
         snapshot: snapshot_pb2.TaskSnapshot,
         message: message_pb2.Message,
         emitter: Emitter,
         *,
+        files: TaskFiles,
         forwarded: Mapping[str, int] | None = None,
         create: Callable[[], Awaitable[None]] | None = None,
         again: Again | None = None,
@@ -63,6 +66,7 @@ class TaskContext(Turn, Generic[SettingsT]):
         self.checkpoint_path: Path | None = None
         """Where the agent may keep what it goes on from after a takeover; None: nowhere."""
         self._emitter = emitter
+        self._files = files
         self._create = create
         self._exists = create is None
         latest = self.latest
@@ -138,7 +142,7 @@ class TaskContext(Turn, Generic[SettingsT]):
         event = _status_event(state)
         if message is not None:
             said = agent_message(message, task_id=self.id, context_id=self.context_id)
-            event.status.status.message.CopyFrom(said)
+            event.status.status.message.CopyFrom(await self._files.keep_message(said))
         if metadata is not None:
             event.status.metadata.update(dict(metadata))
         if state in TERMINAL and self._open_calls:
@@ -191,8 +195,33 @@ class TaskContext(Turn, Generic[SettingsT]):
         if is_closed is None and id:
             is_closed = self._names.is_closed_before(id)
         if is_closed is None:
-            return ArtifactWriter(self._begin_work, self.agent, artifact_id, start)
-        return ArtifactWriter(self._begin_work, self.agent, artifact_id, None, is_closed=is_closed)
+            return ArtifactWriter(self._begin_work, self._files, self.agent, artifact_id, start)
+        return ArtifactWriter(
+            self._begin_work, self._files, self.agent, artifact_id, None, is_closed=is_closed
+        )
+
+    @asynccontextmanager
+    async def open(self, part: part_pb2.Part) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the content of any part, of this turn's message for example, in pieces.
+
+        Bytes of the part itself, content that the mesh keeps (`trunkline:`), or what a URL leads
+        to: over https and from hosts that everybody can reach, or those that the operator allows.
+
+        Raises:
+            InvalidArgumentError: the URL leads where nothing is fetched from.
+            TaskNotFoundError, ArtifactNotFoundError: there is nothing that this account may see.
+            PeerUnavailableError, PeerTimeoutError, PeerRefusedError: it can't be fetched.
+        """
+        async with self._files.open(part) as pieces:
+            yield pieces
+
+    async def read(self, part: part_pb2.Part, *, limit_bytes: int = READ_LIMIT_BYTES) -> bytes:
+        """Return the content of any part, as `open` finds it.
+
+        Raises:
+            InvalidArgumentError: it is larger than `limit_bytes`, or as for `open`.
+        """
+        return await self._files.read(part, limit_bytes)
 
     def plan(self) -> PlanWriter:
         """Return a new plan to write to."""

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.tasks.turn.emitter import Emitter
+from trunkline.tasks.turn.files import Source, TaskFiles
 from trunkline.tasks.turn.rewinding import rewound
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
 
@@ -17,6 +18,7 @@ class ArtifactWriter:
     def __init__(
         self,
         begin: Begin,
+        files: TaskFiles,
         agent: str,
         artifact_id: str,
         start: event_pb2.ArtifactStart | None,
@@ -26,6 +28,7 @@ class ArtifactWriter:
         """`start` is None for an artifact that exists and is gone on with."""
         self.id = artifact_id
         self._begin = begin
+        self._files = files
         self._agent = agent
         self._start = start
         self._is_closed = is_closed
@@ -34,12 +37,35 @@ class ArtifactWriter:
         """Add text (which continues the text before it) or a part (which stands on its own).
 
         `last` says that the artifact is complete. Returns when the agent may go on, which is
-        before the content is in the journal unless much is waiting.
+        before the content is in the journal unless much is waiting. Bytes over 64 KiB are kept
+        beside the journal, and the part refers to them.
 
         Raises:
             InvalidAgentResponseError: the artifact is closed, or the turn is over.
+            JournalUnavailableError: the disk has no room for the bytes.
         """
+        if isinstance(content, part_pb2.Part):
+            content = await self._files.keep(content)
         await self._write(content, last=last)
+
+    async def attach(
+        self, source: Source, *, media_type: str = "", filename: str = "", last: bool = False
+    ) -> part_pb2.Part:
+        """Add a file of any size: its path, its bytes, or pieces of it as they come.
+
+        It is kept with the task as long as that is, and read in pieces: memory holds no more than
+        one. The media type is told by the filename unless it is given. Returns the part, which
+        refers to the content and has its size and checksum.
+
+        Raises:
+            InvalidAgentResponseError: the artifact is closed, or the turn is over.
+            InvalidArgumentError: it is larger than 4 GiB.
+            JournalUnavailableError: the disk is full, or can't be written.
+            OSError: the file can't be read.
+        """
+        part = await self._files.attach(source, media_type=media_type, filename=filename)
+        await self._write(part, last=last)
+        return part
 
     async def replace(self, artifact: artifact_pb2.Artifact, *, last: bool = False) -> None:
         """Put another content, and name, in place of all that is there; its id stays.
@@ -54,7 +80,7 @@ class ArtifactWriter:
         if start is not None:
             emitter.start_artifact(self.id, start, None, last=False)
         remains = artifact_pb2.Artifact()
-        remains.CopyFrom(artifact)
+        remains.CopyFrom(await self._files.keep_artifact(artifact))
         remains.artifact_id = self.id
         emitter.put(event_pb2.Event(rewound=rewound(remains)))
         self._is_closed = False

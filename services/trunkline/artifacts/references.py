@@ -1,0 +1,59 @@
+"""How parts name content that is kept elsewhere: `trunkline:<task id>/<blob id>`."""
+
+import re
+import uuid
+from typing import Final, NamedTuple, Self
+
+from trunkline.errors import InvalidArgumentError
+from trunkline.v1 import part_pb2
+
+SCHEME: Final = "trunkline:"
+INLINE_LIMIT_BYTES: Final = 64 * 1024
+"""Content bigger than this never rides in an event."""
+
+# Both become names of files: nothing else gets near a path.
+_TASK = re.compile(r"[A-Za-z0-9_-]{1,200}", re.ASCII)
+_BLOB = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
+
+
+class Reference(NamedTuple):
+    """Which content: the task whose journal it lies beside, and its id there."""
+
+    task_id: str
+    blob_id: str
+
+    @classmethod
+    def new(cls, task_id: str) -> Self:
+        """Return a reference that nothing has."""
+        return cls.of(task_id, uuid.uuid4().hex)
+
+    @classmethod
+    def of(cls, task_id: str, blob_id: str) -> Self:
+        """Return a reference of ids that somebody gave. InvalidArgumentError: they are none."""
+        if _TASK.fullmatch(task_id) is None:
+            raise InvalidArgumentError("task_id", "is no task's id")
+        if _BLOB.fullmatch(blob_id) is None:
+            problem = "must be 1 to 100 letters, digits, hyphens and underscores"
+            raise InvalidArgumentError("artifact_id", problem)
+        return cls(task_id, blob_id)
+
+    @property
+    def url(self) -> str:
+        """What `Part.url` says."""
+        return f"{SCHEME}{self.task_id}/{self.blob_id}"
+
+
+def find_reference(url: str) -> Reference | None:
+    """Return what a part's URL refers to; None: it leads elsewhere, or nowhere."""
+    if not url.startswith(SCHEME):
+        return None
+    task_id, _, blob_id = url.removeprefix(SCHEME).partition("/")
+    try:
+        return Reference.of(task_id, blob_id)
+    except InvalidArgumentError:
+        return None
+
+
+def is_big(part: part_pb2.Part) -> bool:
+    """Whether a part's bytes must not ride in an event."""
+    return len(part.raw) > INLINE_LIMIT_BYTES

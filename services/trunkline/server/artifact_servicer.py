@@ -1,0 +1,156 @@
+"""Serves trunkline.v1.ArtifactService: content that is too big for events, in chunks."""
+
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from trunkline.artifacts import Blob, Reference, find_reference
+from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError
+from trunkline.tasks.serving import Tasks
+from trunkline.v1 import artifact_pb2, artifact_service_pb2, artifact_service_pb2_grpc, part_pb2
+
+_Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+SERVICE: Final = artifact_service_pb2.DESCRIPTOR.services_by_name["ArtifactService"].full_name
+
+CHUNK_BYTES: Final = 256 * 1024
+_PAGE: Final = 50
+_LARGEST_PAGE: Final = 100
+
+
+class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
+    """The content of a host's tasks, for those who may see the tasks."""
+
+    def __init__(self, host: Tasks) -> None:
+        self._host = host
+
+    async def DownloadArtifact(
+        self, request: artifact_service_pb2.DownloadArtifactRequest, _context: _Context
+    ) -> AsyncIterator[artifact_service_pb2.DownloadArtifactResponse]:
+        blob, inline = await self._find(request)
+        if request.offset > blob.size_bytes:
+            problem = f"is behind the end: the content has {blob.size_bytes} bytes"
+            raise InvalidArgumentError("offset", problem)
+        response = artifact_service_pb2.DownloadArtifactResponse(
+            offset=request.offset,
+            size_bytes=blob.size_bytes,
+            sha256=blob.sha256,
+            media_type=blob.media_type,
+            filename=blob.filename,
+        )
+        # Its size is known before there is any of it.
+        yield response
+        offset = request.offset
+        async with aclosing(self._chunks(request, blob, inline)) as chunks:
+            async for chunk in chunks:
+                yield artifact_service_pb2.DownloadArtifactResponse(offset=offset, data=chunk)
+                offset += len(chunk)
+
+    async def UploadArtifact(
+        self,
+        requests: AsyncIterator[artifact_service_pb2.UploadArtifactRequest],
+        _context: _Context,
+    ) -> artifact_service_pb2.UploadArtifactResponse:
+        first = await anext(requests, None)
+        if first is None:
+            raise InvalidArgumentError("request", "is missing: say for which task")
+        blobs = self._host.blobs(first.task_id, account=first.account)
+        reference = Reference.of(first.task_id, first.artifact_id)
+        with suppress(ArtifactNotFoundError):
+            return _whole(await blobs.find(reference))
+        async with blobs.writing(
+            reference, media_type=first.media_type, filename=first.filename
+        ) as writer:
+            request = first
+            while True:
+                if len(request.data) > CHUNK_BYTES:
+                    raise InvalidArgumentError("data", f"is larger than {CHUNK_BYTES} bytes")
+                if request.data:
+                    await writer.write(request.data, at=request.offset)
+                if request.sha256:
+                    await writer.finish(request.sha256)
+                    return _whole(await blobs.find(reference))
+                following = await anext(requests, None)
+                if following is None:
+                    return artifact_service_pb2.UploadArtifactResponse(
+                        size_bytes=writer.offset, sha256=writer.sha256
+                    )
+                request = following
+
+    async def ListArtifacts(
+        self, request: artifact_service_pb2.ListArtifactsRequest, _context: _Context
+    ) -> artifact_service_pb2.ListArtifactsResponse:
+        snapshot = await self._host.snapshot(request.task_id, account=request.account)
+        begin = int(request.page_token) if request.page_token.isdecimal() else 0
+        end = begin + (min(request.page_size, _LARGEST_PAGE) if request.page_size > 0 else _PAGE)
+        found = snapshot.task.artifacts
+        response = artifact_service_pb2.ListArtifactsResponse(
+            artifacts=[_without_content(one) for one in found[begin:end]]
+        )
+        if end < len(found):
+            response.next_page_token = str(end)
+        return response
+
+    async def _find(
+        self, request: artifact_service_pb2.DownloadArtifactRequest
+    ) -> tuple[Blob, bytes | None]:
+        """Find a blob, or the part of an artifact: by reference again, or in the event itself."""
+        blobs = self._host.blobs(request.task_id, account=request.account)
+        reference = Reference.of(request.task_id, request.artifact_id)
+        with suppress(ArtifactNotFoundError):
+            return await blobs.find(reference), None
+        snapshot = await self._host.snapshot(request.task_id, account=request.account)
+        for artifact in snapshot.task.artifacts:
+            if artifact.artifact_id == request.artifact_id and request.part < len(artifact.parts):
+                return await self._of_part(request, artifact.parts[request.part])
+        raise ArtifactNotFoundError(request.task_id, request.artifact_id)
+
+    async def _of_part(
+        self, request: artifact_service_pb2.DownloadArtifactRequest, part: part_pb2.Part
+    ) -> tuple[Blob, bytes | None]:
+        if part.HasField("url"):
+            elsewhere = find_reference(part.url)
+            if elsewhere is None or elsewhere.task_id != request.task_id:
+                raise InvalidArgumentError("part", f"is not here; fetch it from {part.url}")
+            blobs = self._host.blobs(request.task_id, account=request.account)
+            return await blobs.find(elsewhere), None
+        content = part.raw or part.text.encode()
+        sha256 = hashlib.sha256(content).hexdigest()
+        reference = Reference.of(request.task_id, request.artifact_id)
+        known = Blob(reference, len(content), sha256, part.media_type, part.filename)
+        return known, content
+
+    async def _chunks(
+        self,
+        request: artifact_service_pb2.DownloadArtifactRequest,
+        blob: Blob,
+        inline: bytes | None,
+    ) -> AsyncGenerator[bytes]:
+        if inline is None:
+            blobs = self._host.blobs(request.task_id, account=request.account)
+            reading = blobs.read(blob.reference, offset=request.offset, length=request.length)
+            async with aclosing(reading) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+            return
+        end = request.offset + request.length if request.length else len(inline)
+        for offset in range(request.offset, min(end, len(inline)), CHUNK_BYTES):
+            yield inline[offset : min(offset + CHUNK_BYTES, end)]
+
+
+def _whole(blob: Blob) -> artifact_service_pb2.UploadArtifactResponse:
+    return artifact_service_pb2.UploadArtifactResponse(
+        size_bytes=blob.size_bytes, sha256=blob.sha256, url=blob.reference.url
+    )
+
+
+def _without_content(artifact: artifact_pb2.Artifact) -> artifact_pb2.Artifact:
+    listed = artifact_pb2.Artifact()
+    listed.CopyFrom(artifact)
+    for part in listed.parts:
+        for content in ("text", "raw", "data"):
+            part.ClearField(content)
+    return listed

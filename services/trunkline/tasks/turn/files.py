@@ -1,0 +1,179 @@
+"""Where the content of parts is: in them, beside the journal, with another host, on the web."""
+
+import asyncio
+import hashlib
+import json
+import mimetypes
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from google.protobuf import json_format
+
+from trunkline.artifacts import Blobs, Reference, blobs_beside, find_reference
+from trunkline.artifacts.references import is_big
+from trunkline.errors import InvalidArgumentError, UnsupportedOperationError
+from trunkline.journal.journal import Journal
+from trunkline.tasks.rows import find_row, own_row
+from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
+
+# Opens what a URL leads to, for an account: references of other hosts, and the web.
+OpenElsewhere: TypeAlias = Callable[[str, str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
+Source: TypeAlias = bytes | str | Path | AsyncIterator[bytes]
+"""Content to attach: bytes, the path of a file, or pieces as they come."""
+
+_PIECE_BYTES: Final = 256 * 1024
+READ_LIMIT_BYTES: Final = 64 * 1024 * 1024
+
+
+class Files:
+    """The files of a journal's tasks, and the way to all others."""
+
+    def __init__(self, journal: Journal, elsewhere: OpenElsewhere | None = None) -> None:
+        self._journal = journal
+        self._elsewhere = elsewhere
+        self.blobs = None if journal.path is None else Blobs(blobs_beside(journal.path))
+        """None: the journal keeps no files, and parts stay as they are."""
+
+    @property
+    def own(self) -> Blobs:
+        """What lies beside the journal. UnsupportedOperationError: it keeps no files."""
+        if self.blobs is None:
+            raise UnsupportedOperationError("a file", "this journal is not in a file itself")
+        return self.blobs
+
+    def has_task(self, task_id: str) -> bool:
+        """Whether there is such a task in the journal. JournalUnavailableError."""
+        return find_row(self._journal, task_id) is not None
+
+    async def keep(self, task_id: str, part: part_pb2.Part) -> part_pb2.Part:
+        """Return a part that may ride in an event: of big content, a reference."""
+        if not is_big(part) or self.blobs is None:
+            return part
+        # By its content: a turn that runs again, or a message that comes again, adds nothing.
+        blob_id = hashlib.sha256(part.raw).hexdigest()[:40]
+        blob = await self.blobs.put(
+            Reference.of(task_id, blob_id),
+            part.raw,
+            media_type=part.media_type,
+            filename=part.filename,
+        )
+        kept = blob.part()
+        kept.metadata.MergeFrom(part.metadata)
+        # What the author called it goes on being its name.
+        kept.filename = part.filename
+        return kept
+
+    async def keep_message(self, task_id: str, message: message_pb2.Message) -> message_pb2.Message:
+        """Return a message whose parts may ride in an event."""
+        if not any(is_big(part) for part in message.parts):
+            return message
+        kept = message_pb2.Message()
+        kept.CopyFrom(message)
+        del kept.parts[:]
+        for part in message.parts:
+            kept.parts.append(await self.keep(task_id, part))
+        return kept
+
+    @asynccontextmanager
+    async def open(
+        self, part: part_pb2.Part, *, account: str
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a part's content, wherever it is, as the account may see it.
+
+        Raises:
+            InvalidArgumentError, ArtifactNotFoundError, TaskNotFoundError: there is nothing.
+            TrunklineError: it can't be read.
+        """
+        if not part.HasField("url"):
+            yield _inline(part)
+            return
+        reference = find_reference(part.url)
+        if reference is not None and reference.task_id.startswith(f"{self._journal.id}-"):
+            own_row(self._journal, reference.task_id, account)
+            # That it is there is known before the first byte.
+            blob = await self.own.find(reference)
+            async with aclosing(self.own.read(blob.reference)) as chunks:
+                yield chunks
+            return
+        if self._elsewhere is None:
+            raise UnsupportedOperationError("this file", "nothing here can fetch it")
+        async with self._elsewhere(part.url, account) as chunks:
+            yield chunks
+
+
+class TaskFiles:
+    """The files of one task, for its agent."""
+
+    def __init__(self, files: Files, task_id: str, account: str) -> None:
+        self._files = files
+        self._task_id = task_id
+        self._account = account
+
+    def open(self, part: part_pb2.Part) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open a part's content; see `TaskContext.open`."""
+        return self._files.open(part, account=self._account)
+
+    async def read(self, part: part_pb2.Part, limit_bytes: int) -> bytes:
+        """Return a part's content; see `TaskContext.read`."""
+        content = bytearray()
+        async with self.open(part) as chunks:
+            async for chunk in chunks:
+                content += chunk
+                if len(content) > limit_bytes:
+                    name = part.filename or "the file"
+                    problem = f"is larger than {limit_bytes} bytes; send a smaller one"
+                    raise InvalidArgumentError(name, problem)
+        return bytes(content)
+
+    async def keep(self, part: part_pb2.Part) -> part_pb2.Part:
+        """Return a part that may ride in an event: of big content, a reference."""
+        return await self._files.keep(self._task_id, part)
+
+    async def keep_message(self, message: message_pb2.Message) -> message_pb2.Message:
+        """Return a message whose parts may ride in an event."""
+        return await self._files.keep_message(self._task_id, message)
+
+    async def keep_artifact(self, artifact: artifact_pb2.Artifact) -> artifact_pb2.Artifact:
+        """Return an artifact whose parts may ride in an event."""
+        if not any(is_big(part) for part in artifact.parts):
+            return artifact
+        kept = artifact_pb2.Artifact()
+        kept.CopyFrom(artifact)
+        del kept.parts[:]
+        for part in artifact.parts:
+            kept.parts.append(await self.keep(part))
+        return kept
+
+    async def attach(self, source: Source, *, media_type: str, filename: str) -> part_pb2.Part:
+        """Keep content and return the part that refers to it; see `ArtifactWriter.attach`."""
+        if isinstance(source, str | Path):
+            path = Path(source)
+            filename = filename or path.name
+            source = _file(path)
+        media_type = media_type or mimetypes.guess_type(filename)[0] or "application/octet-stream"
+        reference = Reference.new(self._task_id)
+        blob = await self._files.own.put(
+            reference, source, media_type=media_type, filename=filename
+        )
+        return blob.part()
+
+
+async def _inline(part: part_pb2.Part) -> AsyncGenerator[bytes]:
+    match part.WhichOneof("content"):
+        case "raw":
+            content = part.raw
+        case "data":
+            content = json.dumps(json_format.MessageToDict(part.data)).encode()
+        case _:
+            content = part.text.encode()
+    for offset in range(0, len(content), _PIECE_BYTES):
+        yield content[offset : offset + _PIECE_BYTES]
+
+
+async def _file(path: Path) -> AsyncGenerator[bytes]:
+    file = await asyncio.to_thread(path.open, "rb")
+    with file:
+        while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
+            yield piece

@@ -1,0 +1,190 @@
+"""Big content beside the events: kept, moved in chunks, read by agents, by their account alone."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from harness.small_mesh import SmallMesh, open_small_mesh
+from trunkline import agent
+from trunkline.artifacts import find_reference
+from trunkline.client import ArtifactClient
+from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, TaskNotFoundError
+from trunkline.tasks.sweeping import sweep_once
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
+
+_BIG = bytes(range(256)) * 2000
+_SHA256 = hashlib.sha256(_BIG).hexdigest()
+
+
+@agent(name="maker", description="Makes files.", output_modes=["*/*"])
+async def _maker(task: TaskContext) -> None:
+    artifact = task.artifact(name="files")
+    await artifact.append(part_pb2.Part(raw=_BIG, media_type="a/b", filename="raw.bin"))
+    await artifact.append(part_pb2.Part(raw=b"small"))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield _BIG
+
+    await artifact.attach(pieces(), filename="pieces.csv", last=True)
+
+
+@agent(name="reader", description="Reads files.", input_modes=["*/*"])
+async def _reader(task: TaskContext) -> str:
+    read = [await task.read(part) for part in task.message.parts]
+    kinds = [part.WhichOneof("content") for part in task.message.parts]
+    return " ".join(f"{kind}:{len(one)}" for kind, one in zip(kinds, read, strict=True))
+
+
+@pytest.fixture
+async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
+    async with open_small_mesh(tmp_path) as opened:
+        await opened.join(_maker)
+        await opened.join(_reader)
+        yield opened
+
+
+async def _download(mesh: SmallMesh, part: part_pb2.Part, **where: int) -> bytes:
+    reference = find_reference(part.url)
+    assert reference is not None
+    async with ArtifactClient(mesh.directory).open(reference, account="", **where) as download:
+        return b"".join([chunk async for chunk in download])
+
+
+async def _send(mesh: SmallMesh, *parts: part_pb2.Part, account: str = "") -> str:
+    message = mesh.message("")
+    del message.parts[:]
+    message.parts.extend(parts)
+    answer = await mesh.client("reader").send_message(
+        agent="reader",
+        message=message,
+        submission=message_service_pb2.Submission(account=account),
+    )
+    assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+    task = answer.task
+    return task.artifacts[0].parts[0].text if task.artifacts else task.status.message.parts[0].text
+
+
+async def test_what_is_big_is_kept_beside_the_journal_and_read_from_anywhere_in_it(
+    mesh: SmallMesh,
+) -> None:
+    snapshot = await mesh.ask("", agent="maker")
+
+    raw, small, pieces = snapshot.task.artifacts[0].parts
+    assert raw.metadata["sha256"] == _SHA256
+    assert (raw.metadata["size_bytes"], raw.media_type, raw.filename) == (
+        len(_BIG),
+        "a/b",
+        "raw.bin",
+    )
+    assert small.raw == b"small"
+    assert (pieces.media_type, pieces.filename) == ("text/csv", "pieces.csv")
+    assert await _download(mesh, raw) == _BIG
+    assert await _download(mesh, raw, offset=400_000, length=20) == _BIG[400_000:400_020]
+    assert await _download(mesh, pieces, offset=len(_BIG) * 3) == _BIG
+    with pytest.raises(InvalidArgumentError, match="behind the end"):
+        await _download(mesh, raw, offset=len(_BIG) + 1)
+
+
+async def test_files_are_those_of_the_account_alone(mesh: SmallMesh) -> None:
+    snapshot = await mesh.ask("", agent="maker")
+    part = snapshot.task.artifacts[0].parts[0]
+    reference = find_reference(part.url)
+    assert reference is not None
+    client = ArtifactClient(mesh.directory)
+
+    with pytest.raises(TaskNotFoundError):
+        async with client.open(reference, account="others"):
+            pass
+    with pytest.raises(ArtifactNotFoundError):
+        async with client.open(reference._replace(blob_id="none"), account=""):
+            pass
+    with pytest.raises(TaskNotFoundError):
+        await client.upload(snapshot.task.id, "others", b"x")
+    # Nor does an agent read them for somebody else.
+    assert "no task" in await _send(mesh, part, account="others")
+
+
+async def test_an_agent_reads_what_was_sent_whatever_way_it_came(mesh: SmallMesh) -> None:
+    made = await mesh.ask("", agent="maker")
+
+    said = await _send(
+        mesh,
+        part_pb2.Part(raw=b"small"),
+        part_pb2.Part(raw=_BIG),
+        made.task.artifacts[0].parts[2],
+        part_pb2.Part(text="four"),
+    )
+
+    assert said == f"raw:5 url:{len(_BIG)} url:{4 * len(_BIG)} text:4"
+
+
+async def test_uploads_come_whole_as_bytes_files_and_pieces(
+    mesh: SmallMesh, tmp_path: Path
+) -> None:
+    task_id = (await mesh.ask("", agent="maker")).task.id
+    client = ArtifactClient(mesh.directory)
+    path = tmp_path / "given"
+    path.write_bytes(_BIG)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield _BIG[:5]
+        yield _BIG[5:]
+
+    for content in (_BIG, path, pieces()):
+        part = await client.upload(task_id, "", content, media_type="a/b", filename="n")
+        assert part.metadata["sha256"] == _SHA256
+        assert await _download(mesh, part) == _BIG
+
+
+async def test_a_download_goes_on_where_it_was_cut(tmp_path: Path) -> None:
+    async with open_small_mesh(tmp_path) as mesh:
+        host = await mesh.join(_maker)
+        part = (await mesh.ask("", agent="maker")).task.artifacts[0].parts[2]
+        reference = find_reference(part.url)
+        assert reference is not None
+        read = bytearray()
+        async with ArtifactClient(mesh.directory).open(reference, account="") as download:
+            async for chunk in download:
+                if not read:
+                    await host.cut()
+                    await host.serve_again()
+                read += chunk
+
+    assert bytes(read) == _BIG * 4
+
+
+async def test_files_go_with_their_tasks_not_before(tmp_path: Path) -> None:
+    async with open_small_mesh(tmp_path) as mesh:
+        joined = await mesh.join(_maker)
+        task_id = (await mesh.ask("", agent="maker")).task.id
+        host = joined.host.primary
+        blobs = host.blobs(task_id, account="")
+        lonely = blobs.folder / f"{host.journal.id}-gone"
+        await asyncio.to_thread(lonely.mkdir)
+        files, runs = host._files, host._runs
+
+        suspects = await sweep_once(files, runs, set())
+        assert await asyncio.to_thread(lonely.exists)
+        assert await sweep_once(files, runs, suspects) == set()
+
+        assert blobs.task_ids() == [task_id]
+
+
+async def test_a_repeated_message_with_a_file_is_one_task(mesh: SmallMesh) -> None:
+    message = message_pb2.Message(message_id="same", role=message_pb2.ROLE_USER)
+    message.parts.add(raw=_BIG)
+    submission = message_service_pb2.Submission(idempotent=True)
+    client = mesh.client("reader")
+
+    answers = [
+        await client.send_message(agent="reader", message=message, submission=submission)
+        for _ in range(2)
+    ]
+
+    first, second = (one for one in answers if isinstance(one, snapshot_pb2.TaskSnapshot))
+    assert first.task.id == second.task.id
