@@ -1,0 +1,1 @@
+"""The research server: documents, the web and arXiv, each answer with its sources."""

@@ -1,0 +1,72 @@
+"""Searches the documents of the mesh."""
+
+import asyncio
+from pathlib import Path
+
+from trunkline.documents import DocumentStore, Found, search
+from trunkline.documents.embedding import EmbeddingModel, Meanings, open_meanings
+from trunkline.errors import (
+    ConfigurationError,
+    InvalidArgumentError,
+    ModelUnavailableError,
+    TrunklineError,
+)
+from trunkline.tools.servers.research.sources import TEXT_CHARS, Findings, Source
+
+
+class Library:
+    """The documents in one file, which may come and change while this is used."""
+
+    def __init__(self, path: Path, model: EmbeddingModel | None = None) -> None:
+        self._path = path
+        self._model = model
+        self._meanings: Meanings | None = None
+        self._turn = asyncio.Lock()
+
+    async def search(self, query: str, limit: int) -> Findings:
+        """Return the passages that fit best.
+
+        Raises:
+            InvalidArgumentError: there are no documents, or none of them fits; it says which.
+            TrunklineError: they can't be searched.
+        """
+        # One at a time: what it costs is reading one file.
+        async with self._turn:
+            return await asyncio.to_thread(self._search, query, limit)
+
+    def _search(self, query: str, limit: int) -> Findings:
+        store = DocumentStore.open_existing(self._path)
+        if store is None:
+            raise _none_yet()
+        with store:
+            ((count,),) = store.rows("SELECT count(*) FROM documents")
+            if not count:
+                raise _none_yet()
+            unavailable: tuple[str, ...] = ()
+            try:
+                found = search(store, query, limit=limit, meanings=self._open_meanings())
+            except (ModelUnavailableError, ConfigurationError) as error:
+                unavailable = (f"Search by meaning is unavailable: {error}.",)
+                found = search(store, query, limit=limit)
+        if not found:
+            number = "the one document" if count == 1 else f"the {count} documents"
+            raise InvalidArgumentError(
+                "query", f"Nothing in {number} fits {query[:200]!r}; ask with other words."
+            )
+        sources = tuple(_source(one) for one in found)
+        return Findings(query, sources, unavailable)
+
+    def _open_meanings(self) -> Meanings | None:
+        if self._meanings is None and self._model is not None:
+            self._meanings = open_meanings(self._model)
+        return self._meanings
+
+
+def _none_yet() -> TrunklineError:
+    return InvalidArgumentError(
+        "query", "There are no documents yet; `trunkline docs add PATH` adds some."
+    )
+
+
+def _source(found: Found) -> Source:
+    return Source(found.title, found.name, found.text[:TEXT_CHARS], place=found.place)
