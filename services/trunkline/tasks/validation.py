@@ -3,6 +3,7 @@
 from typing import Final
 
 from trunkline.errors import ContentTypeNotSupportedError, InvalidArgumentError
+from trunkline.tasks.approvals import is_answer
 from trunkline.v1 import agent_card_pb2, message_pb2
 
 _ALIAS_BYTES: Final = 1024
@@ -23,7 +24,8 @@ def check_message(card: agent_card_pb2.AgentCard, message: message_pb2.Message) 
 
     Raises:
         InvalidArgumentError: an id, the role or the parts are missing.
-        ContentTypeNotSupportedError: a part's media type isn't among the agent's input modes.
+        ContentTypeNotSupportedError: a part's media type isn't among the agent's input modes, and
+            it is no answer to an approval.
     """
     if not message.message_id:
         raise InvalidArgumentError("message.messageId", "is missing")
@@ -36,7 +38,7 @@ def check_message(card: agent_card_pb2.AgentCard, message: message_pb2.Message) 
             raise InvalidArgumentError(
                 f"message.parts[{index}]", "has no content: give text, raw, url or data"
             )
-        if part.media_type and not _accepts(card, part.media_type):
+        if part.media_type and not is_answer(part) and not _accepts(card, part.media_type):
             modes = ", ".join(card.default_input_modes)
             raise ContentTypeNotSupportedError(part.media_type, modes)
 

@@ -19,8 +19,9 @@ logger = logging.getLogger(__name__)
 async def run_turn(agent: Agent, task: TaskContext) -> None:
     """Run the turn until it has ended or is stopped, which is how deadlines come, too.
 
-    Returning without an end completes the task, raising fails it; both only while the turn is
-    open. Cancellation is passed on without an end: whoever canceled knows why.
+    Returning without an end completes the task, or asks for the approvals that it waits for;
+    raising fails it. Both only while the turn is open. Cancellation is passed on without an end:
+    whoever canceled knows why.
     """
     attributes: dict[str, AttributeValue] = {
         telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
@@ -65,7 +66,10 @@ async def _run(agent: Agent, task: TaskContext) -> BaseException | None:
         await _fail(task, _defect(task, error))
         return error
     if not task.is_over:
-        await task.complete()
+        if task.asking.is_waiting:
+            await task.require_input()
+        else:
+            await task.complete()
     return None
 
 

@@ -9,6 +9,7 @@ from typing_extensions import TypeVar
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.events import Draft, splice
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transition
+from trunkline.tasks.turn.asking import Asking
 from trunkline.tasks.turn.content import Content, agent_message, struct
 from trunkline.tasks.turn.emitter import Emitter
 from trunkline.tasks.turn.files import READ_LIMIT_BYTES, TaskFiles
@@ -26,6 +27,9 @@ from trunkline.v1 import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+HOST_STOPPED: Final = "its host stopped"
+"""The summary of a tool call that was under way when its host died: nobody knows what it did."""
 
 # An enum looks its values up by name each time.
 _WORKING: Final = State.TASK_STATE_WORKING
@@ -85,6 +89,8 @@ class TaskContext(Turn, Generic[SettingsT]):
             for child in latest.children
             if not (child.HasField("finished") and child.finished.state in TERMINAL)
         }
+        self.asking = Asking(latest, path=self.path)
+        """What it and its children ask a person to approve, and what was answered."""
         # What earlier attempts at this turn have written, and whether it is closed.
         self._written = {} if again is None else again.written()
 
@@ -143,6 +149,8 @@ class TaskContext(Turn, Generic[SettingsT]):
         if message is not None:
             said = agent_message(message, task_id=self.id, context_id=self.context_id)
             event.status.status.message.CopyFrom(await self._files.keep_message(said))
+        if state in INTERRUPTED:
+            self._ask(event.status)
         if metadata is not None:
             event.status.metadata.update(dict(metadata))
         if state in TERMINAL and self._open_calls:
@@ -151,6 +159,26 @@ class TaskContext(Turn, Generic[SettingsT]):
         self._is_over = state in TERMINAL or state in INTERRUPTED
         emitter.put(event)
         await emitter.commit()
+
+    @property
+    def approvals(self) -> Sequence[snapshot_pb2.ApprovalInfo]:
+        """The approvals that the task and its children have asked for, in order."""
+        return self.asking.all
+
+    async def request_approval(
+        self, tool: str, arguments: Mapping[str, Any] | None = None
+    ) -> event_pb2.ApprovalAnswered | None:
+        """Ask a person to approve a call; return the answer, once a later turn has brought one.
+
+        None: there is none yet. Return then: the turn ends with the question, together with all
+        others that were asked in it, and the answer's turn runs the agent again. The same tool
+        with the same arguments is asked for once in a task.
+        """
+        known = self.asking.of_call(tool, arguments)
+        if known is None:
+            await self.record(self.asking.request(tool, arguments))
+            return None
+        return known.answered if known.HasField("answered") else None
 
     async def reply(self, message: Content) -> None:
         """Answer with a message instead of a task.
@@ -230,13 +258,18 @@ class TaskContext(Turn, Generic[SettingsT]):
 
     @asynccontextmanager
     async def tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        id: str = "",  # noqa: A002 - the name authors expect
     ) -> AsyncIterator[ToolCall]:
         """Record a tool call: its start on entering, its end on leaving, whatever happens inside.
 
-        Set `summary` and `is_error` of what is yielded; an exception makes it an error.
+        Set `summary` and `is_error` of what is yielded; an exception makes it an error. An `id` of
+        one's own is unique in the task.
         """
-        call = ToolCall(self._names.call(), name)
+        call = ToolCall(id or self._names.call(), name)
         started = event_pb2.ToolStarted(call_id=call.id, tool=name, arguments=struct(arguments))
         (await self._begin_work()).put(event_pb2.Event(tool_started=started))
         self._open_calls[call.id] = call
@@ -262,6 +295,7 @@ class TaskContext(Turn, Generic[SettingsT]):
                 self._children[event.child_started.task_id] = event.child_started
             elif event.HasField("child_finished") and event.child_finished.state in TERMINAL:
                 self._children.pop(event.child_finished.task_id, None)
+            self.asking.note(event)
         emitter.put(*events)
         await emitter.commit()
 
@@ -300,18 +334,30 @@ class TaskContext(Turn, Generic[SettingsT]):
         await emitter.commit()
 
     async def open_turn(self, message: message_pb2.Message) -> None:
-        """Journal that the message opens the task's next turn. For the host only.
+        """Journal that the message opens the task's next turn, and what it answers, as one.
+
+        For the host only.
 
         Raises:
             JournalUnavailableError: it can't be written now; nothing has happened.
+            InvalidArgumentError, ApprovalNotFoundError, ApprovalAnsweredError: it answers an
+                approval in a way that can't be.
         """
+        answers = self.asking.read(message, turn=self.turn + 1)
         check_transition(self.agent, self._state, State.TASK_STATE_WORKING)
         started = event_pb2.TurnStarted(message=message, turn=self.turn + 1)
         started.message.context_id = self.context_id
         self._state = State.TASK_STATE_WORKING
         await self._emitter.write_now(
-            event_pb2.Event(turn_started=started), _status_event(self._state)
+            *(event_pb2.Event(approval_answered=answer) for answer in answers),
+            event_pb2.Event(turn_started=started),
+            _status_event(self._state),
         )
+
+    async def answer_ahead(self, answer: event_pb2.ApprovalAnswered) -> None:
+        """Journal the answer to an approval for the next turn to act on. For the host only."""
+        answer.turn = self.turn + 1
+        await self.record(event_pb2.Event(approval_answered=answer))
 
     async def begin_again(self, drafts: Sequence[Draft]) -> None:
         """Journal that the turn runs again, behind what ends of the last try. For the host only.
@@ -319,7 +365,7 @@ class TaskContext(Turn, Generic[SettingsT]):
         `drafts` are what is cut back of it.
         """
         emitter = await self._begin()
-        self._finish_calls("its host stopped")
+        self._finish_calls(HOST_STOPPED)
         self._state = _WORKING
         marker = _status_event(_WORKING)
         said = f"its host stopped; this is attempt {self.attempt}"
@@ -374,6 +420,16 @@ class TaskContext(Turn, Generic[SettingsT]):
             call.is_error = True
             call.summary = call.summary or summary
             self._emitter.put(_finished_event(call), hold=True)
+
+    def _ask(self, change: event_pb2.StatusChanged) -> None:
+        """Put what waits for approval into the status that ends a turn, and what goes on then."""
+        change.continuation = self.asking.continuation
+        if self.asking.is_waiting:
+            message = change.status.message
+            if not message.message_id:
+                blank = agent_message(message, task_id=self.id, context_id=self.context_id)
+                message.CopyFrom(blank)
+            self.asking.put_into(message, self.accepted_output_modes)
 
     async def _begin(self) -> Emitter:
         """Make the task exist, if it doesn't."""

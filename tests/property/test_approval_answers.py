@@ -1,0 +1,78 @@
+"""Answers to approvals, whatever people write: taken whole as they were meant, or not at all."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.errors import ApprovalAnsweredError
+from trunkline.tasks import approvals
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
+
+APPROVED = event_pb2.APPROVAL_DECISION_APPROVED
+EDITED = event_pb2.APPROVAL_DECISION_EDITED
+REJECTED = event_pb2.APPROVAL_DECISION_REJECTED
+WORDS = st.sampled_from(
+    ["approve", "reject", "edit", "yes", "no", "all", "1", "2", "9", "j-1.1", "and", ",", "{}",
+     '{"n": 1}', "\n", "why", ".", "j-1.9"]
+)  # fmt: skip
+
+
+def asking(count: int) -> snapshot_pb2.TaskSnapshot:
+    task = snapshot_pb2.TaskSnapshot()
+    for number in range(1, count + 1):
+        requested = task.approvals.add().requested
+        requested.approval_id = f"j-1.{number}"
+        requested.tool = "shop/order"
+    return task
+
+
+@given(st.one_of(st.text(), st.lists(WORDS).map(" ".join)), st.integers(0, 3))
+def test_any_text_gives_at_most_one_answer_to_each_call_that_waits(text: str, count: int) -> None:
+    task = asking(count)
+    message = message_pb2.Message(parts=[part_pb2.Part(text=text)])
+    answers = approvals.read_answers(message, task)
+    ids = [answer.approval_id for answer in answers]
+    assert len(set(ids)) == len(ids)
+    assert set(ids) <= {one.requested.approval_id for one in task.approvals}
+    for answer in answers:
+        approvals.check_answer(answer)
+
+
+@st.composite
+def decided(draw: st.DrawFn) -> list[event_pb2.ApprovalAnswered]:
+    answers = []
+    for number in draw(st.lists(st.integers(1, 5), unique=True, min_size=1)):
+        decision = draw(st.sampled_from([APPROVED, EDITED, REJECTED]))
+        answer = event_pb2.ApprovalAnswered(approval_id=f"j-1.{number}", decision=decision)
+        if decision == EDITED:
+            answer.arguments.update({"n": draw(st.integers(-99, 99))})
+        if decision == REJECTED:
+            answer.reason = draw(st.text(max_size=9))
+        answers.append(answer)
+    return answers
+
+
+@given(decided(), decided())
+def test_what_a_program_answers_is_read_as_it_was_meant_and_once(
+    first: list[event_pb2.ApprovalAnswered], second: list[event_pb2.ApprovalAnswered]
+) -> None:
+    task = asking(5)
+    message = approvals.answering(first, message_id="m", task_id="j-1", context_id="c")
+    assert approvals.read_answers(message, task) == first
+    for answer in first:
+        number = int(answer.approval_id.rpartition(".")[2])
+        task.approvals[number - 1].answered.CopyFrom(answer)
+    assert approvals.read_answers(message, task) == []
+    message = approvals.answering(second, message_id="m", task_id="j-1", context_id="c")
+    known = {one.approval_id: one for one in first}
+    contradicts = any(
+        (before := known.get(now.approval_id)) is not None
+        and (before.decision, before.arguments) != (now.decision, now.arguments)
+        for now in second
+    )
+    try:
+        taken = approvals.read_answers(message, task)
+    except ApprovalAnsweredError:
+        assert contradicts
+    else:
+        assert not contradicts
+        assert taken == [now for now in second if now.approval_id not in known]
