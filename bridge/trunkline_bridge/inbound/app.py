@@ -10,6 +10,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trunkline.client import Directory
+from trunkline.client.web.addresses import AddressGuard
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.health import Health
 from trunkline_bridge.inbound.access import open_access
@@ -28,7 +29,6 @@ from trunkline_bridge.inbound.operations import Operations
 from trunkline_bridge.inbound.rest.binding import Rest
 from trunkline_bridge.inbound.tracing import TraceMiddleware
 from trunkline_bridge.settings import BridgeSettings
-from trunkline_bridge.webhooks.addresses import AddressGuard
 from trunkline_bridge.webhooks.delivery import Deliverer
 from trunkline_bridge.webhooks.posting import Poster
 from trunkline_bridge.webhooks.registration import Registrations

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from opentelemetry.trace import Span
 
 from trunkline import telemetry
+from trunkline.client.web.addresses import AddressGuard, AddressRefusedError
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
 from trunkline_bridge.retry_after import retry_after_s
-from trunkline_bridge.webhooks.addresses import AddressGuard, AddressRefusedError
 from trunkline_bridge.webhooks.signatures import Signer
 from trunkline_bridge.webhooks.tracing import attempt, note_answer, note_receiver
 

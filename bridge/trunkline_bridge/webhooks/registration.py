@@ -6,9 +6,9 @@ from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Directory
+from trunkline.client.web.addresses import AddressGuard, AddressRefusedError
 from trunkline.v1 import push_notification_pb2
 from trunkline_bridge.errors import invalid_params
-from trunkline_bridge.webhooks.addresses import AddressGuard, AddressRefusedError
 from trunkline_bridge.wire.versions import V0_1
 
 ID_LENGTH: Final = 200

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from opentelemetry.trace import Span, SpanKind
 
 from trunkline import telemetry
+from trunkline.client.web.addresses import Endpoint
 from trunkline.v1 import webhook_service_pb2
 from trunkline_bridge.inbound.tracing import SERVICE
-from trunkline_bridge.webhooks.addresses import Endpoint
 
 _NAME = "POST webhook"
 

@@ -104,7 +104,7 @@ async def open_hosts(
                 settings=task_settings(settings),
                 cancel_child=cancel_child,
                 checkpoint_path=own.checkpoint_path,
-                open_elsewhere=Elsewhere(directory).open,
+                open_elsewhere=Elsewhere(directory, settings.allow_fetch).open,
             ) as hosts,
         ):
             for free in journals.open_free(family):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from trunkline.settings.addresses import HostPort
 from trunkline.settings.agents import AgentOptions, ModelOptions
-from trunkline.settings.services import ArgoCD
+from trunkline.settings.services import ArgoCD, Research
 from trunkline.settings.supervisors import SupervisorOptions
 
 
@@ -127,6 +127,8 @@ class Settings:
     `[remote.NAME]` tables with `url`."""
     argocd: ArgoCD = field(default_factory=ArgoCD)
     """The Argo CD server of the agent `argocd`: table `[argocd]`, or TRUNKLINE_ARGOCD_URL, …."""
+    research: Research = Research()
+    """What the agent `research` searches: table `[research]`, or TRUNKLINE_RESEARCH_SEARXNG_URL, …."""
     task_limit: int = 10_000
     """Tasks of one host that run or wait for their turn; more are refused."""
     queue_limit: int = 1000
@@ -148,6 +150,9 @@ class Settings:
     allow_webhook: tuple[str, ...] = ()
     """Hosts, as HOST or HOST:PORT, that webhooks may lead to although they aren't public or speak
     no https."""
+    allow_fetch: tuple[str, ...] = ()
+    """Hosts, as HOST or HOST:PORT, that agents may fetch files from that callers name by their
+    URLs, although they aren't public or speak no https."""
     webhook_secret: str = field(default="", repr=False)
     """What signs webhooks: whsec_ and base64 (Standard Webhooks); several are separated by spaces,
     the new one first. Empty: one is made once and kept in `data_dir`."""

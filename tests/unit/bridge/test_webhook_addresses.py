@@ -6,14 +6,14 @@ from threading import Event
 
 import pytest
 
-from trunkline.errors import ConfigurationError
-from trunkline_bridge.webhooks import names
-from trunkline_bridge.webhooks.addresses import (
+from trunkline.client.web import names
+from trunkline.client.web.addresses import (
     AddressGuard,
     AddressRefusedError,
     AllowedHost,
     is_public,
 )
+from trunkline.errors import ConfigurationError
 
 PUBLIC = "93.184.215.14"
 
@@ -264,7 +264,7 @@ async def test_what_is_allowed_lifts_the_rules_for_that_host_alone(url: str) -> 
 )
 def test_what_is_no_host_can_not_be_allowed(text: str) -> None:
     with pytest.raises(ConfigurationError, match="--allow-webhook"):
-        AllowedHost.parse(text)
+        AllowedHost.parse(text, option="--allow-webhook")
 
 
 async def test_names_are_looked_up_by_the_system() -> None:

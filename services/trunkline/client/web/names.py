@@ -39,7 +39,7 @@ async def resolve(host: str, *, limit_s: float = LIMIT_S) -> Sequence[str]:
             return
 
     # Not one of a pool's: a process that ends would wait for those.
-    threading.Thread(target=ask, name="webhook-names", daemon=True).start()
+    threading.Thread(target=ask, name="web-names", daemon=True).start()
     try:
         async with asyncio.timeout(limit_s):
             return await answer

@@ -1,6 +1,7 @@
-"""Where a webhook may lead: public hosts over https, and what the operator allows beside them.
+"""Where callers' URLs may lead: public hosts over https, and what the operator allows beside them.
 
-Whoever can register a webhook makes this machine connect to a place of their choice. So nothing
+Whoever can register a webhook, or send a file by its URL, makes this machine connect to a place of
+their choice. So nothing
 is connected to that isn't reachable by everybody anyway: not this machine, not the network around
 it, not the cloud's metadata (server-side request forgery; OWASP, CWE-918).
 """
@@ -13,8 +14,8 @@ from typing import Final, Self, TypeAlias
 
 import httpx2
 
+from trunkline.client.web.names import resolve as resolve_name
 from trunkline.errors import ConfigurationError
-from trunkline_bridge.webhooks.names import resolve as resolve_name
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 # Returns all addresses of a host name; OSError if there are none, or not in time.
@@ -63,23 +64,23 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _FORM = "must be a URL such as https://example.com/hook"
 _NOT_PUBLIC = (
     "must lead to a host that everybody on the internet can reach; the operator of this endpoint "
-    "can allow others (--allow-webhook HOST)"
+    "can allow others ({option} HOST)"
 )
 _NOT_HTTPS = (
     "must begin with https://; the operator of this endpoint can allow http for a host "
-    "(--allow-webhook HOST)"
+    "({option} HOST)"
 )
 _USER_INFO = "must not have a user or password in it; give them as `authentication`"
 _PORT = f"must have port 443, or one from {_FIRST_FREE_PORT} on"
 
 
 class AddressRefusedError(Exception):
-    """A webhook must not lead there; the text says where it may, not what is there."""
+    """A URL must not lead there; the text says where it may, not what is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A URL that may be posted to, as far as it can be told without asking for addresses."""
+    """A URL that may be called, as far as it can be told without asking for addresses."""
 
     scheme: str
     host: str
@@ -103,7 +104,7 @@ class AllowedHost:
     port: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, *, option: str) -> Self:
         """Read `HOST` or `HOST:PORT`. ConfigurationError: it is neither."""
         host, colon, port = text.strip().lower().rpartition(":")
         if not colon or "]" in port or (":" in host and not host.startswith("[")):
@@ -113,7 +114,7 @@ class AllowedHost:
         is_port = not port or (port.isascii() and port.isdigit() and int(port) <= _LAST_PORT)
         if not (is_name or _literal(host)) or not is_port or (colon and text.endswith(":")):
             problem = f"{text!r} is not HOST or HOST:PORT, without a scheme or path"
-            raise ConfigurationError("--allow-webhook", problem)
+            raise ConfigurationError(option, problem)
         return cls(host, int(port) if port else None)
 
     def holds(self, host: str, port: int) -> bool:
@@ -122,14 +123,22 @@ class AllowedHost:
 
 
 class AddressGuard:
-    """Decides where webhooks may lead."""
+    """Decides where URLs may lead."""
 
-    def __init__(self, allowed: Iterable[str] = (), resolve: Resolve = resolve_name) -> None:
-        self._allowed = tuple(AllowedHost.parse(text) for text in allowed)
+    def __init__(
+        self,
+        allowed: Iterable[str] = (),
+        resolve: Resolve = resolve_name,
+        *,
+        option: str = "--allow-webhook",
+    ) -> None:
+        """`option` is how the operator allows hosts, for texts. ConfigurationError: one is none."""
+        self._allowed = tuple(AllowedHost.parse(text, option=option) for text in allowed)
         self._resolve = resolve
+        self._option = option
 
     async def check(self, url: str) -> Endpoint:
-        """Return a URL that may be posted to now, by its form and by its addresses.
+        """Return a URL that may be called now, by its form and by its addresses.
 
         Raises:
             AddressRefusedError: it may not.
@@ -139,7 +148,7 @@ class AddressGuard:
         return endpoint
 
     def endpoint(self, url: str) -> Endpoint:
-        """Read a URL and check its form. AddressRefusedError: it must not be posted to."""
+        """Read a URL and check its form. AddressRefusedError: it must not be called."""
         if not url or len(url) > URL_LENGTH:
             raise AddressRefusedError(f"{_FORM}, of at most {URL_LENGTH} characters")
         try:
@@ -155,7 +164,7 @@ class AddressGuard:
             raise AddressRefusedError(_USER_INFO)
         is_allowed = self._is_allowed(host, port)
         if read.scheme != "https" and not is_allowed:
-            raise AddressRefusedError(_NOT_HTTPS)
+            raise AddressRefusedError(_NOT_HTTPS.format(option=self._option))
         if not (is_allowed or port == _PORTS["https"] or port >= _FIRST_FREE_PORT):
             raise AddressRefusedError(_PORT)
         return Endpoint(read.scheme, host, port, target)
@@ -181,7 +190,7 @@ class AddressGuard:
             found = ()
         if not found or not (is_allowed or all(is_public(address) for address in found)):
             # The same words for all of it: what this machine can see is nobody's business.
-            raise AddressRefusedError(_NOT_PUBLIC)
+            raise AddressRefusedError(_NOT_PUBLIC.format(option=self._option))
         return found
 
     def _is_allowed(self, host: str, port: int) -> bool:

@@ -1,0 +1,1 @@
+"""The web, as far as callers may send us there."""

@@ -1,0 +1,111 @@
+"""Files that callers name by their URLs: fetched within limits, from where everybody may."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from trunkline.client.web.addresses import AddressGuard
+from trunkline.client.web.files import WebFiles
+from trunkline.errors import (
+    InvalidArgumentError,
+    PeerRefusedError,
+    PeerUnavailableError,
+    TrunklineError,
+)
+
+_CONTENT = bytes(range(256)) * 1000
+
+
+class _Site:
+    """A web server with an answer for each path; what it was asked stands in `asked`."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes] = {}
+        self.asked: list[bytes] = []
+        self.port = 0
+
+    def at(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.asked.append(head)
+        writer.write(self.answers.get(head.split(b" ")[1].decode(), b"HTTP/1.1 404 No\r\n\r\n"))
+        await writer.drain()
+        writer.close()
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[_Site]:
+    made = _Site()
+    server = await asyncio.start_server(made.answer, "127.0.0.1", 0)
+    made.port = server.sockets[0].getsockname()[1]
+    made.answers["/file"] = _ok(_CONTENT)
+    async with server:
+        yield made
+
+
+def _ok(content: bytes, *more: str) -> bytes:
+    head = "\r\n".join(("HTTP/1.1 200 OK", f"content-length: {len(content)}", *more, "", ""))
+    return head.encode() + content
+
+
+def _moved(url: str) -> bytes:
+    return f"HTTP/1.1 302 Found\r\nlocation: {url}\r\ncontent-length: 0\r\n\r\n".encode()
+
+
+async def _fetch(site: _Site, path: str, *, limit_bytes: int = 1_000_000) -> bytes:
+    guard = AddressGuard([f"127.0.0.1:{site.port}"], option="allow_fetch")
+    async with WebFiles(guard, limit_bytes=limit_bytes).open(site.at(path)) as pieces:
+        return b"".join([piece async for piece in pieces])
+
+
+async def test_a_file_is_fetched_without_anything_of_ours(site: _Site) -> None:
+    assert await _fetch(site, "/file") == _CONTENT
+    assert b"accept-encoding: identity" in site.asked[0].lower()
+    assert b"authorization" not in site.asked[0].lower()
+    assert b"traceparent" not in site.asked[0].lower()
+
+
+async def test_redirects_are_followed_as_if_the_caller_had_given_them(site: _Site) -> None:
+    site.answers["/moved"] = _moved("/file")
+    site.answers["/inside"] = _moved("http://127.0.0.1:1/secret")
+    site.answers["/metadata"] = _moved("https://169.254.169.254/latest")
+    site.answers["/file-url"] = _moved("file:///etc/passwd")
+    site.answers["/round"] = _moved("/round")
+
+    assert await _fetch(site, "/moved") == _CONTENT
+    for path in ("/inside", "/metadata", "/file-url"):
+        with pytest.raises(InvalidArgumentError, match="must"):
+            await _fetch(site, path)
+    with pytest.raises(PeerRefusedError, match="redirects too often"):
+        await _fetch(site, "/round")
+
+
+async def test_nothing_is_fetched_from_where_not_everybody_may(site: _Site) -> None:
+    for url in (site.at("/file"), "https://127.0.0.1/x", "https://[::1]/x", "ftp://a/b"):
+        with pytest.raises(InvalidArgumentError, match=r"part\.url: must"):
+            async with WebFiles(AddressGuard(option="allow_fetch")).open(url):
+                pass
+    assert site.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b"HTTP/1.1 404 No\r\n\r\n", PeerRefusedError),
+        (b"HTTP/1.1 503 Later\r\n\r\n", PeerUnavailableError),
+        (_ok(b"x", "content-encoding: gzip"), PeerRefusedError),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2000000\r\n\r\n", InvalidArgumentError),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + bytes(1_000_001), InvalidArgumentError),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf", PeerUnavailableError),
+        (b"nonsense\r\n\r\n", PeerUnavailableError),
+    ],
+)
+async def test_what_is_no_file_within_limits_has_an_error(
+    site: _Site, answer: bytes, expected: type[TrunklineError]
+) -> None:
+    site.answers["/other"] = answer
+    with pytest.raises(expected):
+        await _fetch(site, "/other")
