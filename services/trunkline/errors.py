@@ -32,6 +32,7 @@ TrunklineError                       .code .reason .retryable .metadata()
 ├─ AgentError                        the agent's code, or its model, did wrong
 │  ├─ InvalidAgentResponseError      INTERNAL             INVALID_AGENT_RESPONSE
 │  ├─ StepLimitError                 FAILED_PRECONDITION  STEP_LIMIT
+│  ├─ TokenLimitError                FAILED_PRECONDITION  TOKEN_LIMIT
 │  └─ ModelUnavailableError          UNAVAILABLE          MODEL_UNAVAILABLE
 └─ InternalError                     INTERNAL             INTERNAL   a defect; never shown
 """
@@ -434,6 +435,20 @@ class StepLimitError(AgentError):
     reason: ClassVar[str] = "STEP_LIMIT"
     template: ClassVar[str] = (
         "agent {agent!r} found no answer within {limit} steps; ask more narrowly"
+    )
+
+
+@dataclass(eq=False)
+class TokenLimitError(AgentError):
+    """A turn has read and written as many tokens as it may."""
+
+    agent: str
+    limit: str
+    code: ClassVar[Code] = Code.FAILED_PRECONDITION
+    reason: ClassVar[str] = "TOKEN_LIMIT"
+    template: ClassVar[str] = (
+        "agent {agent!r} found no answer within {limit} tokens; ask more narrowly, or raise "
+        "turn_tokens of its model"
     )
 
 

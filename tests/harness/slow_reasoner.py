@@ -19,6 +19,7 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
 from trunkline.reasoning import Listing, ReasoningAgent
+from trunkline.reasoning.models import Model
 from trunkline.reasoning.source import OnProgress
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 
@@ -93,6 +94,5 @@ reasoner = ReasoningAgent(
     ),
     servers=["s"],
     tools=OneTool(),
-    model="slow",
+    model=Model.of(SlowModel(), name="slow"),
 )
-reasoner._model = SlowModel()

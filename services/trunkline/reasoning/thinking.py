@@ -1,41 +1,38 @@
 """The node `agent` of the reasoning loop: asks the model, and streams what it answers."""
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langgraph.runtime import Runtime
-from opentelemetry.trace import SpanKind
 
-from trunkline import telemetry
-from trunkline.reasoning.turn import State, Turn, check_room, status_of
-from trunkline.reasoning.verdict import Status
+from trunkline.errors import TokenLimitError
+from trunkline.reasoning.models import is_cut_short, tokens_of
+from trunkline.reasoning.turn import State, Turn, check_room
+from trunkline.reasoning.verdict import called_verdict
 
 
 async def think(state: State, runtime: Runtime[Turn]) -> dict[str, Any]:
-    """Add the model's reply."""
+    """Add the model's reply.
+
+    Raises:
+        ModelUnavailableError: no model gave one.
+        TokenLimitError: the turn has taken as many tokens as it may.
+    """
     turn = runtime.context
-    check_room(turn, state, 1)
-    attributes = {
-        telemetry.GEN_AI_OPERATION_NAME: telemetry.CHAT,
-        telemetry.GEN_AI_PROVIDER_NAME: turn.model_name.partition(":")[0],
-        telemetry.GEN_AI_REQUEST_MODEL: turn.model_name,
-    }
-    name = f"{telemetry.CHAT} {turn.model_name}"
-    with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes):
-        reply = await _ask(turn, state["messages"])
+    check_room(turn, state)
+    limit = turn.model.turn_tokens
+    if limit is not None and tokens_of(state["messages"]) >= limit:
+        raise TokenLimitError(turn.task.agent, str(limit))
+    before = len(turn.streamed)
+    reply = await turn.model.ask(
+        turn.shown(state),
+        tools=turn.specs(state),
+        say=turn.say,
+        unsay=partial(turn.unsay, before),
+    )
+    if reply.tool_calls and called_verdict(reply.tool_calls) is None:
+        # What it says beside its calls is how it thinks, not what it answers.
+        await turn.unsay(before)
+    elif is_cut_short(reply):
+        await turn.say("\n\n(The answer ends here: it may not be longer.)")
     return {"messages": [reply], "written": await turn.written()}
-
-
-async def _ask(turn: Turn, messages: Sequence[BaseMessage]) -> BaseMessage:
-    """Ask the model, and stream what it says as it says it, if that is an answer."""
-    specs = turn.tools.specs(with_metadata=turn.model_name == "rules")
-    model = turn.model.bind_tools(specs)
-    whole: AIMessageChunk | None = None
-    async for chunk in model.astream(list(messages)):
-        if not isinstance(chunk, AIMessageChunk):
-            continue
-        whole = chunk if whole is None else whole + chunk
-        if chunk.text and status_of(whole) == Status.COMPLETED:
-            await turn.say(chunk.text)
-    return whole if whole is not None else AIMessage("")

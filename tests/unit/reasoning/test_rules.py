@@ -122,5 +122,5 @@ def test_without_streaming_the_reply_is_the_same() -> None:
 
 
 def test_an_unknown_model_is_refused_with_what_there_is() -> None:
-    with pytest.raises(ModelUnavailableError, match="'rules' is the one that is built in"):
-        open_model("openai:gpt-9")
+    with pytest.raises(ModelUnavailableError, match="write rules, or openai:NAME, anthropic:NAME"):
+        open_model("nobody:gpt-9")
