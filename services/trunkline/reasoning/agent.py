@@ -5,7 +5,8 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trunkline.reasoning.models import RULES, open_model
+from trunkline.reasoning.models import Model, ModelChoice, open_model
+from trunkline.reasoning.ordering import in_order
 from trunkline.reasoning.source import Listing, ToolSource
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.verdict import Status
@@ -14,8 +15,6 @@ from trunkline.v1 import agent_card_pb2
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-    from langchain_core.language_models.chat_models import BaseChatModel
 
     from trunkline.reasoning.checkpoints import Thread
     from trunkline.reasoning.graph import Graph
@@ -43,16 +42,21 @@ class ReasoningAgent:
         *,
         servers: Sequence[str],
         tools: ToolSource,
-        model: str = RULES,
+        model: Model | ModelChoice | None = None,
         repeatable: bool = False,
     ) -> None:
-        """`servers` are the MCP servers whose tools the agent may call."""
+        """`servers` are the MCP servers whose tools the agent may call; no model: the built-in one.
+
+        Raises:
+            ModelUnavailableError: there is no model of such a name.
+        """
         self.card = card
         self.repeatable = repeatable
         self.servers = tuple(servers)
         self._tools = tools
-        self._model_name = model
-        self._model: BaseChatModel | None = None
+        if not isinstance(model, Model):
+            model = open_model(model or ModelChoice(), examples=self._examples())
+        self._model = model
         self._graph: Graph | None = None
 
     async def run(self, task: TaskContext) -> None:
@@ -72,11 +76,12 @@ class ReasoningAgent:
         graphs = await _load()
         from trunkline.reasoning.checkpoints import thread_of
 
-        with thread_of(task) as thread:
-            if task.attempt > 1:
-                found = (thread.state or {}) if thread else {}
-                await task.rewind(found.get("written"))
-            await self._run(task, graphs, thread)
+        async with in_order(task):
+            with thread_of(task) as thread:
+                if task.attempt > 1:
+                    found = (thread.state or {}) if thread else {}
+                    await task.rewind(found.get("written"))
+                await self._run(task, graphs, thread)
 
     async def _run(self, task: TaskContext, graphs: "ModuleType", thread: "Thread | None") -> None:
         listing = await self._tools.list_tools(self.servers)
@@ -85,8 +90,7 @@ class ReasoningAgent:
             return
         turn = graphs.Turn(
             task=task,
-            model=self._open_model(),
-            model_name=self._model_name,
+            model=self._model,
             tools=Toolbox(listing.tools),
             source=self._tools,
             thread=thread,
@@ -99,11 +103,6 @@ class ReasoningAgent:
                 await task.require_input(verdict.text)
             case _:
                 await task.fail(verdict.text)
-
-    def _open_model(self) -> "BaseChatModel":
-        if self._model is None:
-            self._model = open_model(self._model_name, examples=self._examples())
-        return self._model
 
     def _open_graph(self, graphs: "ModuleType") -> "Graph":
         if self._graph is None:

@@ -21,7 +21,7 @@ _SUMMARY_CHARS = 200
 async def call_tools(state: State, runtime: Runtime[Turn]) -> dict[str, Any]:
     """Add the results of the calls that the model asked for."""
     calls = last_reply(state).tool_calls
-    check_room(runtime.context, state, len(calls))
+    check_room(runtime.context, state)
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(_call(runtime.context, call)) for call in calls]
     parts = [part.SerializeToString() for part in runtime.context.parts]

@@ -4,21 +4,26 @@ Imports LangGraph, so load it lazily.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
+from trunkline.errors import TrunklineError
 from trunkline.reasoning.calling import call_tools
 from trunkline.reasoning.checking import check
+from trunkline.reasoning.conversation import Conversation
 from trunkline.reasoning.thinking import think
-from trunkline.reasoning.turn import MESSAGE_LIMIT, State, Turn, last_reply
-from trunkline.reasoning.verdict import Status, Verdict
+from trunkline.reasoning.turn import MESSAGE_LIMIT, State, Turn, last_reply, said_by_agent
+from trunkline.reasoning.verdict import Status, Verdict, called_verdict
 from trunkline.reasoning.waiting import open_calls, waiting_of
 from trunkline.v1 import message_pb2
 
 __all__ = ["Graph", "Turn", "answer", "build_graph"]
+
+_NO_TEXT: Final = "[The answer is no text.]"
+_STOPPED: Final = "[This was stopped before it was answered.]"
 
 Graph = CompiledStateGraph[State, Turn, State, State]
 
@@ -48,11 +53,11 @@ async def answer(graph: Graph, turn: Turn, prompt: str) -> Verdict:
     waited = waiting_of(turn.task)
     question = waited.messages if waited else [HumanMessage(turn.task.text)]
     turn.history = waited.history if waited else len(turn.task.history) - 1
-    earlier = [SystemMessage(prompt), *_history(turn.task.history[: turn.history])]
-    turn.earlier = len(earlier)
+    conversation = Conversation(turn.thread.file, turn.task) if turn.thread else None
+    turn.before = [SystemMessage(prompt), *_before(turn, conversation)]
     # Each message takes at most two steps of LangGraph's own count.
     config: dict[str, Any] = {"recursion_limit": 3 * MESSAGE_LIMIT}
-    state: dict[str, Any] | None = {"messages": [*earlier, *question]}
+    state: dict[str, Any] | None = {"messages": question}
     if state is not None and waited is not None:
         state["approvals"] = dict(waited.approvals)
     if turn.thread is not None:
@@ -61,17 +66,26 @@ async def answer(graph: Graph, turn: Turn, prompt: str) -> Verdict:
         if turn.thread.state is not None:
             state = None
             turn.go_on(turn.thread.state)
-    end = await graph.ainvoke(  # type: ignore[call-overload]
-        state, config, context=turn, durability="sync" if turn.thread else None
-    )
+    try:
+        end = await graph.ainvoke(  # type: ignore[call-overload]
+            state, config, context=turn, durability="sync" if turn.thread else None
+        )
+    except BaseException as error:
+        if conversation is not None and not turn.task.is_lost:
+            conversation.append(_cut_off(turn, question, error))
+        raise
     verdict = _verdict_of(end)
     if verdict.status == Status.COMPLETED:
         await turn.finish()
+    # What waits for approval is no exchange yet.
+    if conversation is not None and not open_calls(end["messages"]):
+        conversation.append(_ended(end["messages"], verdict))
     return verdict
 
 
 def _after_agent(state: State) -> str:
-    return "tools" if last_reply(state).tool_calls else "check"
+    calls = last_reply(state).tool_calls
+    return "tools" if calls and called_verdict(calls) is None else "check"
 
 
 def _at_start(state: State) -> str:
@@ -80,6 +94,31 @@ def _at_start(state: State) -> str:
 
 def _unless_over(state: State) -> str:
     return END if state.get("verdict") else "agent"
+
+
+def _before(turn: Turn, conversation: Conversation | None) -> list[BaseMessage]:
+    """Return what was said before this turn's question: in its context, and in its task."""
+    before = conversation.before() if conversation else []
+    if conversation is None or not conversation.has_own():
+        before += _history(turn.task.history[: turn.history])
+    return before
+
+
+def _ended(messages: Sequence[BaseMessage], verdict: Verdict) -> Sequence[BaseMessage]:
+    """Return what was said in a turn, with an answer at its end in any case."""
+    if isinstance(messages[-1], AIMessage) and messages[-1].text:
+        return messages
+    return [*messages, said_by_agent(verdict.text or _NO_TEXT, verdict.status)]
+
+
+def _cut_off(
+    turn: Turn, question: Sequence[BaseMessage], error: BaseException
+) -> Sequence[BaseMessage]:
+    """Return what was said in a turn that was canceled or failed, as far as is known."""
+    thread = turn.thread
+    state = (thread.checkpoints.values(thread.id) if thread else None) or {}
+    why = f"This failed: {error}" if isinstance(error, TrunklineError) else _STOPPED
+    return [*(state.get("messages") or question), said_by_agent(why, Status.ERROR)]
 
 
 def _verdict_of(end: Mapping[str, Any]) -> Verdict:
@@ -93,5 +132,5 @@ def _history(messages: Sequence[message_pb2.Message]) -> list[BaseMessage]:
     for message in messages:
         text = " ".join(part.text for part in message.parts if part.HasField("text"))
         is_user = message.role == message_pb2.ROLE_USER
-        shown.append(HumanMessage(text) if is_user else AIMessage(text))
+        shown.append(HumanMessage(text) if is_user else said_by_agent(text, Status.INPUT_REQUIRED))
     return shown

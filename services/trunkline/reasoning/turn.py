@@ -1,26 +1,34 @@
 """What the nodes of the reasoning loop work on during one turn. Imports LangGraph."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.graph import MessagesState
 
 from trunkline.errors import StepLimitError
 from trunkline.reasoning.checkpoints import Thread
+from trunkline.reasoning.models import Model
+from trunkline.reasoning.repair import feedback, repaired
 from trunkline.reasoning.source import ToolSource
-from trunkline.reasoning.toolbox import Toolbox
-from trunkline.reasoning.verdict import STATUS_KEY, Status
+from trunkline.reasoning.toolbox import Spec, Toolbox
+from trunkline.reasoning.verdict import STATUS_KEY, VERDICT_TOOLS, Status
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.tasks.turn.writers import ArtifactWriter
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
 
 MESSAGE_LIMIT = 10
-"""Messages that one turn may take: the question, the model's and the tools'."""
+"""Messages that one turn may take: the question, the model's replies, what tools answered."""
 
 _ANSWER = "answer"
+# A reply that calls tools, what they answer, and what comes of it.
+_ROUND = 3
+_LAST = (
+    "This is your last message, and you can't call tools any more: answer now with what you know, "
+    "and say what is missing."
+)
 
 
 @dataclass(slots=True)
@@ -28,10 +36,13 @@ class Turn:
     """What the nodes of one run work on."""
 
     task: TaskContext
-    model: BaseChatModel
-    model_name: str
+    model: Model
     tools: Toolbox
     source: ToolSource
+    checker: Model | None = None
+    """Judges whether an answer helps; None: answers are taken as they are."""
+    before: Sequence[BaseMessage] = ()
+    """What the model is shown ahead of the turn: its instructions, and what was said earlier."""
     earlier: int = 0
     """Messages in the state that are older than this turn."""
     history: int = 0
@@ -42,6 +53,20 @@ class Turn:
     parts: list[part_pb2.Part] = field(default_factory=list)
     """What tools gave that is no text."""
     _answer: ArtifactWriter | None = None
+
+    def shown(self, state: "State") -> list[BaseMessage]:
+        """Return what the model is shown: whatever was cut off in it is repaired."""
+        messages = repaired([*self.before, *state["messages"]])
+        return [*messages, feedback(_LAST)] if self.is_last(state) else messages
+
+    def specs(self, state: "State") -> list[Spec]:
+        """Return the tools that are bound to the model, which may only end the turn at last."""
+        own = [] if self.is_last(state) else self.tools.specs(with_metadata=True)
+        return [*own, *VERDICT_TOOLS]
+
+    def is_last(self, state: "State") -> bool:
+        """Whether tools would leave no room for an answer, so that this had better be one."""
+        return not self.model.is_rules and room_in(state) < _ROUND
 
     async def say(self, text: str) -> None:
         """Stream a piece of the answer."""
@@ -68,6 +93,11 @@ class Turn:
         if self.thread is not None:
             await self.task.settled()
         return {self._answer.id: len(self.streamed)}
+
+    async def close(self) -> None:
+        """Complete what was written, if anything was, though it is no answer."""
+        if self._answer is not None:
+            await self._answer.close()
 
     async def finish(self) -> None:
         """Complete the answer with what is no text."""
@@ -106,9 +136,23 @@ class State(MessagesState, total=False):
     verdict: dict[str, str]
 
 
-def check_room(turn: Turn, state: State, count: int) -> None:
-    """Refuse what would take more messages than a turn may."""
-    if len(state["messages"]) - turn.earlier + count > MESSAGE_LIMIT:
+def room_in(state: State) -> int:
+    """Return how many messages there is room for; the answers to one reply's calls are one."""
+    messages = state["messages"]
+    answers = sum(
+        isinstance(one, ToolMessage) and isinstance(before, ToolMessage)
+        for before, one in itertools.pairwise(messages)
+    )
+    return MESSAGE_LIMIT - (len(messages) - answers)
+
+
+def check_room(turn: Turn, state: State) -> None:
+    """Refuse what would take more messages than a turn may.
+
+    Raises:
+        StepLimitError: there is no room for another one.
+    """
+    if room_in(state) < 1:
         raise StepLimitError(turn.task.agent, str(MESSAGE_LIMIT))
 
 
@@ -116,6 +160,11 @@ def last_reply(state: State) -> AIMessage:
     """Return what the model said last."""
     reply = state["messages"][-1]
     return reply if isinstance(reply, AIMessage) else AIMessage(reply.text)
+
+
+def said_by_agent(text: str, status: Status) -> AIMessage:
+    """Return what the agent said, as a message that is no answer unless it is completed."""
+    return AIMessage(text, response_metadata={STATUS_KEY: status.value})
 
 
 def status_of(reply: AIMessage) -> Status:

@@ -21,6 +21,7 @@ from trunkline.errors import StepLimitError, ToolServerUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.reasoning import Listing
 from trunkline.reasoning.graph import Turn, answer, build_graph
+from trunkline.reasoning.models import Model
 from trunkline.reasoning.source import OnProgress
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.verdict import Status, Verdict
@@ -134,8 +135,7 @@ class LoopAgent:
         listing = await self.tools.list_tools(["s"])
         turn = Turn(
             task=task,
-            model=ScriptedModel(self.step),
-            model_name="scripted",
+            model=Model.of(ScriptedModel(self.step)),
             tools=Toolbox(listing.tools),
             source=self.tools,
         )

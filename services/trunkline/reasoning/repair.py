@@ -1,0 +1,54 @@
+"""Makes what was said something that every provider takes: no call of a tool without an answer.
+
+A turn that was canceled, killed or failed in the middle leaves such calls, and providers refuse
+every later request that shows them. Imports LangChain, so load it lazily.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
+CUT_OFF: Final = "The call was cut off: it is not known whether it was done."
+MALFORMED: Final = "The arguments of the call are no valid JSON object; nothing was called."
+_FEEDBACK_KEY: Final = "trunkline/feedback"
+
+
+def feedback(text: str) -> HumanMessage:
+    """Return what the loop tells a model itself: some providers take system messages only first."""
+    return HumanMessage(text, additional_kwargs={_FEEDBACK_KEY: True})
+
+
+def is_feedback(message: BaseMessage) -> bool:
+    """Whether the loop said it, and no user."""
+    return bool(message.additional_kwargs.get(_FEEDBACK_KEY))
+
+
+def repaired(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return messages in which each call has one answer, behind it, and each answer its call."""
+    kept: list[BaseMessage] = []
+    open_calls: dict[str, str] = {}
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            if open_calls.pop(message.tool_call_id, None) is not None:
+                kept.append(message)
+            continue
+        kept += _missing(open_calls)
+        open_calls = _calls(message)
+        kept.append(message)
+    kept += _missing(open_calls)
+    return kept
+
+
+def _calls(message: BaseMessage) -> dict[str, str]:
+    """Return what to answer to the calls of a message, by their ids, if nobody does."""
+    if not isinstance(message, AIMessage):
+        return {}
+    calls = {call["id"] or "": CUT_OFF for call in message.tool_calls}
+    # They are shown to the provider again, as it sent them.
+    return calls | {call["id"] or "": MALFORMED for call in message.invalid_tool_calls}
+
+
+def _missing(open_calls: dict[str, str]) -> Iterator[ToolMessage]:
+    for call_id, text in open_calls.items():
+        yield ToolMessage(text, tool_call_id=call_id, status="error")
