@@ -10,7 +10,7 @@ from trunkline.agents.journals import Journals
 from trunkline.agents.options import read_options
 from trunkline.agents.takeover import Takeover, claim_names
 from trunkline.client import Directory, RegistryClient, running
-from trunkline.client.elsewhere import Elsewhere
+from trunkline.client.web.elsewhere import Elsewhere
 from trunkline.errors import ConfigurationError, PeerUnavailableError
 from trunkline.registry import Membership
 from trunkline.server.mesh_server import MeshServer
@@ -20,7 +20,7 @@ from trunkline.tasks.hosts import Hosts
 from trunkline.tasks.outbox import Pace
 from trunkline.tasks.serving import Tasks
 from trunkline.tasks.settings import TaskSettings
-from trunkline.v1 import registry_service_pb2
+from trunkline.v1 import registry_service_pb2, snapshot_pb2, task_service_pb2
 
 
 class Attendance:
@@ -92,6 +92,11 @@ async def open_hosts(
         client = directory.for_task(task_id)
         await client.cancel_task(task_id, account=account, reason="its parent was canceled")
 
+    async def answer_parent(
+        request: task_service_pb2.AnswerApprovalRequest,
+    ) -> snapshot_pb2.ApprovalInfo:
+        return await directory.for_task(request.task_id).answer_approval(request)
+
     journals = Journals(settings)
     family = agents[0].card.name
     own = journals.open_own(family)
@@ -104,6 +109,7 @@ async def open_hosts(
                 settings=task_settings(settings),
                 cancel_child=cancel_child,
                 checkpoint_path=own.checkpoint_path,
+                answer_parent=answer_parent,
                 open_elsewhere=Elsewhere(directory, settings.allow_fetch).open,
             ) as hosts,
         ):

@@ -17,7 +17,7 @@ SERVICE = task_service_pb2.DESCRIPTOR.services_by_name["TaskService"].full_name
 
 
 class TaskServicer:
-    """A host's tasks. Methods that aren't here yet are unimplemented."""
+    """A host's tasks."""
 
     def __init__(self, host: Tasks) -> None:
         self._host = host
@@ -51,6 +51,12 @@ class TaskServicer:
         async for frame in watch:
             for response in watch_responses(frame):
                 yield response
+
+    async def AnswerApproval(
+        self, request: task_service_pb2.AnswerApprovalRequest, _context: _Context
+    ) -> task_service_pb2.AnswerApprovalResponse:
+        approval = await self._host.answer_approval(request)
+        return task_service_pb2.AnswerApprovalResponse(approval=approval)
 
     async def SetPushNotificationConfig(
         self, request: task_service_pb2.SetPushNotificationConfigRequest, _context: _Context
@@ -131,6 +137,7 @@ class TaskServicer:
             "GetTask": unary(self.GetTask, contract.GetTaskRequest),
             "ListTasks": unary(self.ListTasks, contract.ListTasksRequest),
             "CancelTask": unary(self.CancelTask, contract.CancelTaskRequest),
+            "AnswerApproval": unary(self.AnswerApproval, contract.AnswerApprovalRequest),
             "SetPushNotificationConfig": unary(
                 self.SetPushNotificationConfig, contract.SetPushNotificationConfigRequest
             ),

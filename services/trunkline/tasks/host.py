@@ -26,6 +26,7 @@ from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
 from trunkline.tasks.outbox import Outbox, PushConfigs
 from trunkline.tasks.rows import find_row, own_row
 from trunkline.tasks.running.admission import Admissions
+from trunkline.tasks.running.answering import AnswerApproval, Answering
 from trunkline.tasks.running.deadlines import DEADLINE_PASSED, Deadlines
 from trunkline.tasks.running.ending import CancelChild, Endings
 from trunkline.tasks.running.recovery import Recovery
@@ -65,9 +66,11 @@ class TaskHost:
         push_configs: PushConfigs | None = None,
         checkpoint_path: Path | None = None,
         open_elsewhere: OpenElsewhere | None = None,
+        answer_parent: AnswerApproval | None = None,
     ) -> None:
         """`cancel_child` is how descendants on this and other hosts are canceled.
 
+        `answer_parent` is how the tasks that called those here are given answers to approvals;
         `admissions` and `push_configs` are those of the process, if it has more than one host;
         `checkpoint_path` is where agents keep what they go on from, and lies beside the journal;
         `open_elsewhere` reads what parts refer to that is not beside this journal.
@@ -105,6 +108,13 @@ class TaskHost:
             push_configs=self.push_configs,
             files=self._files,
         )
+        self._answering = Answering(
+            journal,
+            self.agents,
+            runs=self._runs,
+            intake=self._intake,
+            answer_parent=answer_parent,
+        )
         self._keepers: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -123,6 +133,7 @@ class TaskHost:
         self._keepers = [
             self._group.create_task(self._keep_lease()),
             self._group.create_task(recovery.take_up(found)),
+            self._group.create_task(self._go_on_with_answers(found)),
             self._group.create_task(self._strays.run()),
             self._group.create_task(sweep(self._files, self._runs)),
         ]
@@ -300,6 +311,20 @@ class TaskHost:
             raise TaskNotCancelableError(task_id, state_name(state))
         return await self.journal.snapshot(task_id)
 
+    async def answer_approval(
+        self, request: task_service_pb2.AnswerApprovalRequest
+    ) -> snapshot_pb2.ApprovalInfo:
+        """Answer an approval that a task of the account, or a descendant, asks for.
+
+        Returns when the answer is journaled at the root, whose next turn gives it to whoever asked.
+
+        Raises:
+            TaskNotFoundError, InvalidArgumentError, ApprovalNotFoundError, ApprovalAnsweredError,
+            TaskEndedError, PeerUnavailableError, JournalUnavailableError.
+        """
+        self._check_serving()
+        return await self._answering.answer(request)
+
     async def drain(self, grace_s: float) -> None:
         """Take nothing new, give what runs `grace_s` to end, and then fail what is left."""
         self._is_draining = True
@@ -338,6 +363,20 @@ class TaskHost:
             self._deadlines.discard(run.task_id)
         if context is not None and context.state in TERMINAL and context.open_children():
             self._strays.mind(context)
+        if (
+            context is not None
+            and context.state in INTERRUPTED
+            and context.asking.answers(since=context.turn + 1)
+            and not self._is_draining
+        ):
+            self._group.create_task(self._answering.go_on(run.task_id))
+
+    async def _go_on_with_answers(self, found: Sequence[tuple[TaskRow, Run | None]]) -> None:
+        """Open the turns that the host's death came in front of: their answers are journaled."""
+        for row, run in found:
+            if run is None:
+                await self._answering.go_on(row.task_id)
+                await asyncio.sleep(0)
 
     async def _keep_lease(self) -> None:
         """Renew the host's lease; losing it stops everything that runs."""

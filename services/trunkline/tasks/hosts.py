@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Self
 
 from trunkline.artifacts import Blobs
-from trunkline.errors import TaskNotFoundError, TrunklineError
+from trunkline.errors import PeerUnavailableError, TaskNotFoundError, TrunklineError
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merged, page_size_of
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import Outbox, PushConfigs
 from trunkline.tasks.running.admission import Admissions
+from trunkline.tasks.running.answering import AnswerApproval
 from trunkline.tasks.running.ending import CancelChild
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import Accepted
@@ -34,7 +35,7 @@ class Hosts:
     agents hold for all journals together. An async context manager.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what it works with, each by name
         self,
         journal: Journal,
         agents: Sequence[Agent],
@@ -43,15 +44,18 @@ class Hosts:
         cancel_child: CancelChild | None = None,
         checkpoint_path: Path | None = None,
         open_elsewhere: OpenElsewhere | None = None,
+        answer_parent: AnswerApproval | None = None,
     ) -> None:
         """`cancel_child` is how descendants on other hosts are canceled; see `TaskHost`.
 
+        `answer_parent` is how parents there are given answers to approvals;
         `open_elsewhere` reads what parts refer to that is not beside their task's journal.
         """
         self._agents = tuple(agents)
         self._settings = settings or TaskSettings()
         self._cancel_elsewhere = cancel_child
         self._open_elsewhere = open_elsewhere
+        self._answer_elsewhere = answer_parent
         self._admissions = Admissions(agents, self._settings)
         self.push_configs = PushConfigs(Outbox(self._settings.webhook_pace))
         """The webhooks of the tasks in all journals, and with them the outbox."""
@@ -183,6 +187,12 @@ class Hosts:
         """Stop a task and its descendants; return it, ended."""
         return await self._host_of(task_id).cancel(task_id, account=account, reason=reason)
 
+    async def answer_approval(
+        self, request: task_service_pb2.AnswerApprovalRequest
+    ) -> snapshot_pb2.ApprovalInfo:
+        """Answer an approval that a task of the account, or a descendant, asks for."""
+        return await self._host_of(request.task_id).answer_approval(request)
+
     async def drain(self, grace_s: float) -> None:
         """Take nothing new, give what runs `grace_s` to end, and then fail what is left."""
         self._is_draining = True
@@ -201,6 +211,7 @@ class Hosts:
             push_configs=self.push_configs,
             checkpoint_path=checkpoint_path,
             open_elsewhere=self._open_elsewhere,
+            answer_parent=self._answer_parent,
         )
 
     def _host_of(self, task_id: str) -> TaskHost:
@@ -242,6 +253,17 @@ class Hosts:
             await host.cancel(task_id, account=account, reason="its parent was canceled")
         elif self._cancel_elsewhere is not None:
             await self._cancel_elsewhere(task_id, account)
+
+    async def _answer_parent(
+        self, request: task_service_pb2.AnswerApprovalRequest
+    ) -> snapshot_pb2.ApprovalInfo:
+        """Answer an approval of a task's parent: here without a call, if it is here."""
+        host = self._hosts.get(request.task_id.partition("-")[0])
+        if host is not None:
+            return await host.answer_approval(request)
+        if self._answer_elsewhere is None:
+            raise PeerUnavailableError(request.task_id, "its host is not on the mesh")
+        return await self._answer_elsewhere(request)
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -66,6 +66,12 @@ class Tasks(Protocol):
         """Wait until the task has ended or is interrupted, and return its fold."""
         ...
 
+    async def answer_approval(
+        self, request: task_service_pb2.AnswerApprovalRequest
+    ) -> snapshot_pb2.ApprovalInfo:
+        """Answer an approval that a task of the account, or a descendant, asks for."""
+        ...
+
     async def cancel(
         self, task_id: str, *, account: str, reason: str = ""
     ) -> snapshot_pb2.TaskSnapshot:

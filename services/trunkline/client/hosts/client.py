@@ -47,6 +47,9 @@ class HostClient(WebhookCalls):
         self._get = Method(f"{_TASKS}GetTask", tasks.GetTask, contract.GetTaskResponse)
         self._list = Method(f"{_TASKS}ListTasks", tasks.ListTasks, contract.ListTasksResponse)
         self._cancel = Method(f"{_TASKS}CancelTask", tasks.CancelTask, contract.CancelTaskResponse)
+        self._answer_approval = Method(
+            f"{_TASKS}AnswerApproval", tasks.AnswerApproval, contract.AnswerApprovalResponse
+        )
         self._set_alias = Method(
             f"{_TASKS}SetTaskAlias", tasks.SetTaskAlias, contract.SetTaskAliasResponse
         )
@@ -122,6 +125,20 @@ class HostClient(WebhookCalls):
             task_id=task_id, account=account, reason=reason
         )
         return (await self.call(self._cancel, request)).snapshot
+
+    async def answer_approval(
+        self, request: task_service_pb2.AnswerApprovalRequest
+    ) -> snapshot_pb2.ApprovalInfo:
+        """Answer an approval that a task, or one of its descendants, asks for; return it so.
+
+        The same answer again is harmless.
+
+        Raises:
+            ApprovalNotFoundError: it doesn't ask for that.
+            ApprovalAnsweredError: it was answered otherwise before.
+            TaskEndedError: nothing waits for it any more.
+        """
+        return (await self.read(self._answer_approval, request)).approval
 
     async def set_task_alias(
         self, account: str, alias: str, task_id: str, replaces: str = ""

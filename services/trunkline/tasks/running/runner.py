@@ -66,7 +66,7 @@ async def _run(agent: Agent, task: TaskContext) -> BaseException | None:
         await _fail(task, _defect(task, error))
         return error
     if not task.is_over:
-        if task.asking.is_waiting:
+        if task.asking.is_open:
             await task.require_input()
         else:
             await task.complete()

@@ -1,11 +1,13 @@
 """What a task asks people to approve while a turn runs: calls of its own and of its children."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from trunkline.tasks import approvals
 from trunkline.tasks.turn.content import struct
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
+
+_GOES_ON: Final = "What this asked for was answered meanwhile; it goes on by itself."
 
 
 class Asking:
@@ -28,6 +30,11 @@ class Asking:
     def all(self) -> Sequence[snapshot_pb2.ApprovalInfo]:
         """All that was asked for, in order."""
         return list(self._found.values())
+
+    @property
+    def is_open(self) -> bool:
+        """Something waits for an answer, or has one that the next turn acts on."""
+        return self.is_waiting or bool(self.answers(since=self._task.turn + 1))
 
     @property
     def is_waiting(self) -> bool:
@@ -89,7 +96,10 @@ class Asking:
 
     def put_into(self, message: message_pb2.Message, accepted_modes: Sequence[str]) -> None:
         """Put the question for all that waits into the message that ends a turn."""
-        message.parts.extend(approvals.question_parts(self.all, accepted_modes))
+        if self.is_waiting:
+            message.parts.extend(approvals.question_parts(self.all, accepted_modes))
+        else:
+            message.parts.add(text=_GOES_ON)
 
 
 def answers_of(

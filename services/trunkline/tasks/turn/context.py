@@ -424,7 +424,7 @@ class TaskContext(Turn, Generic[SettingsT]):
     def _ask(self, change: event_pb2.StatusChanged) -> None:
         """Put what waits for approval into the status that ends a turn, and what goes on then."""
         change.continuation = self.asking.continuation
-        if self.asking.is_waiting:
+        if self.asking.is_open:
             message = change.status.message
             if not message.message_id:
                 blank = agent_message(message, task_id=self.id, context_id=self.context_id)
