@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trunkline.cli.groups import data, webhooks
+from trunkline.cli.groups import data, docs, webhooks
 from trunkline.cli.options import (
     ACCOUNT,
     A2aGrpc,
@@ -49,6 +49,7 @@ serve_app = typer.Typer(
 app.add_typer(serve_app, name="serve")
 app.add_typer(webhooks, name="webhooks")
 app.add_typer(data, name="data")
+app.add_typer(docs, name="docs")
 app.add_typer(keys, name="keys")
 app.add_typer(card, name="card")
 
@@ -177,7 +178,7 @@ def serve_agents(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="supervisor, echo, math, currency, or one of the MCP file's.",
+            help="supervisor, echo, math, currency, research, or one of the MCP file's.",
             show_default=False,
         ),
     ] = None,

@@ -8,6 +8,7 @@ import typer
 
 from trunkline.cli.options import Data, Json, Mesh, TaskId
 from trunkline.cli.outcome import finish, run
+from trunkline.cli.usage import QuestionCommand
 
 webhooks = typer.Typer(help="See what became of webhooks, and send again what failed.")
 
@@ -88,7 +89,7 @@ data = typer.Typer(help="Check, copy, bring back and trim what a mesh keeps on d
 @data.command("check")
 def data_check(data: Data = None, *, json: Json = False) -> None:
     """Check every journal, also of a mesh that runs. Exits 1 if one is damaged."""
-    from trunkline.cli import data as command
+    from trunkline.cli.kept import data as command
 
     finish(lambda: command.check(data, as_json=json))
 
@@ -103,7 +104,7 @@ def data_backup(
     json: Json = False,
 ) -> None:
     """Copy journals, checkpoints and traces, also of a mesh that runs."""
-    from trunkline.cli import data as command
+    from trunkline.cli.kept import data as command
 
     finish(lambda: command.backup(folder, data, as_json=json))
 
@@ -116,7 +117,7 @@ def data_restore(
     json: Json = False,
 ) -> None:
     """Bring a backup back, where nothing is kept yet."""
-    from trunkline.cli import data as command
+    from trunkline.cli.kept import data as command
 
     finish(lambda: command.restore(folder, data, as_json=json))
 
@@ -132,6 +133,56 @@ def data_prune(
     json: Json = False,
 ) -> None:
     """Compact and forget tasks that ended long ago. The mesh must be stopped."""
-    from trunkline.cli import data as command
+    from trunkline.cli.kept import data as command
 
     finish(lambda: command.prune(data, older_than_days=older_than, as_json=json))
+
+
+docs = typer.Typer(help="Keep the documents that the agent `research` answers from.")
+
+DocPaths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="PATH...", help="Files, and folders with all below.", show_default=False
+    ),
+]
+
+
+@docs.command("add")
+def docs_add(paths: DocPaths, data: Data = None, *, json: Json = False) -> None:
+    """Add Markdown, text, HTML and PDF; what was added before is replaced. Exits 1 if one fails."""
+    from trunkline.cli.kept import documents as command
+
+    finish(lambda: command.add_all(paths, data, as_json=json))
+
+
+@docs.command("list")
+def docs_list(data: Data = None, *, json: Json = False) -> None:
+    """List the documents."""
+    from trunkline.cli.kept import documents as command
+
+    finish(lambda: command.show(data, as_json=json))
+
+
+@docs.command("remove")
+def docs_remove(paths: DocPaths, data: Data = None, *, json: Json = False) -> None:
+    """Remove documents, or all below a folder; the files stay. Exits 1 if there is none."""
+    from trunkline.cli.kept import documents as command
+
+    finish(lambda: command.remove(paths, data, as_json=json))
+
+
+@docs.command("search", cls=QuestionCommand)
+def docs_search(
+    words: Annotated[
+        list[str], typer.Argument(metavar="QUERY...", help="What to find.", show_default=False)
+    ],
+    data: Data = None,
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=20, help="How many passages.")] = 5,
+    json: Json = False,
+) -> None:
+    """Show the passages that the agent would be given. Exits 1 if nothing fits."""
+    from trunkline.cli.kept import documents as command
+
+    finish(lambda: command.find(" ".join(words), data, limit=limit, as_json=json))

@@ -64,19 +64,21 @@ def add(
                     done.added.append(file.name)
             if path.is_dir():
                 there = {str(file.path) for file in files}
-                gone = [one for one in below(store, path) if one.path not in there]
+                gone = [one for one in below(store, path.resolve()) if one.path not in there]
                 store.remove([document.path for document in gone])
                 done.removed += [document.name for document in gone]
     return done
 
 
 def below(store: DocumentStore, path: Path) -> list[Document]:
-    """Return the documents that are this file, or lie below this folder; it may be gone."""
+    """Return the documents of this name or file, or below this folder; it may be gone."""
     place = path.resolve()
     return [
         document
         for document in store.documents()
-        if Path(document.path) == place or place in Path(document.path).parents
+        if document.name == str(path)
+        or Path(document.path) == place
+        or place in Path(document.path).parents
     ]
 
 

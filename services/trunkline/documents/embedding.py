@@ -1,13 +1,15 @@
 """Searches by meaning: vectors of passages and questions, made by a model of some provider."""
 
 import importlib
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from trunkline.documents.store import DocumentStore
 from trunkline.errors import ConfigurationError, ModelUnavailableError
+from trunkline.settings import Settings
 
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
@@ -18,11 +20,12 @@ _TIMEOUT_S: Final = 30.0
 _RETRIES: Final = 2
 # What is farther away has nothing to do with the question, in the models that are in use.
 _LEAST_COSINE: Final = 0.2
-# By provider: LangChain's module and class, and our extra that brings it.
-_PROVIDERS: Final[Mapping[str, tuple[str, str]]] = {
-    "openai": ("langchain_openai", "OpenAIEmbeddings"),
-    "ollama": ("langchain_ollama", "OllamaEmbeddings"),
-    "google": ("langchain_google_genai", "GoogleGenerativeAIEmbeddings"),
+# By provider: LangChain's module and class, and the usual variable of its key. Our extra that
+# brings the module is named as the provider is.
+_PROVIDERS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "openai": ("langchain_openai", "OpenAIEmbeddings", "OPENAI_API_KEY"),
+    "ollama": ("langchain_ollama", "OllamaEmbeddings", ""),
+    "google": ("langchain_google_genai", "GoogleGenerativeAIEmbeddings", "GOOGLE_API_KEY"),
 }
 
 
@@ -34,7 +37,22 @@ class EmbeddingModel:
     """`provider:name`."""
     base_url: str = ""
     """Where its provider's interface is served; empty: where the provider itself does."""
-    api_key: str = ""
+    api_key: str = field(default="", repr=False)
+
+    @classmethod
+    def of(cls, settings: Settings) -> "EmbeddingModel | None":
+        """Return the one that is set, with the key that its variable holds now; None: none is."""
+        name = settings.research.embeddings
+        if not name:
+            return None
+        provider = name.partition(":")[0]
+        tables = [settings.models[key] for key in (name, provider) if key in settings.models]
+        urls = (table.base_url for table in tables if table.base_url is not None)
+        variables = (table.api_key_env for table in tables if table.api_key_env is not None)
+        usual = _PROVIDERS[provider][2] if provider in _PROVIDERS else ""
+        variable = next(variables, usual)
+        key = os.environ.get(variable, "") if variable else ""
+        return cls(name=name, base_url=next(urls, ""), api_key=key)
 
 
 class Meanings:
@@ -122,7 +140,7 @@ def open_meanings(model: EmbeddingModel) -> Meanings:
     if provider not in _PROVIDERS or not name:
         known = ", ".join(f"{one}:NAME" for one in _PROVIDERS)
         raise ConfigurationError(where, f"{model.name!r} is none of: {known}")
-    module, kind = _PROVIDERS[provider]
+    module, kind, _ = _PROVIDERS[provider]
     try:
         importlib.import_module("numpy")
         make = getattr(importlib.import_module(module), kind)

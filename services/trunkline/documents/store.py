@@ -163,12 +163,11 @@ class DocumentStore:
                         (passage_id, model, vectors[number]),
                     )
 
-    def remove(self, paths: Sequence[str]) -> int:
-        """Remove the documents with these paths; return how many there were."""
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove the documents with these paths."""
         with self._changing() as database:
-            return sum(
-                database.execute("DELETE FROM documents WHERE path = ?", (path,)).rowcount
-                for path in paths
+            database.executemany(
+                "DELETE FROM documents WHERE path = ?", [(path,) for path in paths]
             )
 
     def documents(self) -> list[Document]:

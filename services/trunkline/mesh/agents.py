@@ -9,6 +9,7 @@ from trunkline.agents.echo import echo
 from trunkline.agents.joining import join_mesh
 from trunkline.agents.loading import load_agent
 from trunkline.agents.math import agent as math_agent
+from trunkline.agents.research import agent as research_agent
 from trunkline.client import Directory, running
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.tools import load_tools
@@ -92,6 +93,7 @@ def _known_agents(
         "echo": lambda: echo,
         "math": lambda: math_agent(tools),
         "currency": lambda: currency_agent(tools),
+        "research": lambda: research_agent(tools),
     }
     for name in settings.supervisors:
         if name in known and name != "supervisor":

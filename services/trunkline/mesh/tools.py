@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from trunkline.client import BreakerSettings, Channels, RegistryClient
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.registry import STOP_GRACE_S
+from trunkline.mesh.research import with_research
 from trunkline.registry import Membership
 from trunkline.runtime import Serving
 from trunkline.server import MeshServer
@@ -52,23 +53,24 @@ async def serve_tools(settings: Settings) -> AsyncIterator[Serving]:
 def load_tools(settings: Settings) -> McpConfig:
     """Return the configured MCP servers; a file that is wrong is said so and left out."""
     try:
-        return load_config(settings.mcp_file)
+        config = load_config(settings.mcp_file)
     except ConfigurationError as error:
         logger.error("mcp.file_ignored", extra={"file": error.where, "problem": error.problem})
-        return load_config()
+        config = load_config()
+    return with_research(config, settings)
 
 
 def add_tools(
-    server: MeshServer, config: McpConfig, settings: Settings, *, mesh_address: str
+    server: MeshServer, config: McpConfig, settings: Settings, *, mesh_address: str = ""
 ) -> ToolAdapter:
     """Add the tool adapter to a server; enter what is returned while the server runs.
 
-    MCP servers send their spans to the mesh's address.
+    MCP servers send their spans to the mesh's address; without one, nowhere.
     """
     adapter = ToolAdapter(
         config,
         settings=AdapterSettings(breaker=BreakerSettings.of(settings)),
-        otlp_endpoint=f"http://{mesh_address}",
+        otlp_endpoint=f"http://{mesh_address}" if mesh_address else None,
     )
     server.add_generic(
         SERVICE,

@@ -3,7 +3,7 @@
 from trunkline.settings.addresses import HostPort, check_exposure, reachable
 from trunkline.settings.agents import AgentOptions, ModelOptions
 from trunkline.settings.loading import PREFIX, load_settings
-from trunkline.settings.services import ArgoCD
+from trunkline.settings.services import ArgoCD, Research
 from trunkline.settings.settings import Remote, RemotePeer, Settings
 from trunkline.settings.supervisors import SupervisorOptions
 from trunkline.settings.tables import read_remote
@@ -16,6 +16,7 @@ __all__ = [
     "ModelOptions",
     "Remote",
     "RemotePeer",
+    "Research",
     "Settings",
     "SupervisorOptions",
     "check_exposure",

@@ -127,8 +127,9 @@ class Settings:
     `[remote.NAME]` tables with `url`."""
     argocd: ArgoCD = field(default_factory=ArgoCD)
     """The Argo CD server of the agent `argocd`: table `[argocd]`, or TRUNKLINE_ARGOCD_URL, …."""
-    research: Research = Research()
-    """What the agent `research` searches: table `[research]`, or TRUNKLINE_RESEARCH_SEARXNG_URL, …."""
+    research: Research = field(default_factory=Research)
+    """What the agent `research` searches beside the documents: table `[research]`, or variables
+    such as TRUNKLINE_RESEARCH_SEARXNG_URL."""
     task_limit: int = 10_000
     """Tasks of one host that run or wait for their turn; more are refused."""
     queue_limit: int = 1000

@@ -20,7 +20,8 @@ def write(path: Path, **servers: object) -> Path:
 def test_without_a_file_our_own_servers_are_there() -> None:
     config = load_config()
     commands = {name: server.command for name, server in config.servers.items()}
-    assert commands == {"math": "trunkline-mcp-math", "currency": "trunkline-mcp-currency"}
+    bundled = ("math", "currency", "research")
+    assert commands == {name: f"trunkline-mcp-{name}" for name in bundled}
     assert agents_from_config(config) == []
 
 
@@ -28,7 +29,7 @@ def test_a_file_adds_replaces_and_takes_away_by_name(file: Path) -> None:
     write(file, math={"command": "mine"}, currency={"disabled": True}, time={"command": "clock"})
     config = load_config(file)
     commands = {name: server.command for name, server in config.servers.items()}
-    assert commands == {"math": "mine", "time": "clock"}
+    assert commands == {"math": "mine", "research": "trunkline-mcp-research", "time": "clock"}
 
 
 def test_keys_of_other_mcp_clients_are_ignored(file: Path) -> None:

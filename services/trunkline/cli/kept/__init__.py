@@ -1,0 +1,1 @@
+"""Commands about what a mesh keeps on disk: its data, and its documents."""
