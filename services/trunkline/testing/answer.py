@@ -1,0 +1,102 @@
+"""What came of a message to an agent, for tests to look at."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import json_format
+
+from trunkline.tasks.lifecycle import state_name
+from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, snapshot_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A task as it stands at the end of a turn, or a direct reply."""
+
+    snapshot: snapshot_pb2.TaskSnapshot | None
+    """All that the journal knows of the task; None: the agent replied directly."""
+    reply: message_pb2.Message | None = None
+    """The direct reply, if it is one."""
+
+    @property
+    def state(self) -> str:
+        """Return `completed`, `failed`, `canceled`, `rejected`, `input-required`, and so on.
+
+        The others are `auth-required`, `submitted` and `working`. A direct reply is `completed`.
+        """
+        if self.snapshot is None:
+            return "completed"
+        return state_name(self.snapshot.task.status.state)
+
+    @property
+    def text(self) -> str:
+        """The text of the artifacts, one behind the other; without any, what the agent said."""
+        texts = [_text_of(artifact.parts) for artifact in self.artifacts]
+        return "\n".join(text for text in texts if text) or self.said
+
+    @property
+    def said(self) -> str:
+        """The text of the direct reply or of the status: a question, what is wrong."""
+        return _text_of(self._message().parts)
+
+    @property
+    def artifacts(self) -> Sequence[artifact_pb2.Artifact]:
+        """What was made, in order: each has a `name` and `parts`."""
+        return () if self.snapshot is None else self.snapshot.task.artifacts
+
+    @property
+    def parts(self) -> Sequence[part_pb2.Part]:
+        """All parts of the artifacts; without any, those of what the agent said."""
+        made = [part for artifact in self.artifacts for part in artifact.parts]
+        return made or list(self._message().parts)
+
+    @property
+    def data(self) -> list[Any]:
+        """The data parts of all that, as JSON values."""
+        return [
+            json_format.MessageToDict(part.data) for part in self.parts if part.HasField("data")
+        ]
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The task's metadata, as JSON values."""
+        if self.snapshot is None:
+            return {}
+        found: Mapping[str, Any] = json_format.MessageToDict(self.snapshot.task.metadata)
+        return found
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools that were called, in order."""
+        if self.snapshot is None:
+            return []
+        return [call.started.tool for call in self.snapshot.tool_calls]
+
+    @property
+    def approvals(self) -> list[snapshot_pb2.ApprovalInfo]:
+        """The calls that wait for a person's approval."""
+        if self.snapshot is None:
+            return []
+        return [one for one in self.snapshot.approvals if not one.HasField("answered")]
+
+    @property
+    def task_id(self) -> str:
+        """The task's id; empty for a direct reply."""
+        return "" if self.snapshot is None else self.snapshot.task.id
+
+    @property
+    def context_id(self) -> str:
+        """The conversation's id."""
+        return (
+            self._message().context_id if self.snapshot is None else self.snapshot.task.context_id
+        )
+
+    def _message(self) -> message_pb2.Message:
+        if self.snapshot is not None:
+            return self.snapshot.task.status.message
+        return self.reply or message_pb2.Message()
+
+
+def _text_of(parts: Iterable[part_pb2.Part]) -> str:
+    return "".join(part.text for part in parts if part.HasField("text"))

@@ -1,0 +1,88 @@
+"""Opens the mesh of a test: a registry, a host and its agents, over a socket in a folder."""
+
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trunkline.agents.hosting import Attendance, on_mesh, open_hosts, serve_host
+from trunkline.client import Channels, Directory, RegistryClient
+from trunkline.registry import RegistryServicer
+from trunkline.server import MeshServer
+from trunkline.settings import AgentOptions, Settings
+from trunkline.tasks.agent import Agent
+
+# How long agents may take until the mesh knows them: remote ones have to be reached first.
+_READY_TIMEOUT_S = 30.0
+
+
+def settings_of(
+    data_dir: Path, options: Mapping[str, Mapping[str, object]], given: Mapping[str, Any]
+) -> Settings:
+    """Return the settings of a test's mesh; `options` are those of agents, by their names."""
+    # What still runs when the test is over is stopped: nobody waits for it.
+    settings = Settings(**{"drain_grace_s": 0.0, **given, "data_dir": data_dir})
+    tables = dict(settings.agent_options)
+    for name, table in options.items():
+        tables[name] = replace(tables.get(name, AgentOptions()), options=table)
+    return replace(settings, agent_options=tables)
+
+
+@asynccontextmanager
+async def open_directory(
+    agents: Sequence[Agent], bundled: Sequence[str], settings: Settings
+) -> AsyncIterator[Directory]:
+    """Serve agents, and those that ship of these names, until the block ends; yield who is there.
+
+    Raises:
+        ConfigurationError: a name is unknown or there twice, or what is set makes no sense.
+    """
+    attendance = Attendance()
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-"))
+        local = f"unix:{folder}/mesh.sock"
+        channels = Channels.of(settings)
+        directory = Directory(channels, local)
+        await stack.enter_async_context(channels)
+        server = MeshServer()
+        server.add_registry(await stack.enter_async_context(RegistryServicer(settings.lease_s)))
+        tools: AbstractAsyncContextManager[object] = nullcontext()
+        if bundled:
+            # LangGraph and MCP: not for tests that want neither.
+            from trunkline.mesh.agents import make_agents
+            from trunkline.mesh.tools import add_tools, load_tools
+
+            config = load_tools(settings)
+            tools = add_tools(server, config, settings)
+            agents = make_agents(settings, config, directory, names=bundled, others=agents)
+        hosts = await stack.enter_async_context(
+            open_hosts(agents, directory=directory, settings=settings, attendance=attendance)
+        )
+        serve_host(server, hosts)
+        await server.start(local)
+        stack.push_async_callback(server.stop, 0)
+        await stack.enter_async_context(tools)
+        await stack.enter_async_context(directory)
+        await stack.enter_async_context(
+            on_mesh(
+                hosts,
+                RegistryClient(channels.get(local)),
+                directory,
+                address=local,
+                settings=settings,
+                services=server.services,
+                attendance=attendance,
+            )
+        )
+        names = {agent.card.name for agent in agents}
+        await directory.wait_until(
+            lambda known: names <= set(known.agents()), timeout_s=_READY_TIMEOUT_S
+        )
+        yield directory

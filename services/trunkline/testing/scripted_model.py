@@ -1,0 +1,154 @@
+"""A chat model that says what a test tells it. Imports LangChain."""
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.language_models import LanguageModelInput
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.tool import tool_call, tool_call_chunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from pydantic import PrivateAttr
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call that a scripted model asks for: `Call("add", {"a": 1, "b": 2})`."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+
+Reply: TypeAlias = (
+    "str | Call | Sequence[Call] | AIMessage | BaseException"
+    " | Callable[[Sequence[BaseMessage]], str | Call | Sequence[Call] | AIMessage]"
+)
+
+
+class ScriptedModel(BaseChatModel):
+    """Gives one reply after the other, whatever it is asked, and streams texts word by word.
+
+    A reply is a text, a tool call or several, a message as it is, an exception to raise, or a
+    function that makes one of these from the messages. Being asked more often than there are
+    replies is an AssertionError.
+    """
+
+    _replies: list[Any] = PrivateAttr(default_factory=list)
+    _asked: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
+    _tools: list[str] = PrivateAttr(default_factory=list)
+
+    def __init__(self, *replies: Reply) -> None:
+        super().__init__()
+        self._replies = list(replies)
+
+    @property
+    def asked(self) -> Sequence[Sequence[BaseMessage]]:
+        """The messages of each request so far."""
+        return self._asked
+
+    @property
+    def tools(self) -> Sequence[str]:
+        """The names of the tools that it was offered last."""
+        return self._tools
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether every reply was given."""
+        return len(self._asked) >= len(self._replies)
+
+    def bind_tools(
+        self,
+        tools: Sequence[Any],
+        *,
+        tool_choice: str | None = None,
+        **kwargs: object,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Note what is offered: the script says what is called."""
+        self._tools = [_name_of(tool) for tool in tools]
+        return self
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: object,
+    ) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=self._next(messages))])
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: object,
+    ) -> Iterator[ChatGenerationChunk]:
+        reply = self._next(messages)
+        for chunk in _chunks(reply):
+            generation = ChatGenerationChunk(message=chunk)
+            if run_manager:
+                run_manager.on_llm_new_token(chunk.text, chunk=generation)
+            yield generation
+
+    def _next(self, messages: list[BaseMessage]) -> AIMessage:
+        place = len(self._asked)
+        self._asked.append(list(messages))
+        if place >= len(self._replies):
+            raise AssertionError(f"the script has {len(self._replies)} replies; one more was asked")
+        reply = self._replies[place]
+        if callable(reply):
+            reply = reply(messages)
+        if isinstance(reply, BaseException):
+            raise reply
+        return _message(reply)
+
+
+def _message(reply: str | Call | Sequence[Call] | AIMessage) -> AIMessage:
+    match reply:
+        case AIMessage():
+            return reply
+        case str():
+            return AIMessage(reply)
+        case Call():
+            return _message([reply])
+        case _:
+            calls = [
+                tool_call(name=one.tool, args=one.arguments, id=f"call-{uuid.uuid4().hex[:8]}")
+                for one in reply
+            ]
+            return AIMessage("", tool_calls=calls)
+
+
+def _chunks(reply: AIMessage) -> Iterator[AIMessageChunk]:
+    """Yield a message as a provider streams it: its words, then the calls."""
+    identity = reply.id or f"scripted-{uuid.uuid4().hex[:12]}"
+    for piece in re.findall(r"\s*\S+\s*", reply.text) or [""]:
+        yield AIMessageChunk(content=piece, id=identity)
+    calls = [
+        tool_call_chunk(name=one["name"], args=json.dumps(one["args"]), id=one["id"], index=index)
+        for index, one in enumerate(reply.tool_calls)
+    ]
+    yield AIMessageChunk(
+        content="",
+        id=identity,
+        tool_call_chunks=calls,
+        response_metadata=dict(reply.response_metadata),
+        usage_metadata=reply.usage_metadata,
+        chunk_position="last",
+    )
+
+
+def _name_of(tool: object) -> str:
+    if isinstance(tool, dict):
+        return str(tool.get("name") or tool.get("function", {}).get("name", ""))
+    return str(getattr(tool, "name", getattr(tool, "__name__", "")))
