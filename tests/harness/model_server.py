@@ -101,8 +101,8 @@ class Asked:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Its messages, as OpenAI, Anthropic and Ollama name them."""
-        found: list[dict[str, Any]] = self.json["messages"]
+        """Its messages, as its provider writes them."""
+        found: list[dict[str, Any]] = self.json.get("messages") or self.json["contents"]
         return found
 
     @property

@@ -13,7 +13,7 @@ from trunkline.agents.research import agent as research_agent
 from trunkline.client import Directory, running
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.tools import load_tools
-from trunkline.reasoning import MeshTools, ReasoningAgent
+from trunkline.reasoning import MeshTools, ModelChoice, ReasoningAgent
 from trunkline.reasoning import prewarm as prewarm_reasoning
 from trunkline.runtime import Serving
 from trunkline.settings import Settings, SupervisorOptions
@@ -79,6 +79,8 @@ async def prewarm(agents: Sequence[Agent]) -> None:
     if any(isinstance(agent, ReasoningAgent) for agent in agents):
         await prewarm_reasoning()
     for agent in agents:
+        if isinstance(agent, ReasoningAgent):
+            await agent.load()
         if isinstance(agent, Supervisor):
             await agent.prewarm()
 
@@ -88,12 +90,13 @@ def _known_agents(
 ) -> dict[str, Callable[[], Agent]]:
     """How each agent that has a name here is made."""
     tools = MeshTools(directory)
+    model_of = partial(ModelChoice.of_agent, settings)
     known: dict[str, Callable[[], Agent]] = {
         "supervisor": partial(_supervisor, settings, directory, "supervisor"),
         "echo": lambda: echo,
-        "math": lambda: math_agent(tools),
-        "currency": lambda: currency_agent(tools),
-        "research": lambda: research_agent(tools),
+        "math": lambda: math_agent(tools, model_of("math")),
+        "currency": lambda: currency_agent(tools, model_of("currency")),
+        "research": lambda: research_agent(tools, model_of("research")),
     }
     for name in settings.supervisors:
         if name in known and name != "supervisor":
@@ -104,7 +107,13 @@ def _known_agents(
         if spec.name in known:
             problem = "there are two of this name; rename one"
             raise ConfigurationError(f"agent {spec.name!r}", problem)
-        known[spec.name] = partial(ReasoningAgent, spec.card(), servers=spec.servers, tools=tools)
+        known[spec.name] = partial(
+            ReasoningAgent,
+            spec.card(),
+            servers=spec.servers,
+            tools=tools,
+            model=model_of(spec.name),
+        )
     return known
 
 

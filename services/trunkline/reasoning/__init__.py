@@ -1,6 +1,16 @@
 """Agents that reason: a model in a loop with tools. LangGraph is loaded by the first turn."""
 
 from trunkline.reasoning.agent import ReasoningAgent, prewarm
+from trunkline.reasoning.models import Model, ModelChoice, open_model
 from trunkline.reasoning.source import Listing, MeshTools, ToolSource
 
-__all__ = ["Listing", "MeshTools", "ReasoningAgent", "ToolSource", "prewarm"]
+__all__ = [
+    "Listing",
+    "MeshTools",
+    "Model",
+    "ModelChoice",
+    "ReasoningAgent",
+    "ToolSource",
+    "open_model",
+    "prewarm",
+]

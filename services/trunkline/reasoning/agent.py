@@ -47,6 +47,8 @@ class ReasoningAgent:
     ) -> None:
         """`servers` are the MCP servers whose tools the agent may call; no model: the built-in one.
 
+        One that is chosen by its name judges its answers, too; one that is given doesn't.
+
         Raises:
             ModelUnavailableError: there is no model of such a name.
         """
@@ -54,9 +56,14 @@ class ReasoningAgent:
         self.repeatable = repeatable
         self.servers = tuple(servers)
         self._tools = tools
+        is_checked: bool | None = False
         if not isinstance(model, Model):
-            model = open_model(model or ModelChoice(), examples=self._examples())
+            choice = model or ModelChoice()
+            is_checked = choice.check
+            model = open_model(choice, examples=self._examples())
         self._model = model
+        is_checked = not model.is_rules if is_checked is None else is_checked
+        self._checker = model if is_checked and not model.is_rules else None
         self._graph: Graph | None = None
 
     async def run(self, task: TaskContext) -> None:
@@ -67,7 +74,7 @@ class ReasoningAgent:
             PeerUnavailableError: nobody serves tools.
             StepLimitError: there was no answer within the limit.
         """
-        if not task.text.strip():
+        if not task.text.strip() and not task.snapshot.continuation:
             await task.require_input(f"Ask something{self._for_example()}.")
             return
         if task.attempt == 1:
@@ -93,6 +100,7 @@ class ReasoningAgent:
             model=self._model,
             tools=Toolbox(listing.tools),
             source=self._tools,
+            checker=self._checker,
             thread=thread,
         )
         verdict = await graphs.answer(self._open_graph(graphs), turn, self._prompt())
@@ -103,6 +111,10 @@ class ReasoningAgent:
                 await task.require_input(verdict.text)
             case _:
                 await task.fail(verdict.text)
+
+    async def load(self) -> None:
+        """Load what its model needs, so that the first question need not wait for it."""
+        await self._model.load()
 
     def _open_graph(self, graphs: "ModuleType") -> "Graph":
         if self._graph is None:

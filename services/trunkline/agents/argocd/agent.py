@@ -1,6 +1,6 @@
 """The Argo CD agent's card. What it can do is its MCP server's affair; tags decide routing."""
 
-from trunkline.reasoning import ReasoningAgent, ToolSource
+from trunkline.reasoning import ModelChoice, ReasoningAgent, ToolSource
 from trunkline.v1 import agent_card_pb2
 
 _STATUS = agent_card_pb2.AgentSkill(
@@ -23,7 +23,7 @@ _SYNC = agent_card_pb2.AgentSkill(
 )
 
 
-def agent(tools: ToolSource) -> ReasoningAgent:
+def agent(tools: ToolSource, model: ModelChoice | None = None) -> ReasoningAgent:
     """Return the agent, which calls the tools of the MCP server `argocd`."""
     card = agent_card_pb2.AgentCard(
         name="argocd",
@@ -33,4 +33,4 @@ def agent(tools: ToolSource) -> ReasoningAgent:
         default_output_modes=["text/plain"],
         skills=[_STATUS, _SYNC],
     )
-    return ReasoningAgent(card, servers=["argocd"], tools=tools)
+    return ReasoningAgent(card, servers=["argocd"], tools=tools, model=model)

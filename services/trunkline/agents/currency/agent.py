@@ -1,6 +1,6 @@
 """The currency agent's card. What it can do is its MCP server's affair; tags decide routing."""
 
-from trunkline.reasoning import ReasoningAgent, ToolSource
+from trunkline.reasoning import ModelChoice, ReasoningAgent, ToolSource
 from trunkline.v1 import agent_card_pb2
 
 _CONVERSION = agent_card_pb2.AgentSkill(
@@ -19,7 +19,7 @@ _CONVERSION = agent_card_pb2.AgentSkill(
 )
 
 
-def agent(tools: ToolSource) -> ReasoningAgent:
+def agent(tools: ToolSource, model: ModelChoice | None = None) -> ReasoningAgent:
     """Return the agent, which calls the tools of the MCP server `currency`."""
     card = agent_card_pb2.AgentCard(
         name="currency",
@@ -29,4 +29,4 @@ def agent(tools: ToolSource) -> ReasoningAgent:
         default_output_modes=["text/plain"],
         skills=[_CONVERSION],
     )
-    return ReasoningAgent(card, servers=["currency"], tools=tools, repeatable=True)
+    return ReasoningAgent(card, servers=["currency"], tools=tools, model=model, repeatable=True)

@@ -1,6 +1,6 @@
 """The math agent's card. What it can do is its MCP server's affair; tags decide routing."""
 
-from trunkline.reasoning import ReasoningAgent, ToolSource
+from trunkline.reasoning import ModelChoice, ReasoningAgent, ToolSource
 from trunkline.v1 import agent_card_pb2
 
 _ARITHMETIC = agent_card_pb2.AgentSkill(
@@ -9,10 +9,25 @@ _ARITHMETIC = agent_card_pb2.AgentSkill(
     description="Works out expressions exactly, or to as many digits as asked for.",
     tags=[
         *("calculate", "compute", "evaluate", "simplify"),
-        *("plus", "minus", "times", "multiply", "multiplied", "divide", "divided", "sum"),
-        *("percent", "sqrt", "cbrt", "root", "squared", "cubed", "factorial", "power", "digits"),
-        *("sin", "cos", "tan", "exp", "log", "ln", "gcd", "lcm"),
-        *("+", "-", "*", "/", "^", "**", "%", "!", "\N{MULTIPLICATION SIGN}", "÷", "√"),
+        *("multiply", "multiplied", "divide", "divided", "sqrt", "cbrt", "factorial"),
+        # With a number, since people also read the New York Times, and log in.
+        *("plus #", "minus #", "times #", "add #", "subtract #", "# percent", "# digits"),
+        *("sum of #", "root of #", "# squared", "# cubed", "# to the power", "gcd", "lcm"),
+        *("sin #", "cos #", "tan #", "exp #", "log #", "ln #", "sin x", "cos x", "tan x", "log x"),
+        *(
+            "+",
+            "-",
+            "*",
+            "/",
+            "^",
+            "**",
+            "%",
+            "!",
+            "\N{MULTIPLICATION SIGN}",
+            "\N{MINUS SIGN}",
+            "÷",
+            "√",
+        ),
     ],
     examples=["what is 1+2", "(2+3)*4", "15% of 240", "sqrt(2) to 10 digits"],
 )
@@ -35,7 +50,7 @@ _CALCULUS = agent_card_pb2.AgentSkill(
 )
 
 
-def agent(tools: ToolSource) -> ReasoningAgent:
+def agent(tools: ToolSource, model: ModelChoice | None = None) -> ReasoningAgent:
     """Return the agent, which calls the tools of the MCP server `math`."""
     card = agent_card_pb2.AgentCard(
         name="math",
@@ -45,4 +60,4 @@ def agent(tools: ToolSource) -> ReasoningAgent:
         default_output_modes=["text/plain"],
         skills=[_ARITHMETIC, _EQUATIONS, _CALCULUS],
     )
-    return ReasoningAgent(card, servers=["math"], tools=tools, repeatable=True)
+    return ReasoningAgent(card, servers=["math"], tools=tools, model=model, repeatable=True)

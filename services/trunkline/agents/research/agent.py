@@ -1,6 +1,6 @@
 """The research agent's card. What it can do is its MCP server's affair; tags decide routing."""
 
-from trunkline.reasoning import ReasoningAgent, ToolSource
+from trunkline.reasoning import ModelChoice, ReasoningAgent, ToolSource
 from trunkline.v1 import agent_card_pb2
 
 _DOCUMENTS = agent_card_pb2.AgentSkill(
@@ -29,7 +29,7 @@ _ARXIV = agent_card_pb2.AgentSkill(
 )
 
 
-def agent(tools: ToolSource) -> ReasoningAgent:
+def agent(tools: ToolSource, model: ModelChoice | None = None) -> ReasoningAgent:
     """Return the agent, which calls the tools of the MCP server `research`."""
     card = agent_card_pb2.AgentCard(
         name="research",
@@ -39,4 +39,4 @@ def agent(tools: ToolSource) -> ReasoningAgent:
         default_output_modes=["text/plain"],
         skills=[_DOCUMENTS, _WEB, _ARXIV],
     )
-    return ReasoningAgent(card, servers=["research"], tools=tools, repeatable=True)
+    return ReasoningAgent(card, servers=["research"], tools=tools, model=model, repeatable=True)

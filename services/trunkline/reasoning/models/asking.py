@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from opentelemetry.trace import Span, SpanKind
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], Awaitable[None]]
 """Takes a piece of an answer, as soon as the model has said it."""
+Hear: TypeAlias = "Callable[[AIMessageChunk], Awaitable[None]]"
+"""Takes a piece of a reply as it is, with what there is of its calls."""
 
 
 class OneModel:
@@ -59,8 +61,9 @@ class OneModel:
         tools: Sequence[dict[str, Any]],
         tool_choice: str | None,
         say: Say | None,
+        hear: "Hear | None" = None,
     ) -> "AIMessage":
-        """Return its reply; `say` gets the text of an answer while it comes.
+        """Return its reply; `say` gets the text of an answer while it comes, `hear` every piece.
 
         Raises:
             ModelTrouble: there is no reply, or only a part of one.
@@ -77,7 +80,7 @@ class OneModel:
             try:
                 chat = await self.load()
                 bound = chat.bind_tools(tools, tool_choice=tool_choice) if tools else chat
-                reply = await self._stream(bound, messages, say)
+                reply = await self._stream(bound, messages, say, hear)
                 _describe(span, reply)
                 if provider is not None:
                     check_reply(reply, max_tokens=self.options.max_tokens)
@@ -94,6 +97,7 @@ class OneModel:
         model: "Runnable[LanguageModelInput, AIMessage]",
         messages: "Sequence[BaseMessage]",
         say: Say | None,
+        hear: "Hear | None",
     ) -> "AIMessage":
         from langchain_core.messages import AIMessage, AIMessageChunk, message_chunk_to_message
 
@@ -108,6 +112,8 @@ class OneModel:
                 if not isinstance(chunk, AIMessageChunk):
                     continue
                 chunks.append(chunk)
+                if hear is not None:
+                    await hear(chunk)
                 is_answer = is_answer and _is_answer(chunk)
                 if chunk.text and is_answer and say is not None:
                     await say(chunk.text)
@@ -122,15 +128,24 @@ class OneModel:
     ) -> "BaseMessage | None":
         """Return the next piece; None behind the last."""
         first_token_s = self.options.first_token_s or math.inf
-        soonest = min(end, asyncio.get_running_loop().time() + first_token_s)
+        silent = asyncio.get_running_loop().time() + first_token_s
+        soonest = min(end, silent)
+        limit = asyncio.timeout_at(None if math.isinf(soonest) else soonest)
         try:
-            async with asyncio.timeout_at(None if math.isinf(soonest) else soonest):
+            async with limit:
                 return await anext(stream, None)
         except Exception as error:
             # Each client has errors of its own.
+            if limit.expired():
+                problem = (
+                    f"it said nothing for {first_token_s:g} s; raise first_token_s"
+                    if silent < end
+                    else f"its reply takes over {self.options.timeout_s:g} s; raise timeout_s"
+                )
+                raise ModelTrouble("timeout", problem) from error
             key = self._provider.key_variable(self.options) if self._provider else ""
-            place = self._provider.place(self.options) if self._provider else self.name
-            raise trouble_of(error, key=key, place=place) from error
+            provider = self._provider.name if self._provider else self.name
+            raise trouble_of(error, provider=provider, key=key) from error
 
 
 def _is_answer(chunk: "AIMessageChunk") -> bool:

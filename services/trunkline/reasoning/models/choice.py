@@ -21,13 +21,15 @@ class ModelChoice:
     name: str = RULES
     fallbacks: tuple[str, ...] = ()
     tables: Mapping[str, ModelOptions] = field(default_factory=dict)
+    check: bool | None = None
+    """Whether it judges its answers before they are final; None: if it isn't the built-in one."""
 
     @classmethod
     def of_agent(cls, settings: Settings, agent: str) -> Self:
         """Return what an agent reasons with."""
         own = settings.agent_options.get(agent, AgentOptions())
         fallbacks = own.fallbacks or settings.fallbacks
-        return cls(own.model or settings.model, fallbacks, settings.models)
+        return cls(own.model or settings.model, fallbacks, settings.models, own.check)
 
     @classmethod
     def of_planner(cls, settings: Settings, own: str = "") -> Self:

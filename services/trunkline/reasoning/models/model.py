@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from trunkline.client.backoff import Backoff
 from trunkline.errors import ModelUnavailableError
-from trunkline.reasoning.models.asking import OneModel, Say
+from trunkline.reasoning.models.asking import Hear, OneModel, Say
 from trunkline.reasoning.models.choice import DEFAULTS, RULES, ModelChoice
 from trunkline.reasoning.models.providers import find_provider
 from trunkline.reasoning.models.replies import of_any_provider
@@ -67,15 +67,16 @@ class Model:
         tools: Sequence[Mapping[str, Any]] = (),
         tool_choice: str | None = None,
         say: Say | None = None,
+        hear: Hear | None = None,
         unsay: Callable[[], Awaitable[None]] | None = None,
     ) -> "AIMessage":
         """Return the reply of the first model that gives one; canceled, it closes its request.
 
         `tools` are specs as a Toolbox gives them; what they hold under `metadata` only models of
         ours are shown. `tool_choice` names one that has to be called. `say` gets an answer's text
-        while it comes. When a model fails, `unsay` is called, to take back what this reply had
-        said, and the next model is asked; when all have failed that may yet answer, they are asked
-        again after a pause, thrice in all.
+        while it comes, `hear` each piece of the reply as it is. When a model fails, `unsay` is
+        called, to take back what this reply had said, and the next model is asked; when all have
+        failed, those that may yet answer are asked again after a pause, thrice in all.
 
         Raises:
             ModelUnavailableError: none gave a reply; it says why not, and what to do.
@@ -92,6 +93,7 @@ class Model:
                         tools=shown if one.name == RULES else _plain(shown),
                         tool_choice=tool_choice,
                         say=say,
+                        hear=hear,
                     )
                 except ModelTrouble as trouble:
                     self._log(one, trouble)

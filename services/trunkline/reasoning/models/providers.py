@@ -40,11 +40,6 @@ class Provider:
             return options.api_key_env
         return next((name for name in self.keys if os.environ.get(name)), "".join(self.keys[:1]))
 
-    def place(self, options: ModelOptions) -> str:
-        """Return where its models are, for people."""
-        said = (os.environ.get(name) for name in self.bases)
-        return options.base_url or next((base for base in said if base), None) or self.name
-
     def make(self, name: str, options: ModelOptions) -> "BaseChatModel":
         """Load the package and return a model's client. Takes a second or two.
 
@@ -78,7 +73,7 @@ class Provider:
         variable = self.key_variable(options)
         if key := os.environ.get(variable, "") if variable else _NO_KEY:
             return key
-        is_elsewhere = self.place(options) != self.name
+        is_elsewhere = options.base_url or any(os.environ.get(name) for name in self.bases)
         if is_elsewhere and options.api_key_env is None:
             # Servers of one's own rarely ask for one; those that do say so.
             return _NO_KEY

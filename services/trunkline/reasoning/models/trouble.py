@@ -15,7 +15,7 @@ _STATUSES: Final = {
     "ModelAPIError": 500,
 }
 # Clients of HTTP: their errors mean that there is no connection, or no longer one.
-_TRANSPORTS: Final = frozenset({"httpx", "httpcore", "aiohttp"})
+_TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp"})
 _PROBLEM_CHARS: Final = 200
 
 
@@ -36,48 +36,50 @@ class ModelTrouble(Exception):  # noqa: N818 an inner signal: callers get ModelU
         return self.problem
 
 
-def trouble_of(error: Exception, *, key: str, place: str) -> ModelTrouble:
-    """Return what an error of a provider's client means.
+def trouble_of(error: Exception, *, provider: str, key: str) -> ModelTrouble:
+    """Return what an error of a provider's client means; `key` is the variable of its key.
 
-    `key` is the variable that holds the key, `place` where the model is served.
+    Callers of the mesh read it: it says no more of where the provider is than its name.
     """
     if isinstance(error, ModelTrouble):
         return error
     names = {base.__name__ for base in type(error).__mro__}
     modules = {base.__module__.partition(".")[0] for base in type(error).__mro__}
     if isinstance(error, TimeoutError) or names & {"ModelTimeoutError", "TimeoutException"}:
-        return ModelTrouble("timeout", f"{place} did not answer in time; raise timeout_s")
+        return ModelTrouble("timeout", f"{provider} did not answer in time; raise timeout_s")
     if "ContextOverflowError" in names:
         problem = "the conversation is too long for it; begin a new one, or ask more narrowly"
         return ModelTrouble("context_overflow", problem)
     if status := _status_of(error, names):
-        return _refusal(status, error, key=key, place=place)
+        return _refusal(status, error, provider=provider, key=key)
     if isinstance(error, OSError) or "ModelConnectionError" in names or modules & _TRANSPORTS:
-        problem = f"{place} can't be reached, or the connection broke; check base_url"
+        problem = f"{provider} can't be reached, or the connection broke; check base_url"
         return ModelTrouble("connection", problem, is_passing=True)
     if isinstance(error, ValueError):
-        problem = f"{place} sent what is no answer of its kind; check that base_url is right"
+        problem = f"{provider} sent what is no answer of its kind; check that base_url is right"
         return ModelTrouble("malformed", problem, is_passing=True)
     problem = f"asking it failed with {type(error).__name__}; check its settings"
     return ModelTrouble(type(error).__name__, problem)
 
 
-def _refusal(status: int, error: Exception, *, key: str, place: str) -> ModelTrouble:
+def _refusal(status: int, error: Exception, *, provider: str, key: str) -> ModelTrouble:
     kind = str(status)
     if status in {401, 403}:
         check = f"check {key}" if key else "it wants a key: name its variable by api_key_env"
-        return ModelTrouble(kind, f"{place} refused the key ({status}); {check}")
+        return ModelTrouble(kind, f"{provider} refused the key ({status}); {check}")
     if status == 404:
-        return ModelTrouble(kind, f"{place} has no such model (404); check its name and base_url")
+        return ModelTrouble(
+            kind, f"{provider} has no such model (404); check its name and base_url"
+        )
     if status == 429:
-        problem = f"the rate limit or quota at {place} is used up (429); try again later"
+        problem = f"the rate limit or quota at {provider} is used up (429); try again later"
         return ModelTrouble(kind, problem, is_passing=True, retry_after_s=_retry_after_s(error))
     if status >= 500 or status == 408:
-        problem = f"{place} failed ({status}); try again later"
+        problem = f"{provider} failed ({status}); try again later"
         return ModelTrouble(kind, problem, is_passing=True, retry_after_s=_retry_after_s(error))
     # What was asked is refused: only the provider knows why, and its words are about the request.
     why = " ".join(str(getattr(error, "message", error)).split())[:_PROBLEM_CHARS]
-    return ModelTrouble(kind, f"{place} refused the request ({status}): {why}")
+    return ModelTrouble(kind, f"{provider} refused the request ({status}): {why}")
 
 
 def _status_of(error: Exception, names: set[str]) -> int:
@@ -90,8 +92,12 @@ def _status_of(error: Exception, names: set[str]) -> int:
 
 def _retry_after_s(error: Exception) -> float:
     """Return what `Retry-After` says, seconds or a date (RFC 9110 §10.2.3); 0: nothing."""
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    said = str(headers.get("retry-after", ""))
+    said = ""
+    cause: BaseException | None = error
+    while cause is not None and not said:
+        headers = getattr(getattr(cause, "response", None), "headers", None) or {}
+        said = str(headers.get("retry-after", ""))
+        cause = cause.__cause__
     if said.isascii() and said.isdigit():
         return float(said[:6])
     try:
