@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], Awaitable[None]]
 """Takes a piece of an answer, as soon as the model has said it."""
-Hear: TypeAlias = "Callable[[AIMessageChunk], Awaitable[None]]"
+Hear: TypeAlias = Callable[["AIMessageChunk"], Awaitable[None]]
 """Takes a piece of a reply as it is, with what there is of its calls."""
 
 
