@@ -1,7 +1,11 @@
 """Finds the tool that a question asks for, by what the tools declare as `trunkline/match`.
 
 A declaration is a list of {"pattern", "arguments", "answer"}: the first pattern of a tool that is
-found in the question counts; between tools, the longest matched text does. Pure and deterministic.
+found in the question counts; between tools, the longest matched text does. Arguments are made of
+the pattern's groups, and may take what was answered before in the conversation: `{answer}` is the
+last one and `{answers}` all of them, put together by `join`; an object that is made of them may say
+by a pattern, `only`, which count, and by a number, `least`, how many there have to be. Without them
+the declaration does not match. Pure and deterministic.
 """
 
 import logging
@@ -36,6 +40,10 @@ class _NotFilled(Exception):  # noqa: N818
     """A group that an argument is made of did not take part in the match."""
 
 
+class _NothingSaid(Exception):  # noqa: N818
+    """An argument is made of earlier answers, and there are not as many."""
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """What a question asks for."""
@@ -46,17 +54,20 @@ class Match:
     """Template over the structured result; empty: the tool's own text."""
 
 
-def match(question: str, declarations: Mapping[str, Sequence[Any]]) -> Match | None:
+def match(
+    question: str, declarations: Mapping[str, Sequence[Any]], answers: Sequence[str] = ()
+) -> Match | None:
     """Return the tool, of those in `declarations` by name, that the question asks for.
 
-    What is wrong with a declaration is logged once, and the declaration is passed over.
+    `answers` are those of the conversation so far, oldest first. What is wrong with a declaration
+    is logged once, and the declaration is passed over.
     """
     text = question.strip()
     if len(text) > QUESTION_LIMIT_CHARS:
         return None
     best: tuple[int, Match] | None = None
     for tool, rules in declarations.items():
-        found = _match_tool(text, tool, rules)
+        found = _match_tool(text, tool, rules, answers)
         if found is not None and (best is None or found[0] > best[0]):
             best = found
     return best[1] if best else None
@@ -80,15 +91,19 @@ def fill_answer(template: str, structured: Mapping[str, Any]) -> str | None:
     return None if missing else text
 
 
-def _match_tool(text: str, tool: str, rules: Sequence[Any]) -> tuple[int, Match] | None:
+def _match_tool(
+    text: str, tool: str, rules: Sequence[Any], answers: Sequence[str]
+) -> tuple[int, Match] | None:
     for rule in rules:
         try:
             found = _compile(rule["pattern"]).search(text)
             if found is None:
                 continue
-            arguments = _arguments(found, rule.get("arguments", {}))
+            arguments = _arguments(found, rule.get("arguments", {}), answers)
             answer = rule.get("answer", "")
             return found.end() - found.start(), Match(tool, arguments, str(answer))
+        except _NothingSaid:
+            continue
         except _WRONG as error:
             _report(tool, f"{type(error).__name__}: {error}")
     return None
@@ -108,24 +123,28 @@ def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
-def _arguments(found: re.Match[str], specs: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(
+    found: re.Match[str], specs: Mapping[str, Any], answers: Sequence[str]
+) -> dict[str, Any]:
     arguments = {}
     for name, spec in specs.items():
         try:
-            arguments[name] = _argument(found, spec)
+            arguments[name] = _argument(found, spec, answers)
         except _NotFilled:
             if isinstance(spec, Mapping) and "default" in spec:
                 arguments[name] = spec["default"]
     return arguments
 
 
-def _argument(found: re.Match[str], spec: object) -> object:
+def _argument(found: re.Match[str], spec: object, answers: Sequence[str]) -> object:
     """Return an argument's value: of a template, a literal, or an object that says more."""
     match spec:
         case str():
-            return _fill(found, spec)
+            return _fill(found, spec, {}, answers)
+        case Mapping() if "from" in spec:
+            return _mapped(_fill(found, spec["from"], spec, answers), spec)
         case Mapping():
-            return _mapped(_fill(found, spec["from"]), spec) if "from" in spec else spec["default"]
+            return spec["default"]
         case _:
             return spec
 
@@ -136,9 +155,14 @@ def _mapped(text: str, spec: Mapping[str, Any]) -> object:
     return _typed(value, spec.get("type", "")) if isinstance(value, str) else value
 
 
-def _fill(found: re.Match[str], template: str) -> str:
+def _fill(
+    found: re.Match[str], template: str, spec: Mapping[str, Any], answers: Sequence[str]
+) -> str:
     def group(field: re.Match[str]) -> str:
         name = field[1]
+        if name in {"answer", "answers"}:
+            earlier = _earlier(spec, answers)
+            return earlier[-1] if name == "answer" else str(spec.get("join", ", ")).join(earlier)
         try:
             value = found[int(name)] if name.isdecimal() else found[name]
         except IndexError:
@@ -149,6 +173,15 @@ def _fill(found: re.Match[str], template: str) -> str:
         return str(value)
 
     return _FIELD.sub(group, template).strip()
+
+
+def _earlier(spec: Mapping[str, Any], answers: Sequence[str]) -> list[str]:
+    """Return the answers that count for an argument."""
+    only = _compile(spec.get("only", r"(?s).*"))
+    earlier = [answer for answer in answers if only.fullmatch(answer)]
+    if len(earlier) < max(1, int(spec.get("least", 1))):
+        raise _NothingSaid
+    return earlier
 
 
 def _typed(text: str, kind: str) -> object:

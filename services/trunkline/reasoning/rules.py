@@ -81,7 +81,7 @@ class RulesModel(BaseChatModel):
             yield chunk
 
     def _reply(self, messages: Sequence[BaseMessage], tools: Sequence[Spec]) -> AIMessage:
-        question, results = _latest(messages)
+        question, results, answers = _latest(messages)
         if len(question.strip()) > QUESTION_LIMIT_CHARS:
             text = (
                 f"The question has {len(question)} characters, and at most "
@@ -93,7 +93,7 @@ class RulesModel(BaseChatModel):
             for tool in tools
             if isinstance(rules := tool.get("metadata", {}).get(MATCH_KEY), list)
         }
-        found = match(question, declared)
+        found = match(question, declared, answers)
         if results:
             return _answer(results, found)
         if found is None:
@@ -118,15 +118,23 @@ def _tools_of(arguments: Mapping[str, object]) -> list[Spec]:
     return tools if isinstance(tools, list) else []
 
 
-def _latest(messages: Sequence[BaseMessage]) -> tuple[str, list[ToolMessage]]:
-    """Return the latest question, and what tools have answered to it."""
-    results: list[ToolMessage] = []
-    for message in reversed(messages):
-        if isinstance(message, ToolMessage):
-            results.insert(0, message)
-        elif isinstance(message, HumanMessage):
-            return message.text, results
-    return "", results
+def _latest(messages: Sequence[BaseMessage]) -> tuple[str, list[ToolMessage], list[str]]:
+    """Return the latest question, what tools have answered to it, and the answers before it."""
+    asked = [n for n, one in enumerate(messages) if isinstance(one, HumanMessage)]
+    if not asked:
+        return "", [one for one in messages if isinstance(one, ToolMessage)], []
+    last = asked[-1]
+    results = [one for one in messages[last:] if isinstance(one, ToolMessage)]
+    answers = [
+        str(one.text) for one in messages[:last] if isinstance(one, AIMessage) and _is_answer(one)
+    ]
+    return str(messages[last].text), results, answers
+
+
+def _is_answer(reply: AIMessage) -> bool:
+    """Whether a reply has answered a question: none that asks back, fails or calls tools."""
+    status = reply.response_metadata.get(STATUS_KEY, Status.COMPLETED)
+    return status == Status.COMPLETED and not reply.tool_calls and bool(reply.text)
 
 
 def _answer(results: Sequence[ToolMessage], found: Match | None) -> AIMessage:

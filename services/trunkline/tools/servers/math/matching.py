@@ -25,7 +25,9 @@ _WORDS = sorted(
 _CALLS = "|".join(sorted(FUNCTIONS, key=len, reverse=True))
 # At each place exactly one of these can match: a known word, a lone letter, anything that is none.
 _SOME = rf"(?:(?:{'|'.join(_WORDS)}|[a-z])(?![a-z])|[\d.\s+\-\u2212\u2013*/^%!(),\u00d7·÷√∛π²³])"
-_VERB = r"(?:what(?:'s|\sis|\sare)|how\smuch\sis|calculate|compute|evaluate|simplify)"
+_VERB = (
+    r"(?:what(?:'s|\sis|\sare|\sabout)|how\s(?:much\sis|about)|calculate|compute|evaluate|simplify)"
+)
 _LEAD = rf"^(?:please\s)?(?:{_VERB}\s++)?(?:the\s)?"
 _HAS_A_DIGIT_OR_A_CALL = rf"(?=[^?]*?(?:\d|[√π²³]|\b(?:{_CALLS})\s?\(|\broot\sof\b))"
 _EXPRESSION = rf"{_HAS_A_DIGIT_OR_A_CALL}(?P<expression>"
@@ -45,7 +47,44 @@ _SPOKEN = (
     ("subtract", "from", "({right})-({left})"),
 )
 
+# What refers to answers before: to the last one, or to all that are numbers or terms.
+_IT = r"(?:it|that|this|the\s(?:result|answer))"
+_THEM = r"(?:them|those|these|both|all\sof\sthem)(?:\s(?:numbers|results|answers))?"
+_TERM = r"[^=\u2248]{1,500}"
+_COMBINED = (
+    (rf"(?:add|sum)\s(?:up\s)?{_THEM}(?:\s(?:up|together))?", "(?:sum|total)", ")+("),
+    (rf"multiply\s{_THEM}(?:\s(?:up|together))?", "product", ")*("),
+)
+_LATEST: dict[str, Any] = {"only": _TERM}
+
+
+def _on_earlier() -> list[Declaration]:
+    """Declare what combines earlier answers, and what goes on from the last one."""
+    declared: list[Declaration] = [
+        {
+            "pattern": rf"^(?:(?:please|now|and|then)\s){{0,3}}(?:{spoken}"
+            rf"|(?:what(?:'s|\sis)\s)?(?:their|the)\s{noun}(?:\sof\s{_THEM})?)\s*+[?.!]?$",
+            "arguments": {
+                "expression": {"from": "({answers})", "join": join, "least": 2, "only": _TERM}
+            },
+        }
+        for spoken, noun, join in _COMBINED
+    ]
+    for verb, word, formula in _SPOKEN:
+        for left, right in ((_IT, rf"(?P<right>{_OPERAND})"), (rf"(?P<left>{_OPERAND})", _IT)):
+            taken = formula.replace("{left}" if left is _IT else "{right}", "{answer}")
+            declared.append(
+                {
+                    "pattern": rf"^(?:(?:please|now|and|then)\s){{0,3}}{verb}\s++{left}\s*+"
+                    rf"{word}\s++{right}{_END}",
+                    "arguments": {"expression": {"from": taken, **_LATEST}},
+                }
+            )
+    return declared
+
+
 CALCULATE: list[Declaration] = [
+    *_on_earlier(),
     *(
         {
             "pattern": rf"^(?:please\s)?{verb}\s++"
