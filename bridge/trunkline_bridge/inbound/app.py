@@ -20,6 +20,7 @@ from trunkline_bridge.inbound.cards.endpoints import Endpoints
 from trunkline_bridge.inbound.cards.making import Cards, open_signer
 from trunkline_bridge.inbound.cards.pages import CardPages
 from trunkline_bridge.inbound.exchange import Exchanges, Served
+from trunkline_bridge.inbound.files.binding import FILES_PATH, Files
 from trunkline_bridge.inbound.grpc.body import Bounds
 from trunkline_bridge.inbound.grpc.calls import Calls
 from trunkline_bridge.inbound.http import NO_ROUTE, OTHER_METHOD, plain_failure
@@ -62,13 +63,19 @@ class Bridge:
         guard = AddressGuard(settings.allow_webhook)
         operations = Operations(directory, settings, cards, Registrations(directory, guard))
         signer = Signer(settings.webhook_secret) if settings.webhook_secret else None
-        self._deliverer = Deliverer(directory, Poster(guard, signer), lease_s=settings.lease_s)
+        self._deliverer = Deliverer(
+            directory,
+            Poster(guard, signer),
+            lambda: cards.links(""),
+            lease_s=settings.lease_s,
+        )
         bounds = Bounds(settings.body_limit_bytes, settings.request_timeout_s)
         self.grpc = Calls(operations, callers, bounds, is_strict=settings.strict_versions)
         self._exchanges = Exchanges(settings)
         aliases = Aliases(directory)
         json_rpc = JsonRpc(operations, callers, aliases, is_strict=settings.strict_versions)
         rpc = self._rpc = Served(json_rpc, self._exchanges)
+        self._files = Files(directory, callers, patience_s=settings.patience_s)
         self._rest = Rest(operations, callers, is_strict=settings.strict_versions)
         pages = Starlette(
             routes=[
@@ -104,6 +111,8 @@ class Bridge:
         if scope["type"] == "http":
             if scope["method"] == "POST" and agent_at(scope["path"]) is not None:
                 return self._rpc(scope, receive, send)
+            if scope["path"].startswith(FILES_PATH):
+                return self._exchanges.serve(self._files, scope, receive, send)
             place = self._rest.at(scope)
             if place is not None:
                 return self._exchanges.serve(place, scope, receive, send)

@@ -6,6 +6,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.projection import views
 from trunkline_bridge.projection.events import WholeEvent
+from trunkline_bridge.projection.links import HERE, Links
 
 
 def project_task(
@@ -13,8 +14,11 @@ def project_task(
     *,
     history_length: int | None = None,
     include_artifacts: bool = True,
+    links: Links = HERE,
 ) -> task_pb2.Task:
     """Return a task as the wire shows it, with all the named artifacts of the wire.
+
+    `links` are where files are for whoever reads it.
 
     A client that applied every event up to `snapshot.sequence` holds the same artifacts and the
     same status. `history_length` keeps that many of the latest messages; None keeps all.
@@ -28,14 +32,15 @@ def project_task(
         task.metadata.CopyFrom(inner.metadata)
     if include_artifacts:
         task.artifacts.extend(_artifacts(snapshot))
-    return task
+    return links.show_task(task)
 
 
 def task_event(
-    snapshot: snapshot_pb2.TaskSnapshot, *, history_length: int | None = None
+    snapshot: snapshot_pb2.TaskSnapshot, *, history_length: int | None = None, links: Links = HERE
 ) -> WholeEvent:
     """Return the event that shows a task as it is: what a stream begins with."""
-    response = a2a_pb2.StreamResponse(task=project_task(snapshot, history_length=history_length))
+    task = project_task(snapshot, history_length=history_length, links=links)
+    response = a2a_pb2.StreamResponse(task=task)
     return WholeEvent(snapshot.sequence, 0, response, snapshot.epoch or 1)
 
 

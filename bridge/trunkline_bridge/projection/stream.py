@@ -8,6 +8,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.projection import views
 from trunkline_bridge.projection.events import ArtifactView, TextPiece, WholeEvent, WireEvent
+from trunkline_bridge.projection.links import HERE, Links
 from trunkline_bridge.projection.snapshot import has_answer
 
 
@@ -26,7 +27,9 @@ class Projection:
     Feed it every batch once, in order. It keeps what it needs to name things, and no content.
     """
 
-    def __init__(self, snapshot: snapshot_pb2.TaskSnapshot | None = None) -> None:
+    def __init__(self, snapshot: snapshot_pb2.TaskSnapshot | None = None, *, links: Links = HERE) -> None:
+        """`links` are where files are for whoever reads it."""
+        self._links = links
         self._task_id = ""
         self._context_id = ""
         self._epoch = 1
@@ -95,6 +98,7 @@ class Projection:
         if not texts and delta.HasField("part"):
             update = view.update(append=not is_first, last_chunk=delta.last)
             update.artifact_update.artifact.parts.append(delta.part)
+            self._links.show_event(update)
             made.append(WholeEvent(sequence, 0, update, epoch))
             return
         texts = texts or [""]
@@ -169,6 +173,7 @@ class Projection:
         task.status.state = task_pb2.TASK_STATE_SUBMITTED
         task.status.timestamp.CopyFrom(header.time)
         task.history.append(created.message)
+        self._links.show_task(task)
         if created.HasField("metadata"):
             task.metadata.CopyFrom(created.metadata)
         yield a2a_pb2.StreamResponse(task=task)
@@ -186,7 +191,7 @@ class Projection:
             update.status.timestamp.CopyFrom(header.time)
         if changed.HasField("metadata"):
             update.metadata.CopyFrom(changed.metadata)
-        yield a2a_pb2.StreamResponse(status_update=update)
+        yield self._links.show_event(a2a_pb2.StreamResponse(status_update=update))
 
     def _rewound(
         self, header: event_pb2.BatchHeader, event: event_pb2.Event
@@ -203,7 +208,7 @@ class Projection:
         parts.extend(remains.parts)
         if not parts:
             parts.add(text="")
-        yield response
+        yield self._links.show_event(response)
 
     def _child_started(
         self, _header: event_pb2.BatchHeader, event: event_pb2.Event

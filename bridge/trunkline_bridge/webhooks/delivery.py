@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from trunkline import telemetry
@@ -16,7 +16,7 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.v1 import webhook_service_pb2
-from trunkline_bridge.projection import EventId, TextPiece, WireEvent
+from trunkline_bridge.projection import EventId, Links, TextPiece, WireEvent
 from trunkline_bridge.webhooks.notifications import notifications
 from trunkline_bridge.webhooks.posting import Outcome, Poster
 from trunkline_bridge.webhooks.reading import Waiting, waiting_for, waiting_from_now
@@ -44,8 +44,19 @@ class Deliverer:
     posted and not recorded, because a process ended between the two, is posted again.
     """
 
-    def __init__(self, directory: Directory, poster: Poster, *, lease_s: float = 10.0) -> None:
-        """So long a webhook rests when the bridge that has claimed it was killed."""
+    def __init__(
+        self,
+        directory: Directory,
+        poster: Poster,
+        links: Callable[[], Links],
+        *,
+        lease_s: float = 10.0,
+    ) -> None:
+        """`links` tells where files are for receivers, as soon as the bridge knows its address.
+
+        A webhook rests for `lease_s` when the bridge that has claimed it was killed.
+        """
+        self._links = links
         self._directory = directory
         self._poster = poster
         self._lease_s = lease_s
@@ -114,7 +125,7 @@ class Deliverer:
 
     async def _send(self, claim: "_Claim") -> None:
         try:
-            async with waiting_for(claim.client, claim.webhook) as waiting:
+            async with waiting_for(claim.client, claim.webhook, self._links()) as waiting:
                 await self._send_all(claim, waiting)
                 return
         except TaskNotFoundError:
@@ -124,7 +135,7 @@ class Deliverer:
         except CursorExpiredError:
             fields = {"task_id": claim.webhook.config.task_id}
             logger.info("webhook.skipped", extra=fields)
-        async with waiting_from_now(claim.client, claim.webhook) as waiting:
+        async with waiting_from_now(claim.client, claim.webhook, self._links()) as waiting:
             await self._send_all(claim, waiting)
 
     async def _send_all(self, claim: "_Claim", waiting: Waiting) -> None:
@@ -141,7 +152,7 @@ class Deliverer:
                 # Meanwhile the webhook may have been removed, or this process have been frozen.
                 await claim.renew()
             async for post in notifications(
-                claim.client, claim.webhook, events, is_again=not claim.is_sure
+                claim.client, claim.webhook, events, self._links(), is_again=not claim.is_sure
             ):
                 outcome = await self._poster.post(claim.webhook, post)
                 if outcome.problem:

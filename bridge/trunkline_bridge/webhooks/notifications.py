@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from trunkline.client import HostClient
 from trunkline.v1 import task_pb2, webhook_service_pb2
-from trunkline_bridge.projection import TextPiece, WireEvent
+from trunkline_bridge.projection import Links, TextPiece, WireEvent
 from trunkline_bridge.webhooks.posting import Post
 from trunkline_bridge.webhooks.reading import joined, task_at, whole_text
 from trunkline_bridge.wire import v0_1_json, v0_3_json, v1_json
@@ -19,6 +19,7 @@ async def notifications(
     client: HostClient,
     webhook: webhook_service_pb2.Webhook,
     events: Iterable[WireEvent],
+    links: Links,
     *,
     is_again: bool = False,
 ) -> AsyncIterator[Post]:
@@ -35,13 +36,13 @@ async def notifications(
         for event in joined(events):
             shown = event
             if is_again and isinstance(event, TextPiece):
-                shown = await whole_text(client, webhook, event)
+                shown = await whole_text(client, webhook, event, links)
             is_again = False
             yield _post(shown.id, v1_json.stream_response(shown.response), _A2A_JSON)
         return
     for event in events:
         if event.response.WhichOneof("payload") in ("task", "status_update"):
-            task = await task_at(client, webhook, event.sequence)
+            task = await task_at(client, webhook, event.sequence, links)
             yield _post(event.id, _OLD[webhook.version](task, webhook), _JSON)
 
 

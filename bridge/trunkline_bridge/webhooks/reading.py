@@ -10,6 +10,7 @@ from trunkline.errors import CursorExpiredError
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, webhook_service_pb2
 from trunkline_bridge.projection import (
     EventId,
+    Links,
     Projection,
     TextPiece,
     WholeEvent,
@@ -27,7 +28,7 @@ _read_batch = event_pb2.EventBatch.FromString
 class Waiting:
     """What a webhook has not been sent, in what is ready together."""
 
-    def __init__(self, stream: TaskStream, seen: EventId | None) -> None:
+    def __init__(self, stream: TaskStream, seen: EventId | None, links: Links) -> None:
         """`seen` is the event behind which it goes on, which `stream` has once more."""
         snapshot = stream.take_snapshot()
         self._batches = aiter(stream)
@@ -35,11 +36,11 @@ class Waiting:
         self._is_checked = seen is None
         self._first: Sequence[WireEvent] = ()
         if snapshot is None or not snapshot.sequence:
-            self._apply = Projection().apply
+            self._apply = Projection(links=links).apply
         else:
-            self._apply = Projection(snapshot).apply
+            self._apply = Projection(snapshot, links=links).apply
             if seen is None:
-                self._first = (task_event(snapshot),)
+                self._first = (task_event(snapshot, links=links),)
         self.position = seen
         """The last event that was read, whether or not it shows."""
 
@@ -81,7 +82,7 @@ class Waiting:
 
 @asynccontextmanager
 async def waiting_for(
-    client: HostClient, webhook: webhook_service_pb2.Webhook
+    client: HostClient, webhook: webhook_service_pb2.Webhook, links: Links
 ) -> AsyncIterator[Waiting]:
     """Open what a webhook has not been sent, as long as its task goes on.
 
@@ -102,36 +103,36 @@ async def waiting_for(
         # With nothing before, the first event is the task.
         with_snapshot=after > 0,
     ) as stream:
-        yield Waiting(stream, seen)
+        yield Waiting(stream, seen, links)
 
 
 @asynccontextmanager
 async def waiting_from_now(
-    client: HostClient, webhook: webhook_service_pb2.Webhook
+    client: HostClient, webhook: webhook_service_pb2.Webhook, links: Links
 ) -> AsyncIterator[Waiting]:
     """Open a task as it is now, and what follows: the way on where events are gone."""
     async with client.watch_task(webhook.config.task_id, account=webhook.account) as stream:
-        yield Waiting(stream, None)
+        yield Waiting(stream, None, links)
 
 
 async def task_at(
-    client: HostClient, webhook: webhook_service_pb2.Webhook, sequence: int
+    client: HostClient, webhook: webhook_service_pb2.Webhook, sequence: int, links: Links
 ) -> task_pb2.Task:
     """Return the task as it was at an event. CursorExpiredError: that is gone."""
     async with client.watch_task(
         webhook.config.task_id, account=webhook.account, after=sequence, until_head=True
     ) as stream:
-        return project_task(stream.snapshot or snapshot_pb2.TaskSnapshot())
+        return project_task(stream.snapshot or snapshot_pb2.TaskSnapshot(), links=links)
 
 
 async def whole_text(
-    client: HostClient, webhook: webhook_service_pb2.Webhook, piece: TextPiece
+    client: HostClient, webhook: webhook_service_pb2.Webhook, piece: TextPiece, links: Links
 ) -> WireEvent:
     """Return what puts a piece's artifact in its place, whatever of it has arrived before.
 
     CursorExpiredError: how it was then is gone.
     """
-    task = await task_at(client, webhook, piece.sequence)
+    task = await task_at(client, webhook, piece.sequence, links)
     response = piece.artifact.update(append=False, last_chunk=piece.is_last)
     artifact_id = piece.artifact.head.artifact_id
     for artifact in task.artifacts:

@@ -16,7 +16,7 @@ from trunkline_bridge.inbound.streaming.resume import (
     read_event_id,
     unseen_events,
 )
-from trunkline_bridge.projection import EventId, WireEvent
+from trunkline_bridge.projection import HERE, EventId, WireEvent
 
 TASK = "jrnl0001-task"
 
@@ -66,7 +66,9 @@ async def behind(seen: str, *batches: event_pb2.EventBatch) -> list[WireEvent]:
     stream: Any = Stream(batches, head(cursor.sequence - 1))
     now = head(20, epoch=2)
     found: list[WireEvent] = []
-    async for ready in unseen_events(stream, seen=cursor, expired=expired_at(cursor, now)):
+    async for ready in unseen_events(
+        stream, seen=cursor, expired=expired_at(cursor, now), links=HERE
+    ):
         found += ready
     return found
 
@@ -93,7 +95,7 @@ async def test_another_event_in_the_place_of_the_one_that_was_seen_is_an_error(
 async def test_the_first_item_says_that_the_event_is_there() -> None:
     stream: Any = Stream([texts(5, 1, "a", "b")], head(4))
     seen = EventId(5, 0)
-    events = unseen_events(stream, seen=seen, expired=expired_at(seen, head(6)))
+    events = unseen_events(stream, seen=seen, expired=expired_at(seen, head(6)), links=HERE)
     assert list(await anext(events)) == []
 
 

@@ -39,9 +39,14 @@ class Endpoints:
         return self.grpc
 
 
+def is_origin(text: str) -> bool:
+    """Whether a request says by which scheme and host it came."""
+    return _ORIGIN.fullmatch(text) is not None
+
+
 def check_origin(origin: str) -> str:
     """Return scheme and host of a request, or raise the WireError for a Host that is none."""
-    if _ORIGIN.fullmatch(origin) is None:
+    if not is_origin(origin):
         raise WireError(INVALID_REQUEST, "the Host header is missing or not a host's name")
     return origin
 

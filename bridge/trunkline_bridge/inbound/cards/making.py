@@ -8,7 +8,8 @@ from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.errors import UNAUTHENTICATED, WireError
 from trunkline_bridge.inbound.caller import Access, Caller
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
-from trunkline_bridge.inbound.cards.endpoints import Endpoints, check_origin, interfaces
+from trunkline_bridge.inbound.cards.endpoints import Endpoints, check_origin, interfaces, is_origin
+from trunkline_bridge.projection import Links
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.wire.json_values import Json
 
@@ -107,6 +108,12 @@ class Cards:
             card.security_schemes[name].CopyFrom(scheme)
         card.ClearField("security_requirements")
         card.security_requirements.extend(self._security.requirements)
+
+    def links(self, origin: str) -> Links:
+        """Return where files are for a caller that used this scheme and host, if that is known."""
+        if self._settings.public_url:
+            return Links(self._settings.public_url.rstrip("/"))
+        return Links(origin if is_origin(origin) else self._endpoints.http)
 
     def _base_url(self, origin: str) -> str:
         if self._settings.public_url:

@@ -9,14 +9,14 @@ from trunkline.errors import TaskNotFoundError, TrunklineError
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 from trunkline_bridge.inbound.caller import Caller
 from trunkline_bridge.inbound.operations.tasks import history_length_of
-from trunkline_bridge.projection import project_task
+from trunkline_bridge.projection import Links, project_task
 
 # Tasks of one page that are read at the same time.
 _READS_AT_ONCE = 8
 
 
 async def list_tasks(
-    client: HostClient, caller: Caller, request: a2a_pb2.ListTasksRequest
+    client: HostClient, caller: Caller, request: a2a_pb2.ListTasksRequest, links: Links
 ) -> a2a_pb2.ListTasksResponse:
     """Return a page of the agent's tasks on a host; they are read whole only if that is asked."""
     query = task_service_pb2.ListTasksRequest(
@@ -36,9 +36,9 @@ async def list_tasks(
         total_size=page.total_size,
     )
     if request.include_artifacts or request.history_length > 0:
-        response.tasks.extend(await _read_tasks(client, caller, request, page.tasks))
+        response.tasks.extend(await _read_tasks(client, caller, request, page.tasks, links))
     else:
-        response.tasks.extend(_row(summary) for summary in page.tasks)
+        response.tasks.extend(links.show_task(_row(summary)) for summary in page.tasks)
     return response
 
 
@@ -47,6 +47,7 @@ async def _read_tasks(
     caller: Caller,
     request: a2a_pb2.ListTasksRequest,
     rows: Sequence[snapshot_pb2.TaskSummary],
+    links: Links,
 ) -> Sequence[task_pb2.Task]:
     """Read the tasks of a page whole, in its order; those that have gone meanwhile are left out."""
     found: dict[str, task_pb2.Task] = {}
@@ -67,6 +68,7 @@ async def _read_tasks(
             snapshot,
             history_length=history_length_of(request),
             include_artifacts=request.include_artifacts,
+            links=links,
         )
 
     async with asyncio.TaskGroup() as group:

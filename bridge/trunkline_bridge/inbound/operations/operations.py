@@ -46,7 +46,7 @@ from trunkline_bridge.inbound.streaming.streams import (
     until_interrupted,
     without_long_auth,
 )
-from trunkline_bridge.projection import project_task
+from trunkline_bridge.projection import Links, project_task
 from trunkline_bridge.projection.states import ENDED
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.webhooks.registration import Registrations
@@ -97,6 +97,8 @@ class Operations:
         name the task that a message without one makes, an id of the agent's host; the same one
         again is the same task. So it is, with the extension, for a message that its task has.
         """
+        links = self._links(caller)
+        links.take(request.message)
         task = await self._checked_task(caller, request)
         try:
             async with asyncio.timeout(self._settings.blocking_limit_s):
@@ -110,9 +112,12 @@ class Operations:
             problem = f"the turn is not over after {limit_s:g} s; send with returnImmediately"
             raise PeerTimeoutError(f"agent {caller.agent!r}", problem) from None
         if isinstance(answer, message_pb2.Message):
+            links.show(answer.parts)
             return answer
         tracing.note_task(answer)
-        return project_task(answer, history_length=history_length_of(request.configuration))
+        return project_task(
+            answer, history_length=history_length_of(request.configuration), links=links
+        )
 
     async def _attach(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest
@@ -161,6 +166,8 @@ class Operations:
         `send`; and so is a message that its task has: it shows the task, and what follows. With a
         last event id, a message that was given before goes on behind that event.
         """
+        links = self._links(caller)
+        links.take(request.message)
         task = await self._checked_task(caller, request)
         if was_given(caller, task, request.message):
             async with self._attached(caller, request.message.task_id) as events:
@@ -172,7 +179,9 @@ class Operations:
             known = made_before(stream, submission)
             if not known or caller.last_event_id is None:
                 events = turn_events(
-                    stream, history_length=history_length_of(request.configuration)
+                    stream,
+                    history_length=history_length_of(request.configuration),
+                    links=links,
                 )
                 yield self._turn_of(caller, events)
                 return
@@ -184,7 +193,7 @@ class Operations:
         """Follow a turn that goes on already: from its task as it is, or behind an event."""
         if caller.last_event_id is None:
             async with self._follow(caller, task_id) as stream:
-                yield self._turn_of(caller, turn_from_here(stream))
+                yield self._turn_of(caller, turn_from_here(stream, self._links(caller)))
         else:
             async with self._resume(caller, task_id, caller.last_event_id, of_turn=True) as events:
                 yield events
@@ -216,19 +225,23 @@ class Operations:
     async def get(self, caller: Caller, request: a2a_pb2.GetTaskRequest) -> task_pb2.Task:
         """Return a task."""
         snapshot = await self._own_task(caller, request.id)
-        return project_task(snapshot, history_length=history_length_of(request))
+        return project_task(
+            snapshot, history_length=history_length_of(request), links=self._links(caller)
+        )
 
     async def cancel(self, caller: Caller, request: a2a_pb2.CancelTaskRequest) -> task_pb2.Task:
         """Cancel a task and return it, ended."""
         await self._own_task(caller, request.id)
         client = self._directory.for_task(request.id)
-        return project_task(await client.cancel_task(request.id, account=caller.account))
+        snapshot = await client.cancel_task(request.id, account=caller.account)
+        return project_task(snapshot, links=self._links(caller))
 
     async def list(
         self, caller: Caller, request: a2a_pb2.ListTasksRequest
     ) -> a2a_pb2.ListTasksResponse:
         """Return a page of the agent's tasks: those on the host that runs the agent now."""
-        return await list_tasks(self._directory.for_agent(caller.agent), caller, request)
+        client = self._directory.for_agent(caller.agent)
+        return await list_tasks(client, caller, request, self._links(caller))
 
     @asynccontextmanager
     async def subscribe(
@@ -248,14 +261,15 @@ class Operations:
             return
         async with self._follow(caller, request.id) as stream:
             snapshot = own(caller, request.id, stream.snapshot)
+            links = self._links(caller)
             tracing.link_task(snapshot)
             if not caller.is_older:
                 check_not_ended(snapshot)
             elif snapshot.task.status.state in caller.turn_ends:
-                yield one_turn(snapshot_event(snapshot), caller.turn_ends)
+                yield one_turn(snapshot_event(snapshot, links), caller.turn_ends)
                 return
             del snapshot
-            events = turn_events(stream, history_length=None)
+            events = turn_events(stream, history_length=None, links=links)
             yield one_turn(events, caller.turn_ends) if caller.is_older else events
 
     @asynccontextmanager
@@ -281,7 +295,7 @@ class Operations:
             with_snapshot=seen.sequence > 1,
             patience_s=self._settings.patience_s,
         ) as stream:
-            events = unseen_events(stream, seen=seen, expired=expired)
+            events = unseen_events(stream, seen=seen, expired=expired, links=self._links(caller))
             # Here, so that an event which is gone is the answer and not the end of a stream.
             await anext(events, None)
             if not of_turn:
@@ -324,6 +338,10 @@ class Operations:
         """Remove a webhook of a task; one that is not there is as good as removed."""
         await self._own_task(caller, request.task_id)
         await self._webhooks.delete(request.task_id, request.id, account=caller.account)
+
+    def _links(self, caller: Caller) -> Links:
+        """Where the caller finds files."""
+        return self._cards.links(caller.origin)
 
     def _follow(self, caller: Caller, task_id: str) -> AbstractAsyncContextManager[TaskStream]:
         """Follow a task from where it is now, its snapshot first."""

@@ -7,7 +7,7 @@ from trunkline.errors import CursorExpiredError
 from trunkline.v1 import snapshot_pb2, task_pb2
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.inbound.streaming.streams import WireEvents, projection_of, read_batch
-from trunkline_bridge.projection import EventId, count_last_events
+from trunkline_bridge.projection import EventId, Links, count_last_events
 from trunkline_bridge.projection.states import ENDED
 
 _HEADER = "Last-Event-ID"
@@ -59,7 +59,7 @@ async def nothing() -> WireEvents:
 
 
 async def unseen_events(
-    stream: TaskStream, *, seen: EventId, expired: CursorExpiredError
+    stream: TaskStream, *, seen: EventId, expired: CursorExpiredError, links: Links
 ) -> WireEvents:
     """What is behind an event that the client has seen: its journal event is read again first.
 
@@ -68,7 +68,7 @@ async def unseen_events(
     Raises:
         CursorExpiredError: `expired`, as that event went with an earlier life of the journal.
     """
-    apply = projection_of(stream).apply
+    apply = projection_of(stream, links).apply
     is_checked = False
     async for batches in stream:
         if not is_checked:

@@ -9,7 +9,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import TaskStream
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.inbound import tracing
-from trunkline_bridge.projection import Projection, WholeEvent, WireEvent, task_event
+from trunkline_bridge.projection import Links, Projection, WholeEvent, WireEvent, task_event
 from trunkline_bridge.projection.states import TURN_ENDS
 
 # What is ready together, in order.
@@ -18,17 +18,20 @@ WireEvents: TypeAlias = AsyncGenerator[Sequence[WireEvent], None]
 read_batch = event_pb2.EventBatch.FromString
 
 
-async def turn_events(stream: TaskStream, *, history_length: int | None) -> WireEvents:
+async def turn_events(
+    stream: TaskStream, *, history_length: int | None, links: Links
+) -> WireEvents:
     """What a stream is from where it was opened: the reply, or a task and all that follows."""
     if stream.message is not None:
         # A direct reply is in no journal: there is nothing to resume and no id.
-        yield [WholeEvent(0, 0, a2a_pb2.StreamResponse(message=stream.message))]
+        reply = a2a_pb2.StreamResponse(message=stream.message)
+        yield [WholeEvent(0, 0, links.show_event(reply))]
         return
     snapshot = stream.snapshot
-    apply = projection_of(stream).apply
+    apply = projection_of(stream, links).apply
     if snapshot is not None and snapshot.sequence > 0:
         tracing.note_task(snapshot)
-        shown = [task_event(snapshot, history_length=history_length)]
+        shown = [task_event(snapshot, history_length=history_length, links=links)]
         del snapshot
         yield shown
         shown.clear()
@@ -38,9 +41,9 @@ async def turn_events(stream: TaskStream, *, history_length: int | None) -> Wire
             yield ready
 
 
-async def snapshot_event(snapshot: snapshot_pb2.TaskSnapshot) -> WireEvents:
+async def snapshot_event(snapshot: snapshot_pb2.TaskSnapshot, links: Links) -> WireEvents:
     """What a task is now, and nothing that follows."""
-    yield [task_event(snapshot)]
+    yield [task_event(snapshot, links=links)]
 
 
 async def one_turn(
@@ -105,12 +108,12 @@ async def _before(until: float | None, events: WireEvents) -> Sequence[WireEvent
         return None
 
 
-def turn_from_here(stream: TaskStream) -> WireEvents:
+def turn_from_here(stream: TaskStream, links: Links) -> WireEvents:
     """What a task is now, and what follows up to the end of its turn; a watch goes on behind."""
     snapshot = stream.snapshot
     if snapshot is not None and snapshot.task.status.state in TURN_ENDS:
-        return snapshot_event(snapshot)
-    return one_turn(turn_events(stream, history_length=None))
+        return snapshot_event(snapshot, links)
+    return one_turn(turn_events(stream, history_length=None, links=links))
 
 
 async def until_interrupted(stream: TaskStream) -> None:
@@ -123,10 +126,11 @@ async def until_interrupted(stream: TaskStream) -> None:
                 return
 
 
-def projection_of(stream: TaskStream) -> Projection:
+def projection_of(stream: TaskStream, links: Links) -> Projection:
     """Return the projection of what follows in a stream, which keeps its snapshot no longer."""
     snapshot = stream.take_snapshot()
-    return Projection(snapshot if snapshot is not None and snapshot.sequence else None)
+    has_begun = snapshot is not None and snapshot.sequence
+    return Projection(snapshot if has_begun else None, links=links)
 
 
 def _is_over(status: task_pb2.TaskStatus) -> bool:

@@ -1,0 +1,208 @@
+"""Files over the bridge: shown as URLs, read whole and in ranges, sent, given back, and private."""
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+import pytest_asyncio
+
+from harness.bridge import BridgedMesh, Json, open_bridged_mesh
+from harness.small_mesh import PATIENCE_S
+from trunkline import agent
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.v1 import part_pb2
+from trunkline_bridge import BridgeSettings
+from trunkline_bridge.inbound.caller import Identity, Security, ServiceParameters
+
+_CONTENT = bytes(range(256)) * 3000
+_SHA256 = hashlib.sha256(_CONTENT).hexdigest()
+_NAME = "Bericht „q3“.bin"
+
+
+@agent(name="files", description="Makes files.", tags=["file"], input_modes=["*/*"])
+async def _files(task: TaskContext) -> None:
+    """Give back what came, or make a file."""
+    artifact = task.artifact(name="files")
+    for part in task.message.parts:
+        if not part.HasField("text"):
+            content = await task.read(part)
+            await artifact.append(f"{len(content)} {hashlib.sha256(content).hexdigest()}")
+    if "file" in task.text:
+        big = part_pb2.Part(raw=_CONTENT, filename=_NAME, media_type="application/x-test")
+        await artifact.append(big)
+    await artifact.close()
+
+
+class _ByHeader:
+    """Who a caller is stands in a header."""
+
+    security = Security()
+
+    async def identify(self, parameters: ServiceParameters) -> Identity:
+        account = parameters.get(b"x-account") or "acme"
+        return Identity(account, account, is_authenticated=True)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
+    folder = tmp_path_factory.mktemp("files")
+    settings = BridgeSettings(default_agent="supervisor")
+    async with open_bridged_mesh(folder, settings, access=_ByHeader()) as opened:
+        await opened.mesh.join(_files)
+        await opened.mesh.supervise()
+        yield opened
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def _made(bridged: BridgedMesh, path: str = "/agents/files") -> Json:
+    """Have a file made; return the part that leads to it."""
+    task = await bridged.at(path).send("make a file")
+    parts = [part for artifact in task["artifacts"] for part in artifact["parts"]]
+    (found,) = (part for part in parts if "url" in part)
+    return dict(found)
+
+
+async def _get(bridged: BridgedMesh, url: str, **headers: str) -> httpx2.Response:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with asyncio.timeout(PATIENCE_S):
+        return await bridged.client.get(url, headers=given)
+
+
+async def test_a_file_is_a_url_that_leads_to_it_also_through_a_supervisor(
+    bridged: BridgedMesh,
+) -> None:
+    for path in ("/agents/files", "/"):
+        part = await _made(bridged, path)
+        assert part["url"].startswith(f"{bridged.url}/artifacts/")
+        assert (part["filename"], part["mediaType"]) == (_NAME, "application/x-test")
+        assert part["metadata"] == {"sha256": _SHA256, "size_bytes": len(_CONTENT)}
+
+        answer = await _get(bridged, part["url"])
+
+        assert (answer.status_code, answer.content) == (200, _CONTENT)
+        headers = answer.headers
+        assert headers["content-type"] == "application/x-test"
+        assert headers["content-disposition"] == (
+            'attachment; filename="Bericht _q3_.bin"; '
+            "filename*=UTF-8''Bericht%20%E2%80%9Eq3%E2%80%9C.bin"
+        )
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["etag"] == f'"{_SHA256}"'
+        digest = base64.b64encode(bytes.fromhex(_SHA256)).decode()
+        assert headers["repr-digest"] == f"sha-256=:{digest}:"
+
+
+async def test_ranges_are_those_of_rfc_9110(bridged: BridgedMesh) -> None:
+    url, size = (await _made(bridged))["url"], len(_CONTENT)
+    for given, begin, end in (
+        ("bytes=0-9", 0, 10),
+        ("bytes=700000-", 700_000, size),
+        ("bytes=-20", size - 20, size),
+        (f"bytes=5-{size * 2}", 5, size),
+    ):
+        answer = await _get(bridged, url, range=given)
+        assert (answer.status_code, answer.content) == (206, _CONTENT[begin:end])
+        assert answer.headers["content-range"] == f"bytes {begin}-{end - 1}/{size}"
+    for given in ("bytes=0-1,5-6", "lines=1-2", "bytes=9-1", "bytes=-"):
+        assert (await _get(bridged, url, range=given)).status_code == 200
+
+    etag = f'"{_SHA256}"'
+    assert (await _get(bridged, url, range="bytes=0-9", if_range=etag)).status_code == 206
+    assert (await _get(bridged, url, range="bytes=0-9", if_range='"other"')).status_code == 200
+    assert (await _get(bridged, url, if_none_match=etag)).status_code == 304
+    answer = await _get(bridged, url, range=f"bytes={size}-")
+    assert (answer.status_code, answer.headers["content-range"]) == (416, f"bytes */{size}")
+
+
+async def test_head_says_all_but_the_content(bridged: BridgedMesh) -> None:
+    url = (await _made(bridged))["url"]
+    answer = await bridged.client.head(url)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-length"] == str(len(_CONTENT))
+    assert answer.headers["accept-ranges"] == "bytes"
+    answer = await bridged.client.post(url)
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+
+
+async def test_a_file_is_its_accounts_alone_and_tells_others_nothing(bridged: BridgedMesh) -> None:
+    url = (await _made(bridged))["url"]
+    missing = f"{bridged.url}/artifacts/none-1/x/y"
+    for answer in (
+        await _get(bridged, url, x_account="others"),
+        await _get(bridged, missing),
+        await _get(bridged, f"{bridged.url}/artifacts/..%2f..%2fetc/passwd/x"),
+        await _get(bridged, url.replace("/artifacts/", "/artifacts/%2e%2e%2f")),
+    ):
+        assert answer.status_code == 404
+        assert answer.json()["error"]["message"].startswith("no such file here")
+
+
+async def test_big_content_may_be_sent_and_shows_as_a_url_in_the_history(
+    bridged: BridgedMesh,
+) -> None:
+    caller = bridged.at("/agents/files")
+    message = caller.message("look")
+    message["parts"].append({"raw": base64.b64encode(_CONTENT).decode(), "filename": "mine.bin"})
+    task = (await caller.call("SendMessage", {"message": message}))["task"]
+
+    assert task["artifacts"][0]["parts"][0]["text"] == f"{len(_CONTENT)} {_SHA256}"
+    sent = task["history"][0]["parts"][1]
+    assert "raw" not in sent
+    assert (await _get(bridged, sent["url"])).content == _CONTENT
+
+
+async def test_a_file_that_was_shown_may_be_given_back(bridged: BridgedMesh) -> None:
+    part = await _made(bridged)
+    caller = bridged.at("/agents/files")
+    message = caller.message("look")
+    message["parts"].append({"url": part["url"]})
+    task = (await caller.call("SendMessage", {"message": message}))["task"]
+    assert task["artifacts"][0]["parts"][0]["text"] == f"{len(_CONTENT)} {_SHA256}"
+
+
+async def test_nothing_is_fetched_from_where_not_everybody_may(bridged: BridgedMesh) -> None:
+    caller = bridged.at("/agents/files")
+    for url in ("http://127.0.0.1:1/x", "https://169.254.169.254/latest", "file:///etc/passwd"):
+        message = caller.message("look")
+        message["parts"].append({"url": url})
+        task = (await caller.call("SendMessage", {"message": message}))["task"]
+        assert task["status"]["state"] == "TASK_STATE_FAILED"
+        assert "part.url: must" in task["status"]["message"]["parts"][0]["text"]
+
+
+async def test_older_versions_have_the_url_as_theirs(bridged: BridgedMesh) -> None:
+    caller = bridged.at("/agents/files")
+    message: Json = {
+        "kind": "message",
+        "messageId": "m-old",
+        "role": "user",
+        "parts": [{"kind": "text", "text": "make a file"}],
+    }
+    task = await caller.call("message/send", {"message": message})
+    shown = [part for artifact in task["artifacts"] for part in artifact["parts"]]
+    (file,) = (part["file"] for part in shown if part["kind"] == "file")
+    assert (file["name"], file["mimeType"]) == (_NAME, "application/x-test")
+    assert (await _get(bridged, file["uri"])).content == _CONTENT
+
+    first = {"role": "user", "parts": [{"type": "text", "text": "make a file"}]}
+    task = await caller.call("tasks/send", {"id": "old-1", "message": first})
+    shown = [part for artifact in task["artifacts"] for part in artifact["parts"]]
+    (file,) = (part["file"] for part in shown if part["type"] == "file")
+    assert (await _get(bridged, file["uri"])).content == _CONTENT
+
+
+async def test_a_stream_has_the_url_too(bridged: BridgedMesh) -> None:
+    async with bridged.at("/").streamed("make a file") as stream:
+        events = await stream.rest()
+    parts = [
+        part
+        for event in events
+        for part in event.result.get("artifactUpdate", {}).get("artifact", {}).get("parts", ())
+    ]
+    (url,) = (part["url"] for part in parts if "url" in part)
+    assert (await _get(bridged, url)).content == _CONTENT
