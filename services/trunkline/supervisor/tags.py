@@ -1,4 +1,8 @@
-"""Finds an agent's tags in a request. Pure; what a find is worth is routing's affair."""
+"""Finds an agent's tags in a request. Pure; what a find is worth is routing's affair.
+
+A tag is words, found as a phrase; or a mark such as + or €, found beside a digit; or words with a
+#, which stands for a number: "# times" is in "7 times 6" and not in "the new york times".
+"""
 
 import re
 from collections.abc import Iterable
@@ -6,6 +10,8 @@ from dataclasses import dataclass, field
 
 # Letters and digits are words of their own, so that USD is found in "100USD".
 _WORD = re.compile(r"[^\W\d_]+|\d+")
+_NUMBER = "#"
+_TAG_WORD = re.compile(rf"{_WORD.pattern}|{_NUMBER}")
 
 # Marks that prose uses, too: they count between two operands only.
 # As escapes: the signs for times, divided by and minus, the middle dot and the en dash.
@@ -32,13 +38,17 @@ class Request:
 
     words: tuple[str, ...]
     phrase: str = field(repr=False)
+    numbered: str = field(repr=False)
+    """The phrase, with a # for each number."""
     arithmetic: str = field(repr=False)
 
     @classmethod
     def of(cls, text: str) -> "Request":
         """Prepare a text."""
         words = words_of(text)
-        return cls(tuple(words), f" {' '.join(words)} ", _NOT_ARITHMETIC.sub(" ", text))
+        numbered = (_NUMBER if word.isdecimal() else word for word in words)
+        arithmetic = _NOT_ARITHMETIC.sub(" ", text)
+        return cls(tuple(words), _phrase(words), _phrase(numbered), arithmetic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +62,8 @@ class Tag:
     @classmethod
     def of(cls, text: str) -> "Tag":
         """Prepare a tag of a card."""
-        words = words_of(text)
-        if words:
-            return cls(text, f" {' '.join(words)} ", None)
+        if words_of(text):
+            return cls(text, _phrase(_TAG_WORD.findall(text.casefold())), None)
         return cls(text, "", _mark(text.strip()))
 
     def governs(self, request: Request) -> bool:
@@ -62,18 +71,25 @@ class Tag:
 
         Words do ("integrate x^2"), signs and functions ("sqrt(2)") don't.
         """
-        return self.mark is None and f"{self.text.casefold()}(" not in request.arithmetic.casefold()
+        if self.mark is not None:
+            return False
+        first = self.phrase.split(maxsplit=1)[0]
+        return f"{first}(" not in request.arithmetic.casefold()
 
     def is_in(self, request: Request) -> bool:
         """Whether the request has the tag, without regard to case."""
         if self.mark is None:
-            return self.phrase in request.phrase
+            return self.phrase in (request.numbered if _NUMBER in self.phrase else request.phrase)
         return self.mark.search(request.arithmetic) is not None
 
 
 def prepared(tags: Iterable[str]) -> tuple[Tag, ...]:
     """Prepare the tags of a card, without blank ones."""
     return tuple(Tag.of(tag) for tag in tags if tag.strip())
+
+
+def _phrase(words: Iterable[str]) -> str:
+    return f" {' '.join(words)} "
 
 
 def _mark(mark: str) -> re.Pattern[str]:

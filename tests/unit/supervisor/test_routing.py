@@ -1,11 +1,14 @@
 """Who gets which question, with what confidence, and why."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness.cards import shipped_cards
 from trunkline.supervisor.answer import nobody_fits
 from trunkline.supervisor.planning import plan_steps
 from trunkline.supervisor.routing import GOOD_CONFIDENCE, Router, contenders
@@ -23,20 +26,26 @@ def card(name: str, *tags: str, skill: str = "") -> agent_card_pb2.AgentCard:
 
 
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: repr(case["question"]))
-def test_a_question_goes_where_its_words_and_signs_say(
-    router: Router, case: dict[str, str | None]
-) -> None:
-    decision = router.route(str(case["question"])).decision
+def test_a_request_goes_where_its_words_and_signs_say(router: Router, case: dict[str, Any]) -> None:
+    text = case["question"] * case.get("times", 1) + case.get("then", "")
 
-    assert decision.agent == (case["agent"] or "")
-    assert (decision.confidence >= GOOD_CONFIDENCE) is (case["agent"] is not None)
-    assert decision.reasons
+    steps = plan_steps(text, router)
+
+    found = [step.agent for step in steps]
+    assert (found if any(found) else []) == case["to"]
+    for step in steps:
+        assert (step.route.confidence >= GOOD_CONFIDENCE) is bool(step.agent)
+        assert step.route.reasons
 
 
-def test_the_vectors_are_many_and_differ() -> None:
+def test_the_table_has_enough_of_every_kind() -> None:
     questions = [case["question"] for case in VECTORS["cases"]]
+    kinds = Counter(case["kind"] for case in VECTORS["cases"])
+    reached = {agent for case in VECTORS["cases"] for agent in case["to"]}
 
-    assert len(set(questions)) == len(questions) >= 40
+    assert len(set(questions)) >= 100
+    assert min(kinds["good"], kinds["ambiguous"], kinds["hostile"]) >= 30
+    assert reached - {""} == {card.name for card in shipped_cards()}
 
 
 def test_a_tag_counts_one_and_its_skill_one_and_a_half() -> None:

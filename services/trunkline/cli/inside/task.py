@@ -57,6 +57,7 @@ def describe(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
     yield f"created   {snapshot.create_time.ToJsonString()}"
     if snapshot.HasField("parent"):
         yield f"parent    {snapshot.parent.task_id} ({snapshot.parent.agent})"
+    yield from _plans(snapshot.plans)
     yield from _routes(snapshot.routes)
     for child in snapshot.children:
         began = child.started
@@ -68,11 +69,25 @@ def describe(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
         yield f"artifact  {_artifact(artifact)}"
 
 
+def _plans(plans: Iterable[snapshot_pb2.PlanInfo]) -> Iterator[str]:
+    for plan in plans:
+        numbers = {step.step_id: number for number, step in enumerate(plan.steps, start=1)}
+        for step in plan.steps:
+            earlier = ", ".join(str(numbers.get(one, one)) for one in step.after)
+            behind = f" (after {earlier})" if earlier else ""
+            agent = step.agent or "nobody"
+            yield f"plan      {numbers[step.step_id]}. {agent}: {_excerpt(step.text)}{behind}"
+
+
 def _routes(routes: Iterable[event_pb2.RouteDecided]) -> Iterator[str]:
     for route in routes:
         reasons = "; ".join(route.reasons)
         agent = route.agent or "nobody"
         yield f"route     {agent}, confidence {route.confidence:.2f}: {reasons or 'no reason'}"
+        others = [score for score in route.scores if score.agent != route.agent and score.score]
+        if others:
+            scores = ", ".join(f"{score.agent} {score.confidence:.2f}" for score in others)
+            yield f"          also considered: {scores}"
 
 
 def _tool_call(call: snapshot_pb2.ToolCallInfo) -> str:
