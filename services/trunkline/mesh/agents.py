@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 from trunkline.agents.currency import agent as currency_agent
@@ -15,9 +16,10 @@ from trunkline.errors import ConfigurationError
 from trunkline.mesh.tools import load_tools
 from trunkline.reasoning import MeshTools, ModelChoice, ReasoningAgent
 from trunkline.reasoning import prewarm as prewarm_reasoning
+from trunkline.reasoning.models import RULES, open_model
 from trunkline.runtime import Serving
 from trunkline.settings import Settings, SupervisorOptions
-from trunkline.supervisor import ChildLimits, Supervisor
+from trunkline.supervisor import ChildLimits, Planner, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tools.config import McpConfig, agents_from_config
 
@@ -124,4 +126,10 @@ def _supervisor(settings: Settings, directory: Directory, name: str) -> Supervis
         raise ConfigurationError(f"[supervisor.{name}] agents", problem)
     # A host that is lost has been taken over, or its tasks have been failed, within two leases.
     limits = ChildLimits(patience_s=2.5 * settings.lease_s)
-    return Supervisor(directory, name=name, options=options, limits=limits)
+    choice = ModelChoice.of_planner(settings, options.model)
+    planner = None
+    if choice.name != RULES:
+        # Without the built-in one: when no model can be asked, it is planned by the scores.
+        fallbacks = tuple(one for one in choice.fallbacks if one != RULES)
+        planner = Planner(open_model(replace(choice, fallbacks=fallbacks)))
+    return Supervisor(directory, name=name, options=options, planner=planner, limits=limits)

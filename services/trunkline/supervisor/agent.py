@@ -25,6 +25,7 @@ from trunkline.v1 import agent_card_pb2, event_pb2
 
 if TYPE_CHECKING:
     from trunkline.supervisor.graph import SupervisorGraph
+    from trunkline.supervisor.planner import Planner
 
 
 class Supervisor:
@@ -44,13 +45,18 @@ class Supervisor:
         *,
         name: str = "supervisor",
         options: SupervisorOptions | None = None,
+        planner: "Planner | None" = None,
         limits: ChildLimits | None = None,
     ) -> None:
-        """`options` say whom it asks, and what other supervisors ask it for: without, nothing."""
+        """`options` say whom it asks, and what other supervisors ask it for: without, nothing.
+
+        Without a planner it plans by the scores of the cards, and answers in the agents' words.
+        """
         options = options or SupervisorOptions()
         self.card = supervisor_card(name, options)
         self.routable = bool(options.description or options.tags)
         self._options = options
+        self._planner = planner
         self._directory = directory
         self._limits = limits or ChildLimits()
         self._graph: SupervisorGraph | None = None
@@ -60,6 +66,8 @@ class Supervisor:
     async def prewarm(self) -> None:
         """Load LangGraph and compile the graph, so that the first turn need not."""
         await self._compiled()
+        if self._planner is not None:
+            await self._planner.load()
 
     async def run(self, task: TaskContext) -> None:
         """Run one turn, or go on with one that its host was lost in."""
@@ -70,7 +78,7 @@ class Supervisor:
         if task.attempt > 1 or self._directory.revision == 0:
             await self._settled(state["steps"] if state else ())
         router = self._current_router().without(task.path)
-        turn = Turn(task, self._directory, router, task.plan().id, self._limits)
+        turn = Turn(task, self._directory, router, task.plan(), self._limits, self._planner)
         state = state or await begin(turn)
         if state is None:
             return
@@ -117,12 +125,9 @@ class Supervisor:
 
 def _kept(task: TaskContext) -> dict[str, int]:
     """What an attempt before wrote that stays as it is: all but the answer."""
+    answers = (event_pb2.ARTIFACT_KIND_SYNTHESIS, event_pb2.ARTIFACT_KIND_DRAFT)
     own = (info for info in task.latest.artifacts if not info.HasField("origin"))
-    return {
-        info.artifact_id: sys.maxsize
-        for info in own
-        if info.kind != event_pb2.ARTIFACT_KIND_SYNTHESIS
-    }
+    return {info.artifact_id: sys.maxsize for info in own if info.kind not in answers}
 
 
 def _compile() -> "SupervisorGraph":

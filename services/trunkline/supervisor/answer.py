@@ -49,6 +49,12 @@ def synthesis(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> Answer:
     return Answer(State.TASK_STATE_COMPLETED, text)
 
 
+def failures(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> list[str]:
+    """Return a line for each step that failed."""
+    ended = [(step, outcomes[step.id]) for step in steps if step.id in outcomes]
+    return [_failure(step, outcome) for step, outcome in ended if outcome.is_failure]
+
+
 def nobody_fits(steps: Sequence[Step], router: Router) -> str:
     """Return the question to ask when no step has an agent: what is wrong, what would work."""
     level = contenders(steps[0].route)

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from trunkline.journal.events import plan_run
 from trunkline.supervisor.answer import (
-    Answer,
     nobody_fits,
     plan_steps_of,
     plan_text,
@@ -14,17 +14,16 @@ from trunkline.supervisor.answer import (
     synthesis,
     too_many,
 )
+from trunkline.supervisor.delivering import deliver, worded
 from trunkline.supervisor.following_up import follow_up, last_agent
-from trunkline.supervisor.planning import MAX_STEPS, plan_steps
+from trunkline.supervisor.planning import MAX_STEPS, Planned, plan_steps, says_who
 from trunkline.supervisor.resuming import to_answer
 from trunkline.supervisor.running import Turn, run_steps
 from trunkline.supervisor.steps import Step, SupervisorState
-from trunkline.tasks.lifecycle import State
+from trunkline.supervisor.tags import words_of
 from trunkline.v1 import event_pb2
 
 _TOKEN = re.compile(r"\S+\s*|\s+")
-# The answer is written in pieces of this size, so that each fits a frame of the wire.
-_PIECE_CHARS = 32 * 1024
 
 # What a node has found out, and which node comes next.
 Done: TypeAlias = tuple[SupervisorState, Literal["plan", "run", "synthesise", "end"]]
@@ -39,18 +38,40 @@ async def begin(turn: Turn) -> SupervisorState | None:
     answered = to_answer(task.snapshot, task.text)
     if answered:
         return answered
-    steps = plan_steps(task.text, turn.router)
+    planned = await _planned(turn)
+    steps = planned.steps
     if len(steps) > MAX_STEPS:
         await task.require_input(too_many(len(steps)))
         return None
     if not turn.router.unknown_address(task.text):
         await _settle(turn, steps)
-    if not any(step.agent for step in steps):
+    if planned.question or not any(step.agent for step in steps):
         await task.record(*_decisions(steps[:1]))
-        await task.require_input(nobody_fits(steps, turn.router))
+        await task.require_input(planned.question or nobody_fits(steps, turn.router))
         return None
-    await _write_plan(turn, steps, 1, steps)
-    return {"steps": steps, "outcomes": {}, "revision": 1}
+    await _write_plan(turn, steps, steps, shown=planned.shown)
+    return {"steps": steps, "outcomes": {}}
+
+
+async def _planned(turn: Turn) -> Planned:
+    """Plan with the model, if there is one and the request doesn't say itself who is meant."""
+    task, router, planner = turn.task, turn.router, turn.planner
+    by_score = plan_steps(task.text, router)
+    is_clear = says_who(task.text, router) or not words_of(task.text)
+    if planner is None or is_clear or not router.cards:
+        return Planned(by_score)
+    await task.working()
+    last = await last_agent(task, turn.directory, router)
+    planned = await planner.plan(task.text, by_score, router, turn.plan, last)
+    if planned.steps:
+        return planned
+    if planned.question:
+        nobody = event_pb2.RouteDecided(reasons=[f"{planner.name} has a question"])
+        nobody.scores.extend(by_score[0].route.scores)
+        return replace(planned, steps=(Step("step-1", task.text, nobody),))
+    for step in by_score:
+        step.route.reasons.append(f"planned by score: {planned.problem}")
+    return Planned(by_score)
 
 
 async def _settle(turn: Turn, steps: tuple[Step, ...]) -> None:
@@ -63,9 +84,8 @@ async def _settle(turn: Turn, steps: tuple[Step, ...]) -> None:
 
 async def plan(state: SupervisorState, turn: Turn) -> Done:
     """Write the plan anew, with other agents for steps that failed."""
-    revision = state["revision"] + 1
-    await _write_plan(turn, state["steps"], revision, state["retries"])
-    return {"retries": (), "revision": revision}, "run"
+    await _write_plan(turn, state["steps"], state["retries"])
+    return {"retries": ()}, "run"
 
 
 async def run(state: SupervisorState, turn: Turn) -> Done:
@@ -79,67 +99,61 @@ async def synthesise(state: SupervisorState, turn: Turn) -> Done:
         checked = _check(state)
         if checked.get("retries"):
             return checked, "plan"
-    await _deliver(turn, synthesis(state["steps"], state["outcomes"]))
+    answer = synthesis(state["steps"], state["outcomes"])
+    await deliver(turn, await worded(turn, answer, state["steps"], state["outcomes"]))
     return {}, "end"
 
 
 async def _write_plan(
-    turn: Turn, steps: Sequence[Step], revision: int, routed: Sequence[Step]
+    turn: Turn, steps: Sequence[Step], routed: Sequence[Step], *, shown: str = ""
 ) -> None:
     """Write the plan, token by token and then as steps, and record who was chosen and why.
 
-    All of it is one commit: a takeover finds the whole plan, or none.
+    `shown` is what has been written of it. The rest is one commit: a takeover finds the whole
+    plan, or none.
     """
-    tokens = _TOKEN.findall(plan_text(steps))
-    whole = event_pb2.PlanChanged(
-        plan_id=turn.plan_id, revision=revision, steps=plan_steps_of(steps)
-    )
+    text = plan_text(steps)
+    if not text.startswith(shown):
+        turn.plan.renew()
+        shown = ""
+    plan_id, revision = turn.plan.id, turn.plan.revision
+    tokens = _TOKEN.findall(text[len(shown) :])
+    whole = event_pb2.PlanChanged(plan_id=plan_id, revision=revision, steps=plan_steps_of(steps))
     await turn.task.record(
-        plan_run(turn.plan_id, revision, tokens),
+        *([plan_run(plan_id, revision, tokens)] if tokens else ()),
         event_pb2.Event(plan=whole),
         *_decisions(routed),
     )
+    turn.plan.renew()
 
 
 def _check(state: SupervisorState) -> SupervisorState:
     """Return the state with the steps that another agent is to try, if there are any."""
     outcomes = dict(state["outcomes"])
     steps = {step.id: step for step in state["steps"]}
-    retries: list[Step] = []
-    for step in state["steps"]:
-        is_blocked = any(retry.id in step.needs for retry in retries)
-        again = step if is_blocked else second_choice(step, outcomes[step.id])
-        if again is not None:
-            retries.append(again)
-            steps[step.id] = again
-            del outcomes[step.id]
+    again = {
+        step.id: other
+        for step in state["steps"]
+        if (other := second_choice(step, outcomes[step.id])) is not None
+    }
+    # Steps that need what is tried again; a model's plan has them in any order.
+    blocked = list(again)
+    while blocked:
+        needed = blocked.pop()
+        for step in state["steps"]:
+            if needed in step.needs and step.id not in again:
+                again[step.id] = step
+                blocked.append(step.id)
+    for step_id in again:
+        del outcomes[step_id]
+    steps |= again
+    retries = [steps[step_id] for step_id in steps if step_id in again]
     return {
         "steps": tuple(steps.values()),
         "outcomes": outcomes,
         "retries": tuple(retries),
         "is_revised": True,
     }
-
-
-async def _deliver(turn: Turn, answer: Answer) -> None:
-    """Give the answer as one artifact, and end the turn."""
-    task = turn.task
-    if answer.text:
-        artifact = task.artifact(
-            "answer", id=f"answer-{task.turn}", kind=event_pb2.ARTIFACT_KIND_SYNTHESIS
-        )
-        for begin in range(0, len(answer.text), _PIECE_CHARS):
-            end = begin + _PIECE_CHARS
-            await artifact.append(answer.text[begin:end], last=end >= len(answer.text))
-    said = answer.said or None
-    if answer.state == State.TASK_STATE_COMPLETED:
-        await task.complete(said)
-    elif answer.state == State.TASK_STATE_INPUT_REQUIRED:
-        await task.require_input(said)
-    elif answer.state == State.TASK_STATE_AUTH_REQUIRED:
-        await task.require_auth(said)
-    else:
-        await task.fail(said)
 
 
 def _decisions(steps: Sequence[Step]) -> list[event_pb2.Event]:

@@ -42,6 +42,26 @@ class _Piece:
     routed: Routed
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What became of a request."""
+
+    steps: tuple[Step, ...] = ()
+    question: str = ""
+    """What the user is to be asked instead."""
+    problem: str = ""
+    """Why there is neither."""
+    shown: str = ""
+    """How much of the plan's text has been written."""
+
+
+def says_who(text: str, router: Router) -> bool:
+    """Whether a request itself says which agents are meant, by their names or by a command."""
+    if router.unknown_address(text) or router.addressed(text[:SEARCHED_CHARS]):
+        return True
+    return router.route(text).is_explicit
+
+
 def plan_steps(text: str, router: Router) -> tuple[Step, ...]:
     """Return the steps of a request, at least one, in its order; a step may have no agent.
 
@@ -63,7 +83,7 @@ def _addressed_pieces(
     """An address holds up to the next one; what stands before the first is planned as usual."""
     first = addresses[0].start()
     before = _without_joint(text[:first])
-    pieces = _pieces(text, 0, len(before), router) if before.strip() else []
+    pieces = _pieces(text, 0, len(before), router) if words_of(before) else []
     seam = text[len(before) : first]
     for match, following in zip(addresses, [*addresses[1:], None], strict=True):
         end = following.start() if following else len(text)

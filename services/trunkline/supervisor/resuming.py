@@ -55,8 +55,8 @@ def to_go_on(
     return {
         "steps": steps,
         "outcomes": outcomes,
-        "is_revised": planned.revision > 1,
-        "revision": planned.revision,
+        # Whoever was chosen for a step a second time is in the journal a second time.
+        "is_revised": len(latest.routes) - len(start.routes) > len(planned.steps),
     }
 
 

@@ -17,10 +17,13 @@ from trunkline.supervisor.routing import Router
 from trunkline.supervisor.steps import Outcome, StateValue, Step, clipped, failed
 from trunkline.tasks.lifecycle import State, state_name
 from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.turn.writers import PlanWriter
 from trunkline.v1 import event_pb2, message_pb2
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
+
+    from trunkline.supervisor.planner import Planner
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,10 @@ class Turn:
     task: TaskContext
     directory: Directory
     router: Router
-    plan_id: str
+    plan: PlanWriter
     limits: ChildLimits
+    planner: "Planner | None" = None
+    """A model that plans and words answers; None: by the scores, and as the agents said it."""
 
 
 async def run_steps(

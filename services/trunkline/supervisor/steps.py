@@ -11,13 +11,18 @@ from trunkline.v1 import event_pb2, task_pb2
 # The type of a state, which the generated code has for type checkers only.
 StateValue: TypeAlias = "task_pb2.TaskState.ValueType"
 
-_QUOTED_CHARS = 80
+LINE_CHARS = 80
 _RECORDED_CHARS = 1000
 
 
 def clipped(text: str, limit: int = _RECORDED_CHARS) -> str:
     """Return a text as it is recorded beside the message that holds all of it."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def line_of(text: str) -> str:
+    """Return a text cut to what fits a line."""
+    return clipped(" ".join(clipped(text).split()), LINE_CHARS)
 
 
 def shortened(text: str, chars: int, limit: int, agent: str) -> str:
@@ -54,7 +59,7 @@ class Step:
     @property
     def line(self) -> str:
         """Its text, cut to what fits a line."""
-        return clipped(" ".join(clipped(self.text).split()), _QUOTED_CHARS)
+        return line_of(self.text)
 
     @property
     def quoted(self) -> str:
@@ -106,5 +111,3 @@ class SupervisorState(TypedDict, total=False):
     """Failed steps that another agent is to try."""
     is_revised: bool
     """The plan has been made anew once; it isn't a second time."""
-    revision: int
-    """Of the plan that was written last."""

@@ -115,6 +115,15 @@ class PlanWriter:
         self._begin = begin
         self._revision = revision
 
+    @property
+    def revision(self) -> int:
+        """Of what is written now."""
+        return self._revision
+
+    def renew(self) -> None:
+        """Begin a new revision: what was written of this one was no plan."""
+        self._revision += 1
+
     async def append(self, text: str) -> None:
         """Add text of the plan that is being written."""
         emitter = await self._begin()
