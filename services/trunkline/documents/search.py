@@ -54,8 +54,7 @@ def search(
 def words_of(question: str) -> list[str]:
     """Return the words of a question that say what is looked for, each once."""
     words = dict.fromkeys(_WORD.findall(question.casefold()))
-    telling = [word for word in words if word not in _EMPTY]
-    return (telling or list(words))[:_TERM_LIMIT]
+    return [word for word in words if word not in _EMPTY][:_TERM_LIMIT]
 
 
 def _by_words(store: DocumentStore, question: str) -> list[int]:

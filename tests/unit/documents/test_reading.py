@@ -1,0 +1,205 @@
+"""Files become text with places, and no file harms whoever reads it."""
+
+import io
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pypdf import PdfReader, PdfWriter
+
+from harness.pdf import pdf, with_contents
+from trunkline.documents.reading import Extract, Reader, Unreadable, kind_of
+from trunkline.documents.reading.html import read_html
+from trunkline.documents.reading.text import read_markdown, read_text
+
+HANDBOOK = """---
+title: "The handbook"
+tags: [a]
+---
+Before all.
+
+# Working here #
+
+Hello.
+
+## Leave
+28 days.
+
+```
+# not a heading
+```
+
+Travel
+======
+By train.
+
+---
+A rule is above.
+"""
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[Reader]:
+    with Reader() as one:
+        yield one
+
+
+def read(reader: Reader, folder: Path, name: str, content: bytes) -> Extract:
+    path = folder / name
+    path.write_bytes(content)
+    return reader.read(path, kind_of(path) or "text/plain")
+
+
+def places(extract: Extract) -> list[tuple[tuple[str, ...], int | None, str]]:
+    return [(one.headings, one.line, one.text.split("\n")[0]) for one in extract.sections]
+
+
+def test_markdown_is_cut_at_its_headings_and_says_in_which_line_each_text_begins() -> None:
+    extract = read_markdown(HANDBOOK.encode())
+
+    assert extract.title == "The handbook"
+    assert places(extract) == [
+        ((), 5, "Before all."),
+        (("Working here",), 8, ""),
+        (("Working here", "Leave"), 12, "28 days."),
+        (("Travel",), 20, "By train."),
+    ]
+    assert "# not a heading" in extract.sections[2].text
+    assert "A rule is above." in extract.sections[3].text
+
+
+def test_without_front_matter_the_first_heading_is_the_title() -> None:
+    assert read_markdown(b"# One\n\ntext\n\n# Two\n\nmore").title == "One"
+    assert read_markdown(b"---\nno end of front matter\n").title == ""
+
+
+def test_html_is_cut_at_its_headings_and_scripts_and_menus_are_left_out() -> None:
+    page = b"""<html><head><title>Release &amp; notes</title><style>p {}</style></head><body>
+      <nav>Home <a>About</a></nav><script>steal("<h1>no</h1>")</script>
+      <h1>Version <b>2</b></h1><p>The cache is <i>fast</i>.<ul><li>one<li>two</ul>
+      <h2>Fixes</h2>None.<h1>Version 1</h1>Old."""
+
+    extract = read_html(page)
+
+    assert extract.title == "Release & notes"
+    assert [(one.headings, one.text) for one in extract.sections] == [
+        (("Version 2",), "The cache is fast.\n\none\ntwo"),
+        (("Version 2", "Fixes"), "None."),
+        (("Version 1",), "Old."),
+    ]
+    assert {one.line for one in extract.sections} == {None}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Grüße".encode(),
+        "Grüße".encode("utf-8-sig"),
+        "Grüße".encode("utf-16"),
+        "Grüße".encode("cp1252"),
+    ],
+    ids=["utf-8", "with a mark", "utf-16", "cp1252"],
+)
+def test_text_is_read_in_the_encodings_that_it_comes_in(content: bytes) -> None:
+    assert read_text(content).sections[0].text == "Grüße"
+
+
+def test_a_pdf_is_read_page_by_page(reader: Reader, tmp_path: Path) -> None:
+    content = pdf(["Every employee", "has 28 days."], [], ["Trains come first."], title="Rules")
+
+    extract = read(reader, tmp_path, "rules.pdf", content)
+
+    assert (extract.title, extract.page_count) == ("Rules", 3)
+    assert [(one.page, " ".join(one.text.split())) for one in extract.sections] == [
+        (1, "Every employee has 28 days."),
+        (3, "Trains come first."),
+    ]
+
+
+def test_of_a_pdf_with_a_broken_page_the_others_are_read(reader: Reader, tmp_path: Path) -> None:
+    content = pdf(["First."], ["Second."]).replace(b"/Contents 5 0 R", b"/Contents 99 0 R")
+
+    extract = read(reader, tmp_path, "half.pdf", content)
+
+    assert [one.page for one in extract.sections] == [2]
+
+
+def locked() -> bytes:
+    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(pdf(["Secret."]))))
+    writer.encrypt("password", algorithm="RC4-128")
+    target = io.BytesIO()
+    writer.write(target)
+    return target.getvalue()
+
+
+HOSTILE = {
+    "empty.md": (b"", "no text"),
+    "blank.txt": (b" \n\t\n", "no text"),
+    "binary.txt": (bytes(range(256)) * 10, "no text"),
+    "broken.pdf": (b"%PDF-1.4\n" + b"nonsense" * 100, "broken"),
+    "not.pdf": (b"<html>", "broken"),
+    "cut.pdf": (pdf(["Hello."])[:200], "broken"),
+    "pictures.pdf": (pdf([], []), "no text"),
+    "bomb.pdf": (with_contents([b"(x) Tj " * 30_000_000]), "no text|broken|too much|too long"),
+    "deep.html": (b"<div>" * 200_000 + b"<script>", "no text"),
+    "endless.md": (b"a" * 21_000_000, "too much text"),
+    "sections.md": (b"# a\nb\n" * 110_000, "too many sections"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_with_the_reason_and_the_next_is_read(
+    reader: Reader, tmp_path: Path, name: str
+) -> None:
+    content, reason = HOSTILE[name]
+
+    with pytest.raises(Unreadable, match=reason):
+        read(reader, tmp_path, name, content)
+
+    assert read(reader, tmp_path, "good.md", b"# Good\n\nfine").title == "Good"
+
+
+def test_a_pdf_with_a_password_is_refused(reader: Reader, tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="password"):
+        read(reader, tmp_path, "locked.pdf", locked())
+
+
+def test_what_is_no_file_is_refused_before_it_is_opened(reader: Reader, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.md"
+    os.mkfifo(pipe)
+
+    with pytest.raises(Unreadable, match="no file"):
+        reader.read(pipe, "text/markdown")
+    with pytest.raises(Unreadable, match="No such file"):
+        reader.read(tmp_path / "gone.md", "text/markdown")
+
+
+def test_what_is_no_character_is_left_out(reader: Reader, tmp_path: Path) -> None:
+    extract = read(reader, tmp_path, "odd.html", b"<p>a&#xD800;b&#0;c\x07d\x1b[31m</p>")
+
+    assert "\x1b" not in extract.sections[0].text
+    assert extract.sections[0].text.encode()
+
+
+def test_reading_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# A\n\ntext")
+
+    # No process starts so soon.
+    with Reader(time_limit_s=0.0001) as reader, pytest.raises(Unreadable, match="too long"):
+        reader.read(tmp_path / "a.md", "text/markdown")
+
+
+def test_no_process_and_no_thread_is_left(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# A\n\ntext")
+    before = threading.active_count()
+
+    with Reader() as reader:
+        reader.read(tmp_path / "a.md", "text/markdown")
+        process = reader._process
+        assert process is not None
+        assert process.poll() is None
+
+    assert process.returncode is not None
+    assert threading.active_count() == before
