@@ -11,12 +11,17 @@ from trunkline import telemetry
 # What every record has; the rest are the fields of the event.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
+# These log ids of sessions, addresses with keys in them, and what was said.
+_TALKATIVE = ("mcp", "httpx2", "httpcore2")
+
 
 def configure_logging(*, level: str, form: str) -> None:
     """Send the log of this process to stderr, from `level` up."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else PlainFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 class PlainFormatter(logging.Formatter):

@@ -222,7 +222,7 @@ async def test_a_call_that_is_canceled_does_not_wait_for_a_server_that_reads_not
 def _is_full(adapter: ToolAdapter) -> bool:
     session = only_server(adapter)._session
     assert session is not None
-    return session._process._stdin.transport.get_write_buffer_size() > 0
+    return session._link._stdin.transport.get_write_buffer_size() > 0
 
 
 async def _failing(calling: Awaitable[object]) -> None:

@@ -119,18 +119,40 @@ class Overlay(_Strict):
     idle_s: Annotated[float, Field(gt=0)] | None = None
     """Without calls for so long, the server's process ends; the next call starts it again, which
     takes about a second. Only for servers that remember nothing between calls."""
+    ca_file: Path | None = None
+    """Authorities that a server elsewhere may have its certificate from, in place of the system's.
+    """
 
 
 class ServerConfig(BaseModel):
-    """One entry of `mcpServers`. Keys of other MCP clients are ignored."""
+    """One entry of `mcpServers`: a command to start, or the URL of a server elsewhere.
+
+    Keys of other MCP clients are ignored.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    command: Annotated[str, Field(min_length=1)]
+    command: str = ""
     args: list[str] = []
-    env: dict[str, str] = {}
+    env: Annotated[dict[str, str], Field(repr=False)] = {}
+    """`${NAME}` stands for a variable of ours; so it does in `url` and `headers`."""
     cwd: Path | None = None
+    url: Annotated[str, Field(repr=False)] = ""
+    """Of its streamable HTTP endpoint."""
+    headers: Annotated[dict[str, str], Field(repr=False)] = {}
+    """Of each request to it."""
+    type: str = ""
     trunkline: Overlay = Overlay()
+
+    @model_validator(mode="after")
+    def _is_one_or_the_other(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise PydanticCustomError("server", 'give either "command" or "url"')
+        if self.type == "sse":
+            raise PydanticCustomError(
+                "type", "HTTP with SSE is a transport of 2024; give the URL of its streamable HTTP"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +272,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _server(name: str, entry: object, path: Path) -> ServerConfig:
-    if isinstance(entry, dict) and "url" in entry and "command" not in entry:
-        raise ConfigurationError(
-            f"{path}: mcpServers.{name}", "only servers started by a command (stdio) can be used"
-        )
     try:
         return ServerConfig.model_validate(entry)
     except ValidationError as error:

@@ -4,7 +4,7 @@ import asyncio
 import importlib
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as otel_context
@@ -18,7 +18,10 @@ from trunkline.errors import (
     ToolServerUnavailableError,
 )
 from trunkline.tools.config import ServerConfig
-from trunkline.tools.server_process import ServerProcess, child_environment, open_process
+from trunkline.tools.endpoint import open_endpoint
+from trunkline.tools.expansion import expand_all
+from trunkline.tools.link import Link, NotTakenError, check_canceled
+from trunkline.tools.server_process import child_environment, open_process
 from trunkline.tools.settings import AdapterSettings
 from trunkline.tools.trust import ServerTrust
 from trunkline.v1 import tool_service_pb2
@@ -34,7 +37,9 @@ State = tool_service_pb2.ToolServerState
 
 # A server that may rest does so this soon after its start, if nobody has called it yet.
 _FIRST_REST_S = 2.0
+# A call is made once more if that can do no harm, and twice if it had come to nobody.
 _ATTEMPTS = 2
+_UNTAKEN_ATTEMPTS = 3
 
 
 class ToolServer:
@@ -69,6 +74,7 @@ class ToolServer:
         self._must_list = asyncio.Event()
         self._began = 0.0
         self._was_ready = False
+        self._has_expired = False
         # In a row: a long life wipes them out.
         self._failures = 0
         # A server that nobody calls may rest: it has no process then, and the next call wakes it.
@@ -90,6 +96,11 @@ class ToolServer:
             if not problem:
                 reported = ""
                 await self._wanted.wait()
+                continue
+            if self._has_expired:
+                logger.info("tool_server.session_expired", extra={"server": self.name})
+                self._become(State.TOOL_SERVER_STATE_STARTING, problem)
+                await asyncio.sleep(settings.restart_delay_s)
                 continue
             self._fall(problem)
             if not self._was_ready:
@@ -157,8 +168,11 @@ class ToolServer:
                         on_progress=on_progress,
                         limit_bytes=self._settings.result_limit_bytes,
                     )
+            except NotTakenError as error:
+                if attempt >= _UNTAKEN_ATTEMPTS:
+                    raise ToolServerUnavailableError(self.name, error.problem) from error
             except ToolServerUnavailableError:
-                if attempt == _ATTEMPTS or not is_harmless:
+                if attempt >= _ATTEMPTS or not is_harmless:
                     raise
             attempt += 1
             trace.get_current_span().set_attribute(telemetry.TOOL_ATTEMPT, attempt)
@@ -196,37 +210,44 @@ class ToolServer:
         Nothing was wrong, and nothing is returned, when it was only put to rest.
         """
         self._began = asyncio.get_running_loop().time()
-        self._was_ready = False
-        opening = open_process(
-            self.name,
-            self._config,
-            child_environment(self._config.env, self._telemetry),
-            group=group,
-            grace_s=self._settings.grace_s,
-        )
+        self._was_ready = self._has_expired = False
         try:
-            async with opening as process:
-                self.pid = process.pid
+            async with self._open(group) as link:
+                self.pid = link.pid
                 self._on_change()
-                return await self._serve(process, group)
+                return await self._serve(link, group)
         except ToolServerUnavailableError as error:
             return error.problem
         except Exception as error:  # noqa: BLE001
             # A bulkhead: whatever a server makes its client trip over harms that server alone. Its
             # text is not shown: it may quote what the server said.
+            check_canceled()
             return f"its answers make no sense ({type(error).__name__})"
         finally:
             self.pid = None
             self._on_change()
 
-    async def _serve(self, process: ServerProcess, group: asyncio.TaskGroup) -> str:
+    def _open(self, group: asyncio.TaskGroup) -> AbstractAsyncContextManager[Link]:
+        """Return the way to the server, to be entered."""
+        if self._config.url:
+            return open_endpoint(self.name, self._config)
+        own = expand_all(self.name, self._config.env)
+        return open_process(
+            self.name,
+            self._config,
+            child_environment(own, self._telemetry),
+            group=group,
+            grace_s=self._settings.grace_s,
+        )
+
+    async def _serve(self, link: Link, group: asyncio.TaskGroup) -> str:
         # Takes a second, so not before it is needed, and beside the child's own start.
         sessions = await asyncio.to_thread(importlib.import_module, "trunkline.tools.session")
         self._must_list.clear()
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self._connect_timeout_s):
-                    opening = sessions.open_session(process, on_tools_changed=self._must_list.set)
+                    opening = sessions.open_session(link, on_tools_changed=self._must_list.set)
                     session: Session = await stack.enter_async_context(opening)
                     await self._list(session)
             except TimeoutError:
@@ -235,30 +256,32 @@ class ToolServer:
                 self._fall(problem)
                 return problem
             except Exception:
-                if not process.has_ended.is_set():
+                if not link.has_ended.is_set():
                     raise
-                return f"{await process.problem()} before it was ready"
+                return await link.problem("before it was ready")
             watchers = [
                 group.create_task(session.watch(self._must_list.set)),
-                group.create_task(self._follow(process, session)),
+                group.create_task(self._follow(link, session)),
+                group.create_task(self._probe()),
             ]
             try:
                 self._session, self._was_ready = session, True
                 self._become(State.TOOL_SERVER_STATE_READY)
                 if not self._calls:
                     self.trust.on_started()
-                if await self._is_unused(process):
+                if await self._is_unused(link):
                     self._is_resting = True
                     return ""
+                self._has_expired = link.is_expired
                 # Before any call that fails by this can be repeated; why it ended comes later.
                 self._fall("it has ended")
             finally:
                 self._session = None
                 for watcher in watchers:
                     watcher.cancel()
-        return await process.problem()
+        return await link.problem()
 
-    async def _is_unused(self, process: ServerProcess) -> bool:
+    async def _is_unused(self, link: Link) -> bool:
         """Wait until nobody has called the server for `idle_s`, or it has ended: then say no.
 
         One that was started for its list of tools alone has done that, and need not wait so long.
@@ -272,7 +295,7 @@ class ToolServer:
             limit = None if idle_s is None else unused_until + idle_s
             try:
                 async with asyncio.timeout_at(limit):
-                    await process.has_ended.wait()
+                    await link.has_ended.wait()
                     return False
             except TimeoutError:
                 if idle_s is not None and not self._calls and self._last_use == unused_until:
@@ -281,7 +304,7 @@ class ToolServer:
     async def _list(self, session: "Session") -> None:
         self.tools = await session.list_tools(self._config.trunkline)
 
-    async def _follow(self, process: ServerProcess, session: "Session") -> None:
+    async def _follow(self, link: Link, session: "Session") -> None:
         """List the tools anew when they have changed, or to see whether anyone still answers."""
         while True:
             await self._must_list.wait()
@@ -290,12 +313,20 @@ class ToolServer:
                 async with asyncio.timeout(self._connect_timeout_s):
                     await self._list(session)
             except TimeoutError:
-                process.give_up("it answers nothing any more")
+                link.give_up("it answers nothing any more")
             except ToolServerUnavailableError as error:
+                if link.has_ended.is_set():
+                    return
                 extra = {"server": self.name, "problem": error.problem}
                 logger.warning("tool_server.not_listed", extra=extra)
             else:
                 self._on_change()
+
+    async def _probe(self) -> None:
+        """See now and then whether a server elsewhere is there, and still has the same tools."""
+        while self._config.url:
+            await asyncio.sleep(self._settings.probe_s)
+            self._must_list.set()
 
     def _fall(self, problem: str) -> None:
         self._session = None
@@ -303,7 +334,7 @@ class ToolServer:
         if asyncio.get_running_loop().time() - self._began > self._settings.restart_delay_max_s:
             self._failures = 0
         # Who has worked until now is expected back in a moment, and calls wait for that moment.
-        is_back_soon = self._was_ready and self._failures == 0
+        is_back_soon = self._was_ready and (self._failures == 0 or self._has_expired)
         self._become(
             State.TOOL_SERVER_STATE_STARTING if is_back_soon else State.TOOL_SERVER_STATE_FAILED,
             problem,

@@ -40,7 +40,13 @@ def child_environment(own: Mapping[str, str], telemetry: Mapping[str, str]) -> d
 
 
 class ServerProcess:
-    """A running MCP server. It leads a process group of its own, which dies with it."""
+    """A running MCP server. It leads a process group of its own, which dies with it.
+
+    Implements trunkline.tools.link.Link.
+    """
+
+    is_expired = False
+    trouble = ""
 
     def __init__(self, name: str, process: Child) -> None:
         self.name = name
@@ -87,8 +93,11 @@ class ServerProcess:
         self._problem = self._problem or problem
         self.has_ended.set()
 
-    async def problem(self) -> str:
-        """Say in a line why it has ended."""
+    async def problem(self, when: str = "") -> str:
+        """Say in a line why it has ended, and `when` that was."""
+        return f"{await self._cause()} {when}".rstrip()
+
+    async def _cause(self) -> str:
         if self._problem:
             return self._problem
         await self._exits_within(_REAP_TIMEOUT_S)

@@ -1,45 +1,49 @@
 """Speaks MCP with one running server, through the SDK's client. Imports mcp, so load it lazily."""
 
 import asyncio
-import contextvars
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.metadata import version
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-import anyio
 import mcp_types
 from mcp import Client, MCPError
+from mcp.client import Transport
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
-from mcp.shared.message import SessionMessage
+from mcp_types import CONNECTION_CLOSED
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from pydantic import ValidationError
 
+from trunkline.client.backoff import Backoff
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
 from trunkline.tools.config import Overlay
 from trunkline.tools.content import failed, to_result, to_tool
+from trunkline.tools.endpoint import Endpoint
+from trunkline.tools.link import Link, NotTakenError, Sending, sending
+from trunkline.tools.pipes import Pipes
 from trunkline.tools.server_process import ServerProcess
+from trunkline.tools.streaming import connection
 from trunkline.v1 import tool_service_pb2
 
 logger = logging.getLogger(__name__)
 
-# A tool that prints a stray line to stdout is forgiven; a server that does nothing else is not.
-_STRAY_LINES_IN_A_ROW = 100
 _LIST_PAGES = 100
+# Before changes of a list are listened for again, after the server has broken that off.
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
 
 
 class Session:
     """An open MCP session. Calls may come from any task, many at a time."""
 
-    def __init__(self, name: str, process: ServerProcess, client: Client) -> None:
-        self._name = name
-        self._process = process
+    def __init__(self, link: Link, client: Client) -> None:
+        self._name = link.name
+        self._link = link
         self._client = client
 
     async def list_tools(self, overlay: Overlay) -> dict[str, tool_service_pb2.Tool]:
@@ -60,8 +64,8 @@ class Session:
                 if cursor is None:
                     break
         except (MCPError, ValidationError) as error:
-            if self._process.has_ended.is_set():
-                problem = f"{await self._process.problem()} before it was ready"
+            if self._link.has_ended.is_set():
+                problem = await self._link.problem("before it was ready")
             else:
                 problem = "it does not list its tools"
             raise ToolServerUnavailableError(self._name, problem) from error
@@ -74,21 +78,31 @@ class Session:
 
         Raises:
             ToolServerUnavailableError: the server ended meanwhile.
+            NotTakenError: it ended before, or knows this session no more.
             PeerProtocolError: what it answered is no result, or not what it declared.
         """
+        note = Sending()
+        token = sending.set(note)
         try:
             result = await self._client.call_tool(
                 tool, dict(arguments), progress_callback=on_progress
             )
         except MCPError as error:
-            if self._process.has_ended.is_set():
-                problem = f"{await self._process.problem()} during the call"
+            if note.is_untaken:
+                raise NotTakenError(await self._link.problem()) from error
+            if self._link.has_ended.is_set():
+                problem = await self._link.problem("during the call")
                 raise ToolServerUnavailableError(self._name, problem) from error
-            return failed(error.error.message)
+            if note.is_down or error.error.code == CONNECTION_CLOSED:
+                problem = note.problem or "the connection broke off during the call"
+                raise ToolServerUnavailableError(self._name, problem) from error
+            return failed(note.problem or error.error.message)
         except (ValidationError, RuntimeError) as error:
             # The SDK's RuntimeError says that the result doesn't fit the tool's output schema.
             problem = f"the result of {tool} is not what the server declares"
             raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
+        finally:
+            sending.reset(token)
         return to_result(result, tool=f"{self._name}/{tool}", limit_bytes=limit_bytes)
 
     async def watch(self, on_tools_changed: Callable[[], None]) -> None:
@@ -98,38 +112,63 @@ class Session:
             return
         if self._client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return
-        try:
-            with _unrecorded():
-                async with self._client.listen(tools_list_changed=True) as changes:
-                    # What changed before this was open has not been told.
-                    on_tools_changed()
-                    async for _ in changes:
+        backoff = Backoff(first_s=_FIRST_PAUSE_S, limit_s=_LONGEST_PAUSE_S)
+        while not self._link.has_ended.is_set():
+            try:
+                with _unrecorded():
+                    async with self._client.listen(tools_list_changed=True) as changes:
+                        # What changed before this was open has not been told.
                         on_tools_changed()
-        except (MCPError, SubscriptionLost, TimeoutError) as error:
-            extra = {"server": self._name, "error": type(error).__name__}
-            logger.info("tool_server.not_watched", extra=extra)
+                        async for _ in changes:
+                            backoff.reset()
+                            on_tools_changed()
+            except SubscriptionLost:
+                pass
+            except (MCPError, TimeoutError) as error:
+                extra = {"server": self._name, "error": type(error).__name__}
+                logger.info("tool_server.not_watched", extra=extra)
+                return
+            await asyncio.sleep(backoff.next_s())
 
 
 @asynccontextmanager
 async def open_session(
-    process: ServerProcess, *, on_tools_changed: Callable[[], None]
+    link: Link, *, on_tools_changed: Callable[[], None]
 ) -> AsyncIterator[Session]:
-    """Shake hands with a server that has just been started. Give it a deadline from outside."""
+    """Shake hands with a server. Give it a deadline from outside.
+
+    Raises:
+        ToolServerUnavailableError: it does not want to, and is still there.
+    """
 
     async def handle(message: object) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
             on_tools_changed()
 
     client = Client(
-        _Pipes(process),
+        _transport(link),
         cache=None,
         message_handler=handle,
         client_info=mcp_types.Implementation(name="trunkline", version=version("trunkline")),
     )
     async with AsyncExitStack() as stack:
-        with _unrecorded():
-            await stack.enter_async_context(client)
-        yield Session(process.name, process, client)
+        try:
+            with _unrecorded():
+                await stack.enter_async_context(client)
+        except Exception as error:
+            # The SDK's own, in a group or not; what was seen on the way says more.
+            if link.has_ended.is_set() or not link.trouble:
+                raise
+            raise ToolServerUnavailableError(link.name, link.trouble) from error
+        yield Session(link, client)
+
+
+def _transport(link: Link) -> Transport:
+    if isinstance(link, ServerProcess):
+        return Pipes(link)
+    if isinstance(link, Endpoint):
+        return connection(link)
+    raise TypeError(link)
 
 
 @contextmanager
@@ -146,93 +185,3 @@ def _unrecorded() -> Iterator[None]:
         yield
     finally:
         otel_context.detach(token)
-
-
-class _Pipes:
-    """The process as the SDK's transport: newline-delimited JSON-RPC, and no queue between."""
-
-    def __init__(self, process: ServerProcess) -> None:
-        self._process = process
-
-    async def __aenter__(self) -> tuple["_Reader", "_Writer"]:
-        return _Reader(self._process), _Writer(self._process)
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """The process belongs to whoever started it."""
-
-
-class _End:
-    """One end of the pipes, which there is nothing to close on."""
-
-    def __init__(self, process: ServerProcess) -> None:
-        self._process = process
-
-    async def aclose(self) -> None:
-        pass
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-
-class _Reader(_End):
-    def __aiter__(self) -> "_Reader":
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        strays = 0
-        while (line := await self._process.read_line()) is not None:
-            try:
-                message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except ValidationError:
-                strays += 1
-            else:
-                return SessionMessage(message)
-            # We are inside the client here, whose work has a parent, if one of no trace.
-            extra = {"server": self._process.name}
-            contextvars.Context().run(logger.debug, "tool_server.stray_line", extra=extra)
-            if strays >= _STRAY_LINES_IN_A_ROW:
-                self._process.give_up("it prints what is no MCP message on stdout")
-                break
-            if not strays % 10:
-                # Lines that are there already are read without giving way to anyone else.
-                await asyncio.sleep(0)
-        raise StopAsyncIteration
-
-    async def receive(self) -> SessionMessage | Exception:
-        try:
-            return await anext(self)
-        except StopAsyncIteration:
-            raise anyio.EndOfStream from None
-
-
-class _Writer(_End):
-    async def send(self, item: SessionMessage, /) -> None:
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-        try:
-            self._process.write_line(line.encode())
-            if not _is_farewell(item):
-                await self._process.drain()
-        except OSError:
-            self._process.has_ended.set()
-            raise anyio.ClosedResourceError from None
-
-
-def _is_farewell(item: SessionMessage) -> bool:
-    """Whether it takes back a request: its caller has left, and waits for no slow reader."""
-    message = item.message
-    if isinstance(message, mcp_types.JSONRPCNotification):
-        return message.method == "notifications/cancelled"
-    return False

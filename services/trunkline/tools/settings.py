@@ -18,6 +18,9 @@ class AdapterSettings:
     """Pause before the first restart; it doubles with every failure in a row."""
     restart_delay_max_s: float = 30.0
     """Longest pause; a server that was ready for so long starts over with the shortest."""
+    probe_s: float = 60.0
+    """How often a server elsewhere is asked for its tools anew: nothing else tells that it is gone
+    before it is needed."""
     grace_s: float = 2.0
     """How long a server may take to exit before it is told, and then made to."""
     result_limit_bytes: int = 1024 * 1024

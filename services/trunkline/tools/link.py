@@ -1,0 +1,62 @@
+"""What a session with an MCP server runs over: a process of ours, or an address elsewhere."""
+
+import asyncio
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Link(Protocol):
+    """A way to one MCP server, as long as it lasts."""
+
+    name: str
+    has_ended: asyncio.Event
+    """Set as soon as nothing more will come from it."""
+    is_expired: bool
+    """It ended only since the server has forgotten the session: a new one may be opened at once."""
+
+    trouble: str
+    """What was wrong with its latest answer that was no message, in a line; empty: nothing."""
+
+    @property
+    def pid(self) -> int | None:
+        """The id of its process, if it is one of ours."""
+        ...
+
+    def give_up(self, problem: str) -> None:
+        """Declare it broken: whoever waits for `has_ended` ends it."""
+        ...
+
+    async def problem(self, when: str = "") -> str:
+        """Say in a line why it has ended; `when` is added where that says more."""
+        ...
+
+
+@dataclass(slots=True)
+class Sending:
+    """What became of the message of a call on its way."""
+
+    is_untaken: bool = False
+    """It came to no tool."""
+    is_down: bool = False
+    """The server was there, and is not now; the call may have been taken."""
+    problem: str = ""
+
+
+sending: ContextVar[Sending | None] = ContextVar("sending", default=None)
+"""Set around a call: the SDK sends each message in the context of whoever has asked for it."""
+
+
+class NotTakenError(Exception):
+    """A call came to no tool: no connection, or the session had expired. It may be made again."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+def check_canceled() -> None:
+    """Raise CancelledError again where something else has come in its place."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -1,0 +1,222 @@
+"""MCP servers that are reached by streamable HTTP, of both protocols."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.certificates import self_signed
+from harness.http_tools import HttpTools, http_tools, serving
+from harness.tool_servers import QUICK, READY_TIMEOUT_S, call, running, until
+from trunkline.errors import ToolNotFoundError, ToolServerUnavailableError
+from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.server import State
+from trunkline.tools.settings import AdapterSettings
+
+READY = State.TOOL_SERVER_STATE_READY
+FAILED = State.TOOL_SERVER_STATE_FAILED
+NAME = "elsewhere"
+both = pytest.mark.parametrize("is_older", [False, True], ids=["newer", "older"])
+
+
+@asynccontextmanager
+async def reached(
+    tools: HttpTools, settings: AdapterSettings = QUICK, **more: object
+) -> AsyncIterator[ToolAdapter]:
+    async with running(settings, elsewhere=tools.config(**more)) as adapter:
+        await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+        yield adapter
+
+
+async def ask(adapter: ToolAdapter, tool: str, **arguments: object) -> str:
+    result = await call(adapter, tool, server=NAME, **arguments)
+    assert not result.is_error, result
+    return result.content[0].text
+
+
+@both
+async def test_tools_are_listed_and_called_with_progress_and_headers_in_every_request(
+    is_older: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELSEWHERE_KEY", "s3cret")
+    news: list[str | None] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        news.append(message)
+
+    headers = {"Authorization": "Bearer ${ELSEWHERE_KEY}", "X-Team": "${TEAM:-none}"}
+    async with http_tools(is_older=is_older) as tools:
+        async with reached(tools, headers=headers) as adapter:
+            assert await ask(adapter, "repeat", text="hello") == "hello"
+            result = await adapter.call(NAME, "count", {"n": 3}, timeout_s=None, on_progress=note)
+        assert result.content[0].text == "counted to 3"
+        assert news == ["step 1", "step 2", "step 3"]
+        sent = {(one.headers.get("authorization"), one.headers.get("x-team")) for one in tools.seen}
+    assert sent == {("Bearer s3cret", "none")}
+    assert bool(tools.sessions()) == is_older
+
+
+async def test_a_server_that_answers_with_json_alone_is_understood() -> None:
+    async with http_tools(is_json=True) as tools, reached(tools) as adapter:
+        assert await ask(adapter, "repeat", text="hello") == "hello"
+
+
+@both
+async def test_canceling_a_call_cancels_the_tool(is_older: bool) -> None:
+    async with http_tools(is_older=is_older) as tools, reached(tools) as adapter:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(call(adapter, "hang", server=NAME))
+            await tools.began.wait()
+            task.cancel()
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            await tools.canceled.wait()
+        assert await ask(adapter, "repeat", text="still here") == "still here"
+
+
+@both
+async def test_a_list_that_changes_is_listed_anew_and_what_vanished_is_said_so(
+    is_older: bool,
+) -> None:
+    async with http_tools(is_older=is_older) as tools, reached(tools) as adapter:
+        server = adapter.servers()[0]
+        await ask(adapter, "learn")
+        await until(adapter, lambda: "learned" in server.tools)
+        assert await ask(adapter, "learned", text="new") == "new"
+        await ask(adapter, "forget")
+        await until(adapter, lambda: "repeat" not in server.tools)
+        with pytest.raises(ToolNotFoundError, match="no tool elsewhere/repeat"):
+            await ask(adapter, "repeat", text="gone")
+
+
+async def test_a_list_that_changes_without_a_word_is_found_by_asking_now_and_then() -> None:
+    settings = AdapterSettings(probe_s=0.05)
+    async with http_tools() as tools, reached(tools, settings) as adapter:
+        server = adapter.servers()[0]
+        tools.mcp.remove_tool("repeat")
+        await until(adapter, lambda: "repeat" not in server.tools)
+
+
+async def test_an_expired_session_is_opened_anew_and_the_call_made_again_whatever_it_does() -> None:
+    async with http_tools(is_older=True) as tools, reached(tools) as adapter:
+        assert await ask(adapter, "repeat", text="first") == "first"
+        for turn in ("second", "third"):
+            tools.known = set()
+            async with asyncio.TaskGroup() as group:
+                asked = group.create_task(ask(adapter, "repeat", text=turn))
+                await until(adapter, lambda: adapter.servers()[0].state != READY)
+                tools.known = None
+            assert asked.result() == turn
+        (server,) = adapter.servers()
+        assert server.trust.is_whole
+    assert tools.calls == ["first", "second", "third"]
+    assert len(tools.sessions()) == 3
+
+
+async def test_a_server_that_says_400_of_a_session_it_forgot_is_understood_too() -> None:
+    body = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"No valid session ID"}}'
+    async with http_tools(is_older=True) as tools, reached(tools) as adapter:
+        tools.answers.append((400, body))
+        assert await ask(adapter, "repeat", text="again") == "again"
+    assert len(tools.sessions()) == 2
+
+
+@both
+async def test_a_server_that_goes_and_comes_back_is_connected_to_again(is_older: bool) -> None:
+    settings = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.2, probe_s=0.05)
+    tools = HttpTools(is_older=is_older, is_json=False)
+    async with serving(tools):
+        port = int(tools.url.rpartition(":")[2].partition("/")[0])
+    with pytest.raises(ToolServerUnavailableError, match="localhost can't be reached"):
+        async with reached(tools, settings):
+            pass
+    async with running(settings, elsewhere=tools.config()) as adapter:
+        (server,) = adapter.servers()
+        for _ in range(2):
+            again = HttpTools(is_older=is_older, is_json=False)
+            async with serving(again, port=port):
+                await until(adapter, lambda: server.state == READY)
+                assert await ask(adapter, "repeat", text="back") == "back"
+            await until(adapter, lambda: server.state == FAILED)
+            assert server.error == "localhost can't be reached (ConnectError)"
+
+
+async def test_a_call_whose_server_fails_is_made_again_only_if_it_is_harmless() -> None:
+    async with http_tools() as tools, reached(tools) as adapter:
+        tools.call_answers.append((503, b"{}"))
+        assert await ask(adapter, "repeat_reading", text="read") == "read"
+        tools.call_answers.append((503, b"{}"))
+        with pytest.raises(ToolServerUnavailableError, match="it answers with HTTP 503"):
+            await ask(adapter, "repeat", text="write")
+        tools.call_answers.append((429, b"{}"))
+        limited = await call(adapter, "repeat", server=NAME, text="limited")
+    assert limited.is_error
+    assert limited.content[0].text == "it answers with HTTP 429"
+    assert tools.calls == ["read"]
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        (401, "it does not take the credentials of its entry (HTTP 401)"),
+        (403, "it answers with HTTP 403"),
+        (404, "it answers with HTTP 404"),
+        (308, "it answers with HTTP 308"),
+    ],
+)
+async def test_a_server_that_refuses_says_why_and_no_secret_is_told(
+    status: int, problem: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ELSEWHERE_KEY", "s3cret")
+    async with http_tools() as tools:
+        tools.answers += [(status, b"{}")] * 4
+        entry = tools.config(headers={"Authorization": "Bearer ${ELSEWHERE_KEY}"})
+        hidden = entry.model_copy(update={"url": f"{tools.url}?key=${{ELSEWHERE_KEY}}"})
+        async with running(AdapterSettings(restart_delay_s=30), elsewhere=hidden) as adapter:
+            (server,) = adapter.servers()
+            await until(adapter, lambda: server.state == FAILED)
+            assert server.error == problem
+    told = [record.getMessage() + str(vars(record)) for record in caplog.records]
+    assert not [one for one in told if "s3cret" in one and "trunkline" in one]
+    assert "s3cret" not in repr(hidden)
+
+
+async def test_a_certificate_is_verified(tmp_path: Path) -> None:
+    tls, ca_file = self_signed(tmp_path, "localhost")
+    async with http_tools(tls=tls) as tools:
+        with pytest.raises(ToolServerUnavailableError, match="certificate of localhost is not tr"):
+            async with reached(tools):
+                pass
+        async with reached(tools, trunkline={"ca_file": str(ca_file)}) as adapter:
+            assert await ask(adapter, "repeat", text="safe") == "safe"
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"url": "${NOT_SET}"}, "its entry needs the environment variable NOT_SET, which is not"),
+        ({"url": "ftp://x"}, "its url does not start with http"),
+        ({"url": "http://["}, "its url does not start with http"),
+        ({"url": "http://localhost:1", "headers": {"x": "ö\u20ac"}}, "its headers or its ca_file"),
+        (
+            {"url": "https://localhost:1", "trunkline": {"ca_file": "/nowhere"}},
+            "its headers or its ca_file can't be used",
+        ),
+        ({"command": "x", "env": {"A": "${NOT_SET}"}}, "the environment variable NOT_SET"),
+    ],
+)
+async def test_an_entry_that_can_not_be_used_says_what_is_wrong_with_it(
+    entry: dict[str, object], problem: str
+) -> None:
+    config = HttpTools(is_older=False, is_json=False).config(**{"url": "", **entry})
+    async with running(AdapterSettings(restart_delay_s=30), elsewhere=config) as adapter:
+        with pytest.raises(ToolServerUnavailableError, match=problem):
+            await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
+
+
+async def test_leaving_ends_the_session_there() -> None:
+    async with http_tools(is_older=True) as tools:
+        async with reached(tools) as adapter:
+            assert await ask(adapter, "repeat", text="hello") == "hello"
+        assert tools.seen[-1].method == "DELETE"
