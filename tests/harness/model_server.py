@@ -11,6 +11,7 @@ its own, so that a fixture of any scope, and tests with or without a loop, may u
 import asyncio
 import contextlib
 import json
+import logging
 import threading
 import time
 from collections import deque
@@ -185,7 +186,8 @@ class ModelServer:
             asked.ended.set()
             return JSONResponse(wire.error(400, problem), 400)
         reply = self.decide(asked)
-        self.pauses += [piece for piece in reply.pieces if isinstance(piece, Pause)]
+        pieces = [*reply.pieces, *(piece for one in reply.calls for piece in one.pieces)]
+        self.pauses += [piece for piece in pieces if isinstance(piece, Pause)]
         if reply.status != 200:
             asked.ended.set()
             text = "".join(piece for piece in reply.pieces if isinstance(piece, str))
@@ -217,6 +219,11 @@ async def _texts(reply: Reply) -> AsyncIterator[str]:
         raise Cut
 
 
+def _is_no_cut(record: logging.LogRecord) -> bool:
+    # A cut answer is an exception of the app, on purpose.
+    return not (record.exc_info and isinstance(record.exc_info[1], Cut))
+
+
 async def _until(is_so: Callable[[], bool], otherwise: str) -> None:
     end = time.monotonic() + PATIENCE_S
     while not is_so():
@@ -231,12 +238,14 @@ def model_server() -> Iterator[ModelServer]:
 
     def route(wire: Wire) -> Route:
         async def endpoint(request: Request) -> Response:
-            return await server.answer(request, wire)
+            response = await server.answer(request, wire)
+            # Clients would keep their connections for longer than a test has its loop.
+            response.headers["connection"] = "close"
+            return response
 
         return Route(wire.path, endpoint, methods=["POST"])
 
     app = Starlette(routes=[route(wire) for wire in model_wires.WIRES])
-    # No log: a cut answer is an exception of the app, on purpose.
     config = uvicorn.Config(app, "127.0.0.1", 0, log_config=None, lifespan="off", ws="none")
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, name="model-server", daemon=True)
@@ -248,9 +257,12 @@ def model_server() -> Iterator[ModelServer]:
         time.sleep(0.005)
     port = running.servers[0].sockets[0].getsockname()[1]
     server.url = f"http://127.0.0.1:{port}"
+    log = logging.getLogger("uvicorn.error")
+    log.addFilter(_is_no_cut)
     try:
         yield server
     finally:
+        log.removeFilter(_is_no_cut)
         for pause in server.pauses:
             with contextlib.suppress(RuntimeError):
                 pause.go_on()

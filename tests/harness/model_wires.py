@@ -17,6 +17,8 @@ class Call:
     name: str
     arguments: Mapping[str, object] | str = field(default_factory=dict)
     id: str = ""
+    pieces: "Sequence[str | _Pause]" = ()
+    """The arguments as OpenAI's stream has them, instead of in two halves."""
 
     @property
     def text(self) -> str:
@@ -135,9 +137,12 @@ class OpenAI(Wire):
             function = {"name": call.name, "arguments": ""}
             start = {"index": index, "id": id_, "type": "function", "function": function}
             yield self._chunk({"tool_calls": [start]})
-            for half in _halves(call.text):
+            for piece in call.pieces or _halves(call.text):
+                if not isinstance(piece, str):
+                    await piece.wait()
+                    continue
                 yield self._chunk(
-                    {"tool_calls": [{"index": index, "function": {"arguments": half}}]}
+                    {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
                 )
         yield self._chunk({}, reply.finish_reason)
         if reply.usage:

@@ -12,7 +12,7 @@ from trunkline.client import Channels, Directory, HostClient, RegistryClient
 from trunkline.registry import Membership, RegistryServicer
 from trunkline.server import MeshServer
 from trunkline.settings import Settings, SupervisorOptions
-from trunkline.supervisor import ChildLimits, Supervisor
+from trunkline.supervisor import ChildLimits, Planner, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.hosts import Hosts
 from trunkline.v1 import (
@@ -92,11 +92,16 @@ class SmallMesh:
         *others: Agent,
         name: str = "supervisor",
         limits: ChildLimits | None = None,
+        planner: Planner | None = None,
         **options: Any,
     ) -> JoinedHost:
         """Add a host with a supervisor that is ready to run; `options` are SupervisorOptions."""
         supervisor = Supervisor(
-            self.directory, name=name, options=SupervisorOptions(**options), limits=limits
+            self.directory,
+            name=name,
+            options=SupervisorOptions(**options),
+            planner=planner,
+            limits=limits,
         )
         await supervisor.prewarm()
         return await self.join(supervisor, *others)

@@ -1,0 +1,266 @@
+"""A supervisor that plans with a model: a real client of a provider that the test scripts."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from harness.bridge import BridgedMesh, open_bridged_mesh
+from harness.model_server import Call, ModelServer, Pause, Reply, call, model_server, refuse, say
+from harness.small_mesh import PATIENCE_S, SmallMesh
+from harness.tasks import said, texts
+from trunkline.agents import FunctionAgent, agent
+from trunkline.reasoning.models import ModelChoice, open_model
+from trunkline.settings import ModelOptions
+from trunkline.supervisor import Planner
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
+from trunkline_bridge import BridgeSettings
+
+State = task_pb2.TaskState
+NAME = "openai:planner"
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[ModelServer]:
+    with model_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def bridged(tmp_path: Path, provider: ModelServer) -> AsyncIterator[BridgedMesh]:
+    """A supervisor with a model over three agents that say what they were asked."""
+    settings = BridgeSettings(default_agent="supervisor")
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        # One of this test's loop: that of the provider's package outlives it.
+        httpx.AsyncClient() as client,
+        open_bridged_mesh(tmp_path, settings) as opened,
+    ):
+        options = ModelOptions(base_url=provider.openai_url, extra={"http_async_client": client})
+        planner = Planner(open_model(ModelChoice(NAME, tables={NAME: options})))
+        await opened.mesh.join(asked("red"), asked("green"), asked("blue"))
+        await opened.mesh.supervise(planner=planner)
+        yield opened
+
+
+@pytest.fixture
+def mesh(bridged: BridgedMesh) -> SmallMesh:
+    return bridged.mesh
+
+
+def asked(name: str) -> FunctionAgent:
+    @agent(name=name, description=f"Knows about {name}.", tags=[name])
+    async def say_so(task: TaskContext) -> str | None:
+        if "fail" in task.text:
+            await task.fail("the fuse blew")
+            return None
+        return f"{name} was asked {task.text}"
+
+    return say_so
+
+
+def planned(*steps: dict[str, Any]) -> Reply:
+    return call("make_plan", steps=list(steps))
+
+
+def step(name: str, text: str, *after: object) -> dict[str, Any]:
+    return {"agent": name, "text": text, **({"after": list(after)} if after else {})}
+
+
+def of_kind(
+    snapshot: snapshot_pb2.TaskSnapshot, kind: event_pb2.ArtifactKind.ValueType
+) -> list[str]:
+    found = zip(texts(snapshot), snapshot.artifacts, strict=True)
+    return [text for text, info in found if info.kind == kind]
+
+
+def answer(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+    (text,) = of_kind(snapshot, event_pb2.ARTIFACT_KIND_SYNTHESIS)
+    return text
+
+
+async def test_the_model_plans_from_the_scores_and_its_steps_take_results(
+    mesh: SmallMesh, provider: ModelServer
+) -> None:
+    provider.script(
+        planned(
+            step("red", "first"),
+            step("green", "second"),
+            step("blue", "compare {1} with {2}", 1, 2),
+        ),
+        say("All in one."),
+    )
+
+    ended = await mesh.ask("compare something red with something else")
+
+    assert [child.started.agent for child in ended.children[2:]] == ["blue"]
+    blue = await mesh.look(ended.children[2].started.task_id)
+    assert blue.task.history[0].parts[0].text == (
+        "compare red was asked first with green was asked second"
+    )
+    assert [route.reasons[0] for route in ended.routes] == [f"{NAME} planned it"] * 3
+    assert [list(one.after) for one in ended.plans[0].steps] == [[], [], ["step-1", "step-2"]]
+    assert answer(ended) == "All in one."
+    prompt = provider.asked[0].messages[0]["content"]
+    assert "- red: Knows about red." in prompt
+    assert "red 0.83 (skill 'red': red)" in prompt
+    assert provider.asked[0].tools == ["make_plan", "ask_user"]
+    assert "blue was asked compare" in provider.asked[1].last
+
+
+async def test_the_plan_is_seen_while_the_model_makes_it(
+    mesh: SmallMesh, provider: ModelServer
+) -> None:
+    whole = json.dumps({"steps": [step("red", "paint the town"), step("green", "water it")]})
+    middle = whole.index(" town")
+    pause = Pause()
+    pieces = (whole[:20], whole[20:middle], pause, whole[middle:])
+    provider.script(Reply(calls=(Call("make_plan", pieces=pieces),)), say("Done."))
+    task_id = await mesh.begin("paint the town red")
+
+    await pause.reached()
+    half = await mesh.until(task_id, lambda now: any(plan.text for plan in now.plans))
+    pause.go_on()
+    ended = await mesh.until(task_id, lambda now: now.task.status.state in (3, 4))
+
+    assert (half.plans[0].text, list(half.plans[0].steps)) == ("1. red: paint the", [])
+    (plan,) = ended.plans
+    assert (plan.revision, plan.text) == (1, "1. red: paint the town\n2. green: water it")
+    assert len(plan.steps) == 2
+
+
+async def test_a_plan_that_cannot_be_run_is_mended_by_the_model(
+    mesh: SmallMesh, provider: ModelServer
+) -> None:
+    provider.script(planned(step("purple", "mix it")), planned(step("red", "mix it")))
+
+    ended = await mesh.ask("mix it")
+
+    assert answer(ended) == "red was asked mix it"
+    assert "there are only: blue, green, red" in provider.asked[1].last
+    assert ended.plans[0].text == "1. red: mix it"
+
+
+@pytest.mark.parametrize(
+    ("replies", "problem"),
+    [
+        (
+            [planned(step("red", "a", 2), step("green", "b", 1))] * 2,
+            f"the plan of {NAME} could not be run: its steps wait for each other",
+        ),
+        (
+            [planned(*[step("red", "again")] * 17)] * 2,
+            f"the plan of {NAME} could not be run: it has 17 steps; at most 16 may be",
+        ),
+        ([say("I would rather not.")] * 2, "neither make_plan nor ask_user was called"),
+        ([refuse(401)], f"{NAME} could not be asked for a plan"),
+    ],
+)
+async def test_without_a_plan_that_can_be_run_the_scores_plan_and_the_journal_says_why(
+    mesh: SmallMesh, provider: ModelServer, replies: list[Reply], problem: str
+) -> None:
+    provider.script(*replies)
+
+    ended = await mesh.ask("something green")
+
+    assert answer(ended) == "green was asked something green"
+    (route,) = ended.routes
+    assert route.reasons[-1].startswith("planned by score: ")
+    assert route.reasons[-1].endswith(problem)
+    assert ended.plans[0].text == "1. green: something green"
+    assert provider.left == 0
+
+
+async def test_the_model_asks_back_and_the_next_message_is_planned(
+    mesh: SmallMesh, provider: ModelServer
+) -> None:
+    provider.script(call("ask_user", question="Which colour?"), planned(step("blue", "the sky")))
+
+    first = await mesh.ask("paint it")
+    second = await mesh.ask("as the sky is", task_id=first.task.id)
+
+    assert (first.task.status.state, said(first)) == (
+        State.TASK_STATE_INPUT_REQUIRED,
+        "Which colour?",
+    )
+    assert list(first.routes[0].reasons) == [f"{NAME} has a question"]
+    assert answer(second) == "blue was asked the sky"
+
+
+async def test_who_names_an_agent_needs_no_model(mesh: SmallMesh, provider: ModelServer) -> None:
+    provider.script()
+
+    named = await mesh.ask("@red what now")
+    unknown = await mesh.ask("@purple what now")
+
+    assert answer(named) == "red was asked what now"
+    assert "No agent named 'purple'" in said(unknown)
+    assert not provider.asked
+
+
+async def test_what_failed_is_named_behind_the_model_s_words(
+    mesh: SmallMesh, provider: ModelServer
+) -> None:
+    steps = (step("red", "one"), step("green", "two"), step("blue", "fail"))
+    provider.script(planned(*steps), say("Red and green agree."))
+
+    ended = await mesh.ask("ask all of them")
+
+    assert answer(ended) == (
+        'Red and green agree.\nCould not answer "fail": the fuse blew (agent blue).'
+    )
+
+
+async def test_an_answer_that_breaks_off_is_taken_back_and_said_as_the_agents_did(
+    mesh: SmallMesh, provider: ModelServer
+) -> None:
+    broken = Reply(pieces=("Half of ",), is_cut=True)
+    provider.script(
+        planned(step("red", "one"), step("green", "two")), broken, refuse(401, text="not again")
+    )
+
+    ended = await mesh.ask("ask both")
+
+    assert answer(ended) == "red was asked one\ngreen was asked two"
+    assert of_kind(ended, event_pb2.ARTIFACT_KIND_DRAFT) == [""]
+
+
+async def test_the_wire_has_the_model_s_answer_as_a_stream_and_then_whole(
+    bridged: BridgedMesh, provider: ModelServer
+) -> None:
+    pause = Pause()
+    provider.script(
+        planned(step("red", "one"), step("green", "two")), say("Both ", pause, "agree.")
+    )
+    caller = bridged.at("/")
+
+    async with caller.streamed("ask both") as stream:
+        seen = []
+        async for event in stream:
+            seen.append(event)
+            if event.text == "Both ":
+                # It was here before the model had said the rest.
+                pause.go_on()
+    updates = [one.result["artifactUpdate"] for one in seen if "artifactUpdate" in one.result]
+    own = [
+        one
+        for one in updates
+        if "metadata" not in one["artifact"] and not one["artifact"]["artifactId"].count(".")
+    ]
+    results = [one for one in own if one["artifact"]["name"].endswith("_result")]
+
+    shown = [(one["artifact"]["name"], one["artifact"]["parts"][0]["text"]) for one in results]
+    assert shown[0] == ("streaming_result", "Both ")
+    assert "".join(text for name, text in shown if name == "streaming_result") == "Both agree."
+    assert shown[-1] == ("partial_result", "Both agree.")
+    assert results[-1]["lastChunk"] is True
+    assert results[-2]["lastChunk"] is True
+    task = await caller.call("GetTask", {"id": seen[0].result["task"]["id"]})
+    names = [one["name"] for one in task["artifacts"]]
+    assert names.count("streaming_result") == 3
+    assert names[-1] == "partial_result"
