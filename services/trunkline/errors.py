@@ -434,7 +434,8 @@ class StepLimitError(AgentError):
     code: ClassVar[Code] = Code.FAILED_PRECONDITION
     reason: ClassVar[str] = "STEP_LIMIT"
     template: ClassVar[str] = (
-        "agent {agent!r} found no answer within {limit} steps; ask more narrowly"
+        "agent {agent!r} found no answer within {limit} messages; ask for less at once, or say "
+        "more exactly what you want"
     )
 
 

@@ -1,6 +1,7 @@
 """The reasoning loop with a scripted model and scripted tools, on a real task."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,7 +13,7 @@ from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackMana
 from langchain_core.language_models.base import LanguageModelInput
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
-from langchain_core.messages.tool import tool_call, tool_call_chunk
+from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from pydantic import PrivateAttr
@@ -44,10 +45,16 @@ class ScriptedModel(BaseChatModel):
     """Answers by a function of what it is shown; streams in words, as providers do."""
 
     _step: Step = PrivateAttr()
+    _offered: list[list[str]] = PrivateAttr(default_factory=list)
 
     def __init__(self, step: Step) -> None:
         super().__init__()
         self._step = step
+
+    @property
+    def offered(self) -> list[list[str]]:
+        """The tools that it could call, request by request."""
+        return self._offered
 
     @property
     def _llm_type(self) -> str:
@@ -56,6 +63,7 @@ class ScriptedModel(BaseChatModel):
     def bind_tools(
         self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: object
     ) -> Runnable[LanguageModelInput, AIMessage]:
+        self._offered.append([tool["function"]["name"] for tool in tools])
         return self
 
     def _generate(
@@ -76,10 +84,17 @@ class ScriptedModel(BaseChatModel):
     ) -> AsyncIterator[ChatGenerationChunk]:
         reply = self._step(messages)
         calls = [
-            tool_call_chunk(name=call["name"], args="{}", id=call["id"], index=index)
+            tool_call_chunk(
+                name=call["name"], args=json.dumps(call["args"]), id=call["id"], index=index
+            )
             for index, call in enumerate(reply.tool_calls)
         ]
         yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=calls))
+        for index, call in enumerate(reply.invalid_tool_calls):
+            chunk = tool_call_chunk(
+                name=call["name"], args=call["args"], id=call["id"], index=index
+            )
+            yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[chunk]))
         for word in reply.text.split():
             yield ChatGenerationChunk(message=AIMessageChunk(content=f"{word} "))
 
@@ -116,6 +131,7 @@ class LoopAgent:
 
     step: Step
     tools: ScriptedTools = field(default_factory=ScriptedTools)
+    checker: Step | None = None
     verdict: Verdict | None = None
     error: StepLimitError | None = None
     card: agent_card_pb2.AgentCard = field(
@@ -131,11 +147,15 @@ class LoopAgent:
     extended_skills = ()
     concurrency = 0
 
+    def __post_init__(self) -> None:
+        self.model = ScriptedModel(self.step)
+
     async def run(self, task: TaskContext) -> None:
         listing = await self.tools.list_tools(["s"])
         turn = Turn(
             task=task,
-            model=Model.of(ScriptedModel(self.step)),
+            model=Model.of(self.model),
+            checker=Model.of(ScriptedModel(self.checker)) if self.checker else None,
             tools=Toolbox(listing.tools),
             source=self.tools,
         )
@@ -219,11 +239,103 @@ async def test_an_empty_reply_is_asked_for_again(tmp_path: Path) -> None:
     assert agent.verdict == Verdict(Status.COMPLETED, "now ")
 
 
+def deciding(name: str, **arguments: object) -> AIMessage:
+    return AIMessage(content="", tool_calls=[tool_call(name=name, args=arguments, id="v")])
+
+
+async def test_a_model_asks_the_user_by_a_tool(tmp_path: Path) -> None:
+    agent = LoopAgent(lambda _: deciding("ask_user", question="Which city?"))
+    end = await run(agent, tmp_path)
+    assert agent.verdict == Verdict(Status.INPUT_REQUIRED, "Which city?")
+    assert end.task.artifacts == []
+    assert {"ask_user", "give_up"} <= set(agent.model.offered[0])
+
+
+async def test_a_model_gives_up_by_a_tool(tmp_path: Path) -> None:
+    hopeless = LoopAgent(lambda _: deciding("give_up", reason="It is down.", mendable=False))
+    await run(hopeless, tmp_path)
+    assert hopeless.verdict == Verdict(Status.ERROR, "It is down.")
+
+
+async def test_an_error_that_the_user_can_mend_asks_back(tmp_path: Path) -> None:
+    mendable = LoopAgent(lambda _: deciding("give_up", reason="No such city.", mendable=True))
+    await run(mendable, tmp_path)
+    assert mendable.verdict == Verdict(Status.INPUT_REQUIRED, "No such city.")
+
+
+async def test_an_answer_that_does_not_help_is_taken_back_and_given_again(tmp_path: Path) -> None:
+    def step(messages: Sequence[BaseMessage]) -> AIMessage:
+        told = messages[-1].text
+        return AIMessage("a better one" if "lacks the city" in told else "a bad one")
+
+    def judge(messages: Sequence[BaseMessage]) -> AIMessage:
+        return AIMessage("N It lacks the city." if "a bad one" in messages[-1].text else "Y")
+
+    agent = LoopAgent(step, checker=judge)
+    end = await run(agent, tmp_path)
+    assert agent.verdict == Verdict(Status.COMPLETED, "a better one ")
+    (artifact,) = end.task.artifacts
+    assert "".join(part.text for part in artifact.parts) == "a better one "
+    assert end.artifacts[0].closed
+
+
+async def test_a_check_without_end_ends_with_the_last_answer(tmp_path: Path) -> None:
+    judged: list[str] = []
+
+    def judge(messages: Sequence[BaseMessage]) -> AIMessage:
+        judged.append(messages[-1].text)
+        return AIMessage("N")
+
+    agent = LoopAgent(lambda _: AIMessage("all that I know"), checker=judge)
+    await run(agent, tmp_path)
+    # Ten messages: the question, five answers, and what was wrong with the first four.
+    assert agent.verdict == Verdict(Status.COMPLETED, "all that I know ")
+    assert len(judged) == 4
+
+
+async def test_an_answer_that_nobody_can_check_is_given(tmp_path: Path) -> None:
+    def judge(_: Sequence[BaseMessage]) -> AIMessage:
+        raise OSError("no network")
+
+    agent = LoopAgent(lambda _: AIMessage("an answer"), checker=judge)
+    await run(agent, tmp_path)
+    assert agent.verdict == Verdict(Status.COMPLETED, "an answer ")
+
+
+async def test_a_call_with_arguments_that_are_none_is_told_to_the_model(tmp_path: Path) -> None:
+    def step(messages: Sequence[BaseMessage]) -> AIMessage:
+        if len(messages) > 2:
+            return AIMessage(" | ".join(one.text for one in messages[3:]))
+        broken = invalid_tool_call(name="s__plain", args='x = 1', id="c", error="no JSON")
+        return AIMessage(content="", invalid_tool_calls=[broken])
+
+    agent = LoopAgent(step)
+    await run(agent, tmp_path)
+    assert agent.verdict is not None
+    # Behind the prompt, the question and the call: its answer, for providers, and what to do.
+    answered, told = agent.verdict.text.split(" | ")
+    assert answered.endswith("nothing was called.")
+    assert told.startswith("The arguments of your call are no valid JSON object.")
+
+
+async def test_the_last_message_may_call_no_tools(tmp_path: Path) -> None:
+    def step(messages: Sequence[BaseMessage]) -> AIMessage:
+        is_last = "last message" in messages[-1].text
+        return AIMessage("so far so good") if is_last else calling("plain", "plain")
+
+    agent = LoopAgent(step)
+    await run(agent, tmp_path)
+    assert agent.verdict == Verdict(Status.COMPLETED, "so far so good ")
+    # What tools answer at once is one message, so that four rounds leave room for an answer.
+    assert agent.tools.called == ["plain"] * 8
+    assert agent.model.offered[-1] == ["ask_user", "give_up"]
+
+
 async def test_a_model_that_only_calls_tools_meets_the_limit(tmp_path: Path) -> None:
     agent = LoopAgent(lambda _: calling("plain"))
     end = await run(agent, tmp_path)
     assert agent.error is not None
-    assert "within 10 steps" in "".join(part.text for part in end.task.status.message.parts)
+    assert "within 10 messages" in "".join(part.text for part in end.task.status.message.parts)
     # The question, then the model and a tool in turns, and no eleventh message.
     assert agent.tools.called == ["plain"] * 4
 
