@@ -6,9 +6,11 @@ the ones before over. Agents' names hold no dots, so no family is a part of anot
 
 import logging
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from trunkline.artifacts import blobs_beside
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
@@ -121,6 +123,7 @@ class Journals:
         kept = OpenJournal.checkpoint_path_of(path)
         for name in (kept, f"{kept}-wal", f"{kept}-shm"):
             Path(name).unlink(missing_ok=True)
+        shutil.rmtree(blobs_beside(path), ignore_errors=True)
         logger.info("journal.removed", extra={"path": path})
         return True
 

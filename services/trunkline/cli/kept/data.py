@@ -4,9 +4,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from trunkline.artifacts import Blobs, blobs_beside
+from trunkline.artifacts.care import blob_folders, copy, is_kept_file, problems
+from trunkline.artifacts.care import prune as prune_files
 from trunkline.cli.outcome import Exit, complain
 from trunkline.cli.terminal import print_json
 from trunkline.errors import ConfigurationError, JournalUnavailableError
@@ -15,9 +19,12 @@ from trunkline.journal.sqlite.care.checking import Report, is_sound
 from trunkline.journal.sqlite.care.checking import check as check_journal
 from trunkline.journal.sqlite.care.copying import back_up, sqlite_files
 from trunkline.journal.sqlite.care.pruning import prune as prune_journal
+from trunkline.journal.sqlite.care.pruning import task_ids
 from trunkline.settings import Settings, load_settings
 
 _JOURNALS = "journals"
+# More of them say nothing new.
+_PROBLEMS = 20
 _DAY_S = 24 * 3600.0
 _ADVICE = "restore a backup, or move it away: the other journals work on"
 
@@ -25,7 +32,7 @@ _ADVICE = "restore a backup, or move it away: the other journals work on"
 def check(data: Path | None, *, as_json: bool) -> Exit:
     """Check every journal, and whether the other files are whole. The mesh may be running."""
     folder = _existing(_settings(data))
-    found = [_checked(path, folder) for path in sqlite_files(folder)]
+    found = [_checked(path, folder) for path in _databases(folder)]
     if as_json:
         print_json(found)
     else:
@@ -41,10 +48,12 @@ def backup(target: Path, data: Path | None, *, as_json: bool) -> Exit:
     folder = _existing(_settings(data))
     _must_be_empty(target, "choose a new folder for the backup")
     copied = []
-    for path in sqlite_files(folder):
+    for path in _databases(folder):
         name = path.relative_to(folder)
         back_up(path, target / name)
         copied.append({"file": str(name), "bytes": (target / name).stat().st_size})
+    # Behind the journals: what these refer to is there by then.
+    copied += _copy_files(folder, target)
     _tell(copied, as_json=as_json, done=f"copied to {target}")
     return Exit.OK
 
@@ -53,7 +62,7 @@ def restore(source: Path, data: Path | None, *, as_json: bool) -> Exit:
     """Bring a backup back, all of it or nothing, where nothing is kept yet."""
     settings = _settings(data)
     folder = settings.data_dir
-    files = sqlite_files(source) if source.is_dir() else []
+    files = _databases(source) if source.is_dir() else []
     if not files:
         raise ConfigurationError(str(source), "is no backup; `trunkline data backup DIR` makes one")
     _must_be_empty(folder, "stop the mesh and move it away, or choose another one with --data")
@@ -70,6 +79,7 @@ def restore(source: Path, data: Path | None, *, as_json: bool) -> Exit:
             (unfinished / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             back_up(path, unfinished / name)
             restored.append({"file": str(name), "bytes": (unfinished / name).stat().st_size})
+        restored += _copy_files(source, unfinished)
         # An empty folder gives way.
         unfinished.rename(folder)
     except OSError as error:
@@ -94,6 +104,7 @@ def prune(data: Path | None, *, older_than_days: float | None, as_json: bool) ->
         before_bytes = path.stat().st_size
         try:
             pruned = prune_journal(path, retention)
+            prune_files(Blobs(blobs_beside(path)), task_ids(path))
         except JournalUnavailableError as error:
             code = complain(error)
             continue
@@ -134,6 +145,16 @@ def _must_be_empty(folder: Path, advice: str) -> None:
         raise ConfigurationError(str(folder), f"is not empty; {advice}")
 
 
+def _databases(folder: Path) -> list[Path]:
+    return [path for path in sqlite_files(folder) if not is_kept_file(path)]
+
+
+def _copy_files(folder: Path, target: Path) -> list[dict[str, Any]]:
+    """Copy the files of all tasks; tell how much that was for each journal."""
+    found = [(path.relative_to(folder), path) for path in blob_folders(folder)]
+    return [{"file": str(name), "bytes": copy(path, target / name)} for name, path in found]
+
+
 def _journals(folder: Path) -> Iterator[Path]:
     yield from sorted((folder / _JOURNALS).glob("*.db"))
 
@@ -141,6 +162,8 @@ def _journals(folder: Path) -> Iterator[Path]:
 def _checked(path: Path, folder: Path) -> dict[str, Any]:
     if path.parent == folder / _JOURNALS and path.suffix == ".db":
         report = check_journal(path)
+        blobs = Blobs(blobs_beside(path))
+        report.problems += islice(problems(blobs, report.references), _PROBLEMS)
     else:
         report = Report(path, problems=[] if is_sound(path) else ["SQLite finds it damaged"])
     return {

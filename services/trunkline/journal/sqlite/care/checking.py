@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,7 @@ from trunkline.journal.sqlite.connection import DAMAGED, looking
 from trunkline.journal.sqlite.payload import frames
 from trunkline.journal.sqlite.schema import tenure_of
 from trunkline.journal.store import TaskRow
-from trunkline.v1 import snapshot_pb2, webhook_service_pb2
+from trunkline.v1 import snapshot_pb2, task_pb2, webhook_service_pb2
 
 # More of them say nothing new.
 _PROBLEMS: Final = 20
@@ -33,6 +34,8 @@ class Report:
     """Of the process that has it open; 0: nobody, or one that is gone."""
     task_count: int = 0
     event_count: int = 0
+    references: set[str] = field(default_factory=set)
+    """What its tasks' artifacts and messages refer to of the tasks' own files."""
     problems: list[str] = field(default_factory=list)
     """What is damaged; none: all is well."""
 
@@ -169,6 +172,13 @@ def _apply(fold: Fold, sealed: bytes) -> str:
     return ""
 
 
+def _references(task: task_pb2.Task) -> Iterator[str]:
+    kept = [*(one.parts for one in task.artifacts), *(one.parts for one in task.history)]
+    for part in chain(*kept, task.status.message.parts):
+        if part.url.startswith(f"trunkline:{task.id}/"):
+            yield part.url
+
+
 def _compare(
     report: Report,
     row: TaskRow,
@@ -178,6 +188,7 @@ def _compare(
 ) -> None:
     """See that a row says what the events do; the head of one that goes on may lag behind."""
     report.event_count += snapshot.sequence
+    report.references |= set(_references(snapshot.task))
     head = row.head if row.is_ended or not is_ended_only else snapshot.sequence
     said = (head, row.state, row.agent, row.account, row.context_id)
     task = snapshot.task

@@ -6,6 +6,7 @@ from typing import Final
 
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
 from trunkline.journal.retention import Retention, Retiring
+from trunkline.journal.sqlite.connection import looking
 from trunkline.journal.sqlite.store import SqliteStore
 
 _BITE_BYTES: Final = 1 << 20
@@ -49,6 +50,12 @@ def prune(path: Path, retention: Retention) -> Pruned:
         return Pruned(retiring.compacted, retiring.forgotten, damaged)
     finally:
         store.close(leaves_lost=True)
+
+
+def task_ids(path: Path) -> set[str]:
+    """Return the tasks of a journal. JournalUnavailableError: it can't be read."""
+    with looking(path) as connection:
+        return {task_id for (task_id,) in connection.execute("SELECT task_id FROM tasks")}
 
 
 def _finds(retiring: Retiring) -> bool:

@@ -1,0 +1,100 @@
+"""`trunkline data` minds the files of tasks, too."""
+
+import asyncio
+import contextlib
+import io
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from harness.journal_events import completed, created
+from trunkline.artifacts import Blob, Blobs, Reference, blobs_beside
+from trunkline.cli.kept import data as commands
+from trunkline.cli.outcome import Exit
+from trunkline.journal.events import draft
+from trunkline.journal.journal import Journal
+from trunkline.v1 import event_pb2
+
+
+async def _write(path: Path) -> Blob:
+    """Make a journal with a task that has a file."""
+    journal = Journal.open(path)
+    task_id = journal.new_task_id()
+    # What it holds looks like a database, and is none of ours.
+    content = b"SQLite format 3\x00" + bytes(300_000)
+    blob = await Blobs(blobs_beside(path)).put(Reference.new(task_id), content)
+    await journal.create(task_id, created())
+    delta = event_pb2.ArtifactDelta(artifact_id="a", last=True)
+    delta.start.name = "files"
+    delta.part.CopyFrom(blob.part())
+    await journal.append(task_id, journal.epoch, [draft([event_pb2.Event(delta=delta)])])
+    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    journal.close()
+    return blob
+
+
+@pytest.fixture
+def blob(tmp_path: Path) -> Blob:
+    return asyncio.run(_write(_journal(tmp_path / "data")))
+
+
+def _journal(folder: Path) -> Path:
+    return folder / "journals" / "maker.db"
+
+
+def _path(folder: Path, blob: Blob) -> Path:
+    reference = blob.reference
+    return blobs_beside(_journal(folder)) / reference.task_id / reference.blob_id
+
+
+def _check(folder: Path) -> tuple[Exit, str]:
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = commands.check(folder, as_json=False)
+    return code, said.getvalue()
+
+
+def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path, blob: Blob) -> None:
+    folder = tmp_path / "data"
+    code, said = _check(folder)
+    assert (code, said.splitlines()) == (
+        Exit.OK,
+        ["journals/maker.db: ok, 1 tasks, 3 events"],
+    )
+    path = _path(folder, blob)
+    path.write_bytes(bytes(300_016))
+    code, said = _check(folder)
+    assert code == Exit.FAILED
+    assert f"file {path.name} is damaged" in said
+    path.unlink()
+    assert f"file {path.name} is missing" in _check(folder)[1]
+
+
+def test_files_are_backed_up_and_come_back(tmp_path: Path, blob: Blob) -> None:
+    folder, backup, back = (tmp_path / name for name in ("data", "backup", "back"))
+    assert commands.backup(backup, folder, as_json=False) == Exit.OK
+    assert commands.restore(backup, back, as_json=False) == Exit.OK
+
+    assert _path(back, blob).read_bytes() == _path(folder, blob).read_bytes()
+    assert _check(back)[0] == Exit.OK
+    assert asyncio.run(Blobs(blobs_beside(_journal(back))).find(blob.reference)) == blob
+
+
+def test_a_damaged_backup_is_not_restored(tmp_path: Path, blob: Blob) -> None:
+    backup = tmp_path / "backup"
+    commands.backup(backup, tmp_path / "data", as_json=False)
+    _path(backup, blob).write_bytes(b"other")
+    with pytest.raises(Exception, match="is damaged"):
+        commands.restore(backup, tmp_path / "back", as_json=False)
+    assert not (tmp_path / "back").exists()
+
+
+def test_pruning_takes_the_files_of_tasks_that_are_gone(tmp_path: Path, blob: Blob) -> None:
+    folder = tmp_path / "data"
+    assert commands.prune(folder, older_than_days=30, as_json=True) == Exit.OK
+    assert _path(folder, blob).exists()
+
+    with contextlib.closing(sqlite3.connect(_journal(folder), isolation_level=None)) as journal:
+        journal.execute("DELETE FROM tasks")
+    assert commands.prune(folder, older_than_days=30, as_json=True) == Exit.OK
+    assert not _path(folder, blob).parent.exists()
