@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trunkline.agents.authoring import FunctionAgent, agent
+    from trunkline.agents.langgraph import from_langgraph
     from trunkline.agents.process import run
     from trunkline.mesh.remotes import from_a2a
     from trunkline.tasks.turn.context import TaskContext
@@ -41,6 +42,7 @@ __all__ = [
     "ToolCall",
     "agent",
     "from_a2a",
+    "from_langgraph",
     "run",
 ]
 
@@ -56,6 +58,7 @@ _HOMES = {
     "ToolCall": "trunkline.tasks.turn.writers",
     "agent": "trunkline.agents.authoring",
     "from_a2a": "trunkline.mesh.remotes",
+    "from_langgraph": "trunkline.agents.langgraph",
     "run": "trunkline.agents.process",
 }
 

@@ -1,0 +1,219 @@
+"""Makes an agent of a LangGraph graph: `from_langgraph`."""
+
+import inspect
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphRecursionError
+from langgraph.pregel import Pregel
+
+from trunkline.agents.authoring import FunctionAgent, agent
+from trunkline.agents.langgraph.answer import Answer
+from trunkline.agents.langgraph.following import MODES, Following
+from trunkline.agents.langgraph.interrupts import Waiting, ask
+from trunkline.agents.langgraph.messages import data_of, human_message, last_answer
+from trunkline.agents.langgraph.threads import Thread, thread_of
+from trunkline.errors import ConfigurationError, StepLimitError
+from trunkline.tasks.turn.context import SettingsT, TaskContext
+from trunkline.v1 import agent_card_pb2, part_pb2
+
+Output: TypeAlias = str | part_pb2.Part | Sequence[str | part_pb2.Part] | None
+
+_GONE = "what it stood at is no longer known; ask anew"
+
+
+def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
+    graph: Pregel[Any, Any, Any, Any],
+    *,
+    name: str,
+    description: str,
+    tags: Sequence[str] = (),
+    examples: Sequence[str] = (),
+    version: str = "0.1.0",
+    skills: Sequence[agent_card_pb2.AgentSkill] = (),
+    input_modes: Sequence[str] = ("text/plain",),
+    output_modes: Sequence[str] = ("text/plain",),
+    concurrency: int = 0,
+    repeatable: bool = False,
+    timeout_s: float | None = None,
+    routable: bool = True,
+    settings: type[SettingsT] | None = None,
+    input: Callable[[TaskContext[SettingsT]], Any] | None = None,  # noqa: A002
+    output: Callable[[Any], Output] | None = None,
+    resume: Callable[[TaskContext[SettingsT]], Any] | None = None,
+    context: Callable[[TaskContext[SettingsT]], Any] | None = None,
+    stream: Collection[str] | None = None,
+    step_limit: int | None = None,
+) -> FunctionAgent:
+    """Make an agent of a compiled LangGraph graph. The card's fields are those of `@agent`.
+
+    A graph whose state has `messages` is given the task's message there, and the last one of them
+    is the answer; for any other, `input` makes what it is given of the task (it may be `async`),
+    and `output` makes the answer of its last state: a text, a part or several. `context` makes
+    what its nodes find as `runtime.context`.
+
+    What its models say streams as they say it, also in graphs below it: the artifact holds the
+    message that is being said, and in the end the answer. `stream` names the nodes whose words are
+    wanted, () none. Calls of tools become tool events and progress; a text that a node gives to
+    LangGraph's stream writer becomes progress, a `Part` an artifact.
+
+    `interrupt(value)` ends the turn with a question, and the next message is what it returns: its
+    first data part, else its text, or what `resume` makes of the task. Calls that LangChain's
+    human-in-the-loop middleware interrupts for are asked for as approvals.
+
+    Tasks of one context are a conversation: the thread `NAME/CONTEXT ID` of the graph's own
+    checkpointer, or of ours if it has none, which outlives the process. A task works on a copy,
+    that takes the thread's place when it has completed. When the host dies, the graph goes on from
+    its last checkpoint, and nodes that had not ended run again; without one that outlives the host
+    the task fails, unless it is `repeatable`.
+
+    Raises:
+        ConfigurationError: the graph is not compiled, or needs `input` and `output`; and whatever
+            `@agent` raises.
+    """
+    if not isinstance(graph, Pregel):
+        raise ConfigurationError(f"agent {name!r}", "give it a compiled graph: graph.compile()")
+    if "messages" not in graph.channels and (input is None or output is None):
+        problem = "its graph's state has no messages: say what it is given and gives, by input= "
+        raise ConfigurationError(f"agent {name!r}", problem + "and output=")
+    runner = _Runner(
+        graph=graph,
+        input=input,
+        output=output or last_answer,
+        resume=resume or data_of,
+        context=context,
+        nodes=stream,
+        step_limit=step_limit,
+        repeatable=repeatable,
+    )
+    make = agent(
+        name=name,
+        description=description,
+        tags=tags,
+        examples=examples,
+        version=version,
+        skills=skills,
+        input_modes=input_modes,
+        output_modes=output_modes,
+        concurrency=concurrency,
+        repeatable=repeatable,
+        resumable=True,
+        timeout_s=timeout_s,
+        routable=routable,
+        settings=settings,
+    )
+    return make(runner.run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """Runs turns through a graph."""
+
+    graph: Pregel[Any, Any, Any, Any]
+    input: Callable[[TaskContext[Any]], Any] | None
+    output: Callable[[Any], Output]
+    resume: Callable[[TaskContext[Any]], Any]
+    context: Callable[[TaskContext[Any]], Any] | None
+    nodes: Collection[str] | None
+    step_limit: int | None
+    repeatable: bool
+    spare: InMemorySaver = field(default_factory=InMemorySaver)
+    """For hosts that keep nothing."""
+
+    async def run(self, task: TaskContext[Any]) -> None:
+        """Run one turn, or go on with one that its host was lost in.
+
+        Raises:
+            StepLimitError: the graph took more steps than it may.
+        """
+        own = self.graph.checkpointer
+        saver = own if isinstance(own, BaseCheckpointSaver) else None
+        await task.rewind()
+        async with thread_of(task, saver, self.spare) as thread:
+            is_waiting = is_completed = False
+            try:
+                is_waiting, is_completed = await self._run(task, thread)
+            finally:
+                if not is_waiting and not task.is_lost:
+                    await thread.end(is_completed=is_completed)
+
+    async def _run(self, task: TaskContext[Any], thread: Thread) -> tuple[bool, bool]:
+        """Return whether the task waits now, and whether the graph came to its end."""
+        waiting = Waiting.of(task)
+        if waiting is not None:
+            thread.base = waiting.base
+            if not waiting.is_answered(task):
+                waiting.keep(task)
+                return True, False
+        latest = await thread.latest()
+        if latest is None and (waiting is not None or not self._may_begin(task, thread)):
+            await task.fail(_GONE)
+            return False, False
+        at = None if latest is None else latest.checkpoint["id"]
+        given: object = None
+        if waiting is not None and at == waiting.at:
+            given = waiting.command(task, lambda: self.resume(task))
+        elif waiting is None and latest is None:
+            await thread.begin()
+            given = await self._input(task)
+        return await self._follow(task, thread, given)
+
+    def _may_begin(self, task: TaskContext[Any], thread: Thread) -> bool:
+        """Whether nothing of the graph can have run yet, or it may run again."""
+        return task.attempt == 1 or thread.outlives_host or self.repeatable
+
+    async def _follow(
+        self, task: TaskContext[Any], thread: Thread, given: object
+    ) -> tuple[bool, bool]:
+        await task.working()
+        graph = self.graph.copy({"checkpointer": thread.saver})
+        config = thread.config
+        if self.step_limit is not None:
+            config["recursion_limit"] = self.step_limit
+        answer = Answer(task, self.nodes)
+        events: AsyncGenerator[Any, None] = graph.astream(  # type: ignore[assignment]
+            given,
+            config,
+            context=None if self.context is None else self.context(task),
+            stream_mode=list(MODES),
+            subgraphs=True,
+            durability="sync",
+        )
+        try:
+            async with Following(task, answer) as following, aclosing(events) as stream:
+                async for path, mode, payload in stream:
+                    await following.take(path, mode, payload)
+        except GraphRecursionError:
+            limit = self.step_limit or (graph.config or {}).get("recursion_limit", "its")
+            raise StepLimitError(task.agent, str(limit)) from None
+        end = await graph.aget_state(thread.config)
+        if end.interrupts:
+            await answer.close()
+            at = end.config["configurable"]["checkpoint_id"]
+            await ask(task, end.interrupts, at=at, base=thread.base)
+            return True, False
+        text, parts = _sorted(self.output(end.values))
+        await answer.finish(text, parts)
+        return False, True
+
+    async def _input(self, task: TaskContext[Any]) -> object:
+        if self.input is None:
+            return {"messages": [await human_message(task)]}
+        given = self.input(task)
+        return await given if inspect.isawaitable(given) else given
+
+
+def _sorted(output: Output) -> tuple[str, list[part_pb2.Part]]:
+    """Return the text of what a graph has made, and the other parts."""
+    pieces = [output] if isinstance(output, str | part_pb2.Part) else list(output or ())
+    text = "".join(
+        one if isinstance(one, str) else one.text
+        for one in pieces
+        if isinstance(one, str) or one.HasField("text")
+    )
+    parts = [one for one in pieces if isinstance(one, part_pb2.Part) and not one.HasField("text")]
+    return text, parts

@@ -1,0 +1,122 @@
+"""What a graph interrupts itself for: asked as a question, or as calls that need approval.
+
+`interrupt(value)` ends the turn: a text, or a JSON value as data, is what the task asks; the next
+message is what `interrupt` returns. The form of LangChain's human-in-the-loop middleware,
+`{"action_requests": [{"name", "args"}, …]}`, asks for approval of these calls as all other agents
+do, and returns `{"decisions": [{"type": "approve" | "edit" | "reject", …}, …]}`.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from langgraph.types import Command, Interrupt
+
+from trunkline.agents.langgraph.messages import data_part
+from trunkline.tasks.approvals import plain
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.v1 import event_pb2, message_pb2
+
+_TEXTS: Final = ("question", "message", "prompt", "description")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a task waits for, as its status carries it."""
+
+    at: str
+    """The checkpoint that it stands at."""
+    base: str | None
+    """The checkpoint that the conversation stood at when the task began."""
+    interrupts: Sequence[str]
+    """The ids of what the next message answers."""
+    approvals: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Instead: the ids of the approvals that an interrupt waits for, by its id."""
+
+    @classmethod
+    def of(cls, task: TaskContext[Any]) -> "Waiting | None":
+        """Return what the task waited for; None: its message is no answer."""
+        kept = task.snapshot.continuation
+        return cls(**json.loads(kept)) if kept else None
+
+    def keep(self, task: TaskContext[Any]) -> None:
+        """Let the turn's status carry it."""
+        said = {"at": self.at, "base": self.base, "interrupts": list(self.interrupts)}
+        known = {name: list(ids) for name, ids in self.approvals.items()}
+        task.asking.continuation = json.dumps({**said, "approvals": known}).encode()
+
+    def is_answered(self, task: TaskContext[Any]) -> bool:
+        """Whether nothing waits for approval any more."""
+        return all(_answer(task, one) for ids in self.approvals.values() for one in ids)
+
+    def command(self, task: TaskContext[Any], read: Callable[[], object]) -> Command[Any]:
+        """Return what the graph goes on with; `read` says what the message answers."""
+        if self.approvals:
+            decided = {
+                name: {"decisions": [_decision(task, one) for one in ids]}
+                for name, ids in self.approvals.items()
+            }
+            return Command(resume=decided)
+        return Command(resume={self.interrupts[0]: read()})
+
+
+async def ask(
+    task: TaskContext[Any], interrupts: Sequence[Interrupt[Any]], *, at: str, base: str | None
+) -> None:
+    """End the turn with what the graph waits for: its calls first, else one question."""
+    requests = {one.id: one.value["action_requests"] for one in interrupts if _asks_for_calls(one)}
+    if not requests:
+        Waiting(at, base, [interrupts[0].id]).keep(task)
+        await task.require_input(_question(interrupts[0].value))
+        return
+    asked: dict[str, list[str]] = {}
+    for name, calls in requests.items():
+        events = [task.asking.request(call["name"], call.get("args") or {}) for call in calls]
+        asked[name] = [event.approval_requested.approval_id for event in events]
+        await task.record(*events)
+    Waiting(at, base, list(asked), asked).keep(task)
+
+
+def _asks_for_calls(one: Interrupt[Any]) -> bool:
+    calls = one.value.get("action_requests") if isinstance(one.value, Mapping) else None
+    return (
+        isinstance(calls, Sequence)
+        and bool(calls)
+        and all(isinstance(call, Mapping) and isinstance(call.get("name"), str) for call in calls)
+    )
+
+
+def _question(value: object) -> message_pb2.Message:
+    """Return the question that a value is: its text for people, and all of it for programs."""
+    message = message_pb2.Message()
+    if isinstance(value, str):
+        message.parts.add(text=value)
+        return message
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, Mapping):
+        said = (value[name] for name in _TEXTS if isinstance(value.get(name), str))
+        text = next(said, text)
+    message.parts.add(text=text)
+    message.parts.append(data_part(value))
+    return message
+
+
+def _answer(task: TaskContext[Any], approval_id: str) -> event_pb2.ApprovalAnswered | None:
+    found = task.asking.find(approval_id)
+    return found.answered if found is not None and found.HasField("answered") else None
+
+
+def _decision(task: TaskContext[Any], approval_id: str) -> dict[str, Any]:
+    found = task.asking.find(approval_id)
+    answered = None if found is None else found.answered
+    if found is None or answered is None:
+        return {"type": "reject", "message": "nobody has approved it"}
+    match answered.decision:
+        case event_pb2.APPROVAL_DECISION_APPROVED:
+            return {"type": "approve"}
+        case event_pb2.APPROVAL_DECISION_EDITED:
+            action = {"name": found.requested.tool, "args": plain(answered.arguments)}
+            return {"type": "edit", "edited_action": action}
+        case _:
+            return {"type": "reject", "message": answered.reason or "a person has rejected it"}

@@ -1,0 +1,86 @@
+"""Messages of the mesh as LangChain's, and back."""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from google.protobuf import json_format
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.v1 import part_pb2
+
+_KINDS: Final = {"image": "image", "audio": "audio", "video": "video"}
+
+
+async def human_message(task: TaskContext[Any]) -> HumanMessage:
+    """Return a turn's message: a text if it is one, else LangChain's standard content blocks.
+
+    Raises:
+        InvalidArgumentError: a file is larger than may be read at once.
+    """
+    parts = task.message.parts
+    if all(part.HasField("text") for part in parts):
+        return HumanMessage(task.text)
+    return HumanMessage([await _block(task, part) for part in parts])
+
+
+def data_of(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
+    """Return the value of the turn's first data part; its text if there is none."""
+    for part in task.message.parts:
+        if part.HasField("data"):
+            return json_value(part)
+    return task.text
+
+
+def json_value(part: part_pb2.Part) -> Any:  # noqa: ANN401  a JSON value
+    """Return a data part's value. Whole numbers are whole again: protobuf knows floats alone."""
+    text = json_format.MessageToJson(part.data, indent=None, ensure_ascii=False)
+    return json.loads(text, parse_float=_number)
+
+
+def data_part(value: object) -> part_pb2.Part:
+    """Return a data part of a JSON value. What is none is written as a text."""
+    part = part_pb2.Part(media_type="application/json")
+    json_format.ParseDict(json.loads(json.dumps(value, default=str)), part.data)
+    return part
+
+
+def last_answer(state: object) -> str:
+    """Return the text that a state of messages ends with, unless a person said it."""
+    found = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", ())
+    last = found[-1] if found else None
+    return str(last.text) if isinstance(last, AIMessage | ToolMessage) else ""
+
+
+def messages_in(update: object) -> list[BaseMessage]:
+    """Return the messages that a node has put anywhere into the state."""
+    if isinstance(update, BaseMessage):
+        return [update]
+    if isinstance(update, Mapping):
+        update = list(update.values())
+    if isinstance(update, list | tuple):
+        return [message for one in update for message in messages_in(one)]
+    return []
+
+
+async def _block(task: TaskContext[Any], part: part_pb2.Part) -> dict[str, Any]:
+    if part.HasField("text"):
+        return {"type": "text", "text": part.text}
+    if part.HasField("data"):
+        return {"type": "text", "text": json.dumps(json_value(part), ensure_ascii=False)}
+    block: dict[str, Any] = {
+        "type": _KINDS.get(part.media_type.partition("/")[0], "file"),
+        "mime_type": part.media_type or "application/octet-stream",
+    }
+    if part.filename:
+        block["extras"] = {"filename": part.filename}
+    if part.url.startswith(("https:", "http:")):
+        return block | {"url": part.url}
+    return block | {"base64": base64.b64encode(await task.read(part)).decode()}
+
+
+def _number(digits: str) -> float:
+    number = float(digits)
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
