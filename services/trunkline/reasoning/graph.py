@@ -13,6 +13,7 @@ from langgraph.graph.state import CompiledStateGraph
 from trunkline.errors import TrunklineError
 from trunkline.reasoning.calling import call_tools
 from trunkline.reasoning.checking import check
+from trunkline.reasoning.citing import sources_of
 from trunkline.reasoning.conversation import Conversation
 from trunkline.reasoning.thinking import think
 from trunkline.reasoning.turn import MESSAGE_LIMIT, State, Turn, last_reply, said_by_agent
@@ -76,6 +77,9 @@ async def answer(graph: Graph, turn: Turn, prompt: str) -> Verdict:
         raise
     verdict = _verdict_of(end)
     if verdict.status == Status.COMPLETED:
+        said = [*turn.before, *end["messages"]]
+        if sources := sources_of(said, turn.streamed, earlier=len(turn.before)):
+            await turn.say(sources)
         await turn.finish()
     # What waits for approval is no exchange yet.
     if conversation is not None and not open_calls(end["messages"]):
