@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from harness.bridge import BridgedMesh, open_bridged_mesh
@@ -35,14 +34,9 @@ def provider() -> Iterator[ModelServer]:
 async def bridged(tmp_path: Path, provider: ModelServer) -> AsyncIterator[BridgedMesh]:
     """A supervisor with a model over three agents that say what they were asked."""
     settings = BridgeSettings(default_agent="supervisor")
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        # One of this test's loop: that of the provider's package outlives it.
-        httpx.AsyncClient() as client,
-        open_bridged_mesh(tmp_path, settings) as opened,
-    ):
-        options = ModelOptions(base_url=provider.openai_url, extra={"http_async_client": client})
-        planner = Planner(open_model(ModelChoice(NAME, tables={NAME: options})))
+    options = ModelOptions(base_url=provider.openai_url)
+    planner = Planner(open_model(ModelChoice(NAME, tables={NAME: options})))
+    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as opened:
         await opened.mesh.join(asked("red"), asked("green"), asked("blue"))
         await opened.mesh.supervise(planner=planner)
         yield opened

@@ -1,0 +1,150 @@
+"""A plan that a model has made: read, mended, refused, and shown while it is made."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.utils.json import parse_partial_json
+
+from harness.cards import shipped_cards
+from trunkline.supervisor.answer import plan_text
+from trunkline.supervisor.model_plan import UnusablePlanError, read_plan, text_so_far
+from trunkline.supervisor.planning import MAX_STEPS
+from trunkline.supervisor.routing import Router
+from trunkline.supervisor.steps import Step
+
+ROUTER = Router(shipped_cards())
+REQUEST = "15% of 240 USD in EUR"
+
+
+def read(router: Router, *steps: object) -> tuple[Step, ...]:
+    return read_plan({"steps": list(steps)}, REQUEST, router, planner="openai:any")
+
+
+def step(agent: str = "math", text: object = "1+2", **rest: object) -> dict[str, object]:
+    return {"agent": agent, "text": text, **rest}
+
+
+def test_a_step_has_its_agent_its_scores_and_who_planned_it(router: Router) -> None:
+    (one,) = read(router, step("currency", "36 USD to EUR"))
+
+    assert (one.id, one.agent, one.text, one.after) == ("step-1", "currency", "36 USD to EUR", ())
+    assert one.route.confidence > 0.8
+    assert list(one.route.reasons) == [
+        "openai:any planned it",
+        "skill 'Currency conversion': EUR, USD",
+    ]
+
+
+def test_an_agent_without_a_score_is_taken_too(router: Router) -> None:
+    (one,) = read(router, step("research", "who wrote Hamlet"))
+
+    assert (one.agent, one.route.confidence) == ("research", 0.0)
+    assert {score.agent for score in one.route.scores} == set(router.cards)
+
+
+@pytest.mark.parametrize(
+    ("text", "after", "said", "waits_for"),
+    [
+        ("convert {1} USD", [1], "convert {1} USD", ("step-1",)),
+        ("convert {1} USD", None, "convert {1} USD", ("step-1",)),
+        ("convert {{1}} USD", ["1"], "convert {1} USD", ("step-1",)),
+        ("convert {step_1.result} USD", ["step-1"], "convert {1} USD", ("step-1",)),
+        ("convert that to EUR", [1], "convert that to EUR", ("step-1",)),
+        ("sum it up", 1, "sum it up\n{1}", ("step-1",)),
+        ("sum up", [2, 1], "sum up\n{1}\n{2}", ("step-1", "step-2")),
+        ("of {1} and the rest", [1, 2], "of {1} and the rest\n{2}", ("step-1", "step-2")),
+        ("the set {7} and {3}", [], "the set {7} and {3}", ()),
+    ],
+)
+def test_what_a_step_needs_is_put_where_it_says(
+    router: Router, text: str, after: object, said: str, waits_for: tuple[str, ...]
+) -> None:
+    *_, last = read(router, step(), step(), step("currency", text, after=after))
+
+    assert (last.text, last.after) == (said, waits_for)
+    assert set(last.needs) == set(waits_for)
+
+
+def test_small_slips_are_mended(router: Router) -> None:
+    (one,) = read(router, step(" @Math ", ""))
+
+    assert (one.agent, one.text) == ("math", REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("steps", "problem"),
+    [
+        ([], "it has no steps"),
+        ([step("admin")], "step 1 is for 'admin'; there are only: argocd, currency, echo"),
+        ([step(), step("math", "  ")], "step 2 does not say what to ask math"),
+        ([step(), step("math", 7)], "step 2 does not say what to ask math"),
+        (["1+2", step()], "step 1 is no object"),
+        ([step(after=[1])], "step 1 waits for 1, which is no other step"),
+        ([step(after=[9])], "step 1 waits for 9, which is no other step"),
+        ([step(after=[2]), step(after=[1])], "its steps wait for each other"),
+        ([step("math", "{2}"), step("math", "{1}")], "its steps wait for each other"),
+        ([step()] * (MAX_STEPS + 1), f"it has {MAX_STEPS + 1} steps; at most {MAX_STEPS} may be"),
+        ([step(), step("math", "x" * 40_000)], "the text of step 2 is too long"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_what_is_wrong(
+    router: Router, steps: list[object], problem: str
+) -> None:
+    with pytest.raises(UnusablePlanError) as refused:
+        read(router, *steps)
+
+    assert str(refused.value).startswith(problem)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["steps", "plan"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+            lambda inner: (
+                st.lists(inner, max_size=4)
+                | st.dictionaries(st.sampled_from(["agent", "text", "after"]), inner, max_size=3)
+            ),
+            max_leaves=12,
+        ),
+    )
+)
+def test_any_call_is_a_plan_or_is_refused(given_: dict[str, Any]) -> None:
+    text_so_far(given_)
+    with suppress(UnusablePlanError):
+        steps = read_plan(given_, REQUEST, ROUTER, planner="x")
+        assert all(one.agent in ROUTER.cards for one in steps)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["math", "currency", "echo"]),
+            st.text(
+                st.characters(codec="utf-8", exclude_characters="{}"), min_size=1, max_size=120
+            ),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_what_is_shown_of_a_growing_call_only_grows_into_the_plan(
+    planned: list[tuple[str, str]],
+) -> None:
+    given_ = {"steps": [{"agent": agent, "text": text} for agent, text in planned]}
+    call = json.dumps(given_, ensure_ascii=False)
+    shown = ""
+    for end in range(1, len(call) + 1, 3):
+        partial = parse_partial_json(call[:end])
+        text = text_so_far(partial) if isinstance(partial, dict) else ""
+        if text.startswith(shown):
+            shown = text
+    try:
+        steps = read_plan(given_, REQUEST, ROUTER, planner="x")
+    except UnusablePlanError:
+        return
+    assert plan_text(steps).startswith(shown)
