@@ -231,7 +231,12 @@ async def test_progress_of_a_tool_shows_in_the_status(tmp_path: Path) -> None:
         for event in batch.events
         for part in event.status.status.message.parts
     ]
-    assert news == ["Calling awkward/count…", *(f"awkward/count: step {n}" for n in (1, 2, 3))]
+    assert news == [
+        "Searching for information…",
+        "Calling awkward/count…",
+        *(f"awkward/count: step {n}" for n in (1, 2, 3)),
+        "Processing the results…",
+    ]
     assert answer_of(end) == "counted to 3"
 
 

@@ -108,6 +108,18 @@ class TaskContext(Turn, Generic[SettingsT]):
         """Say that the work is under way, or how it is getting on."""
         await self.enter(State.TASK_STATE_WORKING, text)
 
+    async def progress(self, text: str) -> None:
+        """Say how the work is getting on, as `working` does, but wait for no journal.
+
+        It is written with what comes next, in its order.
+        """
+        emitter = await self._begin_work()
+        event = _status_event(_WORKING)
+        said = agent_message(text, task_id=self.id, context_id=self.context_id)
+        event.status.status.message.CopyFrom(said)
+        emitter.put(event)
+        await emitter.make_room()
+
     async def complete(self, message: Content | None = None) -> None:
         """End the task with success."""
         await self.enter(State.TASK_STATE_COMPLETED, message)
