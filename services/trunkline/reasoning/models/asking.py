@@ -10,7 +10,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from trunkline import telemetry
 from trunkline.reasoning.models.providers import Provider
-from trunkline.reasoning.models.replies import check_reply, finish_reason
+from trunkline.reasoning.models.replies import check_reply, finish_reason, whole_of
 from trunkline.reasoning.models.trouble import ModelTrouble, trouble_of
 from trunkline.reasoning.verdict import STATUS_KEY, Status
 from trunkline.settings import ModelOptions
@@ -99,7 +99,7 @@ class OneModel:
         say: Say | None,
         hear: "Hear | None",
     ) -> "AIMessage":
-        from langchain_core.messages import AIMessage, AIMessageChunk, message_chunk_to_message
+        from langchain_core.messages import AIMessageChunk
 
         loop = asyncio.get_running_loop()
         end = loop.time() + (self.options.timeout_s or math.inf)
@@ -117,11 +117,7 @@ class OneModel:
                 is_answer = is_answer and _is_answer(chunk)
                 if chunk.text and is_answer and say is not None:
                     await say(chunk.text)
-        if not chunks:
-            return AIMessage("")
-        # All at once: one after the other would copy the text each time.
-        reply = message_chunk_to_message(chunks[0] + chunks[1:])
-        return cast("AIMessage", reply)
+        return whole_of(chunks)
 
     async def _next(
         self, stream: "AsyncGenerator[BaseMessage]", end: float

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 _ROUNDS: Final = 3
 """How often all models that may yet answer are asked."""
+FIRST_PAUSE_S = 0.5
+"""Between two rounds; the next pause is twice as long."""
 _LONGEST_WAIT_S: Final = 15.0
 """A provider that wants a longer pause is not waited for."""
 
@@ -83,7 +85,7 @@ class Model:
         """
         troubles: dict[str, ModelTrouble] = {}
         left = list(self._models)
-        backoff = Backoff(first_s=0.5, limit_s=4.0)
+        backoff = Backoff(first_s=FIRST_PAUSE_S, limit_s=8 * FIRST_PAUSE_S)
         for again in reversed(range(_ROUNDS)):
             for one in left:
                 shown = [dict(tool) for tool in tools]

@@ -1,13 +1,14 @@
 """What a model's reply says besides its text."""
 
-from typing import TYPE_CHECKING, Final
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.reasoning.models.trouble import ModelTrouble
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from langchain_core.messages import AIMessage, BaseMessage
+    from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
 # Each provider has a name of its own for why a reply ended, and for its end by length.
 _REASONS: Final = ("finish_reason", "stop_reason", "done_reason")
@@ -26,6 +27,47 @@ def finish_reason(reply: "AIMessage") -> str:
     """Return why a reply ended, in its provider's words; empty: it doesn't say."""
     said = (reply.response_metadata.get(name) for name in _REASONS)
     return next((str(reason) for reason in said if reason), "")
+
+
+def whole_of(chunks: "Sequence[AIMessageChunk]") -> "AIMessage":
+    """Return the reply that pieces are of; a call with half its arguments is no valid one."""
+    from langchain_core.messages import AIMessage
+    from langchain_core.messages.tool import invalid_tool_call, tool_call
+
+    if not chunks:
+        return AIMessage("")
+    # All at once: one after the other would copy the text each time.
+    whole = chunks[0] + list(chunks[1:])
+    calls, invalid = list(whole.tool_calls), list(whole.invalid_tool_calls)
+    if len(whole.tool_call_chunks) == len(calls) + len(invalid):
+        # LangChain completes what breaks off, so that half an answer would be called.
+        calls, invalid = [], []
+        for one in whole.tool_call_chunks:
+            given = _arguments(one["args"])
+            if given is None or not one["name"]:
+                made = invalid_tool_call(
+                    name=one["name"], args=one["args"], id=one["id"], error="no JSON object"
+                )
+                invalid.append(made)
+            else:
+                calls.append(tool_call(name=one["name"], args=given, id=one["id"]))
+    return AIMessage(
+        content=whole.content,
+        additional_kwargs=whole.additional_kwargs,
+        response_metadata=whole.response_metadata,
+        usage_metadata=whole.usage_metadata,
+        id=whole.id,
+        tool_calls=calls,
+        invalid_tool_calls=invalid,
+    )
+
+
+def _arguments(text: str | None) -> dict[str, Any] | None:
+    try:
+        given = json.loads(text or "{}")
+    except ValueError:
+        return None
+    return given if isinstance(given, dict) else None
 
 
 def is_cut_short(reply: "AIMessage") -> bool:
@@ -48,7 +90,7 @@ def check_reply(reply: "AIMessage", *, max_tokens: int | None) -> None:
     reason = finish_reason(reply)
     if not reason:
         raise ModelTrouble("cut", "its reply broke off; try again later", is_passing=True)
-    if reply.invalid_tool_calls and is_cut_short(reply):
+    if is_cut_short(reply) and (reply.tool_calls or reply.invalid_tool_calls):
         raise ModelTrouble("length", f"{max_tokens} tokens are too few; raise max_tokens")
     is_empty = not (reply.text.strip() or reply.tool_calls or reply.invalid_tool_calls)
     if is_empty and reason not in _USUAL:
