@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from trunkline.artifacts.pieces import CHUNK_BYTES, Content, in_thread, pieces_of
 from trunkline.artifacts.references import Reference
 from trunkline.artifacts.writing import (
-    CHUNK_BYTES,
     BlobWriter,
     about_path,
     file_errors,
@@ -82,16 +82,14 @@ class Blobs:
             blob = await self.find(reference)
             left = blob.size_bytes - offset
             left = min(left, length) if length else left
-            file = await asyncio.to_thread(self._open, reference, offset)
-            try:
+            # At once: what a thread opens for somebody who is canceled, nobody closes.
+            with self._open(reference, offset) as file:
                 while left > 0:
-                    chunk = await asyncio.to_thread(file.read, min(CHUNK_BYTES, left))
+                    chunk = await in_thread(file.read, min(CHUNK_BYTES, left))
                     if not chunk:
                         raise JournalUnavailableError(str(self.folder), "a file in it was cut off")
                     left -= len(chunk)
                     yield chunk
-            finally:
-                file.close()
 
     @asynccontextmanager
     async def writing(
@@ -118,7 +116,7 @@ class Blobs:
     async def put(
         self,
         reference: Reference,
-        chunks: AsyncIterator[bytes] | bytes,
+        content: Content,
         *,
         media_type: str = "",
         filename: str = "",
@@ -128,7 +126,7 @@ class Blobs:
             return await self.find(reference)
         async with self.writing(reference, media_type=media_type, filename=filename) as writer:
             try:
-                async for chunk in _pieces(chunks):
+                async for chunk in pieces_of(content):
                     await writer.write(chunk, at=0 if writer.is_untouched else None)
             except BaseException:
                 await writer.discard()
@@ -203,13 +201,3 @@ def safe_filename(name: str) -> str:
     return _UNSAFE.sub(" ", name.replace("\\", "/").rpartition("/")[2]).strip(" .")[
         -_FILENAME_LENGTH:
     ]
-
-
-async def _pieces(content: AsyncIterator[bytes] | bytes) -> AsyncIterator[bytes]:
-    """Yield content in chunks of a size that is good to write."""
-    if isinstance(content, bytes):
-        for offset in range(0, len(content), CHUNK_BYTES):
-            yield content[offset : offset + CHUNK_BYTES]
-    else:
-        async for piece in content:
-            yield piece

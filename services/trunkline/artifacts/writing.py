@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from trunkline.artifacts.pieces import CHUNK_BYTES, in_thread
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, PeerUnavailableError
 
-CHUNK_BYTES: Final = 256 * 1024
 # The journal has to go on when files have filled the disk.
 _RESERVED_BYTES: Final = 16 * 1024 * 1024
 
@@ -53,7 +53,7 @@ class BlobWriter:
         """Read what was written before. JournalUnavailableError: it can't be."""
         async with self._lock:
             with file_errors(self._path):
-                await asyncio.to_thread(self._open)
+                await in_thread(self._open)
 
     async def write(self, data: bytes, *, at: int | None = None) -> None:
         """Write what follows; with an `at` before the end, what was there is written anew.
@@ -72,7 +72,7 @@ class BlobWriter:
                 problem = f"is larger than {self._limit_bytes} bytes; send it in several"
                 raise InvalidArgumentError("artifact", problem)
             with file_errors(self._path):
-                await asyncio.to_thread(self._write, file, data)
+                await in_thread(self._write, file, data)
             self.offset += len(data)
 
     async def finish(self, sha256: str = "") -> None:
@@ -84,16 +84,16 @@ class BlobWriter:
         async with self._lock:
             file = self._taken()
             if sha256 and sha256.lower() != self.sha256:
-                await asyncio.to_thread(self._discard)
+                await in_thread(self._discard)
                 problem = f"is {sha256[:64]}, but what came has {self.sha256}; send it again"
                 raise InvalidArgumentError("sha256", problem)
             with file_errors(self._path):
-                await asyncio.to_thread(self._finish, file)
+                await in_thread(self._finish, file)
 
     async def discard(self) -> None:
         """Throw away what was written."""
         async with self._lock:
-            await asyncio.to_thread(self._discard)
+            await in_thread(self._discard)
 
     async def close(self) -> None:
         """Write no more; what is held stays, to be gone on with."""
@@ -101,7 +101,7 @@ class BlobWriter:
             file, self._file = self._file, None
             if file is not None:
                 with contextlib.suppress(OSError):
-                    await asyncio.to_thread(file.close)
+                    await in_thread(file.close)
 
     def _taken(self) -> BinaryIO:
         if self._file is None:
@@ -113,9 +113,9 @@ class BlobWriter:
             problem = f"is {at}, but {self.offset} bytes are held; go on there"
             raise InvalidArgumentError("offset", problem)
         with file_errors(self._path):
-            await asyncio.to_thread(file.truncate, at)
-            self._hash = await asyncio.to_thread(hash_of, part_path(self._path))
-            await asyncio.to_thread(file.seek, at)
+            await in_thread(file.truncate, at)
+            self._hash = await in_thread(hash_of, part_path(self._path))
+            await in_thread(file.seek, at)
         self.offset = at
 
     def _open(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from trunkline.artifacts.pieces import Content, pieces_of
 from trunkline.artifacts.references import Reference, find_reference
 from trunkline.client.backoff import Backoff
 from trunkline.client.channels import peer_of
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ArtifactClient", "Download", "Reference", "find_reference"]
 
-CHUNK_BYTES: Final = 256 * 1024
 # A host that sends nothing for so long is gone, or frozen.
 _SILENCE_S: Final = 20.0
 # The content is well, or will be on another host.
@@ -91,7 +91,7 @@ class ArtifactClient:
         self,
         task_id: str,
         account: str,
-        content: bytes | Path | AsyncIterator[bytes],
+        content: Content,
         *,
         media_type: str = "",
         filename: str = "",
@@ -207,7 +207,7 @@ class _Upload:
     def __init__(
         self,
         begin: artifact_service_pb2.UploadArtifactRequest,
-        content: bytes | Path | AsyncIterator[bytes],
+        content: Content,
     ) -> None:
         self._begin = begin
         self._content = content
@@ -235,7 +235,7 @@ class _Upload:
         yield self._begin
         sha256 = hashlib.sha256()
         at = 0
-        async with aclosing(_pieces(self._content)) as pieces:
+        async with aclosing(pieces_of(self._content)) as pieces:
             async for piece in pieces:
                 sha256.update(piece)
                 unheld = piece[max(0, held_bytes - at) :]
@@ -280,19 +280,3 @@ async def _data(
 ) -> AsyncGenerator[bytes]:
     async for response in responses:
         yield response.data
-
-
-async def _pieces(content: bytes | Path | AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Yield content in pieces that one message may hold."""
-    if isinstance(content, bytes):
-        for offset in range(0, len(content), CHUNK_BYTES):
-            yield content[offset : offset + CHUNK_BYTES]
-    elif isinstance(content, Path):
-        file = await asyncio.to_thread(content.open, "rb")
-        with file:
-            while piece := await asyncio.to_thread(file.read, CHUNK_BYTES):
-                yield piece
-    else:
-        async for piece in content:
-            for offset in range(0, len(piece), CHUNK_BYTES):
-                yield piece[offset : offset + CHUNK_BYTES]

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import grpc
 
 from trunkline.artifacts import Blob, Reference, find_reference
+from trunkline.artifacts.pieces import CHUNK_BYTES
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError
 from trunkline.tasks.serving import Tasks
 from trunkline.v1 import artifact_pb2, artifact_service_pb2, artifact_service_pb2_grpc, part_pb2
@@ -16,7 +17,6 @@ _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 SERVICE: Final = artifact_service_pb2.DESCRIPTOR.services_by_name["ArtifactService"].full_name
 
-CHUNK_BYTES: Final = 256 * 1024
 _PAGE: Final = 50
 _LARGEST_PAGE: Final = 100
 

@@ -1,6 +1,5 @@
 """Where the content of parts is: in them, beside the journal, with another host, on the web."""
 
-import asyncio
 import hashlib
 import json
 import mimetypes
@@ -12,6 +11,7 @@ from typing import Final, TypeAlias
 from google.protobuf import json_format
 
 from trunkline.artifacts import Blobs, Reference, blobs_beside, find_reference
+from trunkline.artifacts.pieces import Content, pieces_of
 from trunkline.artifacts.references import is_big
 from trunkline.errors import InvalidArgumentError, UnsupportedOperationError
 from trunkline.journal.journal import Journal
@@ -20,10 +20,9 @@ from trunkline.v1 import artifact_pb2, message_pb2, part_pb2
 
 # Opens what a URL leads to, for an account: references of other hosts, and the web.
 OpenElsewhere: TypeAlias = Callable[[str, str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
-Source: TypeAlias = bytes | str | Path | AsyncIterator[bytes]
+Source: TypeAlias = str | Content
 """Content to attach: bytes, the path of a file, or pieces as they come."""
 
-_PIECE_BYTES: Final = 256 * 1024
 READ_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -149,9 +148,8 @@ class TaskFiles:
     async def attach(self, source: Source, *, media_type: str, filename: str) -> part_pb2.Part:
         """Keep content and return the part that refers to it; see `ArtifactWriter.attach`."""
         if isinstance(source, str | Path):
-            path = Path(source)
-            filename = filename or path.name
-            source = _file(path)
+            source = Path(source)
+            filename = filename or source.name
         media_type = media_type or mimetypes.guess_type(filename)[0] or "application/octet-stream"
         reference = Reference.new(self._task_id)
         blob = await self._files.own.put(
@@ -160,7 +158,7 @@ class TaskFiles:
         return blob.part()
 
 
-async def _inline(part: part_pb2.Part) -> AsyncGenerator[bytes]:
+def _inline(part: part_pb2.Part) -> AsyncGenerator[bytes]:
     match part.WhichOneof("content"):
         case "raw":
             content = part.raw
@@ -168,12 +166,4 @@ async def _inline(part: part_pb2.Part) -> AsyncGenerator[bytes]:
             content = json.dumps(json_format.MessageToDict(part.data)).encode()
         case _:
             content = part.text.encode()
-    for offset in range(0, len(content), _PIECE_BYTES):
-        yield content[offset : offset + _PIECE_BYTES]
-
-
-async def _file(path: Path) -> AsyncGenerator[bytes]:
-    file = await asyncio.to_thread(path.open, "rb")
-    with file:
-        while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
-            yield piece
+    return pieces_of(content)
