@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -329,7 +330,7 @@ async def test_a_task_of_another_account_is_not_found(client: HostClient) -> Non
 
 
 async def test_a_method_of_a_later_release_is_unsupported(channel: MeshChannel) -> None:
-    later = channel.unary_unary("/trunkline.v1.TaskService/ForeseeTask")
+    later: Any = channel.unary_unary("/trunkline.v1.TaskService/ForeseeTask")
     with pytest.raises(UnsupportedOperationError), mesh_errors(channel.address):
         await later(b"")
 

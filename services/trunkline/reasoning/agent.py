@@ -108,7 +108,7 @@ class ReasoningAgent:
             case Status.COMPLETED:
                 await task.complete()
             case Status.INPUT_REQUIRED:
-                await task.require_input(verdict.text)
+                await task.require_input(verdict.text or None)
             case _:
                 await task.fail(verdict.text)
 

@@ -1,50 +1,86 @@
-"""The node `tools` of the reasoning loop: all calls of one reply at once."""
+"""The node `tools` of the reasoning loop: all calls of one reply at once.
+
+Those that need a person's approval wait for it: the turn ends with the question, and the answer's
+turn begins here. The journal holds that a call was begun before it is made, so that it is known
+after a crash, and whatever may do harm twice is made once.
+"""
 
 import asyncio
 from typing import Any
 
 from google.protobuf import json_format, timestamp_pb2
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall as ModelToolCall
 from langgraph.runtime import Runtime
 from opentelemetry.trace import Span
 
 from trunkline import telemetry
 from trunkline.errors import TrunklineError
-from trunkline.reasoning.turn import State, Turn, check_room, last_reply
+from trunkline.reasoning.approving import ask, gate_of
+from trunkline.reasoning.repeating import SUMMARY_CHARS, Begun, is_harmless, what_is_known
+from trunkline.reasoning.turn import State, Turn, check_room
+from trunkline.reasoning.verdict import Status
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import tool_service_pb2
 
-_SUMMARY_CHARS = 200
+_SEARCHING = "Searching for information…"
+_PROCESSING = "Processing the results…"
 
 
 async def call_tools(state: State, runtime: Runtime[Turn]) -> dict[str, Any]:
-    """Add the results of the calls that the model asked for."""
-    calls = last_reply(state).tool_calls
-    check_room(runtime.context, state)
+    """Add the results of the calls that the model asked for, or end the turn by asking first."""
+    turn = runtime.context
+    check_room(turn, state)
+    gate = gate_of(turn, state)
+    begun = Begun(turn, state["messages"])
+    if gate.free:
+        await turn.task.progress(_SEARCHING)
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(_call(runtime.context, call)) for call in calls]
-    parts = [part.SerializeToString() for part in runtime.context.parts]
-    return {"messages": [call.result() for call in running], "parts": parts}
+        running = [
+            group.create_task(_call(turn, call, approval_id, begun))
+            for call, approval_id in gate.free
+        ]
+    results: list[BaseMessage] = [*gate.results, *(call.result() for call in running)]
+    found: dict[str, Any] = {"messages": results, "approvals": gate.approvals}
+    if gate.waiting:
+        await ask(turn, state, gate, results)
+        await turn.pause()
+        found["verdict"] = {"status": Status.INPUT_REQUIRED.value, "text": ""}
+    else:
+        await turn.task.progress(_PROCESSING)
+    found["parts"] = [part.SerializeToString() for part in turn.parts]
+    return found
 
 
-async def _call(turn: Turn, call: ModelToolCall) -> ToolMessage:
+async def _call(turn: Turn, call: ModelToolCall, approval_id: str, begun: Begun) -> ToolMessage:
     tool = turn.tools.find(call["name"])
     if tool is None:
         return _failure(call, f"There is no tool {call['name']}.")
+    before = begun.take(tool, call["args"], approval_id)
+    if before is not None and not is_harmless(tool):
+        text, has_failed = what_is_known(tool, before)
+        if has_failed:
+            return _failure(call, text)
+        return ToolMessage(content=text, tool_call_id=call["id"] or "")
     label = f"{tool.server}/{tool.name}"
-    await turn.task.working(f"Calling {label}…")
+    await turn.task.progress(f"Calling {label}…")
     attributes = {
         telemetry.GEN_AI_OPERATION_NAME: telemetry.EXECUTE_TOOL,
         telemetry.GEN_AI_TOOL_NAME: tool.name,
         telemetry.GEN_AI_TOOL_CALL_ID: call["id"] or "",
         telemetry.TOOL_SERVER: tool.server,
     }
-    async with turn.task.tool(label, call["args"]) as record:
+    if approval_id:
+        attributes[telemetry.APPROVAL_ID] = approval_id
+    again = f"/{turn.task.attempt}" if before is not None else ""
+    call_id = f"{approval_id}{again}" if approval_id else ""
+    async with turn.task.tool(label, call["args"], id=call_id) as record:
+        if not tool.read_only:
+            await turn.task.settled()
         with telemetry.span(f"{telemetry.EXECUTE_TOOL} {tool.name}", attributes=attributes) as span:
             message = await _execute(turn, tool, call, span)
         record.is_error = message.status == "error"
-        record.summary = " ".join(message.text.split())[:_SUMMARY_CHARS]
+        record.summary = " ".join(message.text.split())[:SUMMARY_CHARS]
     return message
 
 

@@ -43,8 +43,6 @@ class Turn:
     """Judges whether an answer helps; None: answers are taken as they are."""
     before: Sequence[BaseMessage] = ()
     """What the model is shown ahead of the turn: its instructions, and what was said earlier."""
-    earlier: int = 0
-    """Messages in the state that are older than this turn."""
     history: int = 0
     """Messages of the task's history that are older than this turn's question."""
     thread: Thread | None = None
@@ -98,6 +96,14 @@ class Turn:
         """Complete what was written, if anything was, though it is no answer."""
         if self._answer is not None:
             await self._answer.close()
+
+    async def pause(self) -> None:
+        """Give what there is, before the turn ends to go on in another one."""
+        if self.parts:
+            await self.finish()
+            self.parts = []
+        else:
+            await self.close()
 
     async def finish(self) -> None:
         """Complete the answer with what is no text."""

@@ -211,7 +211,7 @@ def asks_for(message: message_pb2.Message) -> bool:
 
 def shown(arguments: struct_pb2.Struct) -> str:
     """Return arguments on a line, for people; long ones are cut."""
-    text = json.dumps(plain(arguments), ensure_ascii=False)
+    text = json.dumps(plain(arguments), ensure_ascii=False, sort_keys=True)
     return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
 
 

@@ -1,0 +1,148 @@
+"""Calls that a person has to approve: asked for and answered over any wire, and made once."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.bridge import BridgedMesh, open_bridged_mesh
+from harness.shop import Orders, shop
+from harness.tasks import texts
+from trunkline.errors import ApprovalAnsweredError, TaskEndedError
+from trunkline.tasks.lifecycle import State
+from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
+from trunkline_bridge import BridgeSettings
+
+APPROVED = event_pb2.APPROVAL_DECISION_APPROVED
+EDITED = event_pb2.APPROVAL_DECISION_EDITED
+REJECTED = event_pb2.APPROVAL_DECISION_REJECTED
+WAITS = State.TASK_STATE_INPUT_REQUIRED
+DONE = State.TASK_STATE_COMPLETED
+
+
+@dataclass
+class Shops:
+    """A mesh with shops, and what each has ordered."""
+
+    bridged: BridgedMesh
+    apples: Orders
+    pears: Orders
+
+    async def answer(
+        self, approval_id: str, *, task_id: str = "", account: str = "", **fields: Any
+    ) -> snapshot_pb2.ApprovalInfo:
+        """Answer by the host of the task that asks, as the command line does."""
+        task_id = task_id or approval_id.rpartition(".")[0]
+        fields.setdefault("decision", APPROVED)
+        request = task_service_pb2.AnswerApprovalRequest(
+            task_id=task_id, approval_id=approval_id, account=account, **fields
+        )
+        return await self.bridged.mesh.directory.for_task(task_id).answer_approval(request)
+
+    async def ended(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        return await self.bridged.mesh.until(
+            task_id, lambda now: now.task.status.state not in (WAITS, State.TASK_STATE_WORKING)
+        )
+
+
+def said_in(task: Any) -> str:
+    """The text of a task's answer on the wire."""
+    return "".join(
+        part["text"]
+        for one in task["artifacts"]
+        if one.get("name") in ("answer", "partial_result")
+        for part in one["parts"]
+    )
+
+
+@pytest.fixture
+async def shops(tmp_path: Path) -> AsyncIterator[Shops]:
+    async with open_bridged_mesh(tmp_path, BridgeSettings(default_agent="supervisor")) as bridged:
+        apples, pears = Orders(), Orders()
+        await bridged.mesh.join(shop("apples", apples), shop("pears", pears))
+        yield Shops(bridged, apples, pears)
+
+
+async def test_the_question_says_who_wants_to_call_what_and_how_to_answer(shops: Shops) -> None:
+    task = await shops.bridged.at("/agents/apples").send("order 3 apples")
+    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    said, data = task["status"]["message"]["parts"]
+    approval_id = f"{task['id']}.1"
+    assert said["text"].startswith(
+        'apples: apples/order with {"item": "apples", "n": 3} needs your approval'
+    )
+    assert data["data"] == {
+        "approvals": [
+            {
+                "approvalId": approval_id,
+                "number": 1,
+                "tool": "apples/order",
+                "arguments": {"n": 3, "item": "apples"},
+                "path": ["apples"],
+            }
+        ]
+    }
+    assert shops.apples.made == []
+
+
+@pytest.mark.parametrize(
+    ("said", "made", "answer"),
+    [
+        ("approve", [{"n": 3, "item": "apples"}], "Ordered 3 apples."),
+        ("reject too many.", [], "apples/order was not called. It was rejected: too many."),
+        ('edit {"n": 1, "item": "apple"}', [{"n": 1, "item": "apple"}], "Ordered 1 apple."),
+    ],
+)
+async def test_a_text_answers(
+    shops: Shops, said: str, made: list[dict[str, Any]], answer: str
+) -> None:
+    caller = shops.bridged.at("/agents/apples")
+    task = await caller.send("order 3 apples")
+    task = await caller.send(said, taskId=task["id"])
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
+    assert said_in(task) == answer
+    assert shops.apples.made == made
+
+
+async def test_data_answers_and_a_wrong_one_is_an_error(shops: Shops) -> None:
+    caller = shops.bridged.at("/agents/apples")
+    task = await caller.send("order 3 apples")
+    message = caller.message("", taskId=task["id"])
+    message["parts"] = [{"data": {"approvalId": "j-1.1", "decision": "approve"}}]
+    error = await caller.error("SendMessage", {"message": message})
+    assert error["code"] == -32602, error
+    message = caller.message("", taskId=task["id"])
+    message["parts"] = [
+        {"data": {"approvalId": f"{task['id']}.1", "decision": "approve"},
+         "mediaType": "application/json"},
+    ]  # fmt: skip
+    task = (await caller.call("SendMessage", {"message": message}))["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert len(shops.apples.made) == 1
+
+
+async def test_a_call_over_grpc_answers_once(shops: Shops) -> None:
+    task = await shops.bridged.mesh.ask("order 3 apples", agent="apples")
+    approval_id = task.approvals[0].requested.approval_id
+    given = await shops.answer(approval_id)
+    assert given.answered.decision == APPROVED
+    ended = await shops.ended(task.task.id)
+    assert texts(ended) == ["Ordered 3 apples."]
+    assert ended.tool_calls[0].started.call_id == approval_id
+    assert await shops.answer(approval_id) == ended.approvals[0]
+    with pytest.raises(ApprovalAnsweredError):
+        await shops.answer(approval_id, decision=REJECTED)
+    assert len(shops.apples.made) == 1
+
+
+async def test_what_is_canceled_waits_for_nothing(shops: Shops) -> None:
+    caller = shops.bridged.at("/agents/apples")
+    task = await caller.send("order 3 apples")
+    await caller.call("CancelTask", {"id": task["id"]})
+    with pytest.raises(TaskEndedError):
+        await shops.answer(f"{task['id']}.1")
+    params = {"message": caller.message("approve", taskId=task["id"])}
+    assert (await caller.error("SendMessage", params))["code"] == -32004
+    assert shops.apples.made == []
