@@ -1,0 +1,178 @@
+"""Turns that are cut in the middle of a tool call, and the questions of the conversation behind.
+
+The model is built in, or a provider's over its real client: that refuses, as providers do, what
+shows it a call of a tool without an answer.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+
+from harness.lives import die
+from harness.model_server import Asked, ModelServer, Reply, call, model_server, say
+from trunkline.journal.journal import Journal
+from trunkline.reasoning import Listing, ModelChoice, ReasoningAgent
+from trunkline.reasoning.repair import CUT_OFF
+from trunkline.reasoning.source import OnProgress
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.submission import Accepted
+from trunkline.v1 import (
+    agent_card_pb2,
+    message_pb2,
+    message_service_pb2,
+    part_pb2,
+    snapshot_pb2,
+    tool_service_pb2,
+)
+
+TIMEOUT_S = 40.0
+MODELS = ("rules", "openai:any")
+MATCH = {
+    "trunkline/match": [{"pattern": r"look at (?P<what>\w+)", "arguments": {"what": "{what}"}}]
+}
+
+
+@dataclass
+class Looking:
+    """A tool that looks at something; the first time it is looking without end."""
+
+    looks: list[str] = field(default_factory=list)
+    hangs: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def list_tools(self, servers: Sequence[str]) -> Listing:
+        tool = tool_service_pb2.Tool(server=servers[0], name="look", read_only=True)
+        json_format.ParseDict(MATCH, tool.metadata)
+        return Listing((tool,), {})
+
+    async def call_tool(
+        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+    ) -> tool_service_pb2.ToolResult:
+        self.looks.append(request.arguments["what"])
+        if len(self.looks) == 1:
+            self.hangs.set()
+            await asyncio.Event().wait()
+        return tool_service_pb2.ToolResult(content=[part_pb2.Part(text=f"seen {self.looks[-1]}")])
+
+
+@dataclass
+class Life:
+    """A host with the agent, whose files outlive it."""
+
+    folder: Path
+    tools: Looking
+    host: TaskHost
+
+    async def begin(self, text: str) -> str:
+        message = message_pb2.Message(
+            message_id=text, context_id="c", role=message_pb2.ROLE_USER, parts=[{"text": text}]
+        )
+        accepted = await self.host.submit("looker", message, message_service_pb2.Submission())
+        assert isinstance(accepted, Accepted)
+        return accepted.task_id
+
+    async def ended(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await self.host.wait_turn(task_id)
+
+    async def ask(self, text: str) -> str:
+        ended = await self.ended(await self.begin(text))
+        assert ended.task.status.state == State.TASK_STATE_COMPLETED, ended.task.status
+        (answer,) = ended.task.artifacts
+        return "".join(part.text for part in answer.parts)
+
+
+@asynccontextmanager
+async def life(folder: Path, model: str, tools: Looking) -> AsyncIterator[Life]:
+    journal = Journal.open(folder / "journal.db")
+    card = agent_card_pb2.AgentCard(name="looker", default_input_modes=["text/plain"])
+    choice = ModelChoice(model, check=False)
+    agent = ReasoningAgent(card, servers=["s"], tools=tools, model=choice)
+    host = TaskHost(journal, [agent], checkpoint_path=folder / "journal.db.checkpoints")
+    async with AsyncExitStack() as stack:
+        stack.callback(journal.close)
+        await host.__aenter__()
+        yield Life(folder, tools, host)
+        if not host.lost.is_set():
+            await host.__aexit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ModelServer]:
+    with model_server() as running, pytest.MonkeyPatch.context() as patch:
+        for name, value in running.environment.items():
+            patch.setenv(name, value)
+        running.decide = decide
+        yield running
+
+
+def decide(asked: Asked) -> Reply:
+    """Look at what the user asks to look at, and tell what was seen."""
+    last = asked.messages[-1]
+    if last["role"] == "tool":
+        return say(last["content"])
+    return call("s__look", what=asked.last.split()[-1])
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_turn_that_was_canceled_does_not_poison_the_next(
+    tmp_path: Path, server: ModelServer, model: str
+) -> None:
+    server.asked.clear()
+    async with life(tmp_path, model, Looking()) as living:
+        canceled = await living.begin("look at stars")
+        async with asyncio.timeout(TIMEOUT_S):
+            await living.tools.hangs.wait()
+        await living.host.cancel(canceled, account="anonymous")
+        assert await living.ask("look at clouds") == "seen clouds"
+    if model != "rules":
+        shown = server.asked[-1].messages
+        # The instructions, what was cut off, and the question with what came of it.
+        assert [one["role"] for one in shown] == [
+            "system",
+            *("user", "assistant", "tool", "assistant"),
+            *("user", "assistant", "tool"),
+        ]
+        assert shown[3]["content"] == CUT_OFF
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_turn_whose_host_was_killed_goes_on_and_so_does_the_conversation(
+    tmp_path: Path, server: ModelServer, model: str
+) -> None:
+    server.asked.clear()
+    tools = Looking()
+    async with life(tmp_path, model, tools) as killed:
+        task_id = await killed.begin("look at stars")
+        async with asyncio.timeout(TIMEOUT_S):
+            await tools.hangs.wait()
+        await die(killed.host)
+        killed.host.lost.set()
+    async with life(tmp_path, model, tools) as living:
+        ended = await living.ended(task_id)
+        assert ended.task.status.state == State.TASK_STATE_COMPLETED
+        assert ended.task.artifacts[0].parts[0].text == "seen stars"
+        assert await living.ask("look at clouds") == "seen clouds"
+    if model != "rules":
+        texts = [one["content"] for one in server.asked[-1].messages]
+        assert texts[1:4:2] == ["look at stars", "seen stars"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_two_questions_at_once_are_answered_one_after_the_other(
+    tmp_path: Path, server: ModelServer, model: str
+) -> None:
+    tools = Looking(looks=["before"])
+    async with life(tmp_path, model, tools) as living:
+        first = await living.begin("look at stars")
+        second = await living.begin("look at clouds")
+        await living.ended(first)
+        await living.ended(second)
+    assert tools.looks == ["before", "stars", "clouds"]
+    if model != "rules":
+        assert "seen stars" in [one["content"] for one in server.asked[-1].messages]
