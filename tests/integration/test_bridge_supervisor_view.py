@@ -1,7 +1,7 @@
 """The wire view of a supervisor's task, from the supervisor's journal to the client's hands."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from itertools import groupby
 from pathlib import Path
 
@@ -9,7 +9,9 @@ import pytest
 
 from harness.bridge import Caller, Event, Json, open_bridged_mesh
 from harness.small_mesh import PATIENCE_S
+from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.echo import echo
+from trunkline.tasks.turn.context import TaskContext
 from trunkline_bridge import BridgeSettings
 
 TWO_STEPS = "count 20 1 and count 30 1"
@@ -123,3 +125,90 @@ async def test_it_resumes_behind_any_event(caller: Caller) -> None:
         assert [(one.id, one.result) for one in rest] == [
             (one.id, one.result) for one in whole[seen + 1 :]
         ]
+
+
+class Chorus:
+    """Eight agents that say a word each in turns: nobody's next comes before everybody's last."""
+
+    names = ("ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal")
+    rounds = 5
+
+    def __init__(self) -> None:
+        self._together = asyncio.Barrier(len(self.names))
+
+    def agent(self, name: str) -> FunctionAgent:
+        @agent(name=name, description="Sings.", tags=[name])
+        async def sing(_task: TaskContext) -> AsyncGenerator[str, None]:
+            for number in range(self.rounds):
+                async with asyncio.timeout(PATIENCE_S):
+                    await self._together.wait()
+                yield f"{name} {number} "
+
+        return sing
+
+    def sung(self, name: str) -> str:
+        return "".join(f"{name} {number} " for number in range(self.rounds))
+
+
+async def test_eight_children_that_stream_at_once_are_each_one_artifact_in_the_view(
+    tmp_path: Path,
+) -> None:
+    chorus = Chorus()
+    settings = BridgeSettings(default_agent="supervisor")
+    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as bridged:
+        await bridged.mesh.join(*(chorus.agent(name) for name in chorus.names[:4]))
+        await bridged.mesh.join(*(chorus.agent(name) for name in chorus.names[4:]))
+        await bridged.mesh.supervise()
+        caller = bridged.at("/")
+        events = await ask(caller, ", and ".join(f"@{name} sing" for name in chorus.names))
+        task = await caller.call("GetTask", {"id": events[0].result["task"]["id"]})
+
+    assert [events[0].state, events[1].state, events[-1].state] == [
+        "TASK_STATE_SUBMITTED",
+        "TASK_STATE_WORKING",
+        "TASK_STATE_COMPLETED",
+    ]
+    assert all("artifactUpdate" in one.result for one in events[2:-1])
+    by_name: dict[str, list[Json]] = {}
+    for update in updates(events):
+        by_name.setdefault(update["artifact"]["name"], []).append(update)
+    assert list(by_name) == [
+        "execution_plan_streaming",
+        "execution_plan_update",
+        "tool_notification_start",
+        "streaming_result",
+        "tool_notification_complete",
+        "partial_result",
+    ]
+    plan_ids = {one["artifact"]["artifactId"] for one in by_name["execution_plan_streaming"]}
+    assert {one["artifact"]["artifactId"] for one in by_name["execution_plan_update"]} == plan_ids
+    for name in ("tool_notification_start", "tool_notification_complete"):
+        notes = by_name[name]
+        assert len({one["artifact"]["artifactId"] for one in notes}) == len(notes) == 8
+        assert all(one["lastChunk"] and not one.get("append", False) for one in notes)
+    results = by_name["streaming_result"]
+    written: dict[str, list[Json]] = {}
+    for update in results:
+        written.setdefault(update["artifact"]["artifactId"], []).append(update)
+    assert len(written) == 8
+    for own in written.values():
+        first, *others = own
+        singer = first["artifact"]["metadata"]["trunkline/agent"]
+        step = chorus.names.index(singer) + 1
+        assert first["artifact"]["metadata"]["trunkline/step"] == f"step-{step}"
+        assert not first.get("append", False)
+        assert all(one["append"] for one in others)
+        assert [one.get("lastChunk", False) for one in own] == [False] * (len(own) - 1) + [True]
+        said = "".join(part["text"] for one in own for part in one["artifact"]["parts"])
+        assert said == chorus.sung(singer)
+    # They took turns: between the words of each stand those of others.
+    order = [update["artifact"]["artifactId"] for update in results]
+    assert len([artifact_id for artifact_id, _ in groupby(order)]) > 2 * len(written)
+    (whole,) = by_name["partial_result"]
+    assert whole["artifact"]["parts"] == [{"text": "\n".join(map(chorus.sung, chorus.names))}]
+    assert whole["lastChunk"] is True
+    assert updates(events)[-1] == whole
+    assert held(events) == {
+        artifact["artifactId"]: "".join(part["text"] for part in artifact["parts"])
+        for artifact in task["artifacts"]
+    }

@@ -55,6 +55,8 @@ def test_there_is_a_vector_for_every_kind_of_journal() -> None:
         "reject",
         "rewind",
         "sub_agent_answer",
+        "supervisor_eight_children",
+        "supervisor_of_supervisors",
         "supervisor_one_child",
         "supervisor_two_children",
         "tools",
