@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from google.protobuf import json_format, struct_pb2
+from google.protobuf import struct_pb2
 
 from trunkline.errors import (
     ApprovalAnsweredError,
@@ -27,6 +27,7 @@ from trunkline.errors import (
     InvalidArgumentError,
 )
 from trunkline.journal.states import INTERRUPTED
+from trunkline.tasks.turn.content import json_of
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
 
 Approval = snapshot_pb2.ApprovalInfo
@@ -217,14 +218,8 @@ def shown(arguments: struct_pb2.Struct) -> str:
 
 def plain(values: struct_pb2.Struct) -> dict[str, Any]:
     """Return JSON values as people write them: a Struct knows no whole numbers."""
-    said = json_format.MessageToJson(values, indent=None, ensure_ascii=False)
-    found: dict[str, Any] = json.loads(said, parse_float=_number)
+    found: dict[str, Any] = json_of(values)
     return found
-
-
-def _number(digits: str) -> float:
-    number = float(digits)
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
 def _text(numbered: Sequence[tuple[int, event_pb2.ApprovalRequested]]) -> str:

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf import json_format
-
 from trunkline.tasks.lifecycle import state_name
+from trunkline.tasks.turn.content import json_of
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, snapshot_pb2
 
 
@@ -54,16 +53,14 @@ class Answer:
     @property
     def data(self) -> list[Any]:
         """The data parts of all that, as JSON values."""
-        return [
-            json_format.MessageToDict(part.data) for part in self.parts if part.HasField("data")
-        ]
+        return [json_of(part.data) for part in self.parts if part.HasField("data")]
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The task's metadata, as JSON values."""
         if self.snapshot is None:
             return {}
-        found: Mapping[str, Any] = json_format.MessageToDict(self.snapshot.task.metadata)
+        found: Mapping[str, Any] = json_of(self.snapshot.task.metadata)
         return found
 
     @property

@@ -46,9 +46,18 @@ async def mesh(
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-"))
             data_dir = Path(folder)
         given = settings_of(data_dir, options or {}, settings or {})
+        failure: BaseException | None = None
         async with open_directory(agents, bundled, given) as directory:
             first = agents[0].card.name if agents else bundled[0]
-            yield Mesh(directory, default_agent=first, timeout_s=timeout_s)
+            try:
+                yield Mesh(directory, default_agent=first, timeout_s=timeout_s)
+            except (asyncio.CancelledError, GeneratorExit):
+                raise
+            except BaseException as error:  # noqa: BLE001  raised again below, as it is
+                # Not out of the groups of tasks that the mesh is made of.
+                failure = error
+        if failure is not None:
+            raise failure
 
 
 class Mesh:

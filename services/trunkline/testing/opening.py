@@ -60,7 +60,7 @@ async def open_directory(
             from trunkline.mesh.tools import add_tools, load_tools
 
             config = load_tools(settings)
-            tools = add_tools(server, config, settings)
+            tools = add_tools(server, config, settings, directory)
             agents = make_agents(settings, config, directory, names=bundled, others=agents)
         hosts = await stack.enter_async_context(
             open_hosts(agents, directory=directory, settings=settings, attendance=attendance)

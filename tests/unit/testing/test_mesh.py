@@ -137,6 +137,16 @@ async def test_what_is_refused_is_an_error_of_ours() -> None:
             await m.ask("Ada", agent="nobody")
 
 
+async def test_what_a_test_raises_comes_out_as_it_is() -> None:
+    async def fail() -> None:
+        async with mesh(hello) as m:
+            await m.begin("wait")
+            raise AssertionError("of the test")
+
+    with pytest.raises(AssertionError, match="of the test"):
+        await fail()
+
+
 @async_test
 async def test_no_plugin_is_needed_and_fixtures_are_given(tmp_path: Path) -> None:
     async with mesh(hello, data_dir=tmp_path) as m:

@@ -17,7 +17,7 @@ from trunkline.agents.langgraph.following import MODES, Following
 from trunkline.agents.langgraph.interrupts import Waiting, ask
 from trunkline.agents.langgraph.messages import data_of, human_message, last_answer
 from trunkline.agents.langgraph.threads import Thread, thread_of
-from trunkline.errors import ConfigurationError, StepLimitError
+from trunkline.errors import ConfigurationError
 from trunkline.tasks.turn.context import SettingsT, TaskContext
 from trunkline.v1 import agent_card_pb2, part_pb2
 
@@ -125,11 +125,7 @@ class _Runner:
     """For hosts that keep nothing."""
 
     async def run(self, task: TaskContext[Any]) -> None:
-        """Run one turn, or go on with one that its host was lost in.
-
-        Raises:
-            StepLimitError: the graph took more steps than it may.
-        """
+        """Run one turn, or go on with one that its host was lost in."""
         own = self.graph.checkpointer
         saver = own if isinstance(own, BaseCheckpointSaver) else None
         await task.rewind()
@@ -189,7 +185,8 @@ class _Runner:
                     await following.take(path, mode, payload)
         except GraphRecursionError:
             limit = self.step_limit or (graph.config or {}).get("recursion_limit", "its")
-            raise StepLimitError(task.agent, str(limit)) from None
+            await task.fail(f"agent {task.agent!r} came to no end within {limit} steps")
+            return False, False
         end = await graph.aget_state(thread.config)
         if end.interrupts:
             await answer.close()

@@ -14,7 +14,7 @@ from typing import Any, Final
 from langgraph.types import Command, Interrupt
 
 from trunkline.agents.langgraph.messages import data_part
-from trunkline.tasks.approvals import plain
+from trunkline.tasks.turn.content import json_of
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2
 
@@ -116,7 +116,7 @@ def _decision(task: TaskContext[Any], approval_id: str) -> dict[str, Any]:
         case event_pb2.APPROVAL_DECISION_APPROVED:
             return {"type": "approve"}
         case event_pb2.APPROVAL_DECISION_EDITED:
-            action = {"name": found.requested.tool, "args": plain(answered.arguments)}
+            action = {"name": found.requested.tool, "args": json_of(answered.arguments)}
             return {"type": "edit", "edited_action": action}
         case _:
             return {"type": "reject", "message": answered.reason or "a person has rejected it"}

@@ -8,6 +8,7 @@ from typing import Any, Final
 from google.protobuf import json_format
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
+from trunkline.tasks.turn.content import json_of
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import part_pb2
 
@@ -30,14 +31,8 @@ def data_of(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
     """Return the value of the turn's first data part; its text if there is none."""
     for part in task.message.parts:
         if part.HasField("data"):
-            return json_value(part)
+            return json_of(part.data)
     return task.text
-
-
-def json_value(part: part_pb2.Part) -> Any:  # noqa: ANN401  a JSON value
-    """Return a data part's value. Whole numbers are whole again: protobuf knows floats alone."""
-    text = json_format.MessageToJson(part.data, indent=None, ensure_ascii=False)
-    return json.loads(text, parse_float=_number)
 
 
 def data_part(value: object) -> part_pb2.Part:
@@ -69,7 +64,7 @@ async def _block(task: TaskContext[Any], part: part_pb2.Part) -> dict[str, Any]:
     if part.HasField("text"):
         return {"type": "text", "text": part.text}
     if part.HasField("data"):
-        return {"type": "text", "text": json.dumps(json_value(part), ensure_ascii=False)}
+        return {"type": "text", "text": json.dumps(json_of(part.data), ensure_ascii=False)}
     block: dict[str, Any] = {
         "type": _KINDS.get(part.media_type.partition("/")[0], "file"),
         "mime_type": part.media_type or "application/octet-stream",
@@ -79,8 +74,3 @@ async def _block(task: TaskContext[Any], part: part_pb2.Part) -> dict[str, Any]:
     if part.url.startswith(("https:", "http:")):
         return block | {"url": part.url}
     return block | {"base64": base64.b64encode(await task.read(part)).decode()}
-
-
-def _number(digits: str) -> float:
-    number = float(digits)
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number

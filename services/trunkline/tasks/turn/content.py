@@ -1,10 +1,11 @@
 """Turns what authors write (text, parts, mappings) into the contract's messages."""
 
+import json
 import uuid
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from google.protobuf import struct_pb2
+from google.protobuf import json_format, struct_pb2
 
 from trunkline.v1 import message_pb2, part_pb2
 
@@ -43,3 +44,14 @@ def struct(values: Mapping[str, Any] | None) -> struct_pb2.Struct | None:
     result = struct_pb2.Struct()
     result.update(dict(values))
     return result
+
+
+def json_of(value: struct_pb2.Struct | struct_pb2.Value) -> Any:  # noqa: ANN401  a JSON value
+    """Return a JSON value as people write it: protobuf knows no whole numbers."""
+    text = json_format.MessageToJson(value, indent=None, ensure_ascii=False)
+    return json.loads(text, parse_float=_number)
+
+
+def _number(digits: str) -> float:
+    number = float(digits)
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
