@@ -14,7 +14,13 @@ from trunkline.agents.research import agent as research_agent
 from trunkline.client import Directory, running
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.tools import load_tools
-from trunkline.reasoning import MeshTools, ModelChoice, ReasoningAgent
+from trunkline.reasoning import (
+    AllowedTools,
+    MeshTools,
+    ModelChoice,
+    ReasoningAgent,
+    ToolSource,
+)
 from trunkline.reasoning import prewarm as prewarm_reasoning
 from trunkline.reasoning.models import RULES, open_model
 from trunkline.runtime import Serving
@@ -91,14 +97,19 @@ def _known_agents(
     settings: Settings, config: McpConfig, directory: Directory
 ) -> dict[str, Callable[[], Agent]]:
     """How each agent that has a name here is made."""
-    tools = MeshTools(directory)
+    mesh_tools = MeshTools(directory)
+
+    def tools_of(name: str) -> ToolSource:
+        options = settings.agent_options.get(name)
+        return AllowedTools(mesh_tools, options) if options else mesh_tools
+
     model_of = partial(ModelChoice.of_agent, settings)
     known: dict[str, Callable[[], Agent]] = {
         "supervisor": partial(_supervisor, settings, directory, "supervisor"),
         "echo": lambda: echo,
-        "math": lambda: math_agent(tools, model_of("math")),
-        "currency": lambda: currency_agent(tools, model_of("currency")),
-        "research": lambda: research_agent(tools, model_of("research")),
+        "math": lambda: math_agent(tools_of("math"), model_of("math")),
+        "currency": lambda: currency_agent(tools_of("currency"), model_of("currency")),
+        "research": lambda: research_agent(tools_of("research"), model_of("research")),
     }
     for name in settings.supervisors:
         if name in known and name != "supervisor":
@@ -113,7 +124,7 @@ def _known_agents(
             ReasoningAgent,
             spec.card(),
             servers=spec.servers,
-            tools=tools,
+            tools=tools_of(spec.name),
             model=model_of(spec.name),
         )
     return known

@@ -4,7 +4,8 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from trunkline.client import BreakerSettings, Channels, RegistryClient
+from trunkline.client import BreakerSettings, Channels, Directory, RegistryClient
+from trunkline.client.artifacts import ArtifactClient
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.registry import STOP_GRACE_S
 from trunkline.mesh.research import with_research
@@ -35,9 +36,11 @@ async def serve_tools(settings: Settings) -> AsyncIterator[Serving]:
         stack.callback(configure("tools", mesh_address=mesh).shutdown)
         channels = await stack.enter_async_context(Channels.of(settings))
         server = MeshServer()
-        adapter = add_tools(server, load_tools(settings), settings, mesh_address=mesh)
+        directory = Directory(channels, mesh)
+        adapter = add_tools(server, load_tools(settings), settings, directory, mesh_address=mesh)
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, STOP_GRACE_S)
+        await stack.enter_async_context(directory)
         await stack.enter_async_context(adapter)
         member = registry_service_pb2.Host(
             # It has no journal to be known by: whoever comes to its address comes in its place.
@@ -61,11 +64,17 @@ def load_tools(settings: Settings) -> McpConfig:
 
 
 def add_tools(
-    server: MeshServer, config: McpConfig, settings: Settings, *, mesh_address: str = ""
+    server: MeshServer,
+    config: McpConfig,
+    settings: Settings,
+    directory: Directory,
+    *,
+    mesh_address: str = "",
 ) -> ToolAdapter:
     """Add the tool adapter to a server; enter what is returned while the server runs.
 
-    MCP servers send their spans to the mesh's address; without one, nowhere.
+    It finds the hosts of tasks in the directory, to keep with a task what is too large for a
+    result. MCP servers send their spans to the mesh's address; without one, nowhere.
     """
     adapter = ToolAdapter(
         config,
@@ -75,7 +84,12 @@ def add_tools(
     server.add_generic(
         SERVICE,
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
-        ToolServicer(adapter, agents=_users(config)),
+        ToolServicer(
+            adapter,
+            agents=_users(config),
+            options=settings.agent_options,
+            artifacts=ArtifactClient(directory),
+        ),
     )
     return adapter
 

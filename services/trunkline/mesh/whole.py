@@ -54,7 +54,8 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
         )
         serve_host(server, hosts)
         (mesh_address, _) = server.bind(str(settings.mesh), local)
-        adapter = add_tools(server, config, settings, mesh_address=reachable(mesh_address))
+        reached = reachable(mesh_address)
+        adapter = add_tools(server, config, settings, directory, mesh_address=reached)
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         # Inside the server's life: the MCP servers send it their last spans.

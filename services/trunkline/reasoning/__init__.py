@@ -2,9 +2,10 @@
 
 from trunkline.reasoning.agent import ReasoningAgent, prewarm
 from trunkline.reasoning.models import Model, ModelChoice, open_model
-from trunkline.reasoning.source import Listing, MeshTools, ToolSource
+from trunkline.reasoning.source import AllowedTools, Listing, MeshTools, ToolSource
 
 __all__ = [
+    "AllowedTools",
     "Listing",
     "MeshTools",
     "Model",

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from trunkline.client.directory import Directory
 from trunkline.client.tools import ToolClient
-from trunkline.errors import PeerProtocolError
+from trunkline.errors import PeerProtocolError, ToolNotFoundError
+from trunkline.settings import AgentOptions
 from trunkline.v1 import tool_service_pb2
 
 SERVICE = "trunkline.v1.ToolService"
@@ -84,6 +85,29 @@ class MeshTools:
 
     def _client(self) -> ToolClient:
         return ToolClient(self._directory.for_service(SERVICE))
+
+
+class AllowedTools:
+    """Those tools of a source that an agent may use: it sees no others, and calls no others."""
+
+    def __init__(self, source: ToolSource, options: AgentOptions) -> None:
+        self._source = source
+        self._options = options
+
+    async def list_tools(self, servers: Sequence[str]) -> Listing:
+        """Return the tools of these servers that the agent may use."""
+        listing = await self._source.list_tools(servers)
+        may_use = self._options.may_use
+        tools = tuple(tool for tool in listing.tools if may_use(tool.server, tool.name))
+        return replace(listing, tools=tools)
+
+    async def call_tool(
+        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool. ToolNotFoundError: the agent may not use it, or there is none."""
+        if not self._options.may_use(request.server, request.tool):
+            raise ToolNotFoundError(request.server, request.tool)
+        return await self._source.call_tool(request, on_progress=on_progress)
 
 
 def _is_starting(servers: Sequence[tool_service_pb2.ToolServer]) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +23,16 @@ class AgentOptions:
     """Not these tools; written alike."""
     options: Mapping[str, object] = field(default_factory=dict)
     """Settings of its own, checked by itself: its table `[agent.NAME.options]`."""
+
+    def may_use(self, server: str, tool: str) -> bool:
+        """Whether the agent may see and call a tool. What is denied is so whatever is allowed."""
+
+        def is_one(pattern: str) -> bool:
+            name = f"{server}/{tool}" if "/" in pattern else tool
+            return fnmatchcase(name, pattern)
+
+        is_allowed = not self.allow_tools or any(map(is_one, self.allow_tools))
+        return is_allowed and not any(map(is_one, self.deny_tools))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

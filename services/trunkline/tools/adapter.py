@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from trunkline.errors import PeerTimeoutError, ToolNotFoundError, ToolServerUnavailableError
 from trunkline.tools.config import McpConfig
+from trunkline.tools.fitting import Keep, fit
 from trunkline.tools.server import State, ToolServer
 from trunkline.tools.settings import AdapterSettings
 from trunkline.v1 import tool_service_pb2
@@ -33,11 +34,12 @@ class ToolAdapter:
         self.revision = 0
         """Counts up whenever a server's state or tools change."""
         self._changed = asyncio.Event()
+        self._settings = settings = settings or AdapterSettings()
         self._servers = {
             name: ToolServer(
                 name,
                 server,
-                settings or AdapterSettings(),
+                settings,
                 telemetry=_telemetry(name, otlp_endpoint),
                 on_change=self._note_change,
             )
@@ -73,17 +75,20 @@ class ToolAdapter:
         *,
         timeout_s: float | None,
         on_progress: "ProgressFnT",
+        keep: Keep | None = None,
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool, as `ToolServer.call` does.
+        """Call a tool, as `ToolServer.call` does; what is too large goes where `keep` puts it.
 
         Raises:
             ToolNotFoundError: there is no such server, or no such tool on it.
         """
         if server not in self._servers:
             raise ToolNotFoundError(server, tool)
-        return await self._servers[server].call(
+        result = await self._servers[server].call(
             tool, arguments, timeout_s=timeout_s, on_progress=on_progress
         )
+        limit_bytes = self._settings.result_limit_bytes
+        return await fit(result, tool=f"{server}/{tool}", limit_bytes=limit_bytes, keep=keep)
 
     async def changed(self, revision: int) -> int:
         """Wait until `self.revision` is not `revision` any more; return it."""

@@ -3,7 +3,9 @@
 import base64
 import binascii
 import json
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 import mcp_types
 from google.protobuf import struct_pb2
@@ -40,10 +42,8 @@ def to_tool(
     )
 
 
-def to_result(
-    result: mcp_types.CallToolResult, *, tool: str, limit_bytes: int
-) -> tool_service_pb2.ToolResult:
-    """Return a tool's result; one that is too large becomes a failure that says so."""
+def to_result(result: mcp_types.CallToolResult, *, tool: str) -> tool_service_pb2.ToolResult:
+    """Return a tool's result. What is only structured is said in a text too, as JSON."""
     structured = result.structured_content
     if structured is not None and not isinstance(structured, dict):
         structured = {"result": structured}
@@ -51,19 +51,15 @@ def to_result(
         parts = [_part(block) for block in result.content]
     except binascii.Error:
         return failed(f"{tool} answered with content that is not base64.")
-    answer = tool_service_pb2.ToolResult(
+    if structured and not parts:
+        text = json.dumps(structured, default=str, ensure_ascii=False)
+        parts = [part_pb2.Part(text=text, media_type="application/json")]
+    return tool_service_pb2.ToolResult(
         is_error=bool(result.is_error),
         is_mendable=bool((result.meta or {}).get(MENDABLE_KEY)),
         content=parts,
         structured_content=_struct(structured),
     )
-    size_bytes = answer.ByteSize()
-    if size_bytes > limit_bytes:
-        return failed(
-            f"{tool} answered with {size_bytes} bytes, and at most {limit_bytes} are taken; "
-            "ask for less."
-        )
-    return answer
 
 
 def failed(text: str) -> tool_service_pb2.ToolResult:
@@ -115,10 +111,14 @@ def _part(block: mcp_types.ContentBlock) -> part_pb2.Part:
 def _resource(
     resource: mcp_types.TextResourceContents | mcp_types.BlobResourceContents,
 ) -> part_pb2.Part:
+    """A resource is a file: it has a name, by which it is told from what a tool says."""
+    name = PurePosixPath(urlsplit(resource.uri).path or resource.uri).name or "resource"
     if isinstance(resource, mcp_types.TextResourceContents):
-        return part_pb2.Part(text=resource.text, media_type=resource.mime_type or "text/plain")
+        media_type = resource.mime_type or "text/plain"
+        return part_pb2.Part(text=resource.text, media_type=media_type, filename=name)
     raw = base64.b64decode(resource.blob, validate=True)
-    return part_pb2.Part(raw=raw, media_type=resource.mime_type or "application/octet-stream")
+    media_type = resource.mime_type or "application/octet-stream"
+    return part_pb2.Part(raw=raw, media_type=media_type, filename=name)
 
 
 def _struct(value: dict[str, Any] | None) -> struct_pb2.Struct | None:

@@ -162,12 +162,7 @@ class ToolServer:
             is_harmless = self.tools[tool].read_only or self.tools[tool].idempotent
             try:
                 with self.trust.call(session):
-                    return await session.call_tool(
-                        tool,
-                        arguments,
-                        on_progress=on_progress,
-                        limit_bytes=self._settings.result_limit_bytes,
-                    )
+                    return await session.call_tool(tool, arguments, on_progress=on_progress)
             except NotTakenError as error:
                 if attempt >= _UNTAKEN_ATTEMPTS:
                     raise ToolServerUnavailableError(self.name, error.problem) from error

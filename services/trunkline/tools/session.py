@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.metadata import version
 from typing import Any
@@ -33,6 +33,8 @@ from trunkline.v1 import tool_service_pb2
 logger = logging.getLogger(__name__)
 
 _LIST_PAGES = 100
+# Resources that are read for one result; more stay links.
+_RESOURCES = 8
 # Before changes of a list are listened for again, after the server has broken that off.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
@@ -72,9 +74,11 @@ class Session:
         return tools
 
     async def call_tool(
-        self, tool: str, arguments: Mapping[str, Any], *, on_progress: ProgressFnT, limit_bytes: int
+        self, tool: str, arguments: Mapping[str, Any], *, on_progress: ProgressFnT
     ) -> tool_service_pb2.ToolResult:
         """Call a tool. Canceling this tells the server to cancel the tool.
+
+        What the result links to on the server, and nobody else can read, is read at once.
 
         Raises:
             ToolServerUnavailableError: the server ended meanwhile.
@@ -87,6 +91,7 @@ class Session:
             result = await self._client.call_tool(
                 tool, dict(arguments), progress_callback=on_progress
             )
+            result.content = await self._with_resources(result.content)
         except MCPError as error:
             if note.is_untaken:
                 raise NotTakenError(await self._link.problem()) from error
@@ -103,7 +108,32 @@ class Session:
             raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
         finally:
             sending.reset(token)
-        return to_result(result, tool=f"{self._name}/{tool}", limit_bytes=limit_bytes)
+        return to_result(result, tool=f"{self._name}/{tool}")
+
+    async def _with_resources(
+        self, blocks: Sequence[mcp_types.ContentBlock]
+    ) -> list[mcp_types.ContentBlock]:
+        """Put what links to the server's own resources lead to in their place.
+
+        A caller has no session with the server, and this one may be gone when the link is followed.
+        """
+        found: list[mcp_types.ContentBlock] = []
+        left = _RESOURCES
+        for block in blocks:
+            if isinstance(block, mcp_types.ResourceLink) and not _is_public(block.uri) and left:
+                left -= 1
+                found += await self._resource(block)
+            else:
+                found.append(block)
+        return found
+
+    async def _resource(self, link: mcp_types.ResourceLink) -> list[mcp_types.ContentBlock]:
+        try:
+            read = await self._client.read_resource(link.uri)
+        except (MCPError, ValidationError):
+            # It says more than nothing.
+            return [link]
+        return [mcp_types.EmbeddedResource(type="resource", resource=one) for one in read.contents]
 
     async def watch(self, on_tools_changed: Callable[[], None]) -> None:
         """Listen for changes of the tool list on protocols where one has to; else return."""
@@ -161,6 +191,10 @@ async def open_session(
                 raise
             raise ToolServerUnavailableError(link.name, link.trouble) from error
         yield Session(link, client)
+
+
+def _is_public(uri: str) -> bool:
+    return uri.startswith(("http://", "https://"))
 
 
 def _transport(link: Link) -> Transport:

@@ -24,6 +24,7 @@ class AdapterSettings:
     grace_s: float = 2.0
     """How long a server may take to exit before it is told, and then made to."""
     result_limit_bytes: int = 1024 * 1024
-    """A larger result becomes a failure that says so."""
+    """What is larger is kept with the task, and referred to; for whoever calls without a task it
+    is a failure that says so."""
     breaker: BreakerSettings = DEFAULTS
     """When a server that keeps failing is left alone, neither called nor started."""

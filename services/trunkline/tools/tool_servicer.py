@@ -7,9 +7,13 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf import json_format
 
+from trunkline.client.artifacts import ArtifactClient
 from trunkline.client.tools import time_left_s
+from trunkline.errors import ToolNotFoundError
+from trunkline.settings import AgentOptions
 from trunkline.tools.adapter import ToolAdapter
-from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
+from trunkline.tools.fitting import Keep
+from trunkline.v1 import part_pb2, tool_service_pb2, tool_service_pb2_grpc
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -24,11 +28,22 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     """The tools of all MCP servers over gRPC."""
 
     def __init__(
-        self, adapter: ToolAdapter, *, agents: Mapping[str, Sequence[str]] | None = None
+        self,
+        adapter: ToolAdapter,
+        *,
+        agents: Mapping[str, Sequence[str]] | None = None,
+        options: Mapping[str, AgentOptions] | None = None,
+        artifacts: ArtifactClient | None = None,
     ) -> None:
-        """`agents` are those that may use the tools of a server, by its name."""
+        """`agents` are those that use the tools of a server, by its name.
+
+        `options` of agents, by their names, say which tools they may call. `artifacts` takes what
+        is too large for a result.
+        """
         self._adapter = adapter
         self._agents = agents or {}
+        self._options = options or {}
+        self._artifacts = artifacts
 
     async def ListTools(
         self, request: tool_service_pb2.ListToolsRequest, _context: _Context
@@ -41,6 +56,9 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     async def CallTool(  # type: ignore[override]
         self, request: tool_service_pb2.CallToolRequest, context: _Context
     ) -> None:
+        options = self._options.get(request.agent)
+        if options is not None and not options.may_use(request.server, request.tool):
+            raise ToolNotFoundError(request.server, request.tool)
         news = _News(context.write)
         try:
             result = await self._adapter.call(
@@ -49,6 +67,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
                 _plain(json_format.MessageToDict(request.arguments)),
                 timeout_s=time_left_s(request),
                 on_progress=news.write,
+                keep=self._keep_for(request),
             )
         finally:
             await news.close()
@@ -66,6 +85,22 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
                 yield now
                 seen = now
             await self._adapter.changed(revision)
+
+    def _keep_for(self, request: tool_service_pb2.CallToolRequest) -> Keep | None:
+        artifacts = self._artifacts
+        if artifacts is None or not request.task_id:
+            return None
+
+        async def keep(content: bytes, about: part_pb2.Part) -> part_pb2.Part:
+            return await artifacts.upload(
+                request.task_id,
+                request.account,
+                content,
+                media_type=about.media_type,
+                filename=about.filename,
+            )
+
+        return keep
 
     def _picture(
         self, names: Sequence[str]

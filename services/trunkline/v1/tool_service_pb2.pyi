@@ -226,6 +226,7 @@ class CallToolRequest(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
+    ACCOUNT_FIELD_NUMBER: _builtins.int
     server: _builtins.str
     """The server."""
     tool: _builtins.str
@@ -234,6 +235,8 @@ class CallToolRequest(_message.Message):
     """The task on whose behalf."""
     agent: _builtins.str
     """The agent on whose behalf."""
+    account: _builtins.str
+    """Whose task that is; what is too large for the result is kept with it."""
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
         """Its arguments."""
@@ -251,10 +254,11 @@ class CallToolRequest(_message.Message):
         task_id: _builtins.str = ...,
         agent: _builtins.str = ...,
         deadline: _timestamp_pb2.Timestamp | None = ...,
+        account: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "deadline", b"deadline"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "arguments", b"arguments", "deadline", b"deadline", "server", b"server", "task_id", b"task_id", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "arguments", b"arguments", "deadline", b"deadline", "server", b"server", "task_id", b"task_id", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,13 +6,12 @@ from trunkline.tools.config import Overlay
 from trunkline.tools.content import to_result, to_tool
 from trunkline.v1 import tool_service_pb2
 
-LIMIT_BYTES = 1000
 ADDED = Overlay.model_validate({"tools": {"t": {"match": [{"pattern": "added"}]}}})
 
 
 def result(*content: mcp_types.ContentBlock, **more: object) -> tool_service_pb2.ToolResult:
     answer = mcp_types.CallToolResult.model_validate({"content": list(content), **more})
-    return to_result(answer, tool="s/t", limit_bytes=LIMIT_BYTES)
+    return to_result(answer, tool="s/t")
 
 
 def declared(**more: object) -> mcp_types.Tool:
@@ -54,13 +53,15 @@ def test_embedded_resources_become_text_or_bytes() -> None:
         mcp_types.EmbeddedResource(type="resource", resource=blob),
     ).content
     assert (parts[0].text, parts[0].media_type) == ("words", "text/csv")
+    assert [part.filename for part in parts] == ["a", "b"]
     assert (parts[1].raw, parts[1].media_type) == (b"hi", "application/octet-stream")
 
 
 def test_a_structured_result_that_is_no_object_is_wrapped() -> None:
     answer = mcp_types.CallToolResult(content=[])
     answer.structured_content = [1, 2]
-    wrapped = to_result(answer, tool="s/t", limit_bytes=LIMIT_BYTES)
+    wrapped = to_result(answer, tool="s/t")
+    assert wrapped.content[0].text == '{"result": [1, 2]}'
     assert json_format.MessageToDict(wrapped.structured_content) == {"result": [1.0, 2.0]}
 
 
@@ -69,12 +70,6 @@ def test_content_that_is_not_base64_is_a_failure_that_says_so() -> None:
     answer = result(image)
     assert answer.is_error
     assert answer.content[0].text == "s/t answered with content that is not base64."
-
-
-def test_the_limit_counts_structured_content_too() -> None:
-    answer = result(structuredContent={"rows": "x" * LIMIT_BYTES})
-    assert answer.is_error
-    assert "at most 1000 are taken" in answer.content[0].text
 
 
 @pytest.mark.parametrize(

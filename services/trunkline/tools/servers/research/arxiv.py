@@ -63,6 +63,9 @@ class Arxiv:
                 await asyncio.sleep(max(0.0, self._free_at - time.monotonic()))
             try:
                 content = await fetch("GET", f"{self.url.rstrip('/')}/api/query", params=params)
+            except Unavailable as error:
+                hint = "it needs the network, or a mirror as arxiv_url under [research]"
+                raise Unavailable(f"{error}; {hint}") from error
             finally:
                 self._free_at = time.monotonic() + _PAUSE_S
         return papers(content)[:limit]

@@ -1,0 +1,103 @@
+import pytest
+
+from trunkline.errors import JournalUnavailableError
+from trunkline.tools.fitting import fit
+from trunkline.v1 import part_pb2, tool_service_pb2
+
+LIMIT_BYTES = 100_000
+BIG = b"x" * 70_000
+
+
+class Kept:
+    """What was kept, in order."""
+
+    def __init__(self) -> None:
+        self.contents: list[bytes] = []
+
+    async def __call__(self, content: bytes, about: part_pb2.Part) -> part_pb2.Part:
+        self.contents.append(content)
+        url = f"trunkline:t/{len(self.contents)}"
+        return part_pb2.Part(url=url, media_type=about.media_type, filename=about.filename)
+
+
+def result(
+    *content: part_pb2.Part, structured: dict[str, str] | None = None
+) -> tool_service_pb2.ToolResult:
+    made = tool_service_pb2.ToolResult(content=content)
+    if structured is not None:
+        made.structured_content.update(structured)
+    return made
+
+
+async def fitted(
+    answer: tool_service_pb2.ToolResult, kept: Kept | None
+) -> tool_service_pb2.ToolResult:
+    return await fit(answer, tool="s/t", limit_bytes=LIMIT_BYTES, keep=kept)
+
+
+async def test_what_fits_stays_as_it_is() -> None:
+    kept = Kept()
+    small = result(part_pb2.Part(text="x"), part_pb2.Part(raw=b"y"), structured={"a": "b"})
+    before = small.SerializeToString(deterministic=True)
+    answer = await fitted(small, kept)
+    assert answer.SerializeToString(deterministic=True) == before
+    assert kept.contents == []
+
+
+async def test_bytes_that_must_not_ride_in_events_go_by_reference_whatever_the_rest() -> None:
+    kept = Kept()
+    image = part_pb2.Part(raw=BIG, media_type="image/png", filename="a.png")
+    (said, part) = (await fitted(result(part_pb2.Part(text="x"), image), kept)).content
+    assert said.text == "x"
+    assert (part.url, part.media_type, part.filename) == ("trunkline:t/1", "image/png", "a.png")
+    assert kept.contents == [BIG]
+
+
+async def test_the_longest_text_goes_by_reference_and_its_beginning_stays() -> None:
+    kept = Kept()
+    long = "ö" * LIMIT_BYTES
+    (first, head, part) = (
+        await fitted(result(part_pb2.Part(text="x"), part_pb2.Part(text=long)), kept)
+    ).content
+    assert first.text == "x"
+    assert head.text.startswith("ö" * 4000 + "\n[100000 characters in all")
+    assert (part.url, kept.contents) == ("trunkline:t/1", [long.encode()])
+
+
+@pytest.mark.parametrize("text", ["", "the rows"])
+async def test_what_is_structured_gives_way_to_the_text_that_says_the_same(text: str) -> None:
+    kept = Kept()
+    parts = [part_pb2.Part(text=text)] if text else []
+    answer = await fitted(result(*parts, structured={"rows": "x" * LIMIT_BYTES}), kept)
+    assert not answer.HasField("structured_content")
+    assert answer.content[0].text.startswith(text or '{"rows": "xxx')
+    assert bool(kept.contents) == (not text)
+
+
+async def test_without_a_task_to_keep_it_with_a_large_result_is_a_failure_that_says_so() -> None:
+    for large in (
+        result(part_pb2.Part(text="x" * LIMIT_BYTES)),
+        result(structured={"rows": "x" * LIMIT_BYTES}),
+    ):
+        answer = await fitted(large, None)
+        assert answer.is_error
+        assert "s/t answered with 100" in answer.content[0].text
+        assert "at most 100000 are taken; ask for less." in answer.content[0].text
+
+
+async def test_many_small_texts_that_are_too_much_together_are_a_failure() -> None:
+    many = result(*(part_pb2.Part(text="x" * 3000) for _ in range(40)))
+    answer = await fitted(many, Kept())
+    assert "ask for less" in answer.content[0].text
+
+
+async def test_what_can_not_be_kept_is_a_failure_that_says_why() -> None:
+    async def full(_content: bytes, _about: part_pb2.Part) -> part_pb2.Part:
+        raise JournalUnavailableError("j.db", "the disk is full")
+
+    answer = await fit(
+        result(part_pb2.Part(raw=BIG)), tool="s/t", limit_bytes=LIMIT_BYTES, keep=full
+    )
+    assert answer.is_error
+    assert "can't be kept" in answer.content[0].text
+    assert "the disk is full" in answer.content[0].text
