@@ -136,6 +136,20 @@ def test_the_whole_answer_adds_only_what_is_new(whole: str, shown: str) -> None:
     assert answer.text == whole
 
 
+def test_an_answer_that_streamed_behind_those_it_is_made_of_is_not_written_twice() -> None:
+    made = "It is 69"
+    results = [
+        first("s", "36 and 33", name="streaming_result", last=True),
+        first("draft", made[:4], name="streaming_result"),
+        piece("draft", made[4:], last=True),
+        first("p", made, name="partial_result", last=True),
+        DONE,
+    ]
+    screen, answer = show(results)
+    assert screen.out == "36 and 33\nIt is 69\n"
+    assert answer.text == made
+
+
 def test_news_of_the_work_is_noted_and_never_part_of_the_answer() -> None:
     screen, answer = show(
         [

@@ -246,11 +246,14 @@ class _Out:
             self._pieces.append(text)
 
     def become(self, text: str) -> None:
-        """Write the rest of `text`, or, if another text is there, all of it on a new line."""
+        """Write the rest of `text`, or, if another text is there, all of it on a new line.
+
+        What streamed behind the answers that it is made of is there, too.
+        """
         there = self.text
         if text.startswith(there):
             self.write(text[len(there) :])
-        elif text.rstrip() != there.rstrip():
+        elif not f"\n{there.rstrip()}".endswith(f"\n{text.rstrip()}"):
             self.end_line()
             self.write(text)
 
