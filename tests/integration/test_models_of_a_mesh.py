@@ -1,0 +1,172 @@
+"""A whole mesh with models of a provider: what A2A clients and the command line see of them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+
+from harness.bridge import PATIENCE_S, Caller, Stream
+from harness.command_line import run
+from harness.model_server import ModelServer, Pause, call, model_server, refuse, say
+from harness.processes import MeshProcess, running_mesh
+from trunkline import telemetry
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+# Nobody judges the answers here: each scripted reply is one of the agent's.
+SETTINGS = """
+model = "openai:first"
+planner_model = "rules"
+[models.openai]
+first_token_s = 20
+[models."anthropic:keyless"]
+api_key_env = "A_KEY_THAT_NOBODY_SET"
+[agent.math]
+fallbacks = ["anthropic:second"]
+check = false
+[agent.currency]
+model = "anthropic:keyless"
+[agent.research]
+model = "rules"
+"""
+QUESTION = "what is 20*2+2"
+
+
+@dataclass(frozen=True)
+class Running:
+    mesh: MeshProcess
+    client: httpx2.AsyncClient
+
+    def at(self, agent: str) -> Caller:
+        return Caller(self.client, f"{self.mesh.http_url}/agents/{agent}")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ModelServer]:
+    with model_server() as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    server: ModelServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Running]:
+    folder = tmp_path_factory.mktemp("mesh")
+    (folder / "trunkline.toml").write_text(SETTINGS)
+    async with (
+        running_mesh(folder, environment=server.environment) as mesh,
+        httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
+    ):
+        yield Running(mesh, client)
+
+
+async def text_until(stream: Stream, expected: str) -> str:
+    """Read a stream's artifact updates until their text is there, as clients put it together."""
+    text = ""
+    async with asyncio.timeout(PATIENCE_S):
+        async for event in stream:
+            if update := event.result.get("artifactUpdate"):
+                text = text + event.text if update.get("append") else event.text
+            if expected in text:
+                return text
+    raise AssertionError(f"only {text!r} came")
+
+
+def text_of(task: dict[str, Any]) -> str:
+    """Return the answer: what is left without notices of tools."""
+    answers = [one for one in task.get("artifacts", ()) if not one["name"].startswith("tool_")]
+    return "".join(part.get("text", "") for one in answers for part in one.get("parts", ()))
+
+
+async def test_the_command_line_asks_a_model_that_calls_a_tool(
+    server: ModelServer, running: Running
+) -> None:
+    server.script(call("math__calculate", expression="20*2+2"), say("It is 42."))
+    words = ("--url", running.mesh.http_url, "--agent", "math", QUESTION, "--json")
+    done = await run("ask", *words)
+    assert (done.json["state"], done.json["answer"]) == ("completed", "It is 42.")
+    # What the tool had answered was shown to the model.
+    assert server.asked[1].messages[-1] == {
+        "role": "tool",
+        "content": "42",
+        "tool_call_id": "call_0",
+    }
+    words = ("--mesh", running.mesh.mesh_address, "--json", done.json["trace_id"])
+    spans = (await run("trace", *words)).json
+    chats = [one for one in spans if one["name"] == "chat openai:first"]
+    assert len(chats) == 2
+    told = chats[0]["attributes"]
+    assert told[telemetry.GEN_AI_USAGE_INPUT_TOKENS] == 11
+    assert told[telemetry.GEN_AI_USAGE_OUTPUT_TOKENS] == 7
+    assert told[telemetry.GEN_AI_RESPONSE_MODEL] == "served-model"
+    assert "42" not in str(told)
+
+
+async def test_a_token_is_at_the_client_before_the_provider_sends_the_next(
+    server: ModelServer, running: Running
+) -> None:
+    """Through the supervisor: provider, agent, supervisor, bridge, client."""
+    pause = Pause()
+    server.script(say("It is ", pause, "42."))
+    async with running.at("supervisor").streamed(QUESTION) as stream:
+        await text_until(stream, "It is ")
+        await pause.reached()
+        pause.go_on()
+        await text_until(stream, "42.")
+        assert (await stream.rest())[-1].state == "TASK_STATE_COMPLETED"
+
+
+async def test_what_a_model_had_said_before_it_failed_is_replaced(
+    server: ModelServer, running: Running
+) -> None:
+    pause = Pause()
+    server.script(say("It is proba", pause, is_cut=True), say("It is 42."))
+    async with running.at("math").streamed(QUESTION) as stream:
+        await text_until(stream, "It is proba")
+        pause.go_on()
+        assert await text_until(stream, "It is 42.") == "It is 42."
+        events = await stream.rest()
+    assert events[-1].state == "TASK_STATE_COMPLETED"
+    task_id = events[-1].result["statusUpdate"]["taskId"]
+    task = await running.at("math").call("GetTask", {"id": task_id})
+    assert text_of(task) == "It is 42."
+    assert [one.path for one in server.asked] == ["/v1/chat/completions", "/v1/messages"]
+
+
+async def test_what_a_model_thinks_beside_a_call_is_no_part_of_the_answer(
+    server: ModelServer, running: Running
+) -> None:
+    thinking = say("Let me see. ", calls=call("math__calculate", expression="20*2+2").calls)
+    server.script(thinking, say("It is 42."))
+    assert text_of(await running.at("math").send(QUESTION)) == "It is 42."
+
+
+async def test_cancel_closes_the_request_to_the_provider(
+    server: ModelServer, running: Running
+) -> None:
+    server.script(say("It is ", Pause(), "late"))
+    async with running.at("math").streamed(QUESTION) as stream:
+        await text_until(stream, "It is ")
+        task_id = (await running.at("math").call("ListTasks", {}))["tasks"][0]["id"]
+        await running.at("math").call("CancelTask", {"id": task_id})
+        assert (await stream.rest())[-1].state == "TASK_STATE_CANCELED"
+    await server.until_ended(server.asked[0])
+    assert server.asked[0].is_hung_up
+
+
+async def test_what_is_wrong_with_a_model_is_in_the_task_with_what_to_do(
+    server: ModelServer, running: Running
+) -> None:
+    task = await running.at("currency").send("100 USD in EUR")
+    assert task["status"]["state"] == "TASK_STATE_FAILED"
+    said = task["status"]["message"]["parts"][0]["text"]
+    assert "'anthropic:keyless': there is no key: set A_KEY_THAT_NOBODY_SET" in said
+    server.script(refuse(401), refuse(404))
+    task = await running.at("math").send(QUESTION)
+    said = task["status"]["message"]["parts"][0]["text"]
+    assert "check OPENAI_API_KEY; 'anthropic:second': anthropic has no such model" in said
+    assert server.url not in said
