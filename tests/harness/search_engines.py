@@ -1,0 +1,151 @@
+"""Search engines and a model of vectors on a real socket: they answer as a test has scripted.
+
+They speak as Tavily, SearXNG, arXiv and OpenAI's embeddings do, each at its own path.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from urllib.parse import parse_qs, urlsplit
+from xml.sax.saxutils import escape
+
+PAGES = [
+    {"title": "Keepalive", "url": "https://a.example/keepalive", "content": "Pings keep it alive."},
+    {"title": "Bad link", "url": "javascript:alert(1)", "content": "No."},
+    {"title": "No content", "url": "https://b.example/", "content": ""},
+]
+# By what a text is about: two texts that share no word may be about the same.
+_MEANINGS = (
+    {"leave", "vacation", "holiday", "holidays", "free"},
+    {"train", "trains", "planes", "travel", "railway"},
+    {"cache", "memory", "write"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an engine was asked."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What it answers."""
+
+    content: bytes
+    status: int = 200
+    media_type: str = "application/json"
+    headers: tuple[str, ...] = ()
+
+
+# None: the connection is closed without an answer.
+Script: TypeAlias = Callable[[Request], "Reply | None"]
+
+
+def as_json(value: object, status: int = 200) -> Reply:
+    """Return a reply in JSON."""
+    return Reply(json.dumps(value).encode(), status)
+
+
+def feed(*entries: tuple[str, str, str]) -> Reply:
+    """Return an Atom feed of papers: id, title, abstract."""
+    papers = "".join(
+        f"<entry><id>http://arxiv.org/abs/{one}</id><title>{escape(title)}</title>"
+        f"<summary>{escape(text)}</summary><published>2017-06-12T17:57:34Z</published>"
+        "<author><name>A. Author</name></author><author><name>B. Author</name></author></entry>"
+        for one, title, text in entries
+    )
+    head = '<?xml version="1.0" encoding="UTF-8"?><feed xmlns="http://www.w3.org/2005/Atom">'
+    return Reply(
+        f"{head}<title>q</title>{papers}</feed>".encode(), media_type="application/atom+xml"
+    )
+
+
+def vectors(request: Request) -> Reply:
+    """Answer as OpenAI's embeddings do: a direction for each thing that a text is about."""
+    found = []
+    for place, text in enumerate(request.body["input"]):
+        words = set(text.casefold().replace(".", " ").split())
+        numbers = [float(len(words & about)) for about in _MEANINGS]
+        found.append({"object": "embedding", "index": place, "embedding": [*numbers, 0.01]})
+    usage = {"prompt_tokens": 1, "total_tokens": 1}
+    model = request.body["model"]
+    return as_json({"object": "list", "data": found, "model": model, "usage": usage})
+
+
+@dataclass(slots=True)
+class Engines:
+    """What a test sees of them. `scripts` may be changed at any time."""
+
+    url: str = ""
+    asked: list[Request] = field(default_factory=list)
+    scripts: dict[str, Script] = field(default_factory=dict)
+
+    @classmethod
+    def usual(cls) -> "Engines":
+        """Return engines that know a little."""
+        engines = cls()
+        paper = ("1706.03762v7", "Attention Is All You Need", "We propose the Transformer.")
+        engines.scripts = {
+            "/tavily/search": lambda _: as_json({"results": PAGES}),
+            "/searxng/search": lambda _: as_json({"results": PAGES[:1]}),
+            "/arxiv/api/query": lambda _: feed(paper),
+            "/v1/embeddings": vectors,
+        }
+        return engines
+
+
+@asynccontextmanager
+async def search_engines() -> AsyncIterator[Engines]:
+    """Serve engines on a port of their own."""
+    engines = Engines.usual()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            request = await _read(reader)
+            engines.asked.append(request)
+            script = engines.scripts.get(request.path, lambda _: as_json({}, status=404))
+            if (reply := script(request)) is not None:
+                writer.write(_written(reply))
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        engines.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield engines
+
+
+async def _read(reader: asyncio.StreamReader) -> Request:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.strip().split("\r\n")
+    method, target, _ = first.split(" ")
+    headers = {
+        name.strip().lower(): value.strip()
+        for name, _, value in (line.partition(":") for line in lines)
+    }
+    content = await reader.readexactly(int(headers.get("content-length", 0)))
+    parts = urlsplit(target)
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    body = json.loads(content) if content else None
+    return Request(method, parts.path, query, headers, body)
+
+
+def _written(reply: Reply) -> bytes:
+    lines = (
+        f"HTTP/1.1 {reply.status} Status",
+        f"content-type: {reply.media_type}",
+        f"content-length: {len(reply.content)}",
+        *reply.headers,
+        "connection: close",
+    )
+    return "\r\n".join((*lines, "", "")).encode() + reply.content

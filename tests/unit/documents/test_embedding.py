@@ -1,0 +1,151 @@
+"""Documents are searched by what they mean as well, where a model makes vectors."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from langchain_core.embeddings import Embeddings
+
+from trunkline.documents import DocumentStore, add, search
+from trunkline.documents.embedding import EmbeddingModel, Meanings, open_meanings
+from trunkline.errors import ConfigurationError, ModelUnavailableError
+from trunkline.settings import ModelOptions, Research, Settings
+
+ABOUT = ({"leave", "vacation"}, {"trains", "railway"}, {"cache", "memory"})
+
+
+class Topics(Embeddings):
+    """A direction for each thing that a text is about."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.more: list[float] = [0.01]
+        self.problem: Exception | None = None
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        if self.problem is not None:
+            raise self.problem
+        self.asked += texts
+        words = [set(text.casefold().replace(".", "").split()) for text in texts]
+        return [[*(float(len(one & about)) for about in ABOUT), *self.more] for one in words]
+
+    def embed_query(self, text: str) -> list[float]:
+        (found,) = self.embed_documents([text])
+        return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[DocumentStore]:
+    with DocumentStore.open(tmp_path / "documents.db") as one:
+        yield one
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Sequence[Path]:
+    texts = {"leave": "28 days of paid leave.", "rail": "Trains first.", "cache": "Write-through."}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.md").write_text(f"# {name}\n\n{text}\n")
+    return [tmp_path / f"{name}.md" for name in texts]
+
+
+def names(store: DocumentStore, question: str, meanings: Meanings | None) -> list[str]:
+    return [one.name for one in search(store, question, meanings=meanings)]
+
+
+def test_a_question_without_a_common_word_finds_what_it_means(
+    store: DocumentStore, pages: Sequence[Path]
+) -> None:
+    meanings = Meanings("topics", Topics())
+    add(store, pages, meanings=meanings)
+
+    assert names(store, "vacation", None) == []
+    assert names(store, "vacation", meanings) == ["leave.md"]
+    assert names(store, "railway memory", meanings) == ["rail.md", "cache.md"]
+    assert names(store, "Hamlet", meanings) == []
+
+
+def test_both_rankings_are_joined_and_what_is_in_both_comes_first(
+    store: DocumentStore, pages: Sequence[Path]
+) -> None:
+    meanings = Meanings("topics", Topics())
+    add(store, pages, meanings=meanings)
+
+    assert names(store, "vacation trains leave", meanings)[0] == "leave.md"
+    assert names(store, "write-through", meanings) == ["cache.md"]
+
+
+def test_documents_that_were_added_without_vectors_get_them_when_added_again(
+    store: DocumentStore, pages: Sequence[Path]
+) -> None:
+    topics = Topics()
+    add(store, pages)
+
+    again = add(store, pages, meanings=Meanings("topics", topics))
+    third = add(store, pages, meanings=Meanings("topics", topics))
+    other = add(store, pages, meanings=Meanings("other", topics))
+
+    assert [len(one.added) for one in (again, third, other)] == [3, 0, 3]
+    assert topics.asked[0] == "leave\nleave\n28 days of paid leave."
+
+
+def test_vectors_follow_the_documents(store: DocumentStore, pages: Sequence[Path]) -> None:
+    meanings = Meanings("topics", Topics())
+    add(store, pages, meanings=meanings)
+    assert names(store, "vacation", meanings) == ["leave.md"]
+
+    store.remove([str(pages[0])])
+    pages[1].write_text("# rail\n\nNow vacation is what it is about.\n")
+    add(store, pages[1:], meanings=meanings)
+
+    assert names(store, "leave", meanings) == ["rail.md"]
+    assert len(store.rows("SELECT * FROM vectors")) == 2
+
+
+def test_a_model_in_trouble_is_named_without_what_it_says(
+    store: DocumentStore, pages: Sequence[Path]
+) -> None:
+    topics = Topics()
+    meanings = Meanings("topics", topics)
+    add(store, pages, meanings=meanings)
+
+    topics.more = [1.0, 2.0]
+    with pytest.raises(ModelUnavailableError, match="another length"):
+        search(store, "vacation", meanings=meanings)
+    topics.more = [float("nan")]
+    with pytest.raises(ModelUnavailableError, match="no vectors"):
+        search(store, "vacation", meanings=meanings)
+    topics.problem = RuntimeError("sk-secret")
+    with pytest.raises(ModelUnavailableError, match="RuntimeError") as caught:
+        search(store, "vacation", meanings=meanings)
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_only_known_providers_can_be_named() -> None:
+    for name in ("nobody:x", "openai", "openai:", "x"):
+        with pytest.raises(ConfigurationError, match="is none of: openai:NAME"):
+            open_meanings(EmbeddingModel(name=name))
+
+
+def test_where_the_model_is_and_its_key_come_from_the_settings_of_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "usual")
+    monkeypatch.setenv("MY_KEY", "mine")
+    research = Research(embeddings="openai:small")
+    provider = ModelOptions(base_url="http://provider/v1", api_key_env="MY_KEY")
+
+    none = EmbeddingModel.of(Settings())
+    usual = EmbeddingModel.of(Settings(research=research))
+    of_provider = EmbeddingModel.of(Settings(research=research, models={"openai": provider}))
+    own = ModelOptions(base_url="http://own/v1")
+    of_both = EmbeddingModel.of(
+        Settings(research=research, models={"openai": provider, "openai:small": own})
+    )
+
+    assert none is None
+    assert usual == EmbeddingModel(name="openai:small", api_key="usual")
+    assert of_provider is not None
+    assert (of_provider.base_url, of_provider.api_key) == ("http://provider/v1", "mine")
+    assert of_both is not None
+    assert (of_both.base_url, of_both.api_key) == ("http://own/v1", "mine")
+    assert "mine" not in repr(of_both)
