@@ -18,6 +18,7 @@ from trunkline import telemetry
 from trunkline.errors import TrunklineError
 from trunkline.reasoning.approving import ask, gate_of
 from trunkline.reasoning.repeating import SUMMARY_CHARS, Begun, is_harmless, what_is_known
+from trunkline.reasoning.results import files, said
 from trunkline.reasoning.turn import State, Turn, check_room
 from trunkline.reasoning.verdict import Status
 from trunkline.tasks.turn.context import TaskContext
@@ -100,17 +101,15 @@ async def _execute(
     except TrunklineError as error:
         telemetry.mark_error(span, error)
         return _failure(call, f"{label} failed: {error}.")
-    text = "\n".join(part.text for part in result.content if part.HasField("text"))
+    text = said(result)
     if result.is_error:
         telemetry.mark_error(span, telemetry.TOOL_ERROR)
         if result.is_mendable:
             return _failure(call, text or f"{label} can't do that.", is_mendable=True)
         return _failure(call, f"{label} failed: {text or 'it does not say why.'}")
-    turn.parts += [part for part in result.content if not part.HasField("text")]
-    structured = json_format.MessageToDict(result.structured_content)
-    if not text and not turn.parts:
-        text = f"{label} answered with nothing."
-    artifact = {"structured": structured}
+    turn.parts += files(result)
+    artifact = {"structured": json_format.MessageToDict(result.structured_content)}
+    text = text or f"{label} answered with nothing."
     return ToolMessage(content=text, tool_call_id=call["id"] or "", artifact=artifact)
 
 
@@ -120,6 +119,7 @@ def _request(
     request = tool_service_pb2.CallToolRequest(
         server=tool.server, tool=tool.name, task_id=task.id, agent=task.agent
     )
+    request.account = task.latest.account
     request.arguments.update(arguments)
     if task.deadline is not None:
         deadline = timestamp_pb2.Timestamp()
