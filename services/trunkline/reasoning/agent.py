@@ -43,11 +43,13 @@ class ReasoningAgent:
         servers: Sequence[str],
         tools: ToolSource,
         model: Model | ModelChoice | None = None,
+        instructions: str = "",
         repeatable: bool = False,
     ) -> None:
         """`servers` are the MCP servers whose tools the agent may call; no model: the built-in one.
 
-        One that is chosen by its name judges its answers, too; one that is given doesn't.
+        One that is chosen by its name judges its answers, too; one that is given doesn't. What
+        `instructions` say is told to models beside what the card says.
 
         Raises:
             ModelUnavailableError: there is no model of such a name.
@@ -56,6 +58,7 @@ class ReasoningAgent:
         self.repeatable = repeatable
         self.servers = tuple(servers)
         self._tools = tools
+        self._instructions = instructions
         is_checked: bool | None = False
         if not isinstance(model, Model):
             choice = model or ModelChoice()
@@ -124,8 +127,8 @@ class ReasoningAgent:
     def _prompt(self) -> str:
         return (
             f"You are the agent {self.card.name}. {self.card.description} Answer with your tools, "
-            "briefly and exactly, and say so when they can't answer."
-        )
+            f"briefly and exactly, and say so when they can't answer. {self._instructions}"
+        ).rstrip()
 
     def _examples(self) -> list[str]:
         return [example for skill in self.card.skills for example in skill.examples]

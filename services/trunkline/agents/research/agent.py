@@ -27,6 +27,12 @@ _ARXIV = agent_card_pb2.AgentSkill(
     tags=["arxiv", "paper", "papers", "preprint", "preprints", "literature", "publications"],
     examples=["find papers about retrieval augmented generation"],
 )
+_INSTRUCTIONS = (
+    "Search before you answer: the documents first, unless the web or papers are asked for. Say "
+    "only what the sources say, and put the number of its source behind each statement, like [1]. "
+    "Make no list of sources: one is put behind your answer. If something can't be searched, say "
+    "so and answer from what you have."
+)
 
 
 def agent(tools: ToolSource, model: ModelChoice | None = None) -> ReasoningAgent:
@@ -39,4 +45,11 @@ def agent(tools: ToolSource, model: ModelChoice | None = None) -> ReasoningAgent
         default_output_modes=["text/plain"],
         skills=[_DOCUMENTS, _WEB, _ARXIV],
     )
-    return ReasoningAgent(card, servers=["research"], tools=tools, model=model, repeatable=True)
+    return ReasoningAgent(
+        card,
+        servers=["research"],
+        tools=tools,
+        model=model,
+        instructions=_INSTRUCTIONS,
+        repeatable=True,
+    )
