@@ -17,6 +17,7 @@ from opentelemetry.trace import Span
 from trunkline import telemetry
 from trunkline.errors import TrunklineError
 from trunkline.reasoning.approving import ask, gate_of
+from trunkline.reasoning.citing import quoted
 from trunkline.reasoning.repeating import SUMMARY_CHARS, Begun, is_harmless, what_is_known
 from trunkline.reasoning.results import files, said
 from trunkline.reasoning.turn import State, Turn, check_room
@@ -42,6 +43,8 @@ async def call_tools(state: State, runtime: Runtime[Turn]) -> dict[str, Any]:
             for call, approval_id in gate.free
         ]
     results: list[BaseMessage] = [*gate.results, *(call.result() for call in running)]
+    if not turn.model.is_rules:
+        results = quoted([*turn.before, *state["messages"]], results)
     found: dict[str, Any] = {"messages": results, "approvals": gate.approvals}
     if gate.waiting:
         await ask(turn, state, gate, results)
