@@ -121,9 +121,19 @@ def _answering_many(
                 return
             async with aclosing(responses):
                 async for response in responses:
-                    await context.write(response)
+                    if not await _written(context, response):
+                        return
 
     return answer
+
+
+async def _written(context: _Context, response: object) -> bool:
+    """Write a response; False: whoever read has left, and grpc has not said so otherwise."""
+    try:
+        await context.write(response)
+    except grpc.aio.InternalError:
+        return False
+    return True
 
 
 def _refuse(method: str) -> Callable[..., Any]:

@@ -1,0 +1,163 @@
+"""Files of any size pass every hop in little memory, are gone on with after a cut, and stay whole.
+
+It is not a promise by number: design section 4 has it of ArtifactService.
+"""
+
+import asyncio
+import hashlib
+import random
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+
+from harness.file_agent import PIECE_BYTES, pieces
+from harness.processes import Services, running_services
+from harness.proving import Scale
+from harness.sse import Json, call, user_message
+
+MIB = 1024 * 1024
+ABOVE_IDLE_BYTES = 64 * MIB
+PATIENCE_S = 120.0
+_TESTS = Path(__file__).parents[1]
+
+
+def status_bytes(pid: int, name: str) -> int:
+    """A figure of a process's memory, as Linux tells it."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{name}:"))
+    return int(line.split()[1]) * 1024
+
+
+class Memory:
+    """What each process has at most, above what it had when this began."""
+
+    def __init__(self, services: Services) -> None:
+        self._pids = {name: process.pid for name, process in services.processes.items()}
+        self._idle = {}
+        for name, pid in self._pids.items():
+            # From here on the peak is counted anew.
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+            self._idle[name] = status_bytes(pid, "VmRSS")
+
+    def gained(self) -> dict[str, int]:
+        """Bytes by the name of the service."""
+        return {
+            name: status_bytes(pid, "VmHWM") - self._idle[name] for name, pid in self._pids.items()
+        }
+
+
+async def download(
+    client: httpx2.AsyncClient, url: str, size_bytes: int, cuts: Iterable[int]
+) -> str:
+    """Read a file on as many connections as there are cuts, and one; return its checksum."""
+    digest, at, etag = hashlib.sha256(), 0, ""
+    for cut in (*sorted(cuts), size_bytes):
+        headers = {"range": f"bytes={at}-", "if-range": etag} if at else {}
+        async with client.stream("GET", url, headers=headers) as response:
+            assert response.status_code == (206 if at else 200)
+            etag = response.headers["etag"]
+            async for piece in response.aiter_raw(64 * 1024):
+                digest.update(piece)
+                at += len(piece)
+                if cut <= at < size_bytes:
+                    break
+    assert at == size_bytes
+    return digest.hexdigest()
+
+
+@asynccontextmanager
+async def site(seed: int, count: int) -> AsyncIterator[str]:
+    """Serve a file over HTTP; yield its URL."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")
+        async for piece in pieces(seed, count):
+            writer.write(piece)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/file"
+
+
+async def checksum(seed: int, count: int) -> str:
+    digest = hashlib.sha256()
+    async for piece in pieces(seed, count):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def texts(task: Json) -> str:
+    parts = [part for artifact in task["artifacts"] for part in artifact["parts"]]
+    return "".join(part.get("text", "") for part in parts)
+
+
+async def test_files_of_any_size_pass_every_hop_in_little_memory(
+    tmp_path: Path, scale: Scale, rng: random.Random
+) -> None:
+    """Made by an agent, through a supervisor, cut on the way; and read by an agent from a URL."""
+    count = scale.pick(ci=20, prove=210)
+    seed, size_bytes = rng.randrange(1_000_000), count * PIECE_BYTES
+    expected = await checksum(seed, count)
+    async with (
+        asyncio.timeout(PATIENCE_S * scale.pick(ci=1, prove=5)),
+        running_services(
+            tmp_path,
+            agents=("supervisor",),
+            others={"files": "harness.file_agent:files"},
+            environment={"TRUNKLINE_ALLOW_FETCH": "127.0.0.1", "PYTHONPATH": str(_TESTS)},
+        ) as services,
+        httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
+    ):
+
+        async def ask(text: str, *parts: Json) -> Json:
+            message = user_message(text)
+            message["parts"] += parts
+            answer = await call(services.http_url, "/", "SendMessage", {"message": message})
+            task: Json = answer["result"]["task"]
+            assert task["status"]["state"] == "TASK_STATE_COMPLETED", task["status"]
+            return task
+
+        def url_of(task: Json) -> str:
+            parts = [part for artifact in task["artifacts"] for part in artifact["parts"]]
+            (url,) = (part["url"] for part in parts if "url" in part)
+            return str(url)
+
+        # What is loaded at the first use is no part of a file.
+        small = await ask("file 1 1")
+        await download(client, url_of(small), PIECE_BYTES, ())
+        await ask("look at this file", {"url": url_of(small)})
+        memory = Memory(services)
+
+        url = url_of(await ask(f"file {seed} {count}"))
+        cuts = [rng.randrange(1, size_bytes) for _ in range(3)]
+        assert await download(client, url, size_bytes, cuts) == expected
+        async with site(seed, count) as elsewhere:
+            told = texts(await ask("look at this file", {"url": elsewhere}))
+        assert f"{size_bytes} {expected}" in told
+        # Nor does a message that leads back to it bring it anywhere in one piece.
+        assert expected in texts(await ask("look at this file", {"url": url}))
+
+        gained = memory.gained()
+        assert max(gained.values()) <= ABOVE_IDLE_BYTES, gained
+
+        # Its host is killed under a reader, and comes back.
+        async with client.stream("GET", url) as response:
+            digest = hashlib.sha256()
+            is_killed = False
+            async for piece in response.aiter_raw(64 * 1024):
+                digest.update(piece)
+                if not is_killed:
+                    is_killed = True
+                    await services.kill("files")
+                    await services.restart("files")
+        assert digest.hexdigest() == expected
+        scale.report(
+            size_mib=round(size_bytes / MIB),
+            cuts=len(cuts),
+            gained_mib={name: round(more / MIB, 1) for name, more in gained.items()},
+        )
