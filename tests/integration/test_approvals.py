@@ -146,3 +146,103 @@ async def test_what_is_canceled_waits_for_nothing(shops: Shops) -> None:
     params = {"message": caller.message("approve", taskId=task["id"])}
     assert (await caller.error("SendMessage", params))["code"] == -32004
     assert shops.apples.made == []
+
+
+BOTH = "order 3 apples and order 2 pears"
+
+
+async def ask_both(shops: Shops, **options: Any) -> snapshot_pb2.TaskSnapshot:
+    """Ask a supervisor for what both shops have to ask a person about."""
+    await shops.bridged.mesh.supervise(**options)
+    task = await shops.bridged.mesh.ask(BOTH)
+    assert task.task.status.state == WAITS, task.task.status
+    return task
+
+
+async def test_what_children_ask_bubbles_up_with_its_path_and_is_asked_once(shops: Shops) -> None:
+    task = await ask_both(shops)
+    assert [
+        (one.requested.tool, list(one.requested.path), one.requested.approval_id)
+        for one in task.approvals
+    ] == [
+        (f"{name}/order", ["supervisor", name], f"{child.started.task_id}.1")
+        for name, child in zip(("apples", "pears"), task.children, strict=True)
+    ]
+    said = task.task.status.message.parts[0].text
+    assert said.startswith("2 calls need your approval:\n1. supervisor → apples: apples/order")
+    assert said.count("apples/order") == said.count("pears/order") == 1
+    assert len(task.task.status.message.parts) == 2
+
+
+async def test_each_child_gets_its_answer_in_any_order(shops: Shops) -> None:
+    task = await ask_both(shops)
+    left = await shops.bridged.mesh.ask("approve 2", task_id=task.task.id)
+    assert left.task.status.state == WAITS
+    assert (shops.apples.made, len(shops.pears.made)) == ([], 1)
+    assert "Ordered 2 pears." in texts(left)
+    assert "1. " not in left.task.status.message.parts[0].text
+    again = await shops.bridged.mesh.ask("what?", task_id=task.task.id)
+    assert again.task.status.state == WAITS
+    assert again.task.status.message.parts[0].text == left.task.status.message.parts[0].text
+    ended = await shops.bridged.mesh.ask("reject too dear", task_id=task.task.id)
+    assert ended.task.status.state == DONE
+    assert texts(ended)[-1] == "apples/order was not called. It was rejected: too dear."
+    assert (shops.apples.made, len(shops.pears.made)) == ([], 1)
+
+
+async def test_one_message_answers_all(shops: Shops) -> None:
+    task = await ask_both(shops)
+    said = 'edit 1 {"n": 1, "item": "apple"}\napprove 2'
+    ended = await shops.bridged.mesh.ask(said, task_id=task.task.id)
+    assert ended.task.status.state == DONE
+    assert texts(ended)[-1] == "Ordered 1 apple.\nOrdered 2 pears."
+    assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]
+
+
+async def test_a_call_to_whoever_asks_is_answered_by_the_root(shops: Shops) -> None:
+    task = await ask_both(shops)
+    first, second = (one.requested.approval_id for one in task.approvals)
+    await shops.answer(second, decision=REJECTED, reason="no")
+    await shops.bridged.mesh.until(task.task.id, lambda now: now.turn == 2)
+    await shops.answer(first, task_id=task.task.id)
+    ended = await shops.ended(task.task.id)
+    assert ended.task.status.state == DONE
+    assert (len(shops.apples.made), shops.pears.made) == (1, [])
+    child = await shops.bridged.mesh.look(ended.children[0].started.task_id)
+    assert child.approvals[0].answered.decision == APPROVED
+    with pytest.raises(ApprovalAnsweredError):
+        await shops.answer(first, decision=REJECTED)
+
+
+async def test_over_two_levels_the_path_names_all(shops: Shops) -> None:
+    mesh = shops.bridged.mesh
+    await mesh.supervise(
+        name="fruit", agents=["apples", "pears"], tags=["apples", "pears"], description="Fruit."
+    )
+    await mesh.supervise(agents=["fruit"])
+    task = await mesh.ask(BOTH)
+    assert task.task.status.state == WAITS
+    assert [list(one.requested.path) for one in task.approvals] == [
+        ["supervisor", "fruit", "apples"],
+        ["supervisor", "fruit", "pears"],
+    ]
+    assert {one.requested.child_task_id for one in task.approvals} == {
+        child.started.task_id for child in task.children
+    }
+    first, second = (one.requested.approval_id for one in task.approvals)
+    await shops.answer(second)
+    await mesh.until(task.task.id, lambda now: now.task.status.state == WAITS and now.turn == 2)
+    assert (shops.apples.made, len(shops.pears.made)) == ([], 1)
+    ended = await mesh.ask(f"approve {first}", task_id=task.task.id)
+    assert ended.task.status.state == DONE, ended.task.status
+    assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]
+
+
+async def test_cancel_of_the_root_withdraws_all(shops: Shops) -> None:
+    task = await ask_both(shops)
+    client = shops.bridged.mesh.directory.for_task(task.task.id)
+    await client.cancel_task(task.task.id, account="")
+    for one in task.approvals:
+        with pytest.raises(TaskEndedError):
+            await shops.answer(one.requested.approval_id)
+    assert shops.apples.made == shops.pears.made == []

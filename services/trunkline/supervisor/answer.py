@@ -33,8 +33,10 @@ def synthesis(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> Answer:
     ]
     text = "\n".join(line for line in lines if line)
     has_answer = any(outcome.is_answer for _, outcome in ended)
-    waiting = next((outcome for _, outcome in ended if outcome.is_waiting), None)
-    if waiting is not None:
+    questions = [outcome for _, outcome in ended if outcome.is_waiting]
+    if questions:
+        # Those without a text ask for approvals, which the task itself puts into words.
+        waiting = next((one for one in questions if one.text), questions[0])
         if has_answer:
             return Answer(waiting.state, text, waiting.text)
         return Answer(waiting.state, "", "\n".join(filter(None, (text, waiting.text))))

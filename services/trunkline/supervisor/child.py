@@ -19,7 +19,7 @@ from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn.content import text_of
 from trunkline.tasks.turn.context import TaskContext
-from trunkline.v1 import message_pb2, snapshot_pb2
+from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 
 # Within the grace that a canceled turn has.
 _CANCEL_S = 1.5
@@ -134,6 +134,9 @@ class Child:
     def _has_missed(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
         """Whether the child has written what we have not: an earlier try did arrive."""
         ours = {(info.origin.task_id, info.artifact_id) for info in self._task.latest.artifacts}
+        asking = self._task.asking
+        if any(asking.find(one.requested.approval_id) is None for one in snapshot.approvals):
+            return True
         return any(
             (info.origin.task_id or self.id, info.artifact_id) not in ours
             for info in snapshot.artifacts
@@ -159,6 +162,8 @@ class Child:
             for sealed in batches:
                 heard.take(sealed)
                 await self._forward(sealed)
+                if heard.asked:
+                    await self._pass_on(heard)
                 if heard.is_over:
                     return heard.outcome()
             silence.listen()
@@ -171,6 +176,27 @@ class Child:
             problem = f"it sent more than {limit / _MIB:.3g} MiB in one turn; ask it for less"
             raise PeerProtocolError(f"agent {self._agent!r}", problem)
         await self._task.forward(sealed, agent=self._agent)
+
+    async def _pass_on(self, heard: Transcript) -> None:
+        """Ask for what the child asks people to approve; what was passed on before is left out."""
+        asking = self._task.asking
+        news: list[event_pb2.Event] = []
+        for event in heard.asked:
+            is_question = event.HasField("approval_requested")
+            said = event.approval_requested if is_question else event.approval_answered
+            known = asking.find(said.approval_id)
+            if is_question and known is None:
+                event.approval_requested.child_task_id = self.id
+            elif not is_question and known is not None and not known.HasField("answered"):
+                # Somebody told the child itself.
+                event.approval_answered.turn = self._task.turn
+            else:
+                continue
+            asking.note(event)
+            news.append(event)
+        heard.asked = []
+        if news:
+            await self._task.record(*news)
 
     async def _direct(self, message: message_pb2.Message) -> Outcome:
         """Take a direct reply for the answer; what is not text becomes an artifact of ours."""

@@ -10,22 +10,40 @@ from dataclasses import replace
 
 from trunkline.supervisor.steps import Outcome, Step, SupervisorState, shortened
 from trunkline.supervisor.transcript import KEPT_CHARS
+from trunkline.tasks import approvals
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2
 
 
 def to_answer(snapshot: snapshot_pb2.TaskSnapshot, text: str) -> SupervisorState | None:
-    """Return the state that gives a text to the first child that waits; None when none does."""
+    """Return the state that gives a turn's message to the children that wait; None: none does.
+
+    What it answers of their approvals goes to those that asked for them, and then the others go on
+    waiting. If it answers none, its text goes to the first child that asks something else.
+    """
     waiting = _waiting_steps(snapshot)
     if not waiting:
         return None
-    first, *others = waiting
-    kept = {
-        other.id: Outcome(other.agent, State.TASK_STATE_INPUT_REQUIRED, other.text)
-        for other in others
+    answers = _answers(snapshot)
+    asking = {one.requested.child_task_id for one in approvals.waiting(snapshot.approvals)}
+    steps: list[Step] = []
+    outcomes: dict[str, Outcome] = {}
+    is_given = bool(answers)
+    for step in waiting:
+        if step.child_id in answers:
+            steps.append(replace(step, text="", answers=answers[step.child_id]))
+        elif not is_given and (step.text or step.child_id not in asking):
+            steps.append(replace(step, text=text))
+            is_given = True
+        else:
+            steps.append(step)
+            outcomes[step.id] = Outcome(step.agent, State.TASK_STATE_INPUT_REQUIRED, step.text)
+    postponed, known = _postponed(snapshot, waiting)
+    return {
+        "steps": (*steps, *postponed),
+        "outcomes": {**known, **outcomes},
+        "is_revised": True,
     }
-    steps = (replace(first, text=text), *others)
-    return {"steps": steps, "outcomes": kept, "is_revised": True}
 
 
 def to_go_on(
@@ -36,20 +54,28 @@ def to_go_on(
     `start` is the task at the start of the turn, `latest` how the turn was left.
     """
     ended = _ended(start, latest)
-    answering = to_answer(start, text)
-    if answering:
-        step = answering["steps"][0]
-        if step.child_id in ended:
-            answering["outcomes"] = {**answering["outcomes"], step.id: ended[step.child_id]}
-        return answering
-    planned = next((plan for plan in reversed(latest.plans) if plan.steps), None)
-    if planned is None or planned.first_sequence <= start.sequence:
-        return None
-    routes = {route.step_id: route for route in latest.routes[len(start.routes) :]}
     children = {
         (child.started.step_id, child.started.agent): child.started.task_id
         for child in latest.children[len(start.children) :]
     }
+    answering = to_answer(start, text)
+    if answering:
+        steps = tuple(
+            replace(step, called=children.get((step.id, step.agent), ""))
+            for step in answering["steps"]
+        )
+        stopped = {
+            step.id: ended[child_id]
+            for step in steps
+            if step.id not in answering["outcomes"]
+            and (child_id := step.child_id or step.called) in ended
+        }
+        outcomes = {**answering["outcomes"], **stopped}
+        return {"steps": steps, "outcomes": outcomes, "is_revised": True}
+    planned = next((plan for plan in reversed(latest.plans) if plan.steps), None)
+    if planned is None or planned.first_sequence <= start.sequence:
+        return None
+    routes = {route.step_id: route for route in latest.routes[len(start.routes) :]}
     steps = tuple(_step(one, routes, children) for one in planned.steps)
     outcomes = {step.id: ended[step.called] for step in steps if step.called in ended}
     return {
@@ -58,6 +84,50 @@ def to_go_on(
         # Whoever was chosen for a step a second time is in the journal a second time.
         "is_revised": len(latest.routes) - len(start.routes) > len(planned.steps),
     }
+
+
+def _answers(
+    snapshot: snapshot_pb2.TaskSnapshot,
+) -> dict[str, tuple[event_pb2.ApprovalAnswered, ...]]:
+    """Return what this turn answers of the approvals of children, by the children."""
+    found: dict[str, tuple[event_pb2.ApprovalAnswered, ...]] = {}
+    for one in snapshot.approvals:
+        child_id = one.requested.child_task_id
+        if child_id and one.HasField("answered") and one.answered.turn >= snapshot.turn:
+            found[child_id] = (*found.get(child_id, ()), one.answered)
+    return found
+
+
+def _postponed(
+    snapshot: snapshot_pb2.TaskSnapshot, waiting: Sequence[Step]
+) -> tuple[Sequence[Step], Mapping[str, Outcome]]:
+    """Return the steps that were put off for the sake of those that wait, and what they know of.
+
+    A step that needs the result of one that failed is not among them: it was given up.
+    """
+    planned = next((plan.steps for plan in reversed(snapshot.plans) if plan.steps), ())
+    routes = {route.step_id: route for route in snapshot.routes}
+    known = {
+        child.started.step_id: _outcome(child.finished, snapshot, set())
+        for child in snapshot.children
+        if child.HasField("finished") and child.finished.state == State.TASK_STATE_COMPLETED
+    }
+    has_begun = {child.started.step_id for child in snapshot.children}
+    left = [_step(one, routes, {}) for one in planned if one.step_id not in has_begun]
+    held = {step.id for step in waiting}
+    put_off: list[Step] = []
+    while True:
+        more = [
+            step
+            for step in left
+            if step not in put_off
+            and held.intersection(step.needs)
+            and all(needed in held or needed in known for needed in step.needs)
+        ]
+        if not more:
+            return put_off, known
+        put_off += more
+        held |= {step.id for step in more}
 
 
 def _step(

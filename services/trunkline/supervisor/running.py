@@ -15,6 +15,7 @@ from trunkline.supervisor.child import Child, ChildLimits
 from trunkline.supervisor.references import resolved
 from trunkline.supervisor.routing import Router
 from trunkline.supervisor.steps import Outcome, StateValue, Step, clipped, failed
+from trunkline.tasks import approvals
 from trunkline.tasks.lifecycle import State, state_name
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.tasks.turn.writers import PlanWriter
@@ -49,7 +50,8 @@ async def run_steps(
     async def run(step: Step) -> None:
         try:
             for earlier in step.after:
-                await over[earlier].wait()
+                if earlier in over:
+                    await over[earlier].wait()
             outcomes[step.id] = await _run_step(turn, step, outcomes)
         finally:
             over[step.id].set()
@@ -71,8 +73,11 @@ async def _run_step(turn: Turn, step: Step, outcomes: Mapping[str, Outcome]) -> 
     if not step.agent:
         return failed("", "no agent here fits it")
     needed = {earlier: outcomes[earlier] for earlier in step.needs}
-    if not all(earlier.is_answer and earlier.text for earlier in needed.values()):
+    if any(not one.is_waiting and not (one.is_answer and one.text) for one in needed.values()):
         return failed(step.agent, "the result that it needs is missing")
+    if any(earlier.is_waiting for earlier in needed.values()):
+        # It is put off until those have their answers: see trunkline.supervisor.resuming.
+        return Outcome(step.agent, State.TASK_STATE_INPUT_REQUIRED)
     text = resolved(step.text, {name: earlier.text for name, earlier in needed.items()})
     try:
         child_id = step.child_id or step.called
@@ -99,7 +104,7 @@ async def _call(turn: Turn, step: Step, text: str, child_id: str) -> Outcome:
     }
     name = f"{telemetry.INVOKE_AGENT} {step.agent}"
     with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
-        async with task.tool(step.agent, {"message": clipped(text)}) as call:
+        async with task.tool(step.agent, {"message": clipped(text) or _decisions(step)}) as call:
             child = Child(
                 task, turn.directory, agent=step.agent, task_id=child_id, limits=turn.limits
             )
@@ -133,6 +138,13 @@ def _finished(step: Step, child_id: str, state: StateValue, text: str = "") -> e
 def _message(turn: Turn, step: Step, text: str, child_id: str) -> message_pb2.Message:
     """The child's message: the step's text, and whatever in the request is not text."""
     task = turn.task
+    if step.answers:
+        return approvals.answering(
+            step.answers,
+            message_id=f"{child_id}-{task.turn}",
+            task_id=child_id,
+            context_id=task.context_id,
+        )
     message = message_pb2.Message(
         message_id=f"{child_id}-{task.turn}",
         context_id=task.context_id,
@@ -141,5 +153,15 @@ def _message(turn: Turn, step: Step, text: str, child_id: str) -> message_pb2.Me
     )
     if text:
         message.parts.add(text=text)
-    message.parts.extend(part for part in task.message.parts if not part.HasField("text"))
+    message.parts.extend(
+        part
+        for part in task.message.parts
+        if not part.HasField("text") and not approvals.is_answer(part)
+    )
     return message
+
+
+def _decisions(step: Step) -> str:
+    """What a child is told of its approvals, in a line."""
+    said = (f"{one.approval_id}: {approvals.decision_name(one.decision)}" for one in step.answers)
+    return ", ".join(said)

@@ -45,6 +45,8 @@ class Step:
     """The waiting child that this step goes on with."""
     called: str = ""
     """The child that was called for it before the task's host was lost."""
+    answers: tuple[event_pb2.ApprovalAnswered, ...] = ()
+    """What the waiting child is told of the approvals that it asked for, in place of the text."""
 
     @property
     def agent(self) -> str:

@@ -8,9 +8,10 @@ from google.protobuf.message import DecodeError
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 from trunkline.journal.events import Kind, event_count, kind_of
 from trunkline.supervisor.steps import Outcome, StateValue, shortened
+from trunkline.tasks.approvals import asks_for, said_besides
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
 from trunkline.tasks.turn.content import text_of
-from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
+from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, snapshot_pb2
 
 KEPT_CHARS = 256 * 1024
 """Text of a child that goes into the answer; all of it is in the child's own artifacts."""
@@ -76,13 +77,16 @@ class Transcript:
         self._agent = agent
         self._message_id = message_id
         self._has_begun = snapshot is not None
+        self.asked: list[event_pb2.Event] = []
+        """What it asks people to approve, and what they answered: for whoever reads, to take."""
         self._said = ""
+        self._asks = False
         self._room = KEPT_CHARS
         self._artifacts: dict[tuple[str, str], _Artifact] = {}
         if snapshot is not None:
             self.cursor = snapshot.sequence
             self.state = snapshot.task.status.state
-            self._said = text_of(snapshot.task.status.message)
+            self._hear(snapshot.task.status.message)
             for info in snapshot.artifacts:
                 self._artifacts[info.origin.task_id, info.artifact_id] = _Artifact(
                     is_earlier=True, is_closed=info.closed, is_empty=False
@@ -119,7 +123,9 @@ class Transcript:
             count += event_count(event)
             if kind is Kind.STATUS:
                 self.state = event.status.status.state
-                self._said = text_of(event.status.status.message)
+                self._hear(event.status.status.message)
+            elif kind in (Kind.APPROVAL_REQUESTED, Kind.APPROVAL_ANSWERED):
+                self.asked.append(event)
             elif kind is Kind.REWOUND:
                 self._on_rewound(writer, event.rewound.remains)
             elif kind in (Kind.CREATED, Kind.TURN_STARTED):
@@ -132,7 +138,8 @@ class Transcript:
         """Return how the turn ended, with the texts of what it wrote."""
         agent = self._agent
         if self.state != State.TASK_STATE_COMPLETED:
-            text = self._said or f"it is {state_name(self.state)}"
+            # What it asks people to approve is asked by its parent, and not twice.
+            text = self._said or ("" if self._asks else f"it is {state_name(self.state)}")
             text = shortened(text, len(text), KEPT_CHARS, agent)
             return Outcome(agent, self.state, text, child_id=self._task_id)
         written = [one for one in self._artifacts.values() if not one.is_earlier]
@@ -147,6 +154,10 @@ class Transcript:
         if is_said:
             text = shortened(self._said, len(self._said), KEPT_CHARS, agent)
         return Outcome(agent, self.state, text, has_files, self._task_id, is_said=is_said)
+
+    def _hear(self, message: message_pb2.Message) -> None:
+        self._asks = asks_for(message)
+        self._said = said_besides(message) if self._asks else text_of(message)
 
     def _on_turn(self, event: event_pb2.Event) -> None:
         created = event.HasField("created")
