@@ -24,7 +24,7 @@ from trunkline.reasoning import (
 from trunkline.reasoning import prewarm as prewarm_reasoning
 from trunkline.reasoning.models import RULES, open_model
 from trunkline.runtime import Serving
-from trunkline.settings import Settings, SupervisorOptions
+from trunkline.settings import AgentOptions, Settings, SupervisorOptions
 from trunkline.supervisor import ChildLimits, Planner, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tools.config import McpConfig, agents_from_config
@@ -137,7 +137,8 @@ def _supervisor(settings: Settings, directory: Directory, name: str) -> Supervis
         raise ConfigurationError(f"[supervisor.{name}] agents", problem)
     # A host that is lost has been taken over, or its tasks have been failed, within two leases.
     limits = ChildLimits(patience_s=2.5 * settings.lease_s)
-    choice = ModelChoice.of_planner(settings, options.model)
+    own = settings.agent_options.get(name, AgentOptions())
+    choice = ModelChoice.of_planner(settings, options.model or own.model)
     planner = None
     if choice.name != RULES:
         # Without the built-in one: when no model can be asked, it is planned by the scores.

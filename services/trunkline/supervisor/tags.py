@@ -58,12 +58,14 @@ class Tag:
     text: str
     phrase: str
     mark: re.Pattern[str] | None
+    is_numbered: bool = False
 
     @classmethod
     def of(cls, text: str) -> "Tag":
         """Prepare a tag of a card."""
         if words_of(text):
-            return cls(text, _phrase(_TAG_WORD.findall(text.casefold())), None)
+            phrase = _phrase(_TAG_WORD.findall(text.casefold()))
+            return cls(text, phrase, None, is_numbered=_NUMBER in phrase)
         return cls(text, "", _mark(text.strip()))
 
     def governs(self, request: Request) -> bool:
@@ -79,7 +81,7 @@ class Tag:
     def is_in(self, request: Request) -> bool:
         """Whether the request has the tag, without regard to case."""
         if self.mark is None:
-            return self.phrase in (request.numbered if _NUMBER in self.phrase else request.phrase)
+            return self.phrase in (request.numbered if self.is_numbered else request.phrase)
         return self.mark.search(request.arithmetic) is not None
 
 
