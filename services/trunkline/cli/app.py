@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from trunkline.cli.groups import data, docs, webhooks
+from trunkline.cli.making import new
 from trunkline.cli.options import (
     ACCOUNT,
     A2aGrpc,
@@ -52,6 +53,7 @@ app.add_typer(data, name="data")
 app.add_typer(docs, name="docs")
 app.add_typer(keys, name="keys")
 app.add_typer(card, name="card")
+app.add_typer(new, name="new")
 
 
 def run_command() -> int:
@@ -161,6 +163,7 @@ def serve_tools(
     mesh: Mesh = None,
     *,
     listen: Listen = None,
+    data: Data = None,
     mcp: McpFile = None,
     insecure: Insecure = False,
     json: Json = False,
@@ -168,7 +171,13 @@ def serve_tools(
     """Serve the tools of MCP servers."""
     from trunkline.cli import serve as command
 
-    flags = {"mesh": mesh, "listen": listen, "mcp_file": mcp, "insecure": insecure or None}
+    flags = {
+        "mesh": mesh,
+        "listen": listen,
+        "data_dir": data,
+        "mcp_file": mcp,
+        "insecure": insecure or None,
+    }
     _run_service(command.serve_tools(flags, as_json=json))
 
 

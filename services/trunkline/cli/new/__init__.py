@@ -1,0 +1,1 @@
+"""`trunkline new`: projects to begin with."""
