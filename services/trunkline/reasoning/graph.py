@@ -87,16 +87,17 @@ async def answer(graph: Graph, turn: Turn, prompt: str) -> Verdict:
     return verdict
 
 
-def _after_agent(state: State) -> str:
+# What decides is awaited: LangGraph would run anything else in a thread.
+async def _after_agent(state: State) -> str:
     calls = last_reply(state).tool_calls
     return "tools" if calls and called_verdict(calls) is None else "check"
 
 
-def _at_start(state: State) -> str:
+async def _at_start(state: State) -> str:
     return "tools" if open_calls(state["messages"]) else "agent"
 
 
-def _unless_over(state: State) -> str:
+async def _unless_over(state: State) -> str:
     return END if state.get("verdict") else "agent"
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from google.protobuf import json_format
@@ -30,8 +31,8 @@ class Toolbox:
         return [self._spec(name, with_metadata=with_metadata) for name in self._tools]
 
     def _spec(self, name: str, *, with_metadata: bool) -> Spec:
+        schema, metadata = _described(self._tools[name].SerializeToString(deterministic=True))
         tool = self._tools[name]
-        schema = json_format.MessageToDict(tool.input_schema)
         function = {
             "name": name,
             "description": tool.description or tool.title,
@@ -39,8 +40,7 @@ class Toolbox:
         }
         spec: Spec = {"type": "function", "function": function}
         if with_metadata:
-            metadata = json_format.MessageToDict(tool.metadata)
-            spec["metadata"] = metadata | {"title": tool.title or tool.name}
+            spec["metadata"] = metadata
         return spec
 
     def _free_name(self, tool: tool_service_pb2.Tool) -> str:
@@ -51,3 +51,12 @@ class Toolbox:
             ending = f"_{number}"
             name, number = plain[: _NAME_CHARS - len(ending)] + ending, number + 1
         return name
+
+
+@lru_cache(maxsize=512)
+def _described(tool: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a tool's schema and metadata as JSON: not made anew for each reply of each turn."""
+    message = tool_service_pb2.Tool.FromString(tool)
+    metadata = json_format.MessageToDict(message.metadata)
+    titled = metadata | {"title": message.title or message.name}
+    return json_format.MessageToDict(message.input_schema), titled
