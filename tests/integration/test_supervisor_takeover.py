@@ -1,6 +1,7 @@
 """A supervisor whose process is killed in a turn, and started again: the turn goes on."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.model_server import Call, Pause, Reply, call, model_server, say
 from harness.processes import read_line, running_process
 from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from harness.tasks import texts
@@ -32,6 +34,7 @@ class Supervised:
     folder: Path
     stack: AsyncExitStack
     process: asyncio.subprocess.Process | None = None
+    environment: dict[str, str] = field(default_factory=dict)
 
     async def start(self) -> None:
         command = (
@@ -39,7 +42,7 @@ class Supervised:
             "--mesh", self.mesh.registry_address, "--data", str(self.folder / "supervisor"),
         )  # fmt: skip
         self.process = await self.stack.enter_async_context(
-            running_process(*command, cwd=self.folder)
+            running_process(*command, cwd=self.folder, environment=self.environment)
         )
         await read_line(self.process, "ready ")
         revision = self.mesh.directory.revision
@@ -171,6 +174,50 @@ async def test_an_answer_that_was_given_is_not_given_again(supervised: Supervise
 
     assert texts(ended)[-1] == "noted Ada"
     assert helpers.runs == ["Ada"]
+
+
+async def test_a_plan_and_an_answer_that_a_model_was_making_are_made_again(
+    supervised: Supervised,
+) -> None:
+    helpers = Helpers()
+    mesh = supervised.mesh
+    await mesh.join(helpers.quick("red"), helpers.quick("green"))
+    planning, wording = Pause(), Pause()
+    steps = [{"agent": "red", "text": "begin"}, {"agent": "green", "text": "end"}]
+    plan = json.dumps({"steps": steps})
+    broken = Call("make_plan", pieces=(plan[:60], planning, plan[60:]))
+    with model_server() as provider:
+        provider.script(
+            Reply(calls=(broken,)),
+            call("make_plan", steps=steps),
+            say("Both ", wording, "were there."),
+            say("Both are done."),
+        )
+        supervised.environment = {
+            **provider.environment,
+            "TRUNKLINE_PLANNER_MODEL": "openai:planner",
+        }
+        await supervised.start()
+        task_id = await mesh.begin("begin and end")
+        await planning.reached()
+        await mesh.until(task_id, lambda now: any(plan.text for plan in now.plans))
+        await supervised.kill_and_start()
+        await wording.reached()
+        await mesh.until(task_id, lambda now: any("Both" in text for text in texts(now)))
+        await supervised.kill_and_start()
+        ended = await supervised.end_of(task_id)
+        assert provider.left == 0
+
+    assert sorted(helpers.runs) == ["green", "red"]
+    (made,) = ended.plans
+    assert (made.revision, made.text) == (2, "1. red: begin\n2. green: end")
+    assert sorted(texts(ended)[:2]) == ["green is done", "red is done"]
+    # The draft, rewound and written anew, and the answer that it became.
+    assert texts(ended)[2:] == ["Both are done."] * 2
+    fold = Fold(task_id)
+    for batch in await mesh.events(task_id):
+        fold.apply(batch)
+    assert texts(fold.snapshot()) == texts(ended)
 
 
 async def test_from_any_point_of_the_journal_a_turn_is_found_where_it_was(tmp_path: Path) -> None:
