@@ -52,6 +52,12 @@ def sources_of(messages: Sequence[BaseMessage], answer: str, *, earlier: int = 0
     return "\n".join(("\n\nSources:" if cited else "\n\nFound in:", *lines))
 
 
+def citations_of(message: ToolMessage) -> dict[str, Any] | None:
+    """Return what has to be kept of a result so that a later answer can cite its sources."""
+    cited = message.artifact.get(_CITED) if isinstance(message.artifact, Mapping) else None
+    return {_CITED: cited} if cited else None
+
+
 def _as_quotations(result: ToolMessage, sources: Mapping[int, Mapping[str, Any]]) -> ToolMessage:
     artifact: dict[str, Any] = dict(result.artifact)
     said = artifact["structured"].get("unavailable")

@@ -15,6 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.messages.tool import ToolCall
 
 from trunkline.reasoning.checkpoint_files import CheckpointFile
+from trunkline.reasoning.citing import citations_of
 from trunkline.reasoning.repair import is_feedback, repaired
 from trunkline.reasoning.verdict import STATUS_KEY
 from trunkline.tasks.turn.context import TaskContext
@@ -131,6 +132,7 @@ def _plain(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
                         _clipped(message.text, _TOOL_CHARS),
                         tool_call_id=message.tool_call_id,
                         status=message.status,
+                        artifact=citations_of(message),
                     )
                 )
             case AIMessage():
