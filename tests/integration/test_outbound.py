@@ -11,8 +11,9 @@ from harness.bridge import BridgedMesh, open_bridged_mesh
 from harness.small_mesh import PATIENCE_S
 from harness.tasks import said, texts
 from trunkline.agents.echo import echo
+from trunkline.client.artifacts import ArtifactClient, find_reference
 from trunkline.tasks.lifecycle import TERMINAL, State
-from trunkline.v1 import message_pb2, message_service_pb2
+from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_bridge import BridgeSettings
 from trunkline_bridge.outbound import RemoteSettings, remote_agent
 
@@ -68,8 +69,42 @@ async def test_a_direct_reply_stays_one(far: BridgedMesh) -> None:
 async def test_bytes_come_through(far: BridgedMesh) -> None:
     task = await far.mesh.ask("file 100000", agent="far")
     (part,) = task.task.artifacts[0].parts
-    assert part.raw == (bytes(range(256)) * 400)[:100_000]
     assert (part.media_type, part.filename) == ("application/octet-stream", "100000.bin")
+    # It is ours now, and nothing of it leads to the other mesh.
+    reference = find_reference(part.url)
+    assert reference is not None
+    assert reference.task_id == task.task.id
+    async with ArtifactClient(far.mesh.directory).open(reference, account="") as download:
+        content = b"".join([chunk async for chunk in download])
+    assert content == (bytes(range(256)) * 400)[:100_000]
+
+
+async def test_a_small_file_comes_through_in_the_message(far: BridgedMesh) -> None:
+    task = await far.mesh.ask("file 1000", agent="far")
+    (part,) = task.task.artifacts[0].parts
+    assert part.raw == (bytes(range(256)) * 4)[:1000]
+
+
+async def test_what_this_mesh_keeps_is_sent_as_bytes(far: BridgedMesh) -> None:
+    content = bytes(range(256)) * 1000
+    message = far.mesh.message("parts")
+    message.parts.add(raw=content, filename="given.bin")
+    answer = await far.mesh.client("far").send_message(
+        agent="far", message=message, submission=message_service_pb2.Submission()
+    )
+    assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+    assert find_reference(answer.task.history[0].parts[1].url) is not None
+    assert answer.task.status.state == State.TASK_STATE_COMPLETED, said(answer)
+    assert await _sizes_at_echo(far) == [len(content)]
+
+
+async def _sizes_at_echo(far: BridgedMesh) -> list[float]:
+    """How large the files are that came to the agent `echo`."""
+    query = task_service_pb2.ListTasksRequest(agent="echo", page_size=10)
+    page = await far.mesh.client("echo").list_tasks(query)
+    found = [(await far.mesh.look(row.task_id)).task for row in page.tasks]
+    parts = [part for task in found for part in task.history[0].parts]
+    return [part.metadata.fields["size_bytes"].number_value for part in parts if part.url]
 
 
 async def test_an_end_keeps_its_state_and_its_reason(far: BridgedMesh) -> None:

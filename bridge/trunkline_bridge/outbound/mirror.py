@@ -3,9 +3,9 @@
 Whatever breaks A2A's rules is refused with PeerProtocolError before any of it is written.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from google.protobuf import json_format, struct_pb2
 
@@ -28,6 +28,10 @@ _INTERRUPTED: Final = frozenset(
 _AT_WORK: Final = frozenset({task_pb2.TASK_STATE_SUBMITTED, task_pb2.TASK_STATE_WORKING})
 
 
+# Makes a peer's parts ours.
+Receive: TypeAlias = Callable[[Iterable[part_pb2.Part]], Awaitable[Sequence[part_pb2.Part]]]
+
+
 @dataclass(slots=True)
 class _Artifact:
     """One artifact of both tasks."""
@@ -40,7 +44,11 @@ class _Artifact:
 class Mirror:
     """One turn of our task, as the remote task's events make it."""
 
-    def __init__(self, task: TaskContext, *, peer: str, content_bytes: int) -> None:
+    def __init__(
+        self, task: TaskContext, *, peer: str, content_bytes: int, receive: Receive
+    ) -> None:
+        """`receive` makes the peer's parts ours."""
+        self._receive = receive
         self.task_id = self.context_id = ""
         """The remote task's, once they are known."""
         self.is_over = False
@@ -194,7 +202,7 @@ class Mirror:
             await self._task.reply(message)
             return
         artifact = self._task.artifact(id=f"reply-{self._task.turn}")
-        parts = list(message.parts)
+        parts = await self._receive(message.parts)
         for part in parts:
             await artifact.append(_appended(part), last=part is parts[-1])
         await self._task.complete()
@@ -247,7 +255,8 @@ class Mirror:
         for part in pieces:
             known.content.add(part)
             if part.text or is_new or not is_plain_text(part):
-                await known.writer.append(_appended(part))
+                (ours,) = await self._receive((part,))
+                await known.writer.append(_appended(ours))
             is_new = False
         if last:
             await known.writer.close()
@@ -259,7 +268,11 @@ class Mirror:
         self._count(artifact.parts)
         known.content = Content(artifact.parts)
         known.is_closed = last
-        await known.writer.replace(artifact, last=last)
+        ours = artifact_pb2.Artifact()
+        ours.CopyFrom(artifact)
+        del ours.parts[:]
+        ours.parts.extend(await self._receive(artifact.parts))
+        await known.writer.replace(ours, last=last)
 
     def _count(self, parts: Iterable[part_pb2.Part]) -> None:
         self._left -= sum(part.ByteSize() for part in parts)

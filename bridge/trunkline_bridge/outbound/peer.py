@@ -141,6 +141,17 @@ class Peer:
         self._breaker.retry_now()
         return task
 
+    @asynccontextmanager
+    async def download(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Read a file at the peer's own address in pieces, with its credentials.
+
+        Raises:
+            PeerRefusedError: there is none.
+            PeerUnavailableError, PeerTimeoutError, PeerProtocolError: it can't be read.
+        """
+        async with self._http.download(url) as pieces:
+            yield pieces
+
     async def cancel(self, task_id: str) -> task_pb2.Task:
         """Cancel a task and return it."""
         return await self._binding().cancel(task_id)

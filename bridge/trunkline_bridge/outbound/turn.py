@@ -21,6 +21,8 @@ from trunkline.errors import (
 from trunkline.v1 import message_pb2
 from trunkline_bridge.outbound.mirror import Mirror
 from trunkline_bridge.outbound.peer import Peer
+from trunkline_bridge.outbound.receiving import Receiving
+from trunkline_bridge.outbound.sending import sent_parts
 from trunkline_bridge.outbound.speaking.bindings import Call, Events, PeerEvent
 from trunkline_bridge.outbound.speaking.trouble import BrokenError, NotTakenError
 from trunkline_bridge.projection.states import ENDED
@@ -46,7 +48,12 @@ class RemoteTurn:
     def __init__(self, task: TaskContext, peer: Peer) -> None:
         self._task = task
         self._peer = peer
-        self._mirror = Mirror(task, peer=peer.name, content_bytes=peer.settings.content_bytes)
+        self._mirror = Mirror(
+            task,
+            peer=peer.name,
+            content_bytes=peer.settings.content_bytes,
+            receive=Receiving(task, peer).taken,
+        )
         self._message_id = f"{task.id}.{task.turn}"
         self._event_id = ""
         # Something may have been missed or be there twice: the end tells what is true.
@@ -126,7 +133,7 @@ class RemoteTurn:
     async def _begin(self) -> None:
         """Send the message and read its stream."""
         try:
-            async with self._peer.converse(self._request(), self._call()) as events:
+            async with self._peer.converse(await self._request(), self._call()) as events:
                 await self._read(events, is_beginning=True)
         except PeerRefusedError as error:
             if self._mirror.is_announced:
@@ -214,14 +221,14 @@ class RemoteTurn:
             task = await self._peer.get(self._mirror.task_id)
             await self._mirror.take_task(task)
 
-    def _request(self) -> a2a_pb2.SendMessageRequest:
+    async def _request(self) -> a2a_pb2.SendMessageRequest:
         """The turn's message as the remote agent gets it, under ids of its own."""
         given = self._task.message
         request = a2a_pb2.SendMessageRequest()
         message = request.message
         message.role = message_pb2.ROLE_USER
         message.message_id = self._message_id
-        message.parts.extend(given.parts)
+        message.parts.extend(await sent_parts(self._task, given.parts, peer=self._peer.name))
         message.extensions.extend(given.extensions)
         if given.HasField("metadata"):
             message.metadata.CopyFrom(given.metadata)

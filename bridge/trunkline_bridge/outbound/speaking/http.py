@@ -15,6 +15,8 @@ from trunkline_bridge.outbound.speaking.trouble import BrokenError, NotTakenErro
 
 CONNECT_S: Final = 5.0
 WRITE_S: Final = 30.0
+FILE_SILENCE_S: Final = 30.0
+FILE_PIECE_BYTES: Final = 256 * 1024
 EVENT_BYTES: Final = 4 * 1024 * 1024
 # Shorter than servers keep idle connections: a message mustn't meet one that is just being closed.
 _KEPT_S: Final = 2.0
@@ -113,6 +115,25 @@ class Http:
             reading = self._events(response) if kind == EVENT_STREAM else self._whole(response)
             async with aclosing(reading) as items:
                 yield Stream(response.status_code, kind, items)
+
+    @asynccontextmanager
+    async def download(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Read a file in pieces, however large it is.
+
+        Raises:
+            NotTakenError, BrokenError, PeerTimeoutError, PeerProtocolError, PeerRefusedError.
+        """
+        async with self._open("GET", url, None, {}, FILE_SILENCE_S) as response:
+            if response.status_code != 200:
+                problem = f"there is no file (HTTP {response.status_code})"
+                raise PeerRefusedError(self.peer, problem, "FILE_NOT_FOUND")
+            async with aclosing(self._pieces(response)) as pieces:
+                yield pieces
+
+    async def _pieces(self, response: httpx2.Response) -> AsyncGenerator[bytes]:
+        with self._one_error():
+            async for piece in response.aiter_raw(FILE_PIECE_BYTES):
+                yield piece
 
     @asynccontextmanager
     async def _open(

@@ -14,8 +14,8 @@ from google.protobuf.message import Message
 from trunkline.a2a.v0_3 import task_pb2
 
 _PACKAGE = f"{task_pb2.DESCRIPTOR.package}."
-# What the two SDKs speak by: httpx and gRPC's own clients.
-_BASE64_IN_BYTES = re.compile(r"python-httpx|grpc-python|Go-http-client|grpc-go")
+# What the two SDKs speak by: httpx and gRPC's own clients; and what we ourselves speak to them by.
+_BASE64_IN_BYTES = re.compile(r"python-httpx|grpc-python|Go-http-client|grpc-go|Trunkline")
 
 
 def has_plain_files(user_agent: str) -> bool:

@@ -12,7 +12,7 @@ from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transi
 from trunkline.tasks.turn.asking import Asking
 from trunkline.tasks.turn.content import Content, agent_message, struct
 from trunkline.tasks.turn.emitter import Emitter
-from trunkline.tasks.turn.files import READ_LIMIT_BYTES, TaskFiles
+from trunkline.tasks.turn.files import READ_LIMIT_BYTES, Source, TaskFiles
 from trunkline.tasks.turn.names import Names
 from trunkline.tasks.turn.rewinding import ATTEMPT_KEY, Again, cut, rewound
 from trunkline.tasks.turn.turn import Turn
@@ -262,6 +262,19 @@ class TaskContext(Turn, Generic[SettingsT]):
             InvalidArgumentError: it is larger than `limit_bytes`, or as for `open`.
         """
         return await self._files.read(part, limit_bytes)
+
+    async def keep(
+        self, source: Source, *, media_type: str = "", filename: str = "", key: str = ""
+    ) -> part_pb2.Part:
+        """Keep content of any size with the task; return the part that refers to it.
+
+        For parts of messages; `artifact.attach` does the same for an artifact. What was kept under
+        a `key` before is found again, and its source not read.
+
+        Raises:
+            As `ArtifactWriter.attach`.
+        """
+        return await self._files.attach(source, media_type=media_type, filename=filename, key=key)
 
     def plan(self) -> PlanWriter:
         """Return a new plan to write to."""

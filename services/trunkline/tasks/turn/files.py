@@ -77,9 +77,9 @@ class Files:
 
     @asynccontextmanager
     async def open(
-        self, part: part_pb2.Part, *, account: str
+        self, part: part_pb2.Part, *, account: str, task_id: str
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a part's content, wherever it is, as the account may see it.
+        """Open a part's content, wherever it is, as the account may see it, for a task of its own.
 
         Raises:
             InvalidArgumentError, ArtifactNotFoundError, TaskNotFoundError: there is nothing.
@@ -90,7 +90,9 @@ class Files:
             return
         reference = find_reference(part.url)
         if reference is not None and reference.task_id.startswith(f"{self._journal.id}-"):
-            own_row(self._journal, reference.task_id, account)
+            # Its own task may not be in the journal yet, while it may still be answered directly.
+            if reference.task_id != task_id:
+                own_row(self._journal, reference.task_id, account)
             # That it is there is known before the first byte.
             blob = await self.own.find(reference)
             async with aclosing(self.own.read(blob.reference)) as chunks:
@@ -112,7 +114,7 @@ class TaskFiles:
 
     def open(self, part: part_pb2.Part) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open a part's content; see `TaskContext.open`."""
-        return self._files.open(part, account=self._account)
+        return self._files.open(part, account=self._account, task_id=self._task_id)
 
     async def read(self, part: part_pb2.Part, limit_bytes: int) -> bytes:
         """Return a part's content; see `TaskContext.read`."""
@@ -145,13 +147,17 @@ class TaskFiles:
             kept.parts.append(await self.keep(part))
         return kept
 
-    async def attach(self, source: Source, *, media_type: str, filename: str) -> part_pb2.Part:
+    async def attach(
+        self, source: Source, *, media_type: str, filename: str, key: str = ""
+    ) -> part_pb2.Part:
         """Keep content and return the part that refers to it; see `ArtifactWriter.attach`."""
         if isinstance(source, str | Path):
             source = Path(source)
             filename = filename or source.name
         media_type = media_type or mimetypes.guess_type(filename)[0] or "application/octet-stream"
         reference = Reference.new(self._task_id)
+        if key:
+            reference = Reference.of(self._task_id, hashlib.sha256(key.encode()).hexdigest()[:40])
         blob = await self._files.own.put(
             reference, source, media_type=media_type, filename=filename
         )
