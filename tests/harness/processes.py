@@ -55,7 +55,7 @@ async def running_process(
     cwd: Path,
     environment: dict[str, str] | None = None,
     stdin: int | None = None,
-    stderr: BinaryIO | None = None,
+    stderr: BinaryIO | int | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a command for the length of a block; afterwards it is told to stop, and must."""
     process = await asyncio.create_subprocess_exec(
@@ -82,7 +82,7 @@ async def running_mesh(
     folder: Path,
     *flags: str,
     environment: dict[str, str] | None = None,
-    stderr: BinaryIO | None = None,
+    stderr: BinaryIO | int | None = None,
 ) -> AsyncIterator[MeshProcess]:
     """Run `trunkline up` on free ports with its data below `folder`."""
     command: Sequence[str] = (
