@@ -82,6 +82,10 @@ def vectors(request: Request) -> Reply:
     return as_json({"object": "list", "data": found, "model": model, "usage": usage})
 
 
+def _nobody(_request: Request) -> Reply:
+    return as_json({}, status=404)
+
+
 @dataclass(slots=True)
 class Engines:
     """What a test sees of them. `scripts` may be changed at any time."""
@@ -113,7 +117,7 @@ async def search_engines() -> AsyncIterator[Engines]:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             request = await _read(reader)
             engines.asked.append(request)
-            script = engines.scripts.get(request.path, lambda _: as_json({}, status=404))
+            script = engines.scripts.get(request.path, _nobody)
             if (reply := script(request)) is not None:
                 writer.write(_written(reply))
                 await writer.drain()
