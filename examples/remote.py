@@ -1,0 +1,21 @@
+"""An agent of another place on your mesh, by the URL of its A2A card.
+
+    $ REMOTE_URL=https://agent.example trunkline up --agent remote:remote
+    $ trunkline ask --agent remote "…"
+
+Its stream becomes a task like any other: resumable, canceled there when it is canceled here, and
+what it asks is asked here. A token goes along when REMOTE_TOKEN holds one.
+"""
+
+import os
+
+from trunkline import from_a2a, run
+
+remote = from_a2a(
+    os.environ.get("REMOTE_URL", "http://127.0.0.1:8000/agents/echo"),
+    name="remote",
+    token_env="REMOTE_TOKEN" if "REMOTE_TOKEN" in os.environ else "",
+)
+
+if __name__ == "__main__":
+    run(remote)

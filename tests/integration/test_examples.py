@@ -1,0 +1,91 @@
+"""The examples, each started as its reader would start it."""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from harness.command_line import run
+from harness.processes import MeshProcess, read_line, running_mesh, running_process
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
+    """All but one in the mesh's process, and that one, `remote`, in its own."""
+    folder = tmp_path_factory.mktemp("examples")
+    environment = {"PYTHONPATH": str(EXAMPLES), "TRUNKLINE_AGENT_REPORT_ROW_LIMIT": "2"}
+    agents = ("countdown:countdown", "release:release", "report.agent:report")
+    flags = [word for agent in agents for word in ("--agent", agent)]
+    async with AsyncExitStack() as stack:
+        mesh = await stack.enter_async_context(
+            running_mesh(folder, *flags, environment=environment)
+        )
+        command = (sys.executable, str(EXAMPLES / "remote.py"), "--mesh", mesh.mesh_address)
+        place = {"REMOTE_URL": f"{mesh.http_url}/agents/countdown"}
+        remote = await stack.enter_async_context(
+            running_process(*command, cwd=folder, environment=place)
+        )
+        assert (await read_line(remote, "ready "))["agent"] == "remote"
+        yield mesh
+
+
+async def ask(mesh: MeshProcess, agent: str, text: str, *more: str) -> tuple[str, str]:
+    done = await run("ask", text, "--agent", agent, "--url", mesh.http_url, *more)
+    return done.out, done.err
+
+
+@pytest.mark.parametrize("agent", ["countdown", "remote"])
+async def test_the_countdown_streams_here_and_from_another_place(
+    mesh: MeshProcess, agent: str
+) -> None:
+    assert (await ask(mesh, agent, "from 3"))[0] == "3 2 1 liftoff!\n"
+
+
+async def test_a_release_waits_for_a_person(mesh: MeshProcess) -> None:
+    out, _ = await ask(mesh, "release", "which versions?")
+    assert out == "1.0, 1.1\n"
+    out, err = await ask(mesh, "release", "deploy 1.2")
+    assert 'deploy with {"version": "1.2"} needs your approval' in out + err
+    found = re.search(r"\(([\w.-]+)\.1\)", out + err)
+    assert found is not None
+    assert (await ask(mesh, "release", "approve", "--task", found[1]))[0] == "1.2 is deployed.\n"
+    assert (await ask(mesh, "release", "which versions?"))[0] == "1.0, 1.1, 1.2\n"
+
+
+async def test_a_report_is_made_of_a_file(mesh: MeshProcess) -> None:
+    # As its docstring shows it.
+    shown = (EXAMPLES / "report" / "agent.py").read_text(encoding="utf-8")
+    found = re.search(r"-d \\\n\s*'(\{.*?\})'\n", shown, re.DOTALL)
+    assert found is not None
+    async with asyncio.timeout(30):
+        process = await asyncio.create_subprocess_exec(
+            "curl", "-sS", f"{mesh.http_url}/agents/report/message:send",
+            "-H", "Content-Type: application/json", "-d", found[1],
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, _ = await process.communicate()
+    assert b"a: 4\\nb: 6\\n" in out
+    assert b"sums.json" in out
+
+
+async def test_the_tests_of_the_tested_one_pass() -> None:
+    command = (sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider")
+    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    async with running_process(
+        *command, "--rootdir=.", "report", cwd=EXAMPLES, environment=environment
+    ) as tests:
+        assert tests.stdout is not None
+        async with asyncio.timeout(90):
+            told = (await tests.stdout.read()).decode()
+            assert await tests.wait() == 0, told
+    assert "3 passed" in told
