@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.bridge import BridgedMesh, open_bridged_mesh
+from harness.command_line import run
 from harness.shop import Orders, shop
 from harness.tasks import texts
 from trunkline.errors import ApprovalAnsweredError, TaskEndedError
@@ -246,3 +247,97 @@ async def test_cancel_of_the_root_withdraws_all(shops: Shops) -> None:
         with pytest.raises(TaskEndedError):
             await shops.answer(one.requested.approval_id)
     assert shops.apples.made == shops.pears.made == []
+
+
+async def test_the_command_line_lists_approves_and_rejects(shops: Shops) -> None:
+    mesh = ("--mesh", shops.bridged.mesh.registry_address)
+    task = await ask_both(shops)
+    first, second = (one.requested.approval_id for one in task.approvals)
+    listed = await run("approvals", *mesh, "--json")
+    assert [(one["approval_id"], one["tool"], one["task_id"]) for one in listed.json] == [
+        (first, "apples/order", task.task.id),
+        (second, "pears/order", task.task.id),
+    ]
+    assert listed.json[0]["arguments"] == {"n": 3, "item": "apples"}
+    assert listed.json[0]["path"] == ["supervisor", "apples"]
+    edited = await run("approve", first, *mesh, "--edit", '{"n": 1, "item": "apple"}')
+    assert (edited.exit, edited.out) == (0, f"{first}: approved with other arguments\n")
+    again = await run("reject", first, "too late", *mesh)
+    assert again.exit != 0
+    assert "was answered before: it is approved with other arguments" in again.err
+    await shops.bridged.mesh.until(task.task.id, lambda now: now.turn == 2)
+    assert (await run("reject", second, "too dear", *mesh)).exit == 0
+    ended = await shops.ended(task.task.id)
+    assert texts(ended)[-1] == "pears/order was not called. It was rejected: too dear."
+    assert shops.apples.made == [{"n": 1, "item": "apple"}]
+    assert (await run("approvals", *mesh, "--json")).json == []
+    for words, problem in (
+        (("approve", "j-1.1"), "no approval 'j-1.1' is asked for here"),
+        (("approve", "nonsense"), "no approval 'nonsense'"),
+        (("approve", first, "--edit", "[]"), "must be a JSON object"),
+        (("approve", first, "--account", "other"), f"no approval '{first}'"),
+    ):
+        refused = await run(*words, *mesh)
+        assert refused.exit != 0
+        assert problem in refused.err
+
+
+async def test_an_answer_while_another_child_works_is_acted_on_when_it_is_done(
+    shops: Shops,
+) -> None:
+    mesh = shops.bridged.mesh
+    slow = Orders(needs_approval=False)
+    slow.go.clear()
+    await mesh.join(shop("plums", slow))
+    await mesh.supervise()
+    task_id = await mesh.begin("order 3 apples and order 2 plums")
+    asked = await mesh.until(task_id, lambda now: bool(now.approvals))
+    await slow.began.wait()
+    given = await shops.answer(asked.approvals[0].requested.approval_id)
+    assert given.answered.turn == 2
+    assert shops.apples.made == []
+    slow.go.set()
+    ended = await mesh.until(task_id, lambda now: now.task.status.state == DONE)
+    assert "Ordered 2 plums." in texts(ended)
+    assert texts(ended)[-1] == "Ordered 3 apples."
+    assert len(shops.apples.made) == len(slow.made) == 1
+
+
+async def test_a_step_that_needs_the_result_waits_with_it(shops: Shops) -> None:
+    await shops.bridged.mesh.supervise()
+    task = await shops.bridged.mesh.ask("order 3 apples, then order 2 pears for it")
+    assert task.task.status.state == WAITS
+    assert len(task.children) == 1, task
+    left = await shops.bridged.mesh.ask("approve", task_id=task.task.id)
+    assert left.task.status.state == WAITS
+    assert [one.started.agent for one in left.children] == ["apples", "pears"]
+    ended = await shops.bridged.mesh.ask("approve", task_id=task.task.id)
+    assert ended.task.status.state == DONE
+    assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]
+
+
+@pytest.mark.parametrize("version", ["0.3", "0.1"])
+async def test_older_wires_answer_by_their_next_message(shops: Shops, version: str) -> None:
+    caller = shops.bridged.at("/agents/apples")
+    headers = {"A2A-Version": version} if version == "0.3" else {}
+
+    async def say(text: str, task_id: str) -> Any:
+        message = {"role": "user", "parts": [{"kind": "text", "text": text}], "messageId": text}
+        params: dict[str, Any] = {"message": message}
+        method = "message/send"
+        if version == "0.1":
+            message = {"role": "user", "parts": [{"type": "text", "text": text}]}
+            params = {"id": task_id, "message": message}
+            method = "tasks/send"
+        elif task_id:
+            message["taskId"] = task_id
+        return await caller.call(method, params, headers)
+
+    task = await say("order 3 apples", "t-1" if version == "0.1" else "")
+    assert task["status"]["state"] == "input-required"
+    said = task["status"]["message"]["parts"]
+    assert "needs your approval" in said[0]["text"]
+    assert said[1]["data"]["approvals"][0]["tool"] == "apples/order"
+    task = await say("approve", task["id"])
+    assert task["status"]["state"] == "completed"
+    assert len(shops.apples.made) == 1

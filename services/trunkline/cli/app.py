@@ -16,6 +16,7 @@ from trunkline.cli.options import (
     AgentSpecs,
     AllowWebhook,
     ApiKey,
+    ApprovalId,
     Data,
     Default,
     Http,
@@ -371,6 +372,52 @@ def cancel(
     from trunkline.cli.inside import task as command
 
     run(command.cancel(task_id, mesh, account=account, as_json=json))
+
+
+@app.command()
+def approvals(mesh: Mesh = None, *, account: Account = ACCOUNT, json: Json = False) -> None:
+    """List the calls of tools that wait for somebody's approval."""
+    from trunkline.cli.inside import approvals as command
+
+    run(command.list_all(mesh, account=account, as_json=json))
+
+
+@app.command()
+def approve(
+    approval_id: ApprovalId,
+    mesh: Mesh = None,
+    *,
+    edit: Annotated[
+        str,
+        typer.Option(
+            metavar="JSON", help="Have it called with these arguments.", show_default=False
+        ),
+    ] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why.", show_default=False)] = "",
+    account: Account = ACCOUNT,
+    json: Json = False,
+) -> None:
+    """Let a call be made that waits for approval."""
+    from trunkline.cli.inside import approvals as command
+
+    decided = command.approved(approval_id, account=account, reason=reason, edit=edit)
+    run(command.decide(mesh, decided, as_json=json))
+
+
+@app.command()
+def reject(
+    approval_id: ApprovalId,
+    reason: Annotated[str, typer.Argument(metavar="REASON", help="Why.", show_default=False)] = "",
+    mesh: Mesh = None,
+    *,
+    account: Account = ACCOUNT,
+    json: Json = False,
+) -> None:
+    """Don't let a call be made that waits for approval; its agent goes on without it."""
+    from trunkline.cli.inside import approvals as command
+
+    decided = command.rejected(approval_id, account=account, reason=reason)
+    run(command.decide(mesh, decided, as_json=json))
 
 
 @app.command()

@@ -61,7 +61,8 @@ Listen = Annotated[
     typer.Option(metavar="HOST:PORT", help="Serve gRPC here. [default: any port of 127.0.0.1]"),
 ]
 Data = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Keep journals here. [default: .trunkline]")
+    Path | None,
+    typer.Option(metavar="DIR", help="Journals and documents are kept here. [default: .trunkline]"),
 ]
 McpFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="MCP servers, in the mcpServers form.")
@@ -85,6 +86,10 @@ Insecure = Annotated[
 ]
 
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task.", show_default=False)]
+ApprovalId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="As `trunkline approvals` shows it.", show_default=False),
+]
 
 
 def base_url(url: str | None, *, settings: Settings | None = None) -> str:
