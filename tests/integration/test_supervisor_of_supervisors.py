@@ -12,8 +12,10 @@ from harness.tasks import said, texts
 from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.echo import echo
 from trunkline.errors import ConfigurationError
+from trunkline.journal.fold import Fold
 from trunkline.mesh.agents import make_agents
 from trunkline.settings import Settings, SupervisorOptions
+from trunkline.supervisor.resuming import to_go_on
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.tools.config import McpConfig
 from trunkline.v1 import snapshot_pb2, task_pb2
@@ -114,6 +116,24 @@ async def test_a_question_from_below_is_the_root_s_and_its_answer_reaches_who_as
     )
     assert texts(answered)[-1] == "answer: blue"
     assert answered.task.status.state == State.TASK_STATE_COMPLETED
+
+
+async def test_a_file_from_below_is_the_child_s_also_for_who_goes_on_from_the_journal(
+    mesh: SmallMesh,
+) -> None:
+    await mesh.join(echo)
+    await mesh.supervise(name="team", agents=["echo"], tags=["team"])
+    await mesh.supervise(agents=["team"])
+
+    ended = await mesh.ask("@team @echo file 100")
+    fold = Fold(ended.task.id)
+    fold.apply((await mesh.events(ended.task.id))[0])
+    state = to_go_on(fold.snapshot(), ended, "@team @echo file 100")
+
+    assert len(ended.task.artifacts[0].parts[0].raw) == 100
+    assert ended.artifacts[0].origin.path == ["team", "echo"]
+    assert state is not None
+    assert state["outcomes"]["step-1"].has_files
 
 
 async def test_supervisors_that_may_ask_each_other_never_go_round(mesh: SmallMesh) -> None:

@@ -179,9 +179,14 @@ def _outcome(
     written = [
         (artifact, info)
         for artifact, info in zip(latest.task.artifacts, latest.artifacts, strict=True)
-        if info.origin.task_id == child_id and (child_id, info.artifact_id) not in known
+        if (info.origin.child_task_id or info.origin.task_id) == child_id
+        and (info.origin.task_id, info.artifact_id) not in known
     ]
-    syntheses = [one for one in written if one[1].kind == event_pb2.ARTIFACT_KIND_SYNTHESIS]
+    syntheses = [
+        one
+        for one in written
+        if one[1].kind == event_pb2.ARTIFACT_KIND_SYNTHESIS and one[1].origin.task_id == child_id
+    ]
     texts = (_text(artifact.parts) for artifact, _ in syntheses or written)
     text = "\n".join(text for text in texts if text)
     text = shortened(text, len(text), KEPT_CHARS, agent)
