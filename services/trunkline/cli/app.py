@@ -19,12 +19,14 @@ from trunkline.cli.options import (
     ApprovalId,
     Data,
     Default,
+    Files,
     Http,
     Insecure,
     Json,
     Listen,
     McpFile,
     Mesh,
+    Save,
     TaskId,
     Url,
     api_key,
@@ -285,6 +287,8 @@ def ask(
     timeout: Annotated[
         float | None, typer.Option(metavar="S", min=0.001, help="End the task after S seconds.")
     ] = None,
+    file: Files = None,
+    save: Save = None,
     json: Json = False,
 ) -> None:
     """Ask the mesh and stream the answer. Exits 0 only if the task completed."""
@@ -296,6 +300,8 @@ def ask(
         task_id=task,
         context_id=context,
         timeout_s=timeout,
+        files=tuple(file or ()),
+        save=save,
         api_key=api_key(key),
     )
     run(command.ask(asked, url=url, as_json=json))

@@ -42,6 +42,14 @@ Agent = Annotated[
     str | None,
     typer.Option("--agent", help="Ask this agent instead of the default one.", metavar="NAME"),
 ]
+Files = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATH", help="Send this file, or URL, too.", show_default=False),
+]
+Save = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Save the answer's files there.", show_default=False),
+]
 Mesh = Annotated[
     str | None,
     typer.Option("--mesh", help="The mesh's gRPC address. [TRUNKLINE_MESH]", metavar="HOST:PORT"),

@@ -57,6 +57,11 @@ class Answer:
         return content or self.said if self.is_completed else self.said or content
 
     @property
+    def files(self) -> list[Mapping[str, Any]]:
+        """The parts of the answer that are files, in its order."""
+        return [part for artifact in self._order for part in artifact.files]
+
+    @property
     def is_completed(self) -> bool:
         """Whether the agent is done and content with it. A direct reply counts, too."""
         return self.state in {"", "TASK_STATE_COMPLETED"}
@@ -133,6 +138,9 @@ class Answer:
             self._order.append(artifact)
             # What is through stays where it is; sorting keeps the order of first pieces.
             self._order[self._live :] = sorted(self._order[self._live :], key=_by_step)
+        if not appends:
+            artifact.files.clear()
+        artifact.files += [part for part in parts if "raw" in part or "url" in part]
         if appends:
             artifact.append(text_of(parts, at_line_start=artifact.ends_line))
         else:
@@ -171,6 +179,8 @@ class _Artifact:
     def __init__(self, *, step: int) -> None:
         self.step = step
         """The plan's step it is for; 0 without a plan."""
+        self.files: list[Mapping[str, Any]] = []
+        """Its parts that are files."""
         self.is_complete = False
         self.is_begun = False
         self.starts_over = False

@@ -1,13 +1,17 @@
 """`trunkline ask`: one question, its answer streamed."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from trunkline.cli.options import agent_url
 from trunkline.cli.outcome import Exit
 from trunkline.cli.talk.answer import Answer
 from trunkline.cli.talk.client import A2AClient
 from trunkline.cli.talk.ephemeral import mesh_at
+from trunkline.cli.talk.files import parts_of, save
 from trunkline.cli.talk.turn import exit_of, outcome_of, show_end, shown_answer, take_turn
 from trunkline.cli.terminal import print_json, say
 from trunkline.errors import (
@@ -20,6 +24,8 @@ from trunkline.errors import (
 # Whoever gave up on the answer doesn't wait longer than this for its task to be canceled.
 CANCEL_LIMIT_S = 2.0
 
+Parts: TypeAlias = Sequence[Mapping[str, Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -30,6 +36,10 @@ class Question:
     task_id: str
     context_id: str
     timeout_s: float | None
+    files: tuple[str, ...] = ()
+    """Paths and URLs of what goes with it."""
+    save: Path | None = None
+    """Where the files of the answer go."""
     api_key: str = field(default="", repr=False)
 
 
@@ -43,6 +53,7 @@ async def ask(question: Question, *, url: str | None, as_json: bool) -> Exit:
     """
     if not question.text.strip():
         raise InvalidArgumentError("QUESTION", "is empty; ask something")
+    files = await asyncio.to_thread(parts_of, question.files)
     # What is to be gone on with, an ephemeral mesh can't have.
     may_start = not (question.task_id or question.context_id)
     async with mesh_at(url, may_start=may_start) as mesh:
@@ -53,13 +64,13 @@ async def ask(question: Question, *, url: str | None, as_json: bool) -> Exit:
         client = A2AClient(agent_url(mesh.http, question.agent), api_key=question.api_key)
         async with client:
             if as_json:
-                return await _ask_for_json(client, question)
-            return await _ask(client, question, advice=advice)
+                return await _ask_for_json(client, question, files)
+            return await _ask(client, question, files, advice=advice)
 
 
-async def _ask(client: A2AClient, question: Question, *, advice: str) -> Exit:
+async def _ask(client: A2AClient, question: Question, files: Parts, *, advice: str) -> Exit:
     answer = shown_answer(continues=bool(question.task_id))
-    await _take(client, answer, question)
+    await _take(client, answer, question, files)
     show_end(answer)
     code = exit_of(answer)
     if code is Exit.INPUT_REQUIRED:
@@ -67,15 +78,15 @@ async def _ask(client: A2AClient, question: Question, *, advice: str) -> Exit:
     return code
 
 
-async def _ask_for_json(client: A2AClient, question: Question) -> Exit:
+async def _ask_for_json(client: A2AClient, question: Question, files: Parts) -> Exit:
     answer = Answer(write=lambda text: None, continues=bool(question.task_id))
-    await _take(client, answer, question)
+    await _take(client, answer, question, files)
     outcome = await outcome_of(client, answer, agent=question.agent)
     print_json(outcome.as_json())
     return outcome.exit
 
 
-async def _take(client: A2AClient, answer: Answer, question: Question) -> None:
+async def _take(client: A2AClient, answer: Answer, question: Question, files: Parts) -> None:
     try:
         await take_turn(
             client,
@@ -84,11 +95,14 @@ async def _take(client: A2AClient, answer: Answer, question: Question) -> None:
             task_id=question.task_id,
             context_id=question.context_id,
             timeout_s=question.timeout_s,
+            files=files,
         )
     except (asyncio.CancelledError, PeerTimeoutError):
         answer.break_off()
         say(await _cancel(client, answer.task_id or question.task_id))
         raise
+    if question.save is not None:
+        await save(client, answer.files, question.save)
 
 
 async def _cancel(client: A2AClient, task_id: str) -> str:

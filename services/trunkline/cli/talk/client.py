@@ -7,10 +7,11 @@ whole. Messages are plain dicts in A2A's JSON, as they came.
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -74,15 +75,19 @@ class A2AClient:
         task_id: str = "",
         context_id: str = "",
         timeout_s: float | None = None,
+        files: Sequence[Mapping[str, Any]] = (),
     ) -> AsyncGenerator[dict[str, Any]]:
         """Send a message and yield A2A's stream responses until the turn is over.
 
-        `timeout_s` is the task's own deadline. Closing the iterator leaves the task running.
+        `files` are parts beside the text. `timeout_s` is the task's own deadline. Closing the
+        iterator leaves the task running.
 
         Raises:
             PeerUnavailableError: nobody answers there, or the stream broke for good.
         """
-        params: dict[str, Any] = {"message": _message(text, task_id=task_id, context_id=context_id)}
+        message = _message(text, task_id=task_id, context_id=context_id)
+        message["parts"] += files
+        params: dict[str, Any] = {"message": message}
         headers = {} if timeout_s is None else {"Trunkline-Timeout": f"{timeout_s:g}"}
         method = "SendStreamingMessage"
         self.trace_id = ""
@@ -127,6 +132,38 @@ class A2AClient:
             TaskNotCancelableError: it had ended.
         """
         return await self._call("CancelTask", {"id": task_id})
+
+    def is_ours(self, url: str) -> bool:
+        """Whether a URL leads to where this client asks, and may get its credentials."""
+        return urlsplit(url)[:2] == urlsplit(self.url)[:2]
+
+    async def download(self, url: str) -> AsyncGenerator[bytes]:
+        """Yield a file in pieces; a connection that breaks is taken up again where it broke.
+
+        Raises:
+            PeerUnavailableError: it can't be read, or broke for good.
+        """
+        at, etag = 0, ""
+        waits = iter(RETRY_WAITS_S)
+        while True:
+            headers = {"Range": f"bytes={at}-", "If-Range": etag} if at else {}
+            try:
+                with self._transport_errors():
+                    async with self._http.stream("GET", url, headers=headers) as response:
+                        if response.status_code != (206 if at else 200):
+                            problem = f"answers with HTTP {response.status_code}"
+                            raise PeerProtocolError(url, problem)
+                        etag = response.headers.get("etag", "")
+                        async for piece in response.aiter_raw():
+                            waits = iter(RETRY_WAITS_S)
+                            at += len(piece)
+                            yield piece
+                return
+            except PeerUnavailableError:
+                wait_s = next(waits, None)
+                if wait_s is None:
+                    raise
+            await asyncio.sleep(wait_s)
 
     async def _call(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         with self._transport_errors():

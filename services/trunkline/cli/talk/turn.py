@@ -1,6 +1,7 @@
 """One message to an agent, and its answer shown while it comes."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -58,14 +59,17 @@ async def take_turn(
     task_id: str = "",
     context_id: str = "",
     timeout_s: float | None = None,
+    files: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Send a message and feed `answer` until the turn is over.
+    """Send a message, `files` beside its text, and feed `answer` until the turn is over.
 
     Raises:
         PeerTimeoutError: the task's deadline is past and nobody says how it ended.
     """
     limit_s = None if timeout_s is None else timeout_s + TIMEOUT_GRACE_S
-    stream = client.stream(text, task_id=task_id, context_id=context_id, timeout_s=timeout_s)
+    stream = client.stream(
+        text, task_id=task_id, context_id=context_id, timeout_s=timeout_s, files=files
+    )
     try:
         async with asyncio.timeout(limit_s), aclosing(stream) as results:
             async for result in results:

@@ -1,0 +1,82 @@
+"""`trunkline ask` sends files, says which files came, and saves them."""
+
+import contextlib
+import hashlib
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from harness.bridge import BridgedMesh, open_bridged_mesh
+from harness.file_agent import files, pieces
+from trunkline.cli.outcome import Exit
+from trunkline.cli.talk.ask import Question, ask
+from trunkline.errors import InvalidArgumentError
+from trunkline_bridge import BridgeSettings
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
+    folder = tmp_path_factory.mktemp("mesh")
+    async with open_bridged_mesh(folder, BridgeSettings(default_agent="files")) as opened:
+        await opened.mesh.join(files)
+        yield opened
+
+
+async def _ask(
+    bridged: BridgedMesh, text: str, *sent: Path, save: Path | None = None
+) -> tuple[str, str]:
+    """Ask; return what stdout and stderr said."""
+    question = Question(
+        text=text,
+        agent=None,
+        task_id="",
+        context_id="",
+        timeout_s=None,
+        files=tuple(map(str, sent)),
+        save=save,
+    )
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
+        assert await ask(question, url=bridged.url, as_json=False) is Exit.OK
+    return out.getvalue(), err.getvalue()
+
+
+async def test_files_go_with_the_question(bridged: BridgedMesh, tmp_path: Path) -> None:
+    small, big = tmp_path / "small.txt", tmp_path / "big.bin"
+    small.write_bytes(b"small")
+    big.write_bytes(bytes(1_000_000))
+    out, _ = await _ask(bridged, "look", small, big)
+    assert out.splitlines() == [
+        f"{size} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        for path, size in ((small, 5), (big, 1_000_000))
+    ]
+
+
+async def test_files_of_the_answer_are_named_and_saved(
+    bridged: BridgedMesh, tmp_path: Path
+) -> None:
+    content = b"".join([piece async for piece in pieces(7, 2)])
+    out, _ = await _ask(bridged, "file 7 2")
+    assert f"[file made.bin at {bridged.url}/artifacts/" in out
+    for name in ("made.bin", "made-2.bin"):
+        _, err = await _ask(bridged, "file 7 2", save=tmp_path / "saved")
+        assert f"saved {tmp_path / 'saved' / name}" in err
+        assert (tmp_path / "saved" / name).read_bytes() == content
+
+
+async def test_what_is_too_large_or_not_there_is_said_before_anything_is_sent(
+    bridged: BridgedMesh, tmp_path: Path
+) -> None:
+    large = tmp_path / "large.bin"
+    large.write_bytes(bytes(3_000_001))
+    with pytest.raises(InvalidArgumentError, match="give a URL"):
+        await _ask(bridged, "look", large)
+    with pytest.raises(InvalidArgumentError, match="No such file"):
+        await _ask(bridged, "look", tmp_path / "none")
