@@ -5,7 +5,6 @@ A2A's words: whoever calls has no command line of ours.
 """
 
 import logging
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,7 +12,6 @@ from trunkline import errors
 
 logger = logging.getLogger(__name__)
 
-_HOST: Final = "the agent's host"
 _ADVICE: Final[Mapping[type[errors.TrunklineError], str]] = {
     errors.AgentNotFoundError: "; agents' cards tell their addresses and tenants",
     errors.TaskNotFoundError: "; ask at its agent's address, as the account that began it",
@@ -23,16 +21,6 @@ _ADVICE: Final[Mapping[type[errors.TrunklineError], str]] = {
         " (GetTask, or SubscribeToTask without Last-Event-ID while the task goes on)"
     ),
 }
-# What may name a place, and what is one: HOST:PORT, or a socket's path.
-_PLACES: Final = frozenset({"address", "operation", "peer", "where"})
-_ADDRESS = re.compile(r"\S+:[0-9]+|unix:\S+")
-# The same within a text, where more has a colon in it.
-_WITHIN = re.compile(
-    r"(?:ipv[46]:)?(?:\d{1,3}(?:\.\d{1,3}){3}|localhost|\[[0-9a-fA-F:.%]+\]):\d+|unix:\S+"
-)
-_REGISTRY = re.compile(r"(the registry) at \S+")
-# What systems add to their errors for their own programmers.
-_ERRNO = re.compile(r"\[Errno -?[0-9]+\] ?| ?\(-?[0-9]+\)")
 
 
 def public(error: errors.TrunklineError) -> tuple[str, dict[str, str]]:
@@ -41,27 +29,16 @@ def public(error: errors.TrunklineError) -> tuple[str, dict[str, str]]:
     What is left out is logged.
     """
     inside = error.metadata()
-    fields = {name: _outside(value) if name in _PLACES else value for name, value in inside.items()}
     if isinstance(error, errors.PeerError):
         logger.info("request.peer_failed", extra=inside)
-        fields["problem"] = _WITHIN.sub(_HOST, fields.get("problem", ""))
-    match error:
-        case errors.PeerUnavailableError():
-            fields["problem"] = _with_advice(fields["problem"])
-        case errors.JournalUnavailableError():
-            fields["path"] = f"of {_HOST}"
+    fields = errors.without_places(error).metadata()
+    if isinstance(error, errors.PeerUnavailableError):
+        fields["problem"] = _with_advice(fields["problem"])
     text = str(type(error).from_metadata(fields))
     text += next((_ADVICE[cls] for cls in type(error).__mro__ if cls in _ADVICE), "")
     return text, {name: fields[name] for name in inside if name != "path"}
 
 
-def _outside(place: str) -> str:
-    if _ADDRESS.fullmatch(place) or place == "this host":
-        return _HOST
-    return _REGISTRY.sub(r"\1", place)
-
-
 def _with_advice(problem: str) -> str:
     """Say what to do next, where who raised it hasn't; what follows a semicolon is advice."""
-    problem = _ERRNO.sub("", problem)
     return problem if ";" in problem else f"{problem}; try again in a few seconds"

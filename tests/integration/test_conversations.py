@@ -13,7 +13,7 @@ from harness.processes import MeshProcess, ended, running_mesh
 TIMEOUT_S = 45.0
 
 
-async def send(mesh: MeshProcess, path: str, text: str, **message: str) -> Any:
+async def send(mesh: MeshProcess, path: str, text: str, **message: Any) -> Any:
     """Send a message and return the task that it came to."""
     async with httpx2.AsyncClient(timeout=TIMEOUT_S) as client:
         return await Caller(client, mesh.http_url + path).send(text, **message)

@@ -15,7 +15,7 @@ from langgraph.runtime import Runtime
 from opentelemetry.trace import Span
 
 from trunkline import telemetry
-from trunkline.errors import TrunklineError
+from trunkline.errors import TrunklineError, without_places
 from trunkline.reasoning.approving import ask, gate_of
 from trunkline.reasoning.citing import quoted
 from trunkline.reasoning.repeating import SUMMARY_CHARS, Begun, is_harmless, what_is_known
@@ -103,7 +103,7 @@ async def _execute(
         result = await turn.source.call_tool(request, on_progress=on_progress)
     except TrunklineError as error:
         telemetry.mark_error(span, error)
-        return _failure(call, f"{label} failed: {error}.")
+        return _failure(call, f"{label} failed: {without_places(error)}.")
     text = said(result)
     if result.is_error:
         telemetry.mark_error(span, telemetry.TOOL_ERROR)

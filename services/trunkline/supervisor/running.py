@@ -10,7 +10,7 @@ from opentelemetry.trace import SpanKind
 from trunkline import telemetry
 from trunkline.client import Directory
 from trunkline.client.following import new_task_id
-from trunkline.errors import TrunklineError
+from trunkline.errors import TrunklineError, without_places
 from trunkline.supervisor.child import Child, ChildLimits
 from trunkline.supervisor.references import resolved
 from trunkline.supervisor.routing import Router
@@ -24,6 +24,7 @@ from trunkline.v1 import event_pb2, message_pb2
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
+    from trunkline.supervisor.memory import Memory
     from trunkline.supervisor.planner import Planner
 
 
@@ -38,6 +39,8 @@ class Turn:
     limits: ChildLimits
     planner: "Planner | None" = None
     """A model that plans and words answers; None: by the scores, and as the agents said it."""
+    memory: "Memory | None" = None
+    """What was said in the conversation, for the model."""
 
 
 async def run_steps(
@@ -83,7 +86,7 @@ async def _run_step(turn: Turn, step: Step, outcomes: Mapping[str, Outcome]) -> 
         child_id = step.child_id or step.called
         child_id = child_id or new_task_id(turn.directory.host_of_agent(step.agent))
     except TrunklineError as error:
-        return failed(step.agent, str(error))
+        return failed(step.agent, str(without_places(error)))
     return await _call(turn, step, text, child_id)
 
 
@@ -117,7 +120,7 @@ async def _call(turn: Turn, step: Step, text: str, child_id: str) -> Outcome:
                 await task.record(_finished(step, child_id, State.TASK_STATE_CANCELED))
                 raise
             except TrunklineError as error:
-                outcome = failed(step.agent, str(error), child_id=child_id)
+                outcome = failed(step.agent, str(without_places(error)), child_id=child_id)
                 telemetry.mark_error(span, error)
             else:
                 if outcome.is_failure:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.tasks import NOTHING, define, finish, message, said, texts
-from trunkline.errors import JournalUnavailableError
+from trunkline.errors import JournalUnavailableError, PeerUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import CommitGroup
 from trunkline.tasks.host import TaskHost
@@ -160,6 +160,16 @@ async def test_a_host_that_stops_on_a_full_disk_stops_and_its_tasks_end_in_the_n
     again.close()
 
 
+async def test_whoever_asked_is_not_told_where_other_hosts_listen(journal: Journal) -> None:
+    async def caller(task: TaskContext) -> Any:
+        await task.working()
+        raise PeerUnavailableError("10.1.2.3:5001", "ipv4:10.1.2.3:5001: [Errno 111] refused")
+
+    async with TaskHost(journal, [define(caller)]) as host:
+        ended = await finish(host)
+    assert said(ended) == "the agent's host can't be reached: the agent's host: refused"
+
+
 async def test_an_error_of_another_hosts_journal_fails_the_task_that_met_it(
     journal: Journal,
 ) -> None:
@@ -170,7 +180,7 @@ async def test_an_error_of_another_hosts_journal_fails_the_task_that_met_it(
     async with TaskHost(journal, [define(caller)]) as host:
         ended = await finish(host)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "elsewhere.db" in said(ended)
+    assert said(ended) == "journal of the agent's host: the disk is full"
 
 
 async def test_a_cancellation_that_nobody_asked_for_fails_the_task(journal: Journal) -> None:

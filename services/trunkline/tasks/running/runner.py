@@ -5,7 +5,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from trunkline import telemetry
-from trunkline.errors import FencedError, InternalError, JournalUnavailableError, TrunklineError
+from trunkline.errors import (
+    FencedError,
+    InternalError,
+    JournalUnavailableError,
+    TrunklineError,
+    without_places,
+)
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn.context import TaskContext
@@ -60,7 +66,9 @@ async def _run(agent: Agent, task: TaskContext) -> BaseException | None:
     except TrunklineError as error:
         if task.is_lost:
             raise
-        await _fail(task, str(error))
+        extra = {"task_id": task.id, "agent": task.agent, "reason": error.reason}
+        logger.warning("task.failed", extra=extra | {"problem": str(error)})
+        await _fail(task, str(without_places(error)))
         return error
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an agent's code may raise anything
         await _fail(task, _defect(task, error))
