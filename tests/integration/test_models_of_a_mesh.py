@@ -9,10 +9,11 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from harness.bridge import PATIENCE_S, Caller, Stream
+from harness.bridge import Caller, Stream
 from harness.command_line import run
 from harness.model_server import ModelServer, Pause, call, model_server, refuse, say
 from harness.processes import MeshProcess, running_mesh
+from harness.small_mesh import PATIENCE_S
 from trunkline import telemetry
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -86,8 +87,7 @@ async def test_the_command_line_asks_a_model_that_calls_a_tool(
     server: ModelServer, running: Running
 ) -> None:
     server.script(call("math__calculate", expression="20*2+2"), say("It is 42."))
-    words = ("--url", running.mesh.http_url, "--agent", "math", QUESTION, "--json")
-    done = await run("ask", *words)
+    done = await run("ask", "--url", running.mesh.http_url, "--agent", "math", QUESTION, "--json")
     assert (done.json["state"], done.json["answer"]) == ("completed", "It is 42.")
     # What the tool had answered was shown to the model.
     assert server.asked[1].messages[-1] == {

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
+from trunkline.agents.argocd import agent as argocd_agent
 from trunkline.agents.currency import agent as currency_agent
 from trunkline.agents.echo import echo
 from trunkline.agents.joining import join_mesh
@@ -13,6 +14,7 @@ from trunkline.agents.math import agent as math_agent
 from trunkline.agents.research import agent as research_agent
 from trunkline.client import Directory, running
 from trunkline.errors import ConfigurationError
+from trunkline.mesh.argocd import NAME as ARGOCD
 from trunkline.mesh.tools import load_tools
 from trunkline.reasoning import (
     AllowedTools,
@@ -111,6 +113,8 @@ def _known_agents(
         "currency": lambda: currency_agent(tools_of("currency"), model_of("currency")),
         "research": lambda: research_agent(tools_of("research"), model_of("research")),
     }
+    if ARGOCD in config.bundled:
+        known[ARGOCD] = lambda: argocd_agent(tools_of(ARGOCD), model_of(ARGOCD))
     for name in settings.supervisors:
         if name in known and name != "supervisor":
             problem = "an agent that ships has this name; choose another"

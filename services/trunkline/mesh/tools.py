@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from trunkline.client import BreakerSettings, Channels, Directory, RegistryClient
 from trunkline.client.artifacts import ArtifactClient
 from trunkline.errors import ConfigurationError
+from trunkline.mesh.argocd import with_argocd
 from trunkline.mesh.registry import STOP_GRACE_S
 from trunkline.mesh.research import with_research
 from trunkline.registry import Membership
@@ -60,7 +61,7 @@ def load_tools(settings: Settings) -> McpConfig:
     except ConfigurationError as error:
         logger.error("mcp.file_ignored", extra={"file": error.where, "problem": error.problem})
         config = load_config()
-    return with_research(config, settings)
+    return with_argocd(with_research(config, settings), settings)
 
 
 def add_tools(

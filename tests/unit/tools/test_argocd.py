@@ -1,0 +1,191 @@
+"""The Argo CD tools against a stand-in on a real socket, and the questions that they answer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_types import CallToolResult
+
+from harness.argocd_server import TOKEN, ArgoCDServer, argocd_server
+from harness.certificates import self_signed
+from trunkline.reasoning.matching import match
+from trunkline.tools.servers.answers import MENDABLE_KEY
+from trunkline.tools.servers.argocd import matching
+from trunkline.tools.servers.argocd.api import ArgoCDApi
+from trunkline.tools.servers.argocd.applications import changes_of, history_of, short
+from trunkline.tools.servers.argocd.server import ArgoCDTools
+
+DECLARED = {
+    "version": matching.VERSION,
+    "list": matching.LIST,
+    "get": matching.GET,
+    "health": matching.HEALTH,
+    "history": matching.HISTORY,
+    "diff": matching.DIFF,
+    "sync": matching.SYNC,
+}
+
+
+@pytest.fixture
+def argocd() -> Iterator[ArgoCDServer]:
+    with argocd_server() as server:
+        yield server
+
+
+def tools_of(server: ArgoCDServer, token: str = TOKEN, **how: Any) -> ArgoCDTools:
+    return ArgoCDTools(ArgoCDApi(server.url, token=token, **how))
+
+
+def text_of(result: CallToolResult) -> str:
+    return "\n".join(one.text for one in result.content if one.type == "text")
+
+
+def is_mendable(result: CallToolResult) -> bool:
+    assert result.is_error
+    return bool((result.meta or {})[MENDABLE_KEY])
+
+
+async def test_the_version_is_told_also_without_a_token(argocd: ArgoCDServer) -> None:
+    assert text_of(await tools_of(argocd).version()) == (
+        "Argo CD v3.2.1+8c4ab63 (built 2026-01-30T17:48:12Z, linux/amd64, Kustomize v5.7.0, "
+        "Helm v3.18.4+gd80839c, Kubectl v0.34.0)."
+    )
+    assert text_of(await tools_of(argocd, token="").version()) == "Argo CD v3.2.1+8c4ab63."
+
+
+async def test_applications_are_listed_all_or_those_that_are_so(argocd: ArgoCDServer) -> None:
+    tools = tools_of(argocd)
+    everything = await tools.list_applications()
+    assert text_of(everything) == (
+        "2 applications:\n"
+        "- guestbook: Synced, Healthy (project default, 53e28ff20cc5)\n"
+        "- shop: OutOfSync, Degraded (project default, 53e28ff20cc5)"
+    )
+    for state in ("OutOfSync", "Unhealthy", "Degraded"):
+        result = await tools.list_applications(state=state)
+        assert text_of(result).splitlines()[1:] == [
+            "- shop: OutOfSync, Degraded (project default, 53e28ff20cc5)"
+        ]
+    nobody = await tools.list_applications(project="other")
+    assert text_of(nobody) == "No application in project other is there."
+
+
+async def test_one_application_is_shown_with_its_problems(argocd: ArgoCDServer) -> None:
+    tools = tools_of(argocd)
+    shown = text_of(await tools.get_application("Shop"))
+    assert "source: https://git.example/apps.git shop HEAD" in shown
+    assert "last operation: Succeeded, successfully synced" in shown
+    health = await tools.application_health("shop")
+    assert text_of(health).splitlines()[0] == "shop is Degraded and OutOfSync."
+    assert "- Deployment shop-ui: Degraded, OutOfSync, 2 of 3 ready" in text_of(health)
+    history = text_of(await tools.application_history("guestbook"))
+    assert history.splitlines() == [
+        "guestbook was deployed:",
+        "- 2026-02-02T03:04:05Z: 53e28ff20cc5 (id 1, by automated)",
+        "- 2026-01-02T03:04:05Z: aaaaaaaaaaaa (id 0, by ada)",
+    ]
+
+
+async def test_a_diff_is_what_a_sync_would_change(argocd: ArgoCDServer) -> None:
+    tools = tools_of(argocd)
+    same = await tools.application_diff("guestbook")
+    assert text_of(same) == "A sync of guestbook would change nothing."
+    diff = text_of(await tools.application_diff("shop"))
+    assert "change Deployment shop-ui in shop" in diff
+    assert '-    "replicas": 1' in diff
+    assert '+    "replicas": 3' in diff
+    assert "create ConfigMap new in shop" in diff
+
+
+async def test_a_sync_is_begun_with_what_was_asked_for(argocd: ArgoCDServer) -> None:
+    tools = tools_of(argocd)
+    result = await tools.sync_application("team/shop", revision="v2", prune=True)
+    assert text_of(result).startswith("The sync of team/shop to v2 has begun.")
+    assert argocd.synced == [
+        {"name": "shop", "prune": True, "dryRun": False, "appNamespace": "team", "revision": "v2"}
+    ]
+    argocd.running.add("shop")
+    refused = await tools.sync_application("shop")
+    assert is_mendable(refused)
+    assert "another operation is already in progress" in text_of(refused)
+
+
+@pytest.mark.parametrize("name", ["", "../version", "a b", "a/b/c", "x" * 300, "-a", "a?b=c"])
+async def test_what_can_be_no_name_is_never_asked_for(argocd: ArgoCDServer, name: str) -> None:
+    result = await tools_of(argocd).get_application(name)
+    assert is_mendable(result)
+    assert argocd.asked == []
+
+
+async def test_what_is_refused_says_what_to_do(argocd: ArgoCDServer) -> None:
+    unknown = await tools_of(argocd).application_health("nothing")
+    assert is_mendable(unknown)
+    assert "Argo CD has no application nothing" in text_of(unknown)
+    for token, what in (("", "is missing"), ("wrong", "is wrong or has expired")):
+        result = await tools_of(argocd, token).list_applications()
+        assert not is_mendable(result)
+        assert f"the token {what}: set what [argocd] token_env names" in text_of(result)
+    result = await ArgoCDTools(ArgoCDApi("http://127.0.0.1:9")).version()
+    assert "check [argocd] url" in text_of(result)
+
+
+async def test_certificates_are_verified(tmp_path: Path) -> None:
+    _, certificate = self_signed(tmp_path, "localhost")
+    with argocd_server(certificate=certificate, key=tmp_path / "key.pem") as server:
+        stranger = await tools_of(server).version()
+        assert "its certificate is not trusted; name its authority" in text_of(stranger)
+        assert server.asked == []
+        known = await tools_of(server, ca_file=certificate).version()
+        assert "v3.2.1" in text_of(known)
+
+
+@pytest.mark.parametrize(
+    ("question", "tool", "arguments"),
+    [
+        ("show argocd version", "version", {}),
+        ("which version of Argo CD is running", "version", {}),
+        ("zeige die argocd Version", "version", {}),
+        ("version", "version", {}),
+        ("list argocd applications", "list", {}),
+        ("which deployments are degraded", "list", {"state": "Degraded"}),
+        ("which apps are out of sync?", "list", {"state": "OutOfSync"}),
+        ("show all unhealthy applications", "list", {"state": "Unhealthy"}),
+        ("list apps in project payments", "list", {"project": "payments"}),
+        ("show app guestbook", "get", {"application": "guestbook"}),
+        ("health of the guestbook app", "health", {"application": "guestbook"}),
+        ("is the guestbook application out of sync", "health", {"application": "guestbook"}),
+        ("how is guestbook doing?", "health", {"application": "guestbook"}),
+        ("status of shop", "health", {"application": "shop"}),
+        ("show the history of app guestbook", "history", {"application": "guestbook"}),
+        ("when was guestbook last deployed?", "history", {"application": "guestbook"}),
+        ("diff of app guestbook", "diff", {"application": "guestbook"}),
+        ("what would change in team/shop", "diff", {"application": "team/shop"}),
+        ("sync app guestbook", "sync", {"application": "guestbook", "revision": ""}),
+        ("redeploy the shop", "sync", {"application": "shop", "revision": ""}),
+        ("please sync shop to v1.2", "sync", {"application": "shop", "revision": "v1.2"}),
+    ],
+)
+def test_a_question_becomes_the_call_that_answers_it(
+    question: str, tool: str, arguments: dict[str, Any]
+) -> None:
+    found = match(question, DECLARED)
+    assert found is not None
+    assert (found.tool, found.arguments) == (tool, arguments)
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["sync everything and delete the cluster", "what is 1+2", "don't sync shop", "tell me a joke"],
+)
+def test_what_is_no_plain_order_syncs_nothing(question: str) -> None:
+    found = match(question, DECLARED)
+    assert found is None or found.tool != "sync"
+
+
+def test_odd_objects_are_no_error() -> None:
+    assert history_of({}) == []
+    assert history_of({"status": {"history": [None, {"id": None}]}})[0]["id"] == 0
+    odd: list[dict[str, Any]] = [{"targetState": "{", "liveState": 3}, {"hook": True}, {}]
+    assert list(changes_of(odd)) == []
+    assert short("1.2.3") == "1.2.3"
