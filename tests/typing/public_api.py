@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import assert_type
 
+from langgraph.graph import MessagesState, StateGraph
 from pydantic import BaseModel
 
 from trunkline import (
@@ -20,8 +21,10 @@ from trunkline import (
     ToolCall,
     agent,
     from_a2a,
+    from_langgraph,
     run,
 )
+from trunkline.testing import Answer, Mesh, Stream, async_test, mesh
 
 
 async def text(task: TaskContext) -> str:
@@ -77,3 +80,33 @@ agent(name="placed", description="Lacks settings.")(placed)  # type: ignore[arg-
 agent(name="text", description="Has others.", settings=Place)(text)  # type: ignore[arg-type]
 assert_type(from_a2a("https://agent.example", name="far"), FunctionAgent)
 from_a2a("https://agent.example")  # type: ignore[call-arg]
+
+
+graph = StateGraph(MessagesState).compile()
+assert_type(from_langgraph(graph, name="graph", description="Is one."), FunctionAgent)
+from_langgraph(
+    graph,
+    name="graph",
+    description="Has settings.",
+    settings=Place,
+    context=lambda task: task.settings.city,
+    input=lambda task: {"messages": [task.text]},
+)
+from_langgraph(graph, name="graph", description="Gives a number.", output=lambda state: 3)  # type: ignore[arg-type, return-value]
+
+
+@async_test
+async def tested() -> None:
+    async with mesh(agent(name="text", description="Says so.")(text)) as m:
+        assert_type(m, Mesh)
+        answer = await m.ask("a", Part(text="b"), context="c")
+        assert_type(answer, Answer)
+        assert_type(answer.state, str)
+        assert_type((await m.ask("d", task=answer)).text, str)
+        await m.ask(3)  # type: ignore[arg-type]
+        async with m.stream("e") as stream:
+            assert_type(stream, Stream)
+            assert_type([piece async for piece in stream.pieces()], list[str])
+
+
+assert_type(tested(), None)

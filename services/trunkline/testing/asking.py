@@ -6,15 +6,20 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trunkline.client import Directory
+from trunkline.client.web.elsewhere import Elsewhere
 from trunkline.errors import ConfigurationError
 from trunkline.tasks.agent import Agent
+from trunkline.tasks.submission import ANONYMOUS
 from trunkline.testing.answer import Answer
-from trunkline.testing.opening import open_directory, settings_of
+from trunkline.testing.opening import Bundled, open_directory, settings_of
 from trunkline.testing.stream import Stream
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
+
+if TYPE_CHECKING:
+    from langchain_core.language_models.chat_models import BaseChatModel
 
 Content: TypeAlias = str | part_pb2.Part | message_pb2.Message
 
@@ -23,6 +28,7 @@ Content: TypeAlias = str | part_pb2.Part | message_pb2.Message
 async def mesh(
     *agents: Agent,
     bundled: Sequence[str] = (),
+    models: Mapping[str, "BaseChatModel"] | None = None,
     options: Mapping[str, Mapping[str, object]] | None = None,
     settings: Mapping[str, Any] | None = None,
     data_dir: Path | None = None,
@@ -30,7 +36,9 @@ async def mesh(
 ) -> AsyncIterator["Mesh"]:
     """Open a mesh with these agents for the length of a block.
 
-    `bundled` are names of agents that ship, `supervisor` for example, or that an MCP file has.
+    `bundled` are names of agents that ship, `supervisor` for example, or that an MCP file has;
+    `models` are chat models of LangChain's, a `ScriptedModel` for example, that some of them reason
+    with, by their names.
     `options` are what `[agent.NAME.options]` tables would be, by the agents' names, `settings` any
     others, by their names in `Settings`. With `data_dir`, tasks and conversations are still there
     for the next mesh on it. No wait of the test takes longer than `timeout_s`. Whatever runs at the
@@ -47,7 +55,8 @@ async def mesh(
             data_dir = Path(folder)
         given = settings_of(data_dir, options or {}, settings or {})
         failure: BaseException | None = None
-        async with open_directory(agents, bundled, given) as directory:
+        shipped = Bundled(bundled, models or {})
+        async with open_directory(agents, shipped, given) as directory:
             first = agents[0].card.name if agents else bundled[0]
             try:
                 yield Mesh(directory, default_agent=first, timeout_s=timeout_s)
@@ -163,6 +172,17 @@ class Mesh:
         task_id = _task_id(task)
         client = self.directory.for_task(task_id)
         return Answer(await client.cancel_task(task_id, account="", reason=reason))
+
+    async def read(self, part: part_pb2.Part) -> bytes:
+        """Return the content of a part of an answer: its bytes, or what its URL leads to.
+
+        Raises:
+            TrunklineError: there is nothing there, or nothing may be fetched from there.
+        """
+        if not part.url:
+            return part.raw or part.text.encode()
+        async with Elsewhere(self.directory).open(part.url, ANONYMOUS) as pieces:
+            return b"".join([piece async for piece in pieces])
 
     async def _send(
         self,

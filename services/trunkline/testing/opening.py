@@ -8,19 +8,54 @@ from contextlib import (
     asynccontextmanager,
     nullcontext,
 )
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trunkline.agents.hosting import Attendance, on_mesh, open_hosts, serve_host
 from trunkline.client import Channels, Directory, RegistryClient
+from trunkline.errors import ConfigurationError
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
 from trunkline.settings import AgentOptions, Settings
 from trunkline.tasks.agent import Agent
 
+if TYPE_CHECKING:
+    from langchain_core.language_models.chat_models import BaseChatModel
+
 # How long agents may take until the mesh knows them: remote ones have to be reached first.
 _READY_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """Agents that ship, by their names."""
+
+    names: Sequence[str]
+    models: Mapping[str, "BaseChatModel"]
+    """What some of them reason with, by their names."""
+
+    def with_model(self, agent: Agent, directory: Directory) -> Agent:
+        """Return an agent with the model that it is to reason with.
+
+        Raises:
+            ConfigurationError: it is to have one, and doesn't reason.
+        """
+        from trunkline.reasoning import MeshTools, ReasoningAgent
+        from trunkline.reasoning.models import Model
+
+        chat = self.models.get(agent.card.name)
+        if chat is None:
+            return agent
+        if not isinstance(agent, ReasoningAgent):
+            raise ConfigurationError(f"agent {agent.card.name!r}", "it reasons with no model")
+        return ReasoningAgent(
+            agent.card,
+            servers=agent.servers,
+            tools=MeshTools(directory),
+            model=Model.of(chat),
+            repeatable=agent.repeatable,
+        )
 
 
 def settings_of(
@@ -37,9 +72,9 @@ def settings_of(
 
 @asynccontextmanager
 async def open_directory(
-    agents: Sequence[Agent], bundled: Sequence[str], settings: Settings
+    agents: Sequence[Agent], bundled: "Bundled", settings: Settings
 ) -> AsyncIterator[Directory]:
-    """Serve agents, and those that ship of these names, until the block ends; yield who is there.
+    """Serve agents, and some of those that ship, until the block ends; yield who is there.
 
     Raises:
         ConfigurationError: a name is unknown or there twice, or what is set makes no sense.
@@ -54,14 +89,15 @@ async def open_directory(
         server = MeshServer()
         server.add_registry(await stack.enter_async_context(RegistryServicer(settings.lease_s)))
         tools: AbstractAsyncContextManager[object] = nullcontext()
-        if bundled:
+        if bundled.names:
             # LangGraph and MCP: not for tests that want neither.
             from trunkline.mesh.agents import make_agents
             from trunkline.mesh.tools import add_tools, load_tools
 
             config = load_tools(settings)
             tools = add_tools(server, config, settings, directory)
-            agents = make_agents(settings, config, directory, names=bundled, others=agents)
+            made = make_agents(settings, config, directory, names=bundled.names, others=agents)
+            agents = [bundled.with_model(agent, directory) for agent in made]
         hosts = await stack.enter_async_context(
             open_hosts(agents, directory=directory, settings=settings, attendance=attendance)
         )

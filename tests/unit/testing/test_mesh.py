@@ -128,6 +128,22 @@ async def test_tasks_are_still_there_for_the_next_mesh_of_a_folder(tmp_path: Pat
         assert (await m.ask("Ada", task=asked)).text == "Hello, Ada!"
 
 
+async def test_files_are_read_wherever_they_lie() -> None:
+    content = bytes(range(256)) * 400
+
+    @agent(name="copy", description="Copies a file.", input_modes=["*/*"])
+    async def copy(task: TaskContext) -> None:
+        raw = await task.read(task.message.parts[0])
+        await task.artifact("copy").append(Part(raw=raw, filename="a.bin"), last=True)
+
+    async with mesh(copy) as m:
+        big = await m.ask(Part(raw=content, filename="a.bin"))
+        small = await m.ask(Part(raw=b"few", filename="a.bin"))
+        assert big.parts[0].url.startswith("trunkline:")
+        assert await m.read(big.parts[0]) == content
+        assert await m.read(small.parts[0]) == b"few"
+
+
 async def test_what_is_refused_is_an_error_of_ours() -> None:
     with pytest.raises(ConfigurationError):
         async with mesh():

@@ -1,0 +1,61 @@
+"""The model that says what a test tells it: by itself, and for an agent that reasons."""
+
+from collections.abc import Sequence
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+
+from trunkline import TaskContext, agent
+from trunkline.errors import ConfigurationError
+from trunkline.testing import Call, ScriptedModel, mesh
+
+
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+async def test_replies_come_one_after_the_other_and_texts_word_by_word() -> None:
+    model = ScriptedModel("one two", Call("add", {"a": 1}), AIMessage("as it is", id="x"))
+    chunks = [chunk async for chunk in model.astream("a")]
+    assert [chunk.text for chunk in chunks] == ["one ", "two", ""]
+    called = await model.bind_tools([add]).ainvoke("b")
+    assert isinstance(called, AIMessage)
+    assert [(one["name"], one["args"]) for one in called.tool_calls] == [("add", {"a": 1})]
+    assert not model.is_used_up
+    assert (await model.ainvoke("c")).id == "x"
+    assert model.is_used_up
+    assert model.tools == ["add"]
+    assert [[one.text for one in asked] for asked in model.asked] == [["a"], ["b"], ["c"]]
+
+
+async def test_a_reply_may_be_made_of_the_messages_or_be_an_error() -> None:
+    def count(messages: Sequence[BaseMessage]) -> list[Call]:
+        return [Call("add", {"a": number}) for number in range(len(messages))]
+
+    model = ScriptedModel(count, TimeoutError("too slow"))
+    reply = await model.ainvoke([HumanMessage("a"), HumanMessage("b")])
+    assert len(reply.tool_calls) == 2
+    with pytest.raises(TimeoutError, match="too slow"):
+        await model.ainvoke("a")
+    with pytest.raises(AssertionError, match="the script has 2 replies"):
+        await model.ainvoke("a")
+
+
+async def test_an_agent_that_ships_reasons_with_it() -> None:
+    model = ScriptedModel(Call("math__calculate", {"expression": "6*7"}), "That makes 42.")
+    async with mesh(bundled=["math"], models={"math": model}) as m:
+        answer = await m.ask("six times seven, please")
+    assert (answer.state, answer.text) == ("completed", "That makes 42.")
+    assert answer.tools == ["math/calculate"]
+    assert "42" in str(model.asked[1][-1].content)
+
+
+async def test_an_agent_that_does_not_reason_takes_no_model() -> None:
+    @agent(name="plain", description="Plain.")
+    async def plain(task: TaskContext) -> str:
+        return task.text
+
+    with pytest.raises(ConfigurationError, match="it reasons with no model"):
+        async with mesh(plain, bundled=["echo"], models={"plain": ScriptedModel()}):
+            pass
