@@ -177,13 +177,39 @@ async def test_the_model_asks_back_and_the_next_message_is_planned(
 
     first = await mesh.ask("paint it")
     second = await mesh.ask("as the sky is", task_id=first.task.id)
+    roles = [(one["role"], one["content"]) for one in provider.asked[1].messages[1:]]
 
     assert (first.task.status.state, said(first)) == (
         State.TASK_STATE_INPUT_REQUIRED,
         "Which colour?",
     )
     assert list(first.routes[0].reasons) == [f"{NAME} has a question"]
+    assert roles == [
+        ("user", "paint it"),
+        ("assistant", "Which colour?"),
+        ("user", "as the sky is"),
+    ]
     assert answer(second) == "blue was asked the sky"
+
+
+async def test_the_model_knows_what_was_said_in_other_tasks_of_the_conversation(
+    mesh: SmallMesh, provider: ModelServer
+) -> None:
+    provider.script(planned(step("red", "paint it")), planned(step("red", "paint it again")))
+
+    await mesh.ask("paint it", context_id="talk")
+    await mesh.ask("@blue paint the sky", context_id="talk")
+    await mesh.ask("again", context_id="talk")
+    roles = [(one["role"], one["content"]) for one in provider.asked[1].messages]
+
+    assert "In this conversation blue was asked last" in roles[0][1]
+    assert roles[1:] == [
+        ("user", "paint it"),
+        ("assistant", "red was asked paint it"),
+        ("user", "@blue paint the sky"),
+        ("assistant", "blue was asked paint the sky"),
+        ("user", "again"),
+    ]
 
 
 async def test_who_names_an_agent_needs_no_model(mesh: SmallMesh, provider: ModelServer) -> None:

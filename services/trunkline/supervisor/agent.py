@@ -6,8 +6,10 @@ called and what has been said, so it is a better checkpoint than any file beside
 
 import asyncio
 import contextlib
+import importlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trunkline.client import Directory
@@ -78,7 +80,18 @@ class Supervisor:
         if task.attempt > 1 or self._directory.revision == 0:
             await self._settled(state["steps"] if state else ())
         router = self._current_router().without(task.path)
-        turn = Turn(task, self._directory, router, task.plan(), self._limits, self._planner)
+        turn = Turn(task, self._directory, router, task.plan(), self._limits)
+        if self._planner is None:
+            await self._run(turn, state)
+            return
+        # Loads what keeps conversations, too.
+        await self._compiled()
+        from trunkline.supervisor.memory import memory_of
+
+        with memory_of(task) as memory:
+            await self._run(replace(turn, planner=self._planner, memory=memory), state)
+
+    async def _run(self, turn: Turn, state: SupervisorState | None) -> None:
         state = state or await begin(turn)
         if state is None:
             return
@@ -101,7 +114,7 @@ class Supervisor:
     async def _compiled(self) -> "SupervisorGraph":
         if self._graph is None:
             # Loading takes a second or two, which the loop has better uses for.
-            self._graph = await asyncio.to_thread(_compile)
+            self._graph = await asyncio.to_thread(_compile, remembers=self._planner is not None)
         return self._graph
 
     def _current_router(self) -> Router:
@@ -130,7 +143,9 @@ def _kept(task: TaskContext) -> dict[str, int]:
     return {info.artifact_id: sys.maxsize for info in own if info.kind not in answers}
 
 
-def _compile() -> "SupervisorGraph":
+def _compile(*, remembers: bool) -> "SupervisorGraph":
     from trunkline.supervisor.graph import compile_graph
 
+    if remembers:
+        importlib.import_module("trunkline.supervisor.memory")
     return compile_graph()

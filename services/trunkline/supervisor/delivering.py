@@ -48,6 +48,7 @@ async def deliver(turn: Turn, answer: Answer) -> None:
         for begin in range(0, len(answer.text), _PIECE_CHARS):
             end = begin + _PIECE_CHARS
             await artifact.append(answer.text[begin:end], last=end >= len(answer.text))
+    remember(turn, "\n".join(filter(None, (answer.text, answer.said))))
     said = answer.said or None
     if answer.state == State.TASK_STATE_COMPLETED:
         await task.complete(said)
@@ -57,6 +58,18 @@ async def deliver(turn: Turn, answer: Answer) -> None:
         await task.require_auth(said)
     else:
         await task.fail(said)
+
+
+async def ask_back(turn: Turn, question: str) -> None:
+    """End the turn with a question of the supervisor's own."""
+    remember(turn, question)
+    await turn.task.require_input(question)
+
+
+def remember(turn: Turn, said: str) -> None:
+    """Keep what was said, for the model that plans the next turn; before anybody is told."""
+    if turn.memory is not None:
+        turn.memory.add(said)
 
 
 class _Draft:

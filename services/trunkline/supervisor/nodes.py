@@ -14,7 +14,7 @@ from trunkline.supervisor.answer import (
     synthesis,
     too_many,
 )
-from trunkline.supervisor.delivering import deliver, worded
+from trunkline.supervisor.delivering import ask_back, deliver, worded
 from trunkline.supervisor.following_up import follow_up, last_agent
 from trunkline.supervisor.planning import MAX_STEPS, Planned, plan_steps, says_who
 from trunkline.supervisor.resuming import to_answer
@@ -41,13 +41,13 @@ async def begin(turn: Turn) -> SupervisorState | None:
     planned = await _planned(turn)
     steps = planned.steps
     if len(steps) > MAX_STEPS:
-        await task.require_input(too_many(len(steps)))
+        await ask_back(turn, too_many(len(steps)))
         return None
     if not turn.router.unknown_address(task.text):
         await _settle(turn, steps)
     if planned.question or not any(step.agent for step in steps):
         await task.record(*_decisions(steps[:1]))
-        await task.require_input(planned.question or nobody_fits(steps, turn.router))
+        await ask_back(turn, planned.question or nobody_fits(steps, turn.router))
         return None
     await _write_plan(turn, steps, steps, shown=planned.shown)
     return {"steps": steps, "outcomes": {}}
@@ -62,7 +62,8 @@ async def _planned(turn: Turn) -> Planned:
         return Planned(by_score)
     await task.working()
     last = await last_agent(task, turn.directory, router)
-    planned = await planner.plan(task.text, by_score, router, turn.plan, last)
+    before = turn.memory.before() if turn.memory is not None else ()
+    planned = await planner.plan(task.text, by_score, router, turn.plan, last=last, before=before)
     if planned.steps:
         return planned
     if planned.question:
