@@ -20,12 +20,27 @@ _TIMEOUT_S: Final = 30.0
 _RETRIES: Final = 2
 # What is farther away has nothing to do with the question, in the models that are in use.
 _LEAST_COSINE: Final = 0.2
-# By provider: LangChain's module and class, and the usual variable of its key. Our extra that
-# brings the module is named as the provider is.
-_PROVIDERS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "openai": ("langchain_openai", "OpenAIEmbeddings", "OPENAI_API_KEY"),
-    "ollama": ("langchain_ollama", "OllamaEmbeddings", ""),
-    "google": ("langchain_google_genai", "GoogleGenerativeAIEmbeddings", "GOOGLE_API_KEY"),
+
+
+@dataclass(frozen=True, slots=True)
+class _Provider:
+    """A provider; our extra that brings its package is named as it is."""
+
+    module: str
+    embeddings: str
+    """LangChain's class."""
+    key_env: str = ""
+    """The usual variable of its key."""
+    url_env: str = ""
+    """The usual variable of where it is."""
+
+
+_PROVIDERS: Final[Mapping[str, _Provider]] = {
+    "openai": _Provider(
+        "langchain_openai", "OpenAIEmbeddings", "OPENAI_API_KEY", "OPENAI_BASE_URL"
+    ),
+    "ollama": _Provider("langchain_ollama", "OllamaEmbeddings", url_env="OLLAMA_HOST"),
+    "google": _Provider("langchain_google_genai", "GoogleGenerativeAIEmbeddings", "GOOGLE_API_KEY"),
 }
 
 
@@ -41,18 +56,18 @@ class EmbeddingModel:
 
     @classmethod
     def of(cls, settings: Settings) -> "EmbeddingModel | None":
-        """Return the one that is set, with the key that its variable holds now; None: none is."""
+        """Return the one that is set, with what its variables hold now; None: none is set."""
         name = settings.research.embeddings
         if not name:
             return None
         provider = name.partition(":")[0]
+        usual = _PROVIDERS.get(provider, _Provider("", ""))
         tables = [settings.models[key] for key in (name, provider) if key in settings.models]
         urls = (table.base_url for table in tables if table.base_url is not None)
         variables = (table.api_key_env for table in tables if table.api_key_env is not None)
-        usual = _PROVIDERS[provider][2] if provider in _PROVIDERS else ""
-        variable = next(variables, usual)
-        key = os.environ.get(variable, "") if variable else ""
-        return cls(name=name, base_url=next(urls, ""), api_key=key)
+        base_url = next(urls, _variable(usual.url_env))
+        key = _variable(next(variables, usual.key_env))
+        return cls(name=name, base_url=base_url, api_key=key)
 
 
 class Meanings:
@@ -138,12 +153,12 @@ def open_meanings(model: EmbeddingModel) -> Meanings:
     provider, _, name = model.name.partition(":")
     where = "research.embeddings"
     if provider not in _PROVIDERS or not name:
-        known = ", ".join(f"{one}:NAME" for one in _PROVIDERS)
-        raise ConfigurationError(where, f"{model.name!r} is none of: {known}")
-    module, kind, _ = _PROVIDERS[provider]
+        names = ", ".join(f"{one}:NAME" for one in _PROVIDERS)
+        raise ConfigurationError(where, f"{model.name!r} is none of: {names}")
     try:
         importlib.import_module("numpy")
-        make = getattr(importlib.import_module(module), kind)
+        known = _PROVIDERS[provider]
+        make = getattr(importlib.import_module(known.module), known.embeddings)
     except ImportError as error:
         problem = f"{model.name} needs `pip install 'trunkline[embeddings,{provider}]'`"
         raise ConfigurationError(where, problem) from error
@@ -177,6 +192,10 @@ def _arguments(provider: str, name: str, model: EmbeddingModel) -> dict[str, Any
     elif model.api_key:
         arguments["google_api_key" if provider == "google" else "api_key"] = model.api_key
     return arguments
+
+
+def _variable(name: str) -> str:
+    return os.environ.get(name, "") if name else ""
 
 
 def is_on_this_machine(host: str) -> bool:

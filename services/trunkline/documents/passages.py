@@ -71,7 +71,7 @@ class Found:
         said = []
         if self.page is not None:
             said.append(f"page {self.page}")
-        if self.headings:
+        if self.headings and self.headings[-1] != self.title:
             said.append(f'section "{self.headings[-1]}"')
         if self.line is not None:
             said.append(f"line {self.line}")

@@ -41,7 +41,7 @@ def test_nothing_heavy_is_loaded_to_tell_about_the_command_line(words: tuple[str
 
 def test_help_names_every_command() -> None:
     named = {line.split()[0] for line in run("--help").splitlines() if line.startswith("  ")}
-    assert named >= COMMANDS | {"serve", "join", "webhooks", "keys", "card", "data"}
+    assert named >= COMMANDS | {"serve", "join", "webhooks", "keys", "card", "data", "docs"}
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

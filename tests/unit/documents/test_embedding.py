@@ -134,6 +134,8 @@ def test_where_the_model_is_and_its_key_come_from_the_settings_of_models(
     research = Research(embeddings="openai:small")
     provider = ModelOptions(base_url="http://provider/v1", api_key_env="MY_KEY")
 
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://usual/v1")
+
     none = EmbeddingModel.of(Settings())
     usual = EmbeddingModel.of(Settings(research=research))
     of_provider = EmbeddingModel.of(Settings(research=research, models={"openai": provider}))
@@ -143,7 +145,7 @@ def test_where_the_model_is_and_its_key_come_from_the_settings_of_models(
     )
 
     assert none is None
-    assert usual == EmbeddingModel(name="openai:small", api_key="usual")
+    assert usual == EmbeddingModel(name="openai:small", base_url="http://usual/v1", api_key="usual")
     assert of_provider is not None
     assert (of_provider.base_url, of_provider.api_key) == ("http://provider/v1", "mine")
     assert of_both is not None
