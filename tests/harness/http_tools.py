@@ -11,13 +11,20 @@ from typing import Any
 import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
-from mcp_types import ToolAnnotations
+from mcp_types import SamplingMessage, TextContent, ToolAnnotations
+from pydantic import BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trunkline.tools.config import ServerConfig
 
 PATIENCE_S = 30.0
 SESSION = "mcp-session-id"
+
+
+class Answer(BaseModel):
+    """What a tool would have a person say."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +112,24 @@ class HttpTools:
             await ctx.notify_tools_changed()
             return "forgotten"
 
+        self.mcp.add_tool(demand)
         self.mcp.add_tool(repeat)
         self.mcp.add_tool(
             repeat, name="repeat_reading", annotations=ToolAnnotations(read_only_hint=True)
         )
         for tool in (count, hang, learn, forget):
             self.mcp.add_tool(tool)
+
+
+async def demand(what: str, ctx: Context) -> str:
+    """Asks its client for what an agent's has not."""
+    match what:
+        case "roots":
+            return str(await ctx.session.list_roots())
+        case "sampling":
+            words = SamplingMessage(role="user", content=TextContent(type="text", text="?"))
+            return str(await ctx.session.create_message([words], max_tokens=5))
+    return str(await ctx.elicit("Your password?", Answer))
 
 
 async def _say(send: Send, status: int, body: bytes) -> None:

@@ -194,6 +194,32 @@ async def test_a_server_that_does_not_answer_is_given_up(first_words: str) -> No
         assert server.error == "it did not answer within 0.5 s"
 
 
+async def test_a_server_that_does_not_answer_is_ended_with_all_that_it_has_started(
+    tmp_path: Path,
+) -> None:
+    """As a launcher's server is, which the launcher has started, and what that has started."""
+    nested = (
+        "import os, pathlib, subprocess, sys, time\n"
+        "left, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
+        "(folder / f'{left}.pid').write_text(str(os.getpid()))\n"
+        "if left: subprocess.Popen([sys.executable, __file__, str(left - 1), str(folder)])\n"
+        "(folder / f'{left}').touch()\n"
+        "time.sleep(600)\n"
+    )
+    program = tmp_path / "nested.py"
+    program.write_text(nested)
+    launcher = ServerConfig(command=sys.executable, args=[str(program), "2", str(tmp_path)])
+    settings = AdapterSettings(connect_timeout_s=3, restart_delay_s=30, grace_s=0.1)
+    async with running(settings, launcher=launcher) as adapter:
+        for left in range(3):
+            await appears(tmp_path / str(left))
+        pids = [int((tmp_path / f"{left}.pid").read_text()) for left in range(3)]
+        for pid in pids:
+            await vanishes(pid)
+        (server,) = adapter.servers()
+        assert server.error == "it did not answer within 3 s"
+
+
 async def test_an_entry_says_how_long_its_server_may_take_to_start() -> None:
     entry = {"command": sys.executable, "args": ["-c", "import time; time.sleep(600)"]}
     patient = ServerConfig.model_validate({**entry, "trunkline": {"connect_timeout_s": 0.3}})

@@ -1,20 +1,25 @@
 """MCP servers that are reached by streamable HTTP, of both protocols."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from harness.certificates import self_signed
 from harness.http_tools import HttpTools, http_tools, serving
-from harness.tool_servers import QUICK, READY_TIMEOUT_S, call, running, until
+from harness.tool_servers import QUICK, READY_TIMEOUT_S, becomes, call, running, until
 from trunkline.errors import ToolNotFoundError, ToolServerUnavailableError
 from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.config import ServerConfig
 from trunkline.tools.server import State
 from trunkline.tools.settings import AdapterSettings
 
+Handler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 READY = State.TOOL_SERVER_STATE_READY
 FAILED = State.TOOL_SERVER_STATE_FAILED
 NAME = "elsewhere"
@@ -220,3 +225,78 @@ async def test_leaving_ends_the_session_there() -> None:
         async with reached(tools) as adapter:
             assert await ask(adapter, "repeat", text="hello") == "hello"
         assert tools.seen[-1].method == "DELETE"
+
+
+@both
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+@pytest.mark.parametrize("what", ["roots", "sampling", "elicitation"])
+async def test_a_server_that_demands_what_no_agent_gives_is_told_so_and_goes_on(
+    what: str, is_older: bool
+) -> None:
+    async with http_tools(is_older=is_older) as tools, reached(tools) as adapter:
+        refused = await call(adapter, "demand", server=NAME, what=what)
+        assert refused.is_error
+        assert re.search("not supported|no back-channel", refused.content[0].text)
+        assert await ask(adapter, "repeat", text="on") == "on"
+
+
+async def test_many_calls_at_once_do_not_mix() -> None:
+    async with http_tools() as tools, reached(tools) as adapter, asyncio.TaskGroup() as group:
+        calls = [group.create_task(ask(adapter, "repeat", text=f"{n}")) for n in range(50)]
+    assert [one.result() for one in calls] == [f"{n}" for n in range(50)]
+
+
+async def test_a_server_elsewhere_rests_too_and_the_next_call_opens_a_session() -> None:
+    async with http_tools(is_older=True) as tools:
+        async with reached(tools, trunkline={"idle_s": 0.1}) as adapter:
+            await becomes(lambda: tools.seen[-1].method == "DELETE")
+            assert await ask(adapter, "repeat", text="awake") == "awake"
+        assert len(tools.sessions()) == 2
+
+
+async def _say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+async def _say_no_http(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+    writer.close()
+
+
+def _pour(head: bytes) -> Handler:
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: " + head)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"x" * 1_000_000)
+                await writer.drain()
+        writer.close()
+
+    return pour
+
+
+@pytest.mark.parametrize(
+    ("handler", "problem"),
+    [
+        (_say_nothing, "it did not answer within 1 s"),
+        (_say_no_http, r"^the connection broke off \(\w+Error\)$"),
+        (_pour(b"application/json\r\n\r\n"), "it answers with more than 16777216 bytes"),
+        (_pour(b"text/event-stream\r\n\r\ndata: "), "its answers make no sense"),
+        (
+            _pour(b"application/json\r\ncontent-encoding: gzip\r\n\r\n"),
+            "it answers with what is compressed",
+        ),
+    ],
+    ids=["silence", "no-http", "endless-json", "endless-event", "compressed"],
+)
+async def test_whatever_answers_there_is_given_up_in_a_line(handler: Handler, problem: str) -> None:
+    async with await asyncio.start_server(handler, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        entry = ServerConfig(url=f"http://127.0.0.1:{port}/mcp")
+        settings = AdapterSettings(connect_timeout_s=1, restart_delay_s=30)
+        async with running(settings, elsewhere=entry) as adapter:
+            (there,) = adapter.servers()
+            await until(adapter, lambda: there.state == FAILED)
+            assert re.search(problem, there.error), there.error

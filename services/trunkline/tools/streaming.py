@@ -94,7 +94,8 @@ class _Client(httpx2.AsyncClient):
             response = await super().send(request, **options)
             return self._judged(request, await _read(response))
         except _UnfitError as error:
-            return _answer(request, f"the server answered with {error}")
+            self._endpoint.trouble = f"it answers with {error}"
+            return _answer(request, self._endpoint.trouble)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             problem = self._unreachable(error)
             self._endpoint.give_up(problem)
@@ -103,7 +104,8 @@ class _Client(httpx2.AsyncClient):
             note = sending.get()
             if note is not None:
                 note.is_down = True
-            return _answer(request, f"the connection broke off ({type(error).__name__})")
+            self._endpoint.trouble = f"the connection broke off ({type(error).__name__})"
+            return _answer(request, self._endpoint.trouble)
 
     def _judged(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         """Return an answer, and take note of what it says beside what it says to the SDK."""
@@ -112,14 +114,17 @@ class _Client(httpx2.AsyncClient):
             return response
         endpoint, note = self._endpoint, sending.get()
         endpoint.trouble = f"it answers with HTTP {status}"
-        if MCP_SESSION_ID in request.headers and _says_no_session(response):
+        is_expired = MCP_SESSION_ID in request.headers and _says_no_session(response)
+        is_refused = status == httpx2.codes.UNAUTHORIZED
+        if is_expired:
             endpoint.expire()
-        elif status == httpx2.codes.UNAUTHORIZED:
+        elif is_refused:
             endpoint.give_up("it does not take the credentials of its entry (HTTP 401)")
         if note is not None:
-            note.is_untaken = endpoint.has_ended.is_set()
+            note.is_untaken = is_expired or is_refused
             note.is_down = status in _DOWN
-            note.problem = endpoint.trouble
+            if not _is_message(response):
+                note.problem = endpoint.trouble
         return response
 
     def _lost(self, request: httpx2.Request, problem: str) -> httpx2.Response:
@@ -148,8 +153,13 @@ def _says_no_session(response: httpx2.Response) -> bool:
         case httpx2.codes.NOT_FOUND:
             return True
         case httpx2.codes.BAD_REQUEST:
-            return response.is_closed and b"session" in response.content[:500].lower()
+            return _is_message(response) and b"session" in response.content[:500].lower()
     return False
+
+
+def _is_message(response: httpx2.Response) -> bool:
+    """Whether an answer that is no success is one in the protocol's own words."""
+    return response.is_closed and b'"jsonrpc"' in response.content
 
 
 class _UnfitError(Exception):

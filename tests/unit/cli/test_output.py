@@ -14,7 +14,7 @@ from trunkline.cli.options import agent_url, base_url, mesh_address
 from trunkline.cli.outcome import Exit, complain, run
 from trunkline.cli.terminal import RED, has_colour, note, paint, print_table
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
-from trunkline.logs import JsonFormatter, PlainFormatter
+from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging
 from trunkline.traces.tree import TraceTree
 from trunkline.v1 import snapshot_pb2, task_pb2, trace_service_pb2
 
@@ -217,6 +217,21 @@ def test_a_log_line_has_its_fields() -> None:
     assert entry["event"] == "task.lost"
     assert (entry["level"], entry["logger"], entry["task_id"]) == ("warning", "trunkline.x", "t-1")
     assert entry["time"].endswith("+00:00")
+
+
+def test_libraries_that_log_what_was_said_are_not_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    talkative = [logging.getLogger(name) for name in ("mcp", "httpx2", "httpcore2")]
+    before = [one.level for one in talkative]
+    try:
+        configure_logging(level="debug", form="plain")
+        for name in ("mcp.client.streamable_http", "httpx2", "httpcore2.http11"):
+            assert not logging.getLogger(name).isEnabledFor(logging.ERROR)
+    finally:
+        for one, level in zip(talkative, before, strict=True):
+            one.setLevel(level)
 
 
 def test_an_exception_in_the_log_comes_with_where_it_was_raised() -> None:
