@@ -363,3 +363,14 @@ async def test_what_nobody_serves_is_refused_with_what_there_is(
     # A client that means to send many messages is told before it has sent one.
     many: Any = mesh.channel.stream_stream(method)
     assert (await refusal(many().read())).code == "UNIMPLEMENTED"
+
+
+async def test_big_files_are_urls_of_the_http_side_in_both_versions(mesh: GrpcMesh) -> None:
+    expected = (bytes(range(256)) * 400)[:100_000]
+    new = await mesh.v1.SendMessage(asked("file 100000"))
+    before = await mesh.v0_3.SendMessage(asked_before("file 100000"))
+    ((part,),) = (artifact.parts for artifact in new.task.artifacts)
+    ((old_part,),) = (artifact.parts for artifact in before.task.artifacts)
+    assert old_part.file.name == part.filename == "100000.bin"
+    for url in (part.url, old_part.file.file_with_uri):
+        assert (await mesh.bridged.client.get(url)).content == expected

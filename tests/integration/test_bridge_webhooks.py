@@ -466,3 +466,12 @@ async def until(
         # The host tells nobody.
         while any(one.state != state for one in await client.list_webhooks(task_id)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+
+async def test_a_big_file_is_posted_as_a_url(caller: Caller, receiver: Receiver) -> None:
+    await send(caller, "file 100000", config(receiver))
+    await receiver.until(has_ended)
+    bodies = [post.json for post in receiver.taken]
+    artifacts = [body["artifactUpdate"]["artifact"] for body in bodies if "artifactUpdate" in body]
+    (url,) = (part["url"] for artifact in artifacts for part in artifact["parts"] if "url" in part)
+    assert (await caller.client.get(url)).content == (bytes(range(256)) * 400)[:100_000]
