@@ -16,9 +16,10 @@ LINE = (
 )
 
 
-async def curl(url: str) -> list[Json]:
+async def curl(url: str, question: str = "what is 1+2") -> list[Json]:
     """Return the JSON-RPC responses of the stream that the line gets from a URL."""
-    _, _, verb, _, _, first, _, second, _, body = shlex.split(LINE)
+    line = LINE.replace("what is 1+2", question)
+    _, _, verb, _, _, first, _, second, _, body = shlex.split(line)
     place = urlsplit(url)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     head = [f"{verb} {place.path} HTTP/1.1", f"Host: {place.netloc}", "User-Agent: curl/8.5.0"]

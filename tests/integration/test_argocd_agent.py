@@ -1,0 +1,128 @@
+"""The agent argocd on a whole mesh, against a stand-in for Argo CD: asked in every way."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+
+from harness.argocd_server import TOKEN, ArgoCDServer, argocd_server
+from harness.bridge import Caller
+from harness.command_line import run
+from harness.curl import curl
+from harness.processes import MeshProcess, running_mesh
+from harness.small_mesh import PATIENCE_S
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+VERSION = "Argo CD v3.2.1+8c4ab63 (built 2026-01-30T17:48:12Z, "
+
+
+@pytest.fixture(scope="module")
+def argocd() -> Iterator[ArgoCDServer]:
+    with argocd_server() as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(
+    argocd: ArgoCDServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[MeshProcess]:
+    folder = tmp_path_factory.mktemp("mesh")
+    settings = f'[argocd]\nurl = "{argocd.url}"\ntoken_env = "OUR_TOKEN"\n'
+    (folder / "trunkline.toml").write_text(settings)
+    async with running_mesh(folder, environment={"OUR_TOKEN": TOKEN}) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def agent(mesh: MeshProcess) -> AsyncIterator[Caller]:
+    async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client:
+        yield Caller(client, f"{mesh.http_url}/agents/argocd")
+
+
+def said(task: dict[str, Any]) -> str:
+    parts = task["status"].get("message", {}).get("parts", [])
+    return "".join(part.get("text", "") for part in parts)
+
+
+async def test_show_argocd_version_by_the_command_line_and_the_supervisor(
+    mesh: MeshProcess,
+) -> None:
+    done = await run("ask", "--url", mesh.http_url, "show argocd version", "--json")
+    assert (done.json["state"], done.json["agent"]) == ("completed", "argocd")
+    assert done.json["answer"].startswith(VERSION)
+    done = await run("ask", "--url", mesh.http_url, "--agent", "argocd", "show argocd version")
+    assert (done.exit, done.err) == (0, "")
+    assert done.out.startswith(VERSION)
+
+
+async def test_the_line_of_curl_works_at_its_address_as_at_the_root(mesh: MeshProcess) -> None:
+    for url in (f"{mesh.http_url}/", f"{mesh.http_url}/agents/argocd"):
+        events = await curl(url, "show argocd version")
+        assert VERSION in str(events)
+        assert events[-1]["result"]["status"]["state"] == "completed"
+        assert events[-1]["result"]["final"] is True
+        assert {event["id"] for event in events} == {"test-1"}
+    # Also when it is asked for what it can't do: it says what it can.
+    events = await curl(f"{mesh.http_url}/agents/argocd")
+    assert events[-1]["result"]["status"]["state"] == "input-required"
+    assert "show argocd version" in str(events[-1])
+
+
+async def test_applications_are_listed_and_shown(agent: Caller, argocd: ArgoCDServer) -> None:
+    for question, expected in (
+        ("list argocd applications", "- shop: OutOfSync, Degraded"),
+        ("which deployments are degraded", "1 of 2 applications, Degraded:"),
+        ("health of the guestbook app", "guestbook is Healthy and Synced."),
+        ("show the history of app guestbook", "53e28ff20cc5 (id 1, by automated)"),
+        ("diff of app shop", '+    "replicas": 3'),
+    ):
+        task = await agent.send(question)
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
+        assert expected in str(task["artifacts"]).replace("\\n", "\n")
+    task = await agent.send("health of the nothing app")
+    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert "Argo CD has no application nothing" in said(task)
+    assert argocd.synced == []
+
+
+async def test_a_sync_waits_for_a_person_and_is_then_done_once(
+    agent: Caller, argocd: ArgoCDServer
+) -> None:
+    task = await agent.send("sync app shop")
+    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert "argocd/sync_application" in said(task)
+    assert "shop" in said(task)
+    assert argocd.synced == []
+    task = await agent.send("approve", taskId=task["id"])
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
+    assert "The sync of shop has begun." in str(task["artifacts"])
+    assert [one["name"] for one in argocd.synced] == ["shop"]
+
+
+async def test_a_sync_that_is_rejected_is_not_done(
+    mesh: MeshProcess, agent: Caller, argocd: ArgoCDServer
+) -> None:
+    before = len(argocd.synced)
+    done = await run("ask", "--url", mesh.http_url, "redeploy the shop", "--json")
+    assert done.json["state"] == "input-required"
+    task = await Caller(agent.client, mesh.http_url).send(
+        "reject not today", taskId=done.json["task_id"]
+    )
+    assert task["status"]["state"] in {"TASK_STATE_COMPLETED", "TASK_STATE_FAILED"}, task
+    assert len(argocd.synced) == before
+
+
+async def test_without_an_address_there_is_no_such_agent(tmp_path: Path) -> None:
+    async with running_mesh(tmp_path) as mesh:
+        done = await run("agents", "--mesh", mesh.mesh_address, "--json")
+        assert "argocd" not in done.out
+        assert "math" in done.out
+    (tmp_path / "trunkline.toml").write_text('[argocd]\nurl = "http://argocd.example"\n')
+    done = await run("up", "--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", folder=tmp_path)
+    assert done.exit != 0
+    assert "[argocd] url" in done.err
+    assert "is not https" in done.err
