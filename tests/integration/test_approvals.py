@@ -160,28 +160,38 @@ async def ask_both(shops: Shops, **options: Any) -> snapshot_pb2.TaskSnapshot:
     return task
 
 
+def asked_by(task: snapshot_pb2.TaskSnapshot, *agents: str) -> list[tuple[int, str]]:
+    """Number and id of the approval that each agent asks for: who is first, is chance."""
+    found = {
+        one.requested.path[-1]: (number, one.requested.approval_id)
+        for number, one in enumerate(task.approvals, start=1)
+    }
+    return [found[agent] for agent in agents]
+
+
 async def test_what_children_ask_bubbles_up_with_its_path_and_is_asked_once(shops: Shops) -> None:
     task = await ask_both(shops)
-    assert [
-        (one.requested.tool, list(one.requested.path), one.requested.approval_id)
+    assert {
+        (one.requested.tool, *one.requested.path, one.requested.approval_id)
         for one in task.approvals
-    ] == [
-        (f"{name}/order", ["supervisor", name], f"{child.started.task_id}.1")
+    } == {
+        (f"{name}/order", "supervisor", name, f"{child.started.task_id}.1")
         for name, child in zip(("apples", "pears"), task.children, strict=True)
-    ]
+    }
     said = task.task.status.message.parts[0].text
-    assert said.startswith("2 calls need your approval:\n1. supervisor → apples: apples/order")
+    assert said.startswith("2 calls need your approval:\n1. supervisor → ")
     assert said.count("apples/order") == said.count("pears/order") == 1
     assert len(task.task.status.message.parts) == 2
 
 
 async def test_each_child_gets_its_answer_in_any_order(shops: Shops) -> None:
     task = await ask_both(shops)
-    left = await shops.bridged.mesh.ask("approve 2", task_id=task.task.id)
+    ((pears, _),) = asked_by(task, "pears")
+    left = await shops.bridged.mesh.ask(f"approve {pears}", task_id=task.task.id)
     assert left.task.status.state == WAITS
     assert (shops.apples.made, len(shops.pears.made)) == ([], 1)
     assert "Ordered 2 pears." in texts(left)
-    assert "1. " not in left.task.status.message.parts[0].text
+    assert left.task.status.message.parts[0].text.startswith("supervisor → apples: ")
     again = await shops.bridged.mesh.ask("what?", task_id=task.task.id)
     assert again.task.status.state == WAITS
     assert again.task.status.message.parts[0].text == left.task.status.message.parts[0].text
@@ -193,7 +203,8 @@ async def test_each_child_gets_its_answer_in_any_order(shops: Shops) -> None:
 
 async def test_one_message_answers_all(shops: Shops) -> None:
     task = await ask_both(shops)
-    said = 'edit 1 {"n": 1, "item": "apple"}\napprove 2'
+    (apples, _), (pears, _) = asked_by(task, "apples", "pears")
+    said = f'edit {apples} {{"n": 1, "item": "apple"}}\napprove {pears}'
     ended = await shops.bridged.mesh.ask(said, task_id=task.task.id)
     assert ended.task.status.state == DONE
     assert texts(ended)[-1] == "Ordered 1 apple.\nOrdered 2 pears."
@@ -202,7 +213,7 @@ async def test_one_message_answers_all(shops: Shops) -> None:
 
 async def test_a_call_to_whoever_asks_is_answered_by_the_root(shops: Shops) -> None:
     task = await ask_both(shops)
-    first, second = (one.requested.approval_id for one in task.approvals)
+    (_, first), (_, second) = asked_by(task, "apples", "pears")
     await shops.answer(second, decision=REJECTED, reason="no")
     await shops.bridged.mesh.until(task.task.id, lambda now: now.turn == 2)
     await shops.answer(first, task_id=task.task.id)
@@ -223,14 +234,14 @@ async def test_over_two_levels_the_path_names_all(shops: Shops) -> None:
     await mesh.supervise(agents=["fruit"])
     task = await mesh.ask(BOTH)
     assert task.task.status.state == WAITS
-    assert [list(one.requested.path) for one in task.approvals] == [
+    assert sorted(list(one.requested.path) for one in task.approvals) == [
         ["supervisor", "fruit", "apples"],
         ["supervisor", "fruit", "pears"],
     ]
     assert {one.requested.child_task_id for one in task.approvals} == {
         child.started.task_id for child in task.children
     }
-    first, second = (one.requested.approval_id for one in task.approvals)
+    (_, first), (_, second) = asked_by(task, "apples", "pears")
     await shops.answer(second)
     await mesh.until(task.task.id, lambda now: now.task.status.state == WAITS and now.turn == 2)
     assert (shops.apples.made, len(shops.pears.made)) == ([], 1)
@@ -252,14 +263,13 @@ async def test_cancel_of_the_root_withdraws_all(shops: Shops) -> None:
 async def test_the_command_line_lists_approves_and_rejects(shops: Shops) -> None:
     mesh = ("--mesh", shops.bridged.mesh.registry_address)
     task = await ask_both(shops)
-    first, second = (one.requested.approval_id for one in task.approvals)
+    (_, first), (_, second) = asked_by(task, "apples", "pears")
     listed = await run("approvals", *mesh, "--json")
-    assert [(one["approval_id"], one["tool"], one["task_id"]) for one in listed.json] == [
-        (first, "apples/order", task.task.id),
-        (second, "pears/order", task.task.id),
-    ]
-    assert listed.json[0]["arguments"] == {"n": 3, "item": "apples"}
-    assert listed.json[0]["path"] == ["supervisor", "apples"]
+    found = {one["approval_id"]: one for one in listed.json}
+    assert set(found) == {first, second}
+    assert (found[first]["tool"], found[first]["task_id"]) == ("apples/order", task.task.id)
+    assert found[first]["arguments"] == {"n": 3, "item": "apples"}
+    assert found[first]["path"] == ["supervisor", "apples"]
     edited = await run("approve", first, *mesh, "--edit", '{"n": 1, "item": "apple"}')
     assert (edited.exit, edited.out) == (0, f"{first}: approved with other arguments\n")
     again = await run("reject", first, "too late", *mesh)

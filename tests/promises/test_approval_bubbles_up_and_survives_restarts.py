@@ -1,0 +1,327 @@
+"""Promise 8: approval bubbles up and survives restarts, and what was approved is called once."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import pytest
+
+from harness.processes import MeshProcess, Services, running_mesh, running_services
+from harness.proving import Scale
+from harness.sse import call, user_message
+from trunkline.client import Channels, Directory
+from trunkline.errors import PeerError, TaskNotFoundError
+from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
+from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
+
+SERVER: Final = Path(__file__).parents[1] / "harness" / "shop_server.py"
+FRUIT: Final = ("apples", "pears")
+PATIENCE_S: Final = 60.0
+POLL_S: Final = 0.02
+UNKNOWN: Final = "nobody knows whether it was done"
+APPROVED = event_pb2.APPROVAL_DECISION_APPROVED
+REJECTED = event_pb2.APPROVAL_DECISION_REJECTED
+
+
+def mcp_file(folder: Path) -> Path:
+    """Two shops whose orders need approval: their annotations say that they change things."""
+    servers = {
+        name: {
+            "command": sys.executable,
+            "args": [str(SERVER)],
+            "env": {"SHOP_FOLDER": str(folder)},
+            "trunkline": {"agent": {"tags": [name]}},
+        }
+        for name in FRUIT
+    }
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    return file
+
+
+class Mesh(Protocol):
+    """A mesh of processes that ends and comes back."""
+
+    @property
+    def address(self) -> str:
+        """Where its registry is."""
+
+    @property
+    def url(self) -> str:
+        """Where its bridge is."""
+
+    async def start(self) -> None:
+        """Bring it up, or up again."""
+
+    async def stop(self, how: signal.Signals) -> None:
+        """End all of its processes."""
+
+
+class OneProcess:
+    """`trunkline up`."""
+
+    def __init__(self, stack: AsyncExitStack, folder: Path) -> None:
+        self._stack = stack
+        self._folder = folder
+        self._life: MeshProcess | None = None
+
+    @property
+    def address(self) -> str:
+        assert self._life is not None
+        return self._life.mesh_address
+
+    @property
+    def url(self) -> str:
+        assert self._life is not None
+        return self._life.http_url
+
+    async def start(self) -> None:
+        opening = running_mesh(
+            self._folder,
+            "--mcp",
+            str(mcp_file(self._folder)),
+            environment={"TRUNKLINE_LEASE_S": "1"},
+        )
+        self._life = await self._stack.enter_async_context(opening)
+
+    async def stop(self, how: signal.Signals) -> None:
+        assert self._life is not None
+        os.killpg(self._life.process.pid, how)
+        await self._life.process.wait()
+
+
+class OneServiceEach:
+    """Registry, bridge, tool adapter and each agent in a process of its own."""
+
+    def __init__(self, stack: AsyncExitStack, folder: Path) -> None:
+        self._stack = stack
+        self._folder = folder
+        self._services: Services | None = None
+
+    @property
+    def address(self) -> str:
+        assert self._services is not None
+        return self._services.mesh_address
+
+    @property
+    def url(self) -> str:
+        assert self._services is not None
+        return self._services.http_url
+
+    async def start(self) -> None:
+        if self._services is None:
+            opening = running_services(
+                self._folder,
+                "--mcp",
+                str(mcp_file(self._folder)),
+                agents=("supervisor", *FRUIT),
+                environment={"TRUNKLINE_LEASE_S": "1"},
+            )
+            self._services = await self._stack.enter_async_context(opening)
+            return
+        names = list(self._services.processes)
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(self._services.restart(name))
+
+    async def stop(self, how: signal.Signals) -> None:
+        assert self._services is not None
+        processes = list(self._services.processes.values())
+        for process in processes:
+            process.send_signal(how)
+        for process in processes:
+            await process.wait()
+
+
+@dataclass
+class Person:
+    """Somebody who asks for things and approves them, whatever becomes of the mesh meanwhile."""
+
+    mesh: Mesh
+
+    @asynccontextmanager
+    async def directory(self) -> AsyncIterator[Directory]:
+        async with Channels() as channels, Directory(channels, self.mesh.address) as directory:
+            yield directory
+
+    async def ask(self, text: str, task_id: str = "") -> str:
+        """Send a message over A2A; return the task's id."""
+        message = user_message(text)
+        if task_id:
+            message["taskId"] = task_id
+        answer = await call(self.mesh.url, "/", "SendMessage", {"message": message})
+        found: str = answer["result"]["task"]["id"]
+        return found
+
+    async def until(
+        self, task_id: str, is_so: Callable[[snapshot_pb2.TaskSnapshot], bool]
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Ask for a task until it is so."""
+        async with self.directory() as directory, asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    task = await directory.for_task(task_id).get_task(task_id, account="")
+                except (PeerError, TaskNotFoundError):
+                    pass
+                else:
+                    if is_so(task):
+                        return task
+                await asyncio.sleep(POLL_S)
+
+    async def answer(
+        self,
+        approval_id: str,
+        decision: event_pb2.ApprovalDecision.ValueType,
+        *,
+        meanwhile: Callable[[], Awaitable[None]] | None = None,
+    ) -> bool:
+        """Answer at the host of whoever asks; False: nobody said whether it was taken."""
+        task_id = approval_id.rpartition(".")[0]
+        request = task_service_pb2.AnswerApprovalRequest(
+            task_id=task_id, approval_id=approval_id, decision=decision
+        )
+        async with self.directory() as directory:
+            await directory.wait_until(
+                lambda mesh: mesh.knows_host_of(task_id), timeout_s=PATIENCE_S
+            )
+
+            async def give() -> bool:
+                try:
+                    await directory.for_task(task_id).answer_approval(request)
+                except (PeerError, TaskNotFoundError):
+                    return False
+                return True
+
+            async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+                given = group.create_task(give())
+                if meanwhile is not None:
+                    await meanwhile()
+            return given.result()
+
+
+def is_settled(task: snapshot_pb2.TaskSnapshot) -> bool:
+    return task.task.status.state in INTERRUPTED | TERMINAL
+
+
+def said(task: snapshot_pb2.TaskSnapshot) -> str:
+    """All that a task has said."""
+    parts = [part for one in task.task.artifacts for part in one.parts]
+    return "\n".join(part.text for part in (*parts, *task.task.status.message.parts))
+
+
+@dataclass
+class Trial:
+    """Two orders, approved in some order while the mesh dies at some point."""
+
+    person: Person
+    rng: random.Random
+    number: int
+    expected: Counter[str]
+
+    async def run(self, harm: signal.Signals) -> None:
+        mesh = self.person.mesh
+        task_id = await self.person.ask(f"order {self.number} apples and order {self.number} pears")
+        asked = await self.person.until(task_id, is_settled)
+        assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED, said(asked)
+        await mesh.stop(harm)
+        await mesh.start()
+        still = await self.person.until(task_id, is_settled)
+        assert still.approvals == asked.approvals
+        paths = sorted(list(one.requested.path) for one in still.approvals)
+        assert paths == [["supervisor", name] for name in FRUIT]
+        first, second = self.rng.sample(range(2), 2)
+        await self._answer_and_kill(still, first)
+        left = await self.person.until(task_id, self._has_acted_on(first))
+        decision = self.rng.choice((APPROVED, REJECTED))
+        if self.rng.random() < 0.5:
+            await self.person.ask("approve" if decision == APPROVED else "reject no", task_id)
+        else:
+            assert await self.person.answer(left.approvals[second].requested.approval_id, decision)
+        ended = await self.person.until(task_id, lambda now: now.task.status.state in TERMINAL)
+        self._expect(ended, first, APPROVED)
+        self._expect(ended, second, decision)
+
+    async def _answer_and_kill(self, task: snapshot_pb2.TaskSnapshot, index: int) -> None:
+        """Approve one call, and kill all processes at some point from there on."""
+        approval_id = task.approvals[index].requested.approval_id
+
+        async def kill() -> None:
+            # Somewhere from the request to the end: after turns of the loop, not after a time.
+            for _ in range(self.rng.randrange(6000)):
+                await asyncio.sleep(0)
+            await self.person.mesh.stop(signal.SIGKILL)
+
+        await self.person.answer(approval_id, APPROVED, meanwhile=kill)
+        await self.person.mesh.start()
+        while True:
+            now = await self.person.until(task.task.id, is_settled)
+            if now.approvals[index].HasField("answered"):
+                return
+            # Nobody had taken it.
+            await self.person.answer(approval_id, APPROVED)
+
+    def _has_acted_on(self, index: int) -> Callable[[snapshot_pb2.TaskSnapshot], bool]:
+        def is_so(task: snapshot_pb2.TaskSnapshot) -> bool:
+            answered = task.approvals[index].HasField("answered")
+            return answered and is_settled(task) and task.turn > 1
+
+        return is_so
+
+    def _expect(
+        self,
+        ended: snapshot_pb2.TaskSnapshot,
+        index: int,
+        decision: event_pb2.ApprovalDecision.ValueType,
+    ) -> None:
+        """Note what must be in the shops' books: one line, none, or, if that is said, either."""
+        fruit = ended.approvals[index].requested.path[-1]
+        order = f"{self.number} {fruit}"
+        text = said(ended)
+        if decision == REJECTED:
+            self.expected[order] = 0
+            assert f"{fruit}/order was not called. It was rejected" in text
+        elif f"Ordered {order}." in text:
+            self.expected[order] = 1
+        else:
+            assert f"{fruit}/order was called" in text, text
+            assert UNKNOWN in text, text
+
+
+@pytest.mark.parametrize("shape", [OneProcess, OneServiceEach])
+async def test_approval_bubbles_up_and_survives_restarts(
+    tmp_path: Path,
+    scale: Scale,
+    rng: random.Random,
+    shape: Callable[[AsyncExitStack, Path], Mesh],
+) -> None:
+    """Whatever is killed between question, answer and call, each approved call is made once."""
+    is_one = shape is OneProcess
+    rounds = scale.pick(ci=2 if is_one else 1, prove=60 if is_one else 20)
+    expected: Counter[str] = Counter()
+    harms: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGKILL)
+    async with AsyncExitStack() as stack:
+        mesh = shape(stack, tmp_path)
+        await mesh.start()
+        for number in range(1, rounds + 1):
+            await Trial(Person(mesh), rng, number, expected).run(harms[number % 2])
+    book = (tmp_path / "orders").read_text(encoding="utf-8").splitlines()
+    made = Counter(book)
+    unknown = 0
+    for number in range(1, rounds + 1):
+        for name in FRUIT:
+            order = f"{number} {name}"
+            assert made[order] <= 1, f"{order} was made {made[order]} times"
+            if order in expected:
+                assert made[order] == expected[order], order
+            else:
+                unknown += 1
+    scale.report(rounds=rounds, orders=len(book), said_unknown=unknown)
