@@ -6,7 +6,7 @@ from typing import Any
 
 from trunkline.reasoning import Listing, ReasoningAgent
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.source import OnProgress
+from trunkline.reasoning.tools.source import OnProgress
 from trunkline.tasks.approvals import plain
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 

@@ -20,7 +20,7 @@ from langchain_core.runnables import Runnable
 
 from trunkline.reasoning import Listing, ReasoningAgent
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.source import OnProgress
+from trunkline.reasoning.tools.source import OnProgress
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 
 FOLDER = Path(os.environ.get("REASONER_FOLDER", "."))

@@ -17,8 +17,8 @@ from harness.lives import die
 from harness.model_server import Asked, ModelServer, Reply, call, model_server, say
 from trunkline.journal.journal import Journal
 from trunkline.reasoning import Listing, ModelChoice, ReasoningAgent
-from trunkline.reasoning.repair import CUT_OFF
-from trunkline.reasoning.source import OnProgress
+from trunkline.reasoning.memory.repair import CUT_OFF
+from trunkline.reasoning.tools.source import OnProgress
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import Accepted
@@ -53,7 +53,7 @@ class Looking:
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
     ) -> tool_service_pb2.ToolResult:
-        self.looks.append(request.arguments["what"])
+        self.looks.append(str(request.arguments["what"]))
         if len(self.looks) == 1:
             self.hangs.set()
             await asyncio.Event().wait()
@@ -70,7 +70,10 @@ class Life:
 
     async def begin(self, text: str) -> str:
         message = message_pb2.Message(
-            message_id=text, context_id="c", role=message_pb2.ROLE_USER, parts=[{"text": text}]
+            message_id=text,
+            context_id="c",
+            role=message_pb2.ROLE_USER,
+            parts=[part_pb2.Part(text=text)],
         )
         accepted = await self.host.submit("looker", message, message_service_pb2.Submission())
         assert isinstance(accepted, Accepted)

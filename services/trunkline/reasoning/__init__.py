@@ -2,7 +2,7 @@
 
 from trunkline.reasoning.agent import ReasoningAgent, prewarm
 from trunkline.reasoning.models import Model, ModelChoice, open_model
-from trunkline.reasoning.source import AllowedTools, Listing, MeshTools, ToolSource
+from trunkline.reasoning.tools.source import AllowedTools, Listing, MeshTools, ToolSource
 
 __all__ = [
     "AllowedTools",

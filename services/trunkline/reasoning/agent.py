@@ -5,10 +5,10 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trunkline.reasoning.memory.ordering import in_order
 from trunkline.reasoning.models import Model, ModelChoice, open_model
-from trunkline.reasoning.ordering import in_order
-from trunkline.reasoning.source import Listing, ToolSource
-from trunkline.reasoning.toolbox import Toolbox
+from trunkline.reasoning.tools.source import Listing, ToolSource
+from trunkline.reasoning.tools.toolbox import Toolbox
 from trunkline.reasoning.verdict import Status
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import agent_card_pb2
@@ -16,8 +16,8 @@ from trunkline.v1 import agent_card_pb2
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from trunkline.reasoning.checkpoints import Thread
     from trunkline.reasoning.graph import Graph
+    from trunkline.reasoning.memory.checkpoints import Thread
 
 
 async def prewarm() -> None:
@@ -84,7 +84,7 @@ class ReasoningAgent:
             # What a model or a tool needs to be loaded, nobody need wait for in silence.
             await task.working()
         graphs = await _load()
-        from trunkline.reasoning.checkpoints import thread_of
+        from trunkline.reasoning.memory.checkpoints import thread_of
 
         async with in_order(task):
             with thread_of(task) as thread:

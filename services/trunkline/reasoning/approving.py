@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall
 
+from trunkline.reasoning.memory.waiting import Waiting, open_calls, packed
 from trunkline.reasoning.turn import State, Turn
-from trunkline.reasoning.waiting import Waiting, open_calls, packed
 from trunkline.tasks.approvals import plain
 from trunkline.v1 import event_pb2, snapshot_pb2, tool_service_pb2
 

@@ -17,9 +17,9 @@ from opentelemetry.trace import Span
 from trunkline import telemetry
 from trunkline.errors import TrunklineError, without_places
 from trunkline.reasoning.approving import ask, gate_of
-from trunkline.reasoning.citing import quoted
 from trunkline.reasoning.repeating import SUMMARY_CHARS, Begun, is_harmless, what_is_known
-from trunkline.reasoning.results import files, said
+from trunkline.reasoning.tools.citing import quoted
+from trunkline.reasoning.tools.results import files, said
 from trunkline.reasoning.turn import State, Turn, check_room
 from trunkline.reasoning.verdict import Status
 from trunkline.tasks.turn.context import TaskContext

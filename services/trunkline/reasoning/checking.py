@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langgraph.runtime import Runtime
 
 from trunkline.errors import TrunklineError
-from trunkline.reasoning.repair import feedback
+from trunkline.reasoning.memory.repair import feedback
 from trunkline.reasoning.turn import State, Turn, last_reply, room_in, said_by_agent, status_of
 from trunkline.reasoning.verdict import Status, called_verdict
 

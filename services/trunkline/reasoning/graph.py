@@ -13,12 +13,12 @@ from langgraph.graph.state import CompiledStateGraph
 from trunkline.errors import TrunklineError
 from trunkline.reasoning.calling import call_tools
 from trunkline.reasoning.checking import check
-from trunkline.reasoning.citing import sources_of
-from trunkline.reasoning.conversation import Conversation
+from trunkline.reasoning.memory.conversation import Conversation
+from trunkline.reasoning.memory.waiting import open_calls, waiting_of
 from trunkline.reasoning.thinking import think
+from trunkline.reasoning.tools.citing import sources_of
 from trunkline.reasoning.turn import MESSAGE_LIMIT, State, Turn, last_reply, said_by_agent
 from trunkline.reasoning.verdict import Status, Verdict, called_verdict
-from trunkline.reasoning.waiting import open_calls, waiting_of
 from trunkline.v1 import message_pb2
 
 __all__ = ["Graph", "Turn", "answer", "build_graph"]

@@ -9,11 +9,11 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.graph import MessagesState
 
 from trunkline.errors import StepLimitError
-from trunkline.reasoning.checkpoints import Thread
+from trunkline.reasoning.memory.checkpoints import Thread
+from trunkline.reasoning.memory.repair import feedback, repaired
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.repair import feedback, repaired
-from trunkline.reasoning.source import ToolSource
-from trunkline.reasoning.toolbox import Spec, Toolbox
+from trunkline.reasoning.tools.source import ToolSource
+from trunkline.reasoning.tools.toolbox import Spec, Toolbox
 from trunkline.reasoning.verdict import STATUS_KEY, VERDICT_TOOLS, Status
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.tasks.turn.writers import ArtifactWriter

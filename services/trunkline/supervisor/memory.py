@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
-from trunkline.reasoning.checkpoint_files import checkpoint_file
-from trunkline.reasoning.conversation import Conversation
+from trunkline.reasoning.memory.conversation import Conversation
+from trunkline.reasoning.memory.files import checkpoint_file
 from trunkline.tasks.turn.content import text_of
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import message_pb2

@@ -11,7 +11,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import END, START, StateGraph
 
-from trunkline.reasoning.checkpoints import Thread, thread_of
+from trunkline.reasoning.memory.checkpoints import Thread, thread_of
 
 if TYPE_CHECKING:
     from trunkline.tasks.turn.context import TaskContext

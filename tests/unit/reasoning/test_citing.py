@@ -4,7 +4,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 
-from trunkline.reasoning.citing import quoted, sources_of
+from trunkline.reasoning.tools.citing import quoted, sources_of
 
 
 def result(*sources: tuple[str, str], **more: Any) -> ToolMessage:

@@ -11,9 +11,9 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.messages.tool import tool_call
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from trunkline.reasoning.checkpoint_files import checkpoint_file
-from trunkline.reasoning.conversation import CHARS_KEPT, MESSAGES_KEPT, Conversation
-from trunkline.reasoning.repair import CUT_OFF, feedback
+from trunkline.reasoning.memory.conversation import CHARS_KEPT, MESSAGES_KEPT, Conversation
+from trunkline.reasoning.memory.files import checkpoint_file
+from trunkline.reasoning.memory.repair import CUT_OFF, feedback
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig

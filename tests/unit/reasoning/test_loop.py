@@ -23,8 +23,8 @@ from trunkline.journal.journal import Journal
 from trunkline.reasoning import Listing
 from trunkline.reasoning.graph import Turn, answer, build_graph
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.source import OnProgress
-from trunkline.reasoning.toolbox import Toolbox
+from trunkline.reasoning.tools.source import OnProgress
+from trunkline.reasoning.tools.toolbox import Toolbox
 from trunkline.reasoning.verdict import Status, Verdict
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.submission import Accepted
@@ -306,7 +306,7 @@ async def test_a_call_with_arguments_that_are_none_is_told_to_the_model(tmp_path
     def step(messages: Sequence[BaseMessage]) -> AIMessage:
         if len(messages) > 2:
             return AIMessage(" | ".join(one.text for one in messages[3:]))
-        broken = invalid_tool_call(name="s__plain", args='x = 1', id="c", error="no JSON")
+        broken = invalid_tool_call(name="s__plain", args="x = 1", id="c", error="no JSON")
         return AIMessage(content="", invalid_tool_calls=[broken])
 
     agent = LoopAgent(step)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.reasoning.matching import QUESTION_LIMIT_CHARS, fill_answer, match
+from trunkline.reasoning.models.matching import QUESTION_LIMIT_CHARS, fill_answer, match
 
 CLOCK: dict[str, Any] = {
     "pattern": r"what time is it in (?P<city>[\w ]+?)\??$",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from trunkline.reasoning import ordering
-from trunkline.reasoning.ordering import in_order
+from trunkline.reasoning.memory import ordering
+from trunkline.reasoning.memory.ordering import in_order
 from trunkline.v1 import event_pb2, snapshot_pb2
 
 if TYPE_CHECKING:

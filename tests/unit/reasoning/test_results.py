@@ -1,4 +1,4 @@
-from trunkline.reasoning.results import files, said
+from trunkline.reasoning.tools.results import files, said
 from trunkline.v1 import part_pb2, tool_service_pb2
 
 TEXT = part_pb2.Part(text="both", media_type="text/plain")

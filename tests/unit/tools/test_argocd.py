@@ -9,7 +9,7 @@ from mcp_types import CallToolResult
 
 from harness.argocd_server import TOKEN, ArgoCDServer, argocd_server
 from harness.certificates import self_signed
-from trunkline.reasoning.matching import match
+from trunkline.reasoning.models.matching import match
 from trunkline.tools.servers.answers import MENDABLE_KEY
 from trunkline.tools.servers.argocd import matching
 from trunkline.tools.servers.argocd.api import ArgoCDApi

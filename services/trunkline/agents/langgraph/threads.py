@@ -23,7 +23,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from trunkline.reasoning.checkpoint_files import CheckpointFile, checkpoint_file
+from trunkline.reasoning.memory.files import CheckpointFile, checkpoint_file
 from trunkline.tasks.submission import ANONYMOUS
 from trunkline.tasks.turn.context import TaskContext
 
@@ -152,7 +152,7 @@ class _Filed:
 
 
 class _Saver(SqliteSaver):
-    """Saves on the event loop, as trunkline.reasoning.saver does, and what nodes wrote as well."""
+    """Saves on the event loop, as trunkline.reasoning.memory.saver does, and what nodes wrote as well."""
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         return self.get_tuple(config)

@@ -134,7 +134,7 @@ def _open_one(name: str, options: ModelOptions, examples: tuple[str, ...]) -> On
 
 def _make_rules(examples: tuple[str, ...]) -> "BaseChatModel":
     # Loads LangChain, so not before a model is wanted.
-    from trunkline.reasoning.rules import RulesModel
+    from trunkline.reasoning.models.rules import RulesModel
 
     return RulesModel(examples=examples)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trunkline.reasoning.matching import match
+from trunkline.reasoning.models.matching import match
 from trunkline.tools.servers.research import matching
 
 DECLARED = {

@@ -24,8 +24,8 @@ from langchain_core.messages.tool import tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
-from trunkline.reasoning.matching import QUESTION_LIMIT_CHARS, Match, fill_answer, match
-from trunkline.reasoning.toolbox import Spec
+from trunkline.reasoning.models.matching import QUESTION_LIMIT_CHARS, Match, fill_answer, match
+from trunkline.reasoning.tools.toolbox import Spec
 from trunkline.reasoning.verdict import STATUS_KEY, Status
 
 MATCH_KEY = "trunkline/match"

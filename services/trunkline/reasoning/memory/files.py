@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from trunkline.reasoning.saver import Checkpoints
+from trunkline.reasoning.memory.saver import Checkpoints
 
 logger = logging.getLogger(__name__)
 

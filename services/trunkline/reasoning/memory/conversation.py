@@ -14,9 +14,9 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import ToolCall
 
-from trunkline.reasoning.checkpoint_files import CheckpointFile
-from trunkline.reasoning.citing import citations_of
-from trunkline.reasoning.repair import is_feedback, repaired
+from trunkline.reasoning.memory.files import CheckpointFile
+from trunkline.reasoning.memory.repair import is_feedback, repaired
+from trunkline.reasoning.tools.citing import citations_of
 from trunkline.reasoning.verdict import STATUS_KEY
 from trunkline.tasks.turn.context import TaskContext
 

@@ -3,7 +3,7 @@
 They live in a file beside the host's journal, so that whoever takes the journal over finds them.
 Each turn of a task is a thread of its own, whose checkpoints go when it ends: a task that waits
 holds up nobody. What was said in the turns before is in the thread of their conversation; see
-trunkline.reasoning.conversation. Imports LangGraph, so load it lazily.
+trunkline.reasoning.memory.conversation. Imports LangGraph, so load it lazily.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from trunkline.reasoning.checkpoint_files import CheckpointFile, checkpoint_file
-from trunkline.reasoning.saver import Checkpoints
+from trunkline.reasoning.memory.files import CheckpointFile, checkpoint_file
+from trunkline.reasoning.memory.saver import Checkpoints
 from trunkline.tasks.turn.context import TaskContext
 
 
