@@ -26,14 +26,15 @@ class Receiving:
     def __init__(self, task: TaskContext, peer: Peer) -> None:
         self._task = task
         self._peer = peer
-        self._origin = urlsplit(peer.settings.url)[:2]
+        # Where our credentials go anyway.
+        self._origins = {urlsplit(url)[:2] for url in (peer.settings.url, peer.card.interface.url)}
 
     async def taken(self, parts: Iterable[part_pb2.Part]) -> list[part_pb2.Part]:
         """Return the parts as they are ours; what can't be fetched keeps its URL."""
         return [await self._taken(part) if part.url else part for part in parts]
 
     async def _taken(self, part: part_pb2.Part) -> part_pb2.Part:
-        if urlsplit(part.url)[:2] != self._origin:
+        if urlsplit(part.url)[:2] not in self._origins:
             return part
         try:
             kept = await self._task.keep(

@@ -18,6 +18,7 @@ from trunkline.artifacts.writing import (
     about_path,
     file_errors,
     hash_of,
+    shown,
 )
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, JournalUnavailableError
 from trunkline.v1 import part_pb2
@@ -87,7 +88,9 @@ class Blobs:
                 while left > 0:
                     chunk = await in_thread(file.read, min(CHUNK_BYTES, left))
                     if not chunk:
-                        raise JournalUnavailableError(str(self.folder), "a file in it was cut off")
+                        raise JournalUnavailableError(
+                            shown(self.folder), "a file in it was cut off"
+                        )
                     left -= len(chunk)
                     yield chunk
 
@@ -176,7 +179,7 @@ class Blobs:
         except FileNotFoundError:
             raise ArtifactNotFoundError(reference.task_id, reference.blob_id) from None
         if known["size_bytes"] != size_bytes:
-            raise JournalUnavailableError(str(path), "it is damaged; restore a copy")
+            raise JournalUnavailableError(shown(path), "it is damaged; restore a copy")
         return Blob(reference, **known)
 
     def _open(self, reference: Reference, offset: int) -> BinaryIO:

@@ -177,7 +177,13 @@ def file_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         problem = _PROBLEMS.get(error.errno or 0, f"{error.strerror or error}; check the disk")
-        raise JournalUnavailableError(str(path), problem) from error
+        raise JournalUnavailableError(shown(path), problem) from error
+
+
+def shown(path: Path) -> str:
+    """Return what errors call a file: callers read them, whom our folders are no business of."""
+    folders = [folder.name for folder in (path, *path.parents)]
+    return next((name for name in folders if name.endswith(".artifacts")), path.name)
 
 
 _DENIED: Final = "it can't be written; change its permissions or use another data directory"

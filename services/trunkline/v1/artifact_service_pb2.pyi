@@ -36,9 +36,9 @@ class DownloadArtifactRequest(_message.Message):
     account: _builtins.str
     """Only if it belongs to this account."""
     artifact_id: _builtins.str
-    """The artifact."""
+    """The content, by the id that its reference has behind the task's; or an artifact of the task."""
     part: _builtins.int
-    """Index of the part."""
+    """Of an artifact: index of the part."""
     offset: _builtins.int
     """First byte wanted."""
     length: _builtins.int
@@ -122,7 +122,7 @@ class UploadArtifactRequest(_message.Message):
     account: _builtins.str
     """In the first request."""
     artifact_id: _builtins.str
-    """In the first request."""
+    """In the first request: an id of the caller's, 1 to 100 letters, digits, hyphens, underscores."""
     media_type: _builtins.str
     """In the first request."""
     filename: _builtins.str
@@ -167,7 +167,7 @@ class UploadArtifactResponse(_message.Message):
     sha256: _builtins.str
     """SHA-256 of what is held, hexadecimal."""
     url: _builtins.str
-    """Reference for `Part.url`."""
+    """Reference for `Part.url`; empty: it is not whole yet."""
     def __init__(
         self,
         *,

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class ArtifactServiceStub:
-    """Moves big content in chunks, beside the events that refer to it.
+    """Moves big content in chunks, beside the events that refer to it: by `Part.url`, which is
+    `trunkline:TASK/ID` then.
     """
 
     def __init__(self, channel):
@@ -53,18 +54,22 @@ class ArtifactServiceStub:
 
 
 class ArtifactServiceServicer:
-    """Moves big content in chunks, beside the events that refer to it.
+    """Moves big content in chunks, beside the events that refer to it: by `Part.url`, which is
+    `trunkline:TASK/ID` then.
     """
 
     def DownloadArtifact(self, request, context):
-        """Yields the content from an offset. NOT_FOUND (ARTIFACT_NOT_FOUND), OUT_OF_RANGE.
+        """Yields the content from an offset; the first response has no data, and says what it is.
+        NOT_FOUND (TASK_NOT_FOUND, ARTIFACT_NOT_FOUND), INVALID_ARGUMENT (an offset behind the end).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UploadArtifact(self, request_iterator, context):
-        """Takes content in order; a broken upload goes on at the offset it had reached.
+        """Takes content in order. It is whole, and there, once the checksum came; an upload that ended
+        before goes on at the offset that the response, or that of an empty upload, tells. Content that
+        is whole already is told as it is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,7 +109,8 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ArtifactService:
-    """Moves big content in chunks, beside the events that refer to it.
+    """Moves big content in chunks, beside the events that refer to it: by `Part.url`, which is
+    `trunkline:TASK/ID` then.
     """
 
     @staticmethod

@@ -27,33 +27,49 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ArtifactServiceStub:
-    """Moves big content in chunks, beside the events that refer to it."""
+    """Moves big content in chunks, beside the events that refer to it: by `Part.url`, which is
+    `trunkline:TASK/ID` then.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ArtifactServiceAsyncStub: ...
     DownloadArtifact: _grpc.UnaryStreamMultiCallable[_artifact_service_pb2.DownloadArtifactRequest, _artifact_service_pb2.DownloadArtifactResponse]
-    """Yields the content from an offset. NOT_FOUND (ARTIFACT_NOT_FOUND), OUT_OF_RANGE."""
+    """Yields the content from an offset; the first response has no data, and says what it is.
+    NOT_FOUND (TASK_NOT_FOUND, ARTIFACT_NOT_FOUND), INVALID_ARGUMENT (an offset behind the end).
+    """
     UploadArtifact: _grpc.StreamUnaryMultiCallable[_artifact_service_pb2.UploadArtifactRequest, _artifact_service_pb2.UploadArtifactResponse]
-    """Takes content in order; a broken upload goes on at the offset it had reached."""
+    """Takes content in order. It is whole, and there, once the checksum came; an upload that ended
+    before goes on at the offset that the response, or that of an empty upload, tells. Content that
+    is whole already is told as it is.
+    """
     ListArtifacts: _grpc.UnaryUnaryMultiCallable[_artifact_service_pb2.ListArtifactsRequest, _artifact_service_pb2.ListArtifactsResponse]
     """Lists the artifacts of a task, without their content."""
 
 @_typing.type_check_only
 class ArtifactServiceAsyncStub(ArtifactServiceStub):
-    """Moves big content in chunks, beside the events that refer to it."""
+    """Moves big content in chunks, beside the events that refer to it: by `Part.url`, which is
+    `trunkline:TASK/ID` then.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     DownloadArtifact: _aio.UnaryStreamMultiCallable[_artifact_service_pb2.DownloadArtifactRequest, _artifact_service_pb2.DownloadArtifactResponse]  # type: ignore[assignment]
-    """Yields the content from an offset. NOT_FOUND (ARTIFACT_NOT_FOUND), OUT_OF_RANGE."""
+    """Yields the content from an offset; the first response has no data, and says what it is.
+    NOT_FOUND (TASK_NOT_FOUND, ARTIFACT_NOT_FOUND), INVALID_ARGUMENT (an offset behind the end).
+    """
     UploadArtifact: _aio.StreamUnaryMultiCallable[_artifact_service_pb2.UploadArtifactRequest, _artifact_service_pb2.UploadArtifactResponse]  # type: ignore[assignment]
-    """Takes content in order; a broken upload goes on at the offset it had reached."""
+    """Takes content in order. It is whole, and there, once the checksum came; an upload that ended
+    before goes on at the offset that the response, or that of an empty upload, tells. Content that
+    is whole already is told as it is.
+    """
     ListArtifacts: _aio.UnaryUnaryMultiCallable[_artifact_service_pb2.ListArtifactsRequest, _artifact_service_pb2.ListArtifactsResponse]  # type: ignore[assignment]
     """Lists the artifacts of a task, without their content."""
 
 class ArtifactServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Moves big content in chunks, beside the events that refer to it."""
+    """Moves big content in chunks, beside the events that refer to it: by `Part.url`, which is
+    `trunkline:TASK/ID` then.
+    """
 
     @_abc_1.abstractmethod
     def DownloadArtifact(
@@ -61,7 +77,9 @@ class ArtifactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _artifact_service_pb2.DownloadArtifactRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_artifact_service_pb2.DownloadArtifactResponse], _abc.AsyncIterator[_artifact_service_pb2.DownloadArtifactResponse]]:
-        """Yields the content from an offset. NOT_FOUND (ARTIFACT_NOT_FOUND), OUT_OF_RANGE."""
+        """Yields the content from an offset; the first response has no data, and says what it is.
+        NOT_FOUND (TASK_NOT_FOUND, ARTIFACT_NOT_FOUND), INVALID_ARGUMENT (an offset behind the end).
+        """
 
     @_abc_1.abstractmethod
     def UploadArtifact(
@@ -69,7 +87,10 @@ class ArtifactServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_artifact_service_pb2.UploadArtifactRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_artifact_service_pb2.UploadArtifactResponse, _abc.Awaitable[_artifact_service_pb2.UploadArtifactResponse]]:
-        """Takes content in order; a broken upload goes on at the offset it had reached."""
+        """Takes content in order. It is whole, and there, once the checksum came; an upload that ended
+        before goes on at the offset that the response, or that of an empty upload, tells. Content that
+        is whole already is told as it is.
+        """
 
     @_abc_1.abstractmethod
     def ListArtifacts(

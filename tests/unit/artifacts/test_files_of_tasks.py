@@ -14,7 +14,14 @@ from trunkline.client import ArtifactClient
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, TaskNotFoundError
 from trunkline.tasks.sweeping import sweep_once
 from trunkline.tasks.turn.context import TaskContext
-from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
+from trunkline.v1 import (
+    artifact_service_pb2,
+    artifact_service_pb2_grpc,
+    message_pb2,
+    message_service_pb2,
+    part_pb2,
+    snapshot_pb2,
+)
 
 _BIG = bytes(range(256)) * 2000
 _SHA256 = hashlib.sha256(_BIG).hexdigest()
@@ -188,3 +195,53 @@ async def test_a_repeated_message_with_a_file_is_one_task(mesh: SmallMesh) -> No
 
     first, second = (one for one in answers if isinstance(one, snapshot_pb2.TaskSnapshot))
     assert first.task.id == second.task.id
+
+
+def _stub(mesh: SmallMesh, task_id: str) -> "artifact_service_pb2_grpc.ArtifactServiceAsyncStub":
+    return artifact_service_pb2_grpc.ArtifactServiceStub(mesh.directory.channel_of_task(task_id))
+
+
+async def test_an_upload_that_ended_early_goes_on_where_it_says(mesh: SmallMesh) -> None:
+    task_id = (await mesh.ask("", agent="maker")).task.id
+    stub = _stub(mesh, task_id)
+    begin = artifact_service_pb2.UploadArtifactRequest(task_id=task_id, artifact_id="mine")
+
+    async def upload(
+        *pieces: tuple[int, bytes], sha256: str = ""
+    ) -> artifact_service_pb2.UploadArtifactResponse:
+        async def requests() -> AsyncIterator[artifact_service_pb2.UploadArtifactRequest]:
+            yield begin
+            for offset, data in pieces:
+                yield artifact_service_pb2.UploadArtifactRequest(offset=offset, data=data)
+            yield artifact_service_pb2.UploadArtifactRequest(sha256=sha256)
+
+        return await stub.UploadArtifact(requests())
+
+    held = await upload((0, _BIG[:200_000]))
+    assert (held.size_bytes, held.url) == (200_000, "")
+    assert (await upload()).size_bytes == 200_000
+    rest = [(at, _BIG[at : at + 200_000]) for at in range(200_000, len(_BIG), 200_000)]
+    whole = await upload(*rest, sha256=_SHA256)
+    assert (whole.size_bytes, whole.sha256) == (len(_BIG), _SHA256)
+    assert (await upload()).url == whole.url
+    assert await _download(mesh, part_pb2.Part(url=whole.url)) == _BIG
+
+
+async def test_parts_of_artifacts_are_read_by_their_index_too(mesh: SmallMesh) -> None:
+    task_id = (await mesh.ask("", agent="maker")).task.id
+    stub = _stub(mesh, task_id)
+    listed = await stub.ListArtifacts(
+        artifact_service_pb2.ListArtifactsRequest(task_id=task_id, page_size=1)
+    )
+    (artifact,) = listed.artifacts
+    assert listed.next_page_token == ""
+    assert [part.WhichOneof("content") for part in artifact.parts] == ["url", None, "url"]
+
+    for index, content in ((0, _BIG), (1, b"small"), (2, _BIG * 4)):
+        request = artifact_service_pb2.DownloadArtifactRequest(
+            task_id=task_id, artifact_id=artifact.artifact_id, part=index
+        )
+        responses = [one async for one in stub.DownloadArtifact(request)]
+        assert b"".join(one.data for one in responses) == content
+        assert responses[0].sha256 == hashlib.sha256(content).hexdigest()
+        assert max(len(one.data) for one in responses) <= 256 * 1024
