@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from trunkline import errors
+from trunkline.disclosure import without_places
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def public(error: errors.TrunklineError) -> tuple[str, dict[str, str]]:
     inside = error.metadata()
     if isinstance(error, errors.PeerError):
         logger.info("request.peer_failed", extra=inside)
-    fields = errors.without_places(error).metadata()
+    fields = without_places(error).metadata()
     if isinstance(error, errors.PeerUnavailableError):
         fields["problem"] = _with_advice(fields["problem"])
     text = str(type(error).from_metadata(fields))

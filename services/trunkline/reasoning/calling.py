@@ -15,7 +15,8 @@ from langgraph.runtime import Runtime
 from opentelemetry.trace import Span
 
 from trunkline import telemetry
-from trunkline.errors import TrunklineError, without_places
+from trunkline.disclosure import without_places
+from trunkline.errors import TrunklineError
 from trunkline.reasoning.approving import ask, gate_of
 from trunkline.reasoning.repeating import SUMMARY_CHARS, Begun, is_harmless, what_is_known
 from trunkline.reasoning.tools.citing import quoted

@@ -10,7 +10,8 @@ from opentelemetry.trace import SpanKind
 from trunkline import telemetry
 from trunkline.client import Directory
 from trunkline.client.following import new_task_id
-from trunkline.errors import TrunklineError, without_places
+from trunkline.disclosure import without_places
+from trunkline.errors import TrunklineError
 from trunkline.supervisor.child import Child, ChildLimits
 from trunkline.supervisor.references import resolved
 from trunkline.supervisor.routing import Router

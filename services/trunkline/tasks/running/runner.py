@@ -5,12 +5,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from trunkline import telemetry
+from trunkline.disclosure import without_places
 from trunkline.errors import (
     FencedError,
     InternalError,
     JournalUnavailableError,
     TrunklineError,
-    without_places,
 )
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.lifecycle import State
