@@ -107,6 +107,7 @@ TABLE: Mapping[type[errors.TrunklineError], Row] = {
     errors.PeerProtocolError: INTERNAL_ERROR,
     errors.InvalidAgentResponseError: INVALID_AGENT_RESPONSE,
     errors.StepLimitError: INTERNAL_ERROR,
+    errors.TokenLimitError: INTERNAL_ERROR,
     errors.ModelUnavailableError: UNAVAILABLE,
     errors.InternalError: INTERNAL_ERROR,
 }
