@@ -7,12 +7,12 @@ import hmac
 import os
 import ssl
 import stat
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from harness.certificates import self_signed
 from harness.receiver import OK, Answer, Received, Receiver, hang, open_receiver, status, take
 from trunkline.client.web.addresses import AddressGuard
 from trunkline.errors import ConfigurationError
@@ -305,13 +305,5 @@ def certificates(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """Of `hooks.example`: what a server serves with, and what a client trusts."""
-    folder = tmp_path_factory.mktemp("certificates")
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-    names = ["-subj", "/CN=hooks.example", "-addext", "subjectAltName=DNS:hooks.example"]
-    files = ["-keyout", str(key), "-out", str(certificate)]
-    command = ["openssl", *made.split(), *names, *files]
-    subprocess.run(command, check=True, capture_output=True, timeout=30)
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(certificate, key)
+    served, certificate = self_signed(tmp_path_factory.mktemp("certificates"), "hooks.example")
     return served, ssl.create_default_context(cafile=str(certificate))
