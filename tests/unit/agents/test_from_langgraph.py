@@ -221,6 +221,71 @@ async def test_several_interrupts_are_asked_one_after_the_other() -> None:
     assert end.text == "['LEFT?', 'RIGHT?']"
 
 
+async def test_a_graph_below_asks_and_remembers_where_it_stood() -> None:
+    runs: list[str] = []
+
+    def before(state: Log) -> dict[str, Any]:
+        runs.append("before")
+        return {"log": ["before"]}
+
+    def ask(state: Log) -> dict[str, Any]:
+        return {"log": [interrupt("deep?")]}
+
+    below = StateGraph(Log)
+    below.add_node("before", before)
+    below.add_node("ask", ask)
+    below.add_edge(START, "before")
+    below.add_edge("before", "ask")
+    graph = StateGraph(Log)
+    graph.add_node("below", below.compile())
+    graph.add_edge(START, "below")
+    async with mesh(logged(graph.compile())) as m:
+        asked = await m.ask("go")
+        assert (asked.state, asked.said) == ("input-required", "deep?")
+        assert (await m.ask("yes", task=asked)).text == "['before', 'yes']"
+    assert runs == ["before"]
+
+
+async def test_a_graph_that_stops_before_a_node_asks_whether_it_goes_on() -> None:
+    call = {"name": "add", "args": {"a": 1, "b": 2}, "id": "c1"}
+    model = ScriptedModel(AIMessage("", tool_calls=[call]), "It is 3.")
+    async with mesh(made(reacting(model, interrupt_before=["tools"]))) as m:
+        asked = await m.ask("1+2?")
+        assert (asked.state, asked.said) == ("input-required", "Shall it go on with tools?")
+        assert (await m.ask("yes", task=asked)).text == "It is 3."
+
+
+async def test_what_waits_can_be_answered_on_the_next_mesh(tmp_path: Path) -> None:
+    def ask(state: Log) -> dict[str, Any]:
+        return {"log": [interrupt("what?")]}
+
+    agent = logged(logging(ask))
+    async with mesh(agent, data_dir=tmp_path) as m:
+        asked = await m.ask("go")
+    async with mesh(agent, data_dir=tmp_path) as m:
+        assert (await m.ask("this", task=asked)).text == "['this']"
+
+
+async def test_what_waits_in_a_checkpointer_that_is_gone_fails_and_says_so(tmp_path: Path) -> None:
+    def ask(state: Log) -> dict[str, Any]:
+        return {"log": [interrupt("what?")]}
+
+    def forgetful() -> FunctionAgent:
+        graph = StateGraph(Log)
+        graph.add_node("ask", ask)
+        graph.add_edge(START, "ask")
+        return logged(graph.compile(checkpointer=InMemorySaver()))
+
+    async with mesh(forgetful(), data_dir=tmp_path) as m:
+        asked = await m.ask("go")
+    async with mesh(forgetful(), data_dir=tmp_path) as m:
+        answer = await m.ask("this", task=asked)
+    assert (answer.state, answer.said) == (
+        "failed",
+        "what it stood at is no longer known; ask anew",
+    )
+
+
 async def test_calls_to_approve_are_approvals_like_any_others() -> None:
     def call(state: Log) -> dict[str, Any]:
         calls = [{"name": "delete", "args": {"file": name}} for name in "abc"]

@@ -1,5 +1,6 @@
 """Makes an agent of a LangGraph graph: `from_langgraph`."""
 
+import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
@@ -130,12 +131,19 @@ class _Runner:
         saver = own if isinstance(own, BaseCheckpointSaver) else None
         await task.rewind()
         async with thread_of(task, saver, self.spare) as thread:
-            is_waiting = is_completed = False
             try:
                 is_waiting, is_completed = await self._run(task, thread)
-            finally:
-                if not is_waiting and not task.is_lost:
-                    await thread.end(is_completed=is_completed)
+            except asyncio.CancelledError:
+                # Canceled, it is over; where only its host stops, another one goes on with it.
+                if task.is_over:
+                    await thread.end(is_completed=False)
+                raise
+            except BaseException:
+                if not task.is_lost:
+                    await thread.end(is_completed=False)
+                raise
+            if not is_waiting:
+                await thread.end(is_completed=is_completed)
 
     async def _run(self, task: TaskContext[Any], thread: Thread) -> tuple[bool, bool]:
         """Return whether the task waits now, and whether the graph came to its end."""
@@ -188,10 +196,10 @@ class _Runner:
             await task.fail(f"agent {task.agent!r} came to no end within {limit} steps")
             return False, False
         end = await graph.aget_state(thread.config)
-        if end.interrupts:
+        if end.next:
             await answer.close()
             at = end.config["configurable"]["checkpoint_id"]
-            await ask(task, end.interrupts, at=at, base=thread.base)
+            await ask(task, end, at=at, base=thread.base)
             return True, False
         text, parts = _sorted(self.output(end.values))
         await answer.finish(text, parts)

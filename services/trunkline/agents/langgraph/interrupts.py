@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from langgraph.types import Command, Interrupt
+from langgraph.types import Command, Interrupt, StateSnapshot
 
 from trunkline.agents.langgraph.messages import data_part
 from trunkline.tasks.turn.content import json_of
@@ -29,8 +29,8 @@ class Waiting:
     """The checkpoint that it stands at."""
     base: str | None
     """The checkpoint that the conversation stood at when the task began."""
-    interrupts: Sequence[str]
-    """The ids of what the next message answers."""
+    interrupts: Sequence[str] = ()
+    """The ids of what the next message answers; none: it is only to go on."""
     approvals: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Instead: the ids of the approvals that an interrupt waits for, by its id."""
 
@@ -50,7 +50,7 @@ class Waiting:
         """Whether nothing waits for approval any more."""
         return all(_answer(task, one) for ids in self.approvals.values() for one in ids)
 
-    def command(self, task: TaskContext[Any], read: Callable[[], object]) -> Command[Any]:
+    def command(self, task: TaskContext[Any], read: Callable[[], object]) -> Command[Any] | None:
         """Return what the graph goes on with; `read` says what the message answers."""
         if self.approvals:
             decided = {
@@ -58,13 +58,17 @@ class Waiting:
                 for name, ids in self.approvals.items()
             }
             return Command(resume=decided)
-        return Command(resume={self.interrupts[0]: read()})
+        return Command(resume={self.interrupts[0]: read()}) if self.interrupts else None
 
 
-async def ask(
-    task: TaskContext[Any], interrupts: Sequence[Interrupt[Any]], *, at: str, base: str | None
-) -> None:
+async def ask(task: TaskContext[Any], stand: StateSnapshot, *, at: str, base: str | None) -> None:
     """End the turn with what the graph waits for: its calls first, else one question."""
+    interrupts = stand.interrupts
+    if not interrupts:
+        # Compiled with interrupt_before or interrupt_after.
+        Waiting(at, base).keep(task)
+        await task.require_input(f"Shall it go on with {', '.join(stand.next)}?")
+        return
     requests = {one.id: one.value["action_requests"] for one in interrupts if _asks_for_calls(one)}
     if not requests:
         Waiting(at, base, [interrupts[0].id]).keep(task)

@@ -152,7 +152,7 @@ class _Filed:
 
 
 class _Saver(SqliteSaver):
-    """Saves on the event loop, as trunkline.reasoning.memory.saver does, and what nodes wrote as well."""
+    """Saves on the event loop, as that of agents that reason, and what nodes wrote as well."""
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         return self.get_tuple(config)

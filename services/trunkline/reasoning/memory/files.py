@@ -161,7 +161,9 @@ def _connected(path: Path) -> Checkpoints:
         saver.setup()
         with closing(connection.cursor()) as cursor:
             cursor.execute(
-                "DELETE FROM checkpoints WHERE checkpoint_id < ? AND checkpoint_ns = ''",
+                "DELETE FROM checkpoints WHERE checkpoint_id < ? AND checkpoint_ns = ''"
+                # Tasks of graphs of their authors wait for answers for as long as conversations.
+                " AND thread_id NOT LIKE 'graph/%'",
                 (_id_of_age(_TURNS_KEPT_DAYS),),
             )
             for table in ("checkpoints", "writes"):
