@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
+from weakref import WeakValueDictionary
 
 from trunkline.artifacts.pieces import CHUNK_BYTES, Content, in_thread, pieces_of
 from trunkline.artifacts.references import Reference
@@ -65,6 +66,8 @@ class Blobs:
         self.folder = folder
         self._limit_bytes = limit_bytes
         self._writers: dict[Reference, BlobWriter] = {}
+        # There as long as somebody holds one or waits for it.
+        self._puts: WeakValueDictionary[Reference, asyncio.Lock] = WeakValueDictionary()
 
     async def find(self, reference: Reference) -> Blob:
         """Return what is known of a blob. ArtifactNotFoundError: there is none, or not yet."""
@@ -124,18 +127,24 @@ class Blobs:
         media_type: str = "",
         filename: str = "",
     ) -> Blob:
-        """Write a blob from its beginning, whole. One that is there already stays as it is."""
-        with contextlib.suppress(ArtifactNotFoundError):
+        """Write a blob from its beginning, whole. One that is there already stays as it is.
+
+        Of several at once the first one writes it, and the others wait.
+        """
+        async with self._puts.setdefault(reference, asyncio.Lock()):
+            with contextlib.suppress(ArtifactNotFoundError):
+                return await self.find(reference)
+            async with self.writing(reference, media_type=media_type, filename=filename) as writer:
+                try:
+                    # What an earlier try left is no part of it.
+                    await writer.write(b"", at=0)
+                    async for piece in pieces_of(content):
+                        await writer.write(piece)
+                except BaseException:
+                    await writer.discard()
+                    raise
+                await writer.finish()
             return await self.find(reference)
-        async with self.writing(reference, media_type=media_type, filename=filename) as writer:
-            try:
-                async for chunk in pieces_of(content):
-                    await writer.write(chunk, at=0 if writer.is_untouched else None)
-            except BaseException:
-                await writer.discard()
-                raise
-            await writer.finish()
-        return await self.find(reference)
 
     def task_ids(self) -> list[str]:
         """Return the tasks that something is kept for. It blocks."""

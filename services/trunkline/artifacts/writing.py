@@ -36,8 +36,6 @@ class BlobWriter:
         """What stands beside it: its media type and filename."""
         self.offset = 0
         """How many bytes are held: where the next ones belong."""
-        self.is_untouched = True
-        """Nothing was written by this writer."""
         self._path = path
         self._limit_bytes = limit_bytes
         self._lock = asyncio.Lock()
@@ -65,7 +63,6 @@ class BlobWriter:
         """
         async with self._lock:
             file = self._taken()
-            self.is_untouched = False
             if at is not None and at != self.offset:
                 await self._go_back(file, at)
             if self.offset + len(data) > self._limit_bytes:

@@ -81,6 +81,17 @@ async def test_who_goes_on_with_an_upload_puts_its_writer_aside(blobs: Blobs) ->
     assert await _read(blobs, _REFERENCE) == b"one"
 
 
+async def test_the_same_content_at_once_is_written_once(blobs: Blobs) -> None:
+    async with blobs.writing(_REFERENCE) as left:
+        await left.write(b"of an earlier try")
+
+    async with asyncio.TaskGroup() as group:
+        puts = [group.create_task(blobs.put(_REFERENCE, _CONTENT)) for _ in range(3)]
+
+    assert {put.result().sha256 for put in puts} == {_SHA256}
+    assert await _read(blobs, _REFERENCE) == _CONTENT
+
+
 async def test_a_file_over_the_limit_is_refused_and_leaves_nothing(blobs: Blobs) -> None:
     with pytest.raises(InvalidArgumentError, match="larger than 1000000 bytes"):
         await blobs.put(_REFERENCE, _CONTENT * 2)
