@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 # Passages that are sent at once.
 _BATCH: Final = 64
-_TIMEOUT_S: Final = 30.0
-_RETRIES: Final = 2
+# Both tries together end before a tool's call does.
+_TIMEOUT_S: Final = 20.0
+_RETRIES: Final = 1
 # What is farther away has nothing to do with the question, in the models that are in use.
 _LEAST_COSINE: Final = 0.2
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 
-from trunkline.reasoning.tools.citing import quoted, sources_of
+from trunkline.reasoning.tools.citing import plain, quoted, sources_of
 
 
 def result(*sources: tuple[str, str], **more: Any) -> ToolMessage:
@@ -83,3 +83,15 @@ def test_what_the_answer_lists_itself_is_not_listed_twice() -> None:
     known = quoted([], [result(("Book, page 3", "a"), ("Other", "b"))])
 
     assert sources_of(known, "So [1].\n\nSources:\n[1] Book, page 3") == ""
+
+
+def test_where_rules_stand_in_for_a_model_the_text_of_the_tool_is_the_answer() -> None:
+    given = result(("Book, page 3", "a"))
+    given.content = "[1] a\n\nSources:\n[1] Book, page 3"
+
+    (shown,) = quoted([], [given])
+
+    assert isinstance(shown, ToolMessage)
+    assert shown.text != plain(shown) == given.text
+    assert plain(ToolMessage("5", tool_call_id="c")) == "5"
+    assert sources_of([shown], plain(shown)) == ""

@@ -25,6 +25,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables import Runnable
 
 from trunkline.reasoning.models.matching import QUESTION_LIMIT_CHARS, Match, fill_answer, match
+from trunkline.reasoning.tools.citing import plain
 from trunkline.reasoning.tools.toolbox import Spec
 from trunkline.reasoning.verdict import STATUS_KEY, Status
 
@@ -149,7 +150,7 @@ def _answer(results: Sequence[ToolMessage], found: Match | None) -> AIMessage:
 def _said(result: ToolMessage, found: Match | None) -> str:
     structured = (result.artifact or {}).get("structured") or {}
     filled = fill_answer(found.answer, structured) if found and found.answer else None
-    return filled or result.text
+    return filled or plain(result)
 
 
 def _message(text: str, status: Status) -> AIMessage:

@@ -1,6 +1,7 @@
 """Searches the documents of the mesh."""
 
 import asyncio
+import time
 from pathlib import Path
 
 from trunkline.documents import DocumentStore, Found, search
@@ -13,6 +14,9 @@ from trunkline.errors import (
 )
 from trunkline.tools.servers.research.sources import TEXT_CHARS, Findings, Source
 
+# A question more that waits for a model in trouble would be one too many.
+_REST_S = 30.0
+
 
 class Library:
     """The documents in one file, which may come and change while this is used."""
@@ -21,6 +25,8 @@ class Library:
         self._path = path
         self._model = model
         self._meanings: Meanings | None = None
+        self._trouble = ""
+        self._asks_again_at = 0.0
         self._turn = asyncio.Lock()
 
     async def search(self, query: str, limit: int) -> Findings:
@@ -42,12 +48,7 @@ class Library:
             ((count,),) = store.rows("SELECT count(*) FROM documents")
             if not count:
                 raise _none_yet()
-            unavailable: tuple[str, ...] = ()
-            try:
-                found = search(store, query, limit=limit, meanings=self._open_meanings())
-            except (ModelUnavailableError, ConfigurationError) as error:
-                unavailable = (f"Search by meaning is unavailable: {error}.",)
-                found = search(store, query, limit=limit)
+            found, unavailable = self._found(store, query, limit)
         if not found:
             number = "the one document" if count == 1 else f"the {count} documents"
             raise InvalidArgumentError(
@@ -55,6 +56,18 @@ class Library:
             )
         sources = tuple(_source(one) for one in found)
         return Findings(query, sources, unavailable)
+
+    def _found(
+        self, store: DocumentStore, query: str, limit: int
+    ) -> tuple[list[Found], tuple[str, ...]]:
+        """What fits, and what could not be asked: a model in trouble is left alone for a while."""
+        if time.monotonic() >= self._asks_again_at:
+            try:
+                return search(store, query, limit=limit, meanings=self._open_meanings()), ()
+            except (ModelUnavailableError, ConfigurationError) as error:
+                self._trouble = f"Search by meaning is unavailable: {error}."
+                self._asks_again_at = time.monotonic() + _REST_S
+        return search(store, query, limit=limit), (self._trouble,)
 
     def _open_meanings(self) -> Meanings | None:
         if self._meanings is None and self._model is not None:
