@@ -64,11 +64,11 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _FORM = "must be a URL such as https://example.com/hook"
 _NOT_PUBLIC = (
     "must lead to a host that everybody on the internet can reach; the operator of this endpoint "
-    "can allow others ({option} HOST)"
+    "can allow others ({option})"
 )
 _NOT_HTTPS = (
     "must begin with https://; the operator of this endpoint can allow http for a host "
-    "({option} HOST)"
+    "({option})"
 )
 _USER_INFO = "must not have a user or password in it; give them as `authentication`"
 _PORT = f"must have port 443, or one from {_FIRST_FREE_PORT} on"
@@ -114,7 +114,7 @@ class AllowedHost:
         is_port = not port or (port.isascii() and port.isdigit() and int(port) <= _LAST_PORT)
         if not (is_name or _literal(host)) or not is_port or (colon and text.endswith(":")):
             problem = f"{text!r} is not HOST or HOST:PORT, without a scheme or path"
-            raise ConfigurationError(option, problem)
+            raise ConfigurationError(re.split("[ =]", option)[0], problem)
         return cls(host, int(port) if port else None)
 
     def holds(self, host: str, port: int) -> bool:
@@ -130,7 +130,7 @@ class AddressGuard:
         allowed: Iterable[str] = (),
         resolve: Resolve = resolve_name,
         *,
-        option: str = "--allow-webhook",
+        option: str = "--allow-webhook HOST",
     ) -> None:
         """`option` is how the operator allows hosts, for texts. ConfigurationError: one is none."""
         self._allowed = tuple(AllowedHost.parse(text, option=option) for text in allowed)

@@ -11,7 +11,7 @@ from trunkline.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from trunkline.client.web.files import WebFiles
 
-_OPTION: Final = "TRUNKLINE_ALLOW_FETCH"
+_OPTION: Final = "TRUNKLINE_ALLOW_FETCH=HOST"
 
 
 class Elsewhere:
