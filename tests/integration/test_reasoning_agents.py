@@ -37,7 +37,7 @@ from trunkline.v1 import (
 )
 
 TIMEOUT_S = 50.0
-ONE_SERVER_ONLY = {"math": {"disabled": True}, "currency": {"disabled": True}}
+ONE_SERVER_ONLY = {name: {"disabled": True} for name in ("math", "currency", "research")}
 TOKYO = {
     "pattern": r"time is it in (?P<city>[\w ]+)",
     "arguments": {"timezone": {"from": "{city}", "map": {"tokyo": "Asia/Tokyo"}}},

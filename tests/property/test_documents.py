@@ -1,0 +1,67 @@
+"""Whatever bytes a file holds, reading it gives text with places that are there, or a reason."""
+
+import contextlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.documents.passages import PASSAGE_CHARS, passages_of
+from trunkline.documents.reading.html import read_html
+from trunkline.documents.reading.kinds import Extract, Unreadable
+from trunkline.documents.reading.text import read_markdown, read_text
+
+MARKDOWN = st.lists(
+    st.sampled_from(
+        [
+            "# A",
+            "## B ##",
+            "#C",
+            "A",
+            "===",
+            "---",
+            "```",
+            "~~~~",
+            "",
+            " ",
+            "title: T",
+            "...",
+            "- x",
+        ]
+    )
+).map("\n".join)
+HTML = st.lists(
+    st.sampled_from(
+        [
+            *("<h1>", "</h1>", "<h2", ">", "<script>", "</script>", "<nav>", "</nav>", "<!--"),
+            *("-->", "<title>", "</title>", "&#0;", "&amp", "<p>", "text", "<", "</", "<?", "\n"),
+            "<![CDATA[",
+        ]
+    )
+).map("".join)
+
+
+def lines_of(extract: Extract) -> list[int | None]:
+    passages = list(passages_of(extract.sections))
+    assert all(0 < len(one.text) <= PASSAGE_CHARS for one in passages)
+    return [one.line for one in passages]
+
+
+@given(MARKDOWN)
+def test_each_passage_of_markdown_begins_in_the_line_that_it_says(text: str) -> None:
+    lines = text.split("\n")
+
+    for passage in passages_of(read_markdown(text.encode()).sections):
+        assert passage.line is not None
+        assert lines[passage.line - 1].rstrip() == passage.text.split("\n")[0]
+
+
+@given(HTML)
+def test_html_of_any_kind_is_read(text: str) -> None:
+    assert set(lines_of(read_html(text.encode()))) <= {None}
+
+
+@given(st.binary())
+def test_bytes_of_any_kind_are_read_or_refused(content: bytes) -> None:
+    for read in (read_text, read_markdown, read_html):
+        with contextlib.suppress(Unreadable):
+            assert all(line is None or line >= 1 for line in lines_of(read(content)))
