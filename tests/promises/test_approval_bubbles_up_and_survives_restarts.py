@@ -215,6 +215,7 @@ def is_settled(task: snapshot_pb2.TaskSnapshot) -> bool:
 def said(task: snapshot_pb2.TaskSnapshot) -> str:
     """All that a task has said."""
     parts = [part for one in task.task.artifacts for part in one.parts]
+    parts += [part for one in task.task.history for part in one.parts]
     return "\n".join(part.text for part in (*parts, *task.task.status.message.parts))
 
 

@@ -34,6 +34,9 @@ class ChildLimits:
     """A child that sends nothing for so long, not even a status, is canceled."""
     patience_s: float = 3.0
     """How long a child's host may be away: it may be started again, or somebody takes over."""
+    return_s: float = 20.0
+    """The same for a child that was called before this turn, or before its parent's host was lost:
+    then the whole mesh may just be starting, and what it has done or waits for would be lost."""
     content_bytes: int = 16 * _MIB
     """What a child may send in a turn; the journal of its parent has to hold it, too."""
 
@@ -55,6 +58,7 @@ class Child:
         self._directory = directory
         self._agent = agent
         self._limits = limits
+        self._patience_s = limits.patience_s
         self._heard: Transcript | None = None
         self._bytes = 0
 
@@ -88,6 +92,8 @@ class Child:
         The message of a new child may be given twice: it attaches to the task that it made. An
         answer to a question may not: it could answer the next question, too.
         """
+        if is_known or message.task_id:
+            await self._come_back()
         if is_known and await self._has_arrived(message):
             return await self._read_again(message, silence)
         submission = self._task.child_submission("" if message.task_id else self.id)
@@ -95,7 +101,7 @@ class Child:
             self._agent,
             message=message,
             submission=submission,
-            patience_s=self._limits.patience_s,
+            patience_s=self._patience_s,
         )
         async with begun as stream:
             if stream.message is not None:
@@ -107,16 +113,19 @@ class Child:
                 )
         return await self._read_again(message, silence)
 
-    async def _has_arrived(self, message: message_pb2.Message) -> bool:
-        """Whether an earlier life of the parent gave the message: its id tells."""
+    async def _come_back(self) -> None:
+        """Wait for the host of a child that was there before: it may start later than ours."""
+        self._patience_s = self._limits.return_s
         with contextlib.suppress(PeerError):
-            # After a restart of the mesh its host may come back later than ours.
-            await self._directory.wait_until(self._is_served, timeout_s=self._limits.patience_s)
+            await self._directory.wait_until(self._is_served, timeout_s=self._patience_s)
         if not self._is_served(self._directory):
             problem = "its host is not on the mesh; start it again"
             raise PeerUnavailableError(f"agent {self._agent!r}", problem)
+
+    async def _has_arrived(self, message: message_pb2.Message) -> bool:
+        """Whether an earlier life of the parent gave the message: its id tells."""
         head = self._directory.follow(
-            self.id, account=self._task.account, patience_s=self._limits.patience_s
+            self.id, account=self._task.account, patience_s=self._patience_s
         )
         try:
             async with head as stream:
@@ -146,7 +155,7 @@ class Child:
         """Read all of the child; what was forwarded before is left out."""
         heard = Transcript(self.id, self._agent, message_id=message.message_id)
         followed = self._directory.follow(
-            self.id, account=self._task.account, after=0, patience_s=self._limits.patience_s
+            self.id, account=self._task.account, after=0, patience_s=self._patience_s
         )
         async with followed as stream:
             return await self._listen(stream, heard, silence)
