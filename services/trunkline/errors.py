@@ -466,6 +466,11 @@ class ModelUnavailableError(AgentError):
 
 
 @dataclass(eq=False)
+class ModelOverflowError(ModelUnavailableError):
+    """What was said is too long for the model: whoever asked can mend that."""
+
+
+@dataclass(eq=False)
 class InternalError(TrunklineError):
     """A defect. Its cause is in the log under the trace id, and nowhere else."""
 

@@ -5,11 +5,12 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trunkline.errors import ModelOverflowError
 from trunkline.reasoning.memory.ordering import in_order
 from trunkline.reasoning.models import Model, ModelChoice, open_model
 from trunkline.reasoning.tools.source import Listing, ToolSource
 from trunkline.reasoning.tools.toolbox import Toolbox
-from trunkline.reasoning.verdict import Status
+from trunkline.reasoning.verdict import ASK_USER, GIVE_UP, Status
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import agent_card_pb2
 
@@ -106,7 +107,11 @@ class ReasoningAgent:
             checker=self._checker,
             thread=thread,
         )
-        verdict = await graphs.answer(self._open_graph(graphs), turn, self._prompt())
+        try:
+            verdict = await graphs.answer(self._open_graph(graphs), turn, self._prompt())
+        except ModelOverflowError as error:
+            await task.require_input(str(error))
+            return
         match verdict.status:
             case Status.COMPLETED:
                 await task.complete()
@@ -127,7 +132,8 @@ class ReasoningAgent:
     def _prompt(self) -> str:
         return (
             f"You are the agent {self.card.name}. {self.card.description} Answer with your tools, "
-            f"briefly and exactly, and say so when they can't answer. {self._instructions}"
+            f"briefly and exactly. Ask by {ASK_USER} for what only the user can tell, and say by "
+            f"{GIVE_UP} that your tools can't answer. {self._instructions}"
         ).rstrip()
 
     def _examples(self) -> list[str]:

@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
+from trunkline.disclosure import without_places
 from trunkline.errors import TrunklineError
 from trunkline.reasoning.calling import call_tools
 from trunkline.reasoning.checking import check
@@ -122,7 +123,7 @@ def _cut_off(
     """Return what was said in a turn that was canceled or failed, as far as is known."""
     thread = turn.thread
     state = (thread.checkpoints.values(thread.id) if thread else None) or {}
-    why = f"This failed: {error}" if isinstance(error, TrunklineError) else _STOPPED
+    why = f"This failed: {without_places(error)}" if isinstance(error, TrunklineError) else _STOPPED
     return [*(state.get("messages") or question), said_by_agent(why, Status.ERROR)]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models.base import LanguageModelInput
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
@@ -20,13 +21,15 @@ from pydantic import PrivateAttr
 
 from trunkline.errors import StepLimitError, ToolServerUnavailableError
 from trunkline.journal.journal import Journal
-from trunkline.reasoning import Listing
+from trunkline.reasoning import Listing, ReasoningAgent
 from trunkline.reasoning.graph import Turn, answer, build_graph
 from trunkline.reasoning.models import Model
 from trunkline.reasoning.tools.source import OnProgress
 from trunkline.reasoning.tools.toolbox import Toolbox
 from trunkline.reasoning.verdict import Status, Verdict
+from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import Accepted
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import (
@@ -166,7 +169,7 @@ class LoopAgent:
             raise
 
 
-async def run(agent: LoopAgent, tmp_path: Path) -> snapshot_pb2.TaskSnapshot:
+async def run(agent: Agent, tmp_path: Path) -> snapshot_pb2.TaskSnapshot:
     journal = Journal.open(tmp_path / "journal.db")
     try:
         async with asyncio.timeout(40), TaskHost(journal, [agent]) as host:
@@ -261,6 +264,19 @@ async def test_an_error_that_the_user_can_mend_asks_back(tmp_path: Path) -> None
     mendable = LoopAgent(lambda _: deciding("give_up", reason="No such city.", mendable=True))
     await run(mendable, tmp_path)
     assert mendable.verdict == Verdict(Status.INPUT_REQUIRED, "No such city.")
+
+
+async def test_a_question_that_is_too_long_for_the_model_asks_for_less(tmp_path: Path) -> None:
+    def step(_: Sequence[BaseMessage]) -> AIMessage:
+        raise ContextOverflowError("2048 tokens at most")
+
+    card = agent_card_pb2.AgentCard(name="loop", default_input_modes=["text/plain"])
+    model = Model.of(ScriptedModel(step))
+    end = await run(
+        ReasoningAgent(card, servers=["s"], tools=ScriptedTools(), model=model), tmp_path
+    )
+    assert end.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert "too long" in end.task.status.message.parts[0].text
 
 
 async def test_an_answer_that_does_not_help_is_taken_back_and_given_again(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from trunkline.client.backoff import Backoff
-from trunkline.errors import ModelUnavailableError
+from trunkline.errors import ModelOverflowError, ModelUnavailableError
 from trunkline.reasoning.models.asking import Hear, OneModel, Say
 from trunkline.reasoning.models.choice import DEFAULTS, RULES, ModelChoice
 from trunkline.reasoning.models.providers import find_provider
@@ -82,6 +82,7 @@ class Model:
 
         Raises:
             ModelUnavailableError: none gave a reply; it says why not, and what to do.
+            ModelOverflowError: one of those, since what was said is too long for it.
         """
         troubles: dict[str, ModelTrouble] = {}
         left = list(self._models)
@@ -107,7 +108,9 @@ class Model:
             if not left or not again or wait_s > _LONGEST_WAIT_S:
                 break
             await asyncio.sleep(max(wait_s, backoff.next_s()))
-        raise ModelUnavailableError(self.name, _said(self.name, troubles))
+        is_overflow = troubles[self.name].kind == "context_overflow"
+        failure = ModelOverflowError if is_overflow else ModelUnavailableError
+        raise failure(self.name, _said(self.name, troubles))
 
     def _log(self, one: OneModel, trouble: ModelTrouble) -> None:
         logger.warning("model.failed", extra={"model": one.name, "kind": trouble.kind})
