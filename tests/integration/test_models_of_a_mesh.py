@@ -32,7 +32,10 @@ check = false
 [agent.currency]
 model = "anthropic:keyless"
 [agent.research]
-model = "rules"
+model = "openai:frugal"
+check = false
+[models."openai:frugal"]
+turn_tokens = 20
 """
 QUESTION = "what is 20*2+2"
 
@@ -170,3 +173,23 @@ async def test_what_is_wrong_with_a_model_is_in_the_task_with_what_to_do(
     said = task["status"]["message"]["parts"][0]["text"]
     assert "check OPENAI_API_KEY; 'anthropic:second': anthropic has no such model" in said
     assert server.url not in said
+
+
+async def test_a_turn_ends_when_it_has_taken_its_tokens(
+    server: ModelServer, running: Running
+) -> None:
+    server.script(*[call("research__search_documents", query="x")] * 5)
+    task = await running.at("research").send("search the documents for x")
+    assert task["status"]["state"] == "TASK_STATE_FAILED"
+    said = task["status"]["message"]["parts"][0]["text"]
+    assert "found no answer within 20 tokens" in said
+    # One reply takes 18.
+    assert len(server.asked) == 2
+
+
+async def test_an_answer_that_may_not_be_longer_says_so(
+    server: ModelServer, running: Running
+) -> None:
+    server.script(say("It is for", finish="length"))
+    answer = text_of(await running.at("math").send(QUESTION))
+    assert answer == "It is for\n\n(The answer ends here: it may not be longer.)"

@@ -47,9 +47,9 @@ class ModelOptions:
     api_key_env: str | None = None
     """The variable that holds the key; None: the provider's usual one. Empty: there is no key."""
     timeout_s: float | None = None
-    """How long one reply may take in all; None: two minutes."""
+    """How long one reply may take in all; None: five minutes."""
     first_token_s: float | None = None
-    """How long the first piece of a reply may take; None: half a minute."""
+    """How long a model may say nothing, before a reply and within it; None: a minute."""
     max_tokens: int | None = None
     """Longest reply; None: 4096."""
     turn_tokens: int | None = None

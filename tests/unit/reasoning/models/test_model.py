@@ -257,6 +257,19 @@ async def test_what_can_not_be_read_is_no_answer(server: ModelServer) -> None:
     assert (reply.tool_calls, len(reply.invalid_tool_calls)) == ([], 2)
 
 
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+async def test_a_call_that_can_not_be_read_is_shown_to_its_provider_again(
+    server: ModelServer, provider: str
+) -> None:
+    model = opened(server, f"{provider}:m")
+    server.script(Reply(calls=(Call("math__add", '{"a": 1, "b'),)), say("so be it"))
+    reply = await model.ask(QUESTION, tools=[ADD])
+    told = ToolMessage("no JSON", tool_call_id=reply.invalid_tool_calls[0]["id"], status="error")
+    again = [*QUESTION, reply, told, HumanMessage("again")]
+    assert (await model.ask(again, tools=[ADD])).text == "so be it"
+    assert "no JSON" in str(server.asked[-1].messages)
+
+
 async def test_a_reply_that_may_not_be_longer_says_so(server: ModelServer) -> None:
     for provider in ALL:
         server.script(say("only so", finish="length"))
