@@ -57,7 +57,7 @@ def bounded(protocol: Any, bounds: Bounds) -> Any:  # noqa: ANN401, C901  uvicor
     class Bounded(protocol):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
-            self.connection = Connection()
+            self.connection = Connection(transport.abort)
             # Each request gets a copy of this in its scope.
             self.app_state: dict[str, Any] = {**self.app_state, CONNECTION: self.connection}
             self._served: Any = None

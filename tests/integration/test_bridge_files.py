@@ -4,11 +4,13 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx2
 import pytest
 import pytest_asyncio
 
+from harness import file_agent
 from harness.bridge import BridgedMesh, Json, open_bridged_mesh
 from harness.small_mesh import PATIENCE_S
 from trunkline import agent
@@ -194,6 +196,35 @@ async def test_older_versions_have_the_url_as_theirs(bridged: BridgedMesh) -> No
     shown = [part for artifact in task["artifacts"] for part in artifact["parts"]]
     (file,) = (part["file"] for part in shown if part["type"] == "file")
     assert (await _get(bridged, file["uri"])).content == _CONTENT
+
+
+async def test_a_file_whose_host_has_gone_ends_early_and_is_gone_on_with_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = b"".join([piece async for piece in file_agent.pieces(3, 30)])
+    settings = BridgeSettings(default_agent="files", patience_s=0.3)
+    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as bridged:
+        host = await bridged.mesh.join(file_agent.files)
+        task = await bridged.at("/").send("file 3 30")
+        url = task["artifacts"][0]["parts"][0]["url"]
+        read = bytearray()
+
+        async def read_on() -> None:
+            async with bridged.client.stream("GET", url) as response:
+                async for piece in response.aiter_raw():
+                    if not read:
+                        await host.cut()
+                    read.extend(piece)
+
+        with pytest.raises(httpx2.RemoteProtocolError):
+            await read_on()
+        assert len(read) < len(expected)
+        assert [record.levelname for record in caplog.records if "ASGI" in record.message] == []
+
+        await host.serve_again()
+        answer = await _get(bridged, url, range=f"bytes={len(read)}-")
+        assert answer.status_code == 206
+        assert bytes(read) + answer.content == expected
 
 
 async def test_a_stream_has_the_url_too(bridged: BridgedMesh) -> None:

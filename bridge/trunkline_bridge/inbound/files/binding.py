@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import logging
 import re
 from typing import Final
 from urllib.parse import quote
@@ -10,18 +11,21 @@ from google.rpc import code_pb2
 
 from trunkline.client import Directory
 from trunkline.client.artifacts import ArtifactClient, Download, Reference
-from trunkline.errors import ArtifactNotFoundError, TaskNotFoundError
+from trunkline.errors import ArtifactNotFoundError, TaskNotFoundError, TrunklineError
 from trunkline_bridge.errors import Row, WireError
 from trunkline_bridge.inbound import tracing
 from trunkline_bridge.inbound.caller import Callers
 from trunkline_bridge.inbound.exchange import Failure, HttpCall, Opening, Reply
 from trunkline_bridge.inbound.files.ranges import Span, Unsatisfiable, is_known, read_range
 from trunkline_bridge.inbound.http import OTHER_METHOD, raw, rest_error
+from trunkline_bridge.inbound.streaming.presence import CONNECTION, Connection
 from trunkline_bridge.projection.links import PATH as FILES_PATH
 from trunkline_bridge.projection.links import reference_at
 from trunkline_bridge.wire.json_values import dumps
 
 __all__ = ["FILES_PATH", "Files"]
+
+logger = logging.getLogger(__name__)
 
 NO_FILE: Final = Row(-32001, "ARTIFACT_NOT_FOUND", 404, code_pb2.NOT_FOUND)
 NO_RANGE: Final = Row(-32602, "RANGE_NOT_SATISFIABLE", 416, code_pb2.OUT_OF_RANGE)
@@ -105,14 +109,23 @@ class Files:
         if call.scope["method"] == "HEAD" or begin == end:
             await _begin(reply, status, headers, is_whole=True)
             return
-        async with self._artifacts.open(
-            reference, account=account, offset=begin, length=end - begin
-        ) as download:
-            await _begin(reply, status, headers, is_whole=False)
-            async for chunk in download:
-                piece = {"type": "http.response.body", "body": chunk, "more_body": True}
-                async with asyncio.timeout(_STALLED_S):
-                    await reply.send(piece)
+        try:
+            async with self._artifacts.open(
+                reference, account=account, offset=begin, length=end - begin
+            ) as download:
+                await _begin(reply, status, headers, is_whole=False)
+                async for chunk in download:
+                    piece = {"type": "http.response.body", "body": chunk, "more_body": True}
+                    async with asyncio.timeout(_STALLED_S):
+                        await reply.send(piece)
+        except (TrunklineError, TimeoutError) as error:
+            # Its length was told: only a connection that ends early says that it isn't whole.
+            connection: Connection | None = call.scope.get("state", {}).get(CONNECTION)
+            if not reply.has_begun or connection is None:
+                raise
+            logger.warning("file.cut", extra={"reason": str(error) or "the reader takes nothing"})
+            await connection.cut()
+            raise
         await reply.send({"type": "http.response.body", "body": b""})
 
 

@@ -48,10 +48,21 @@ class _Answer:
 class Connection:
     """A client's connection: those who answer on it are stopped when it is lost."""
 
-    __slots__ = ("_answers",)
+    __slots__ = ("_abort", "_answers")
 
-    def __init__(self) -> None:
+    def __init__(self, abort: Callable[[], None] | None = None) -> None:
+        """`abort` closes it at once."""
         self._answers: list[_Answer] = []
+        self._abort = abort
+
+    async def cut(self) -> None:
+        """Close it in the middle of an answer, which ends whoever answers, if that can be done."""
+        if self._abort is None:
+            return
+        self._abort()
+        # The loss is told in one of the next turns of the loop.
+        async with asyncio.timeout(_CUT_S):
+            await asyncio.Event().wait()
 
     def add(self, answer: _Answer) -> None:
         """Stop an answer when the connection is lost."""
