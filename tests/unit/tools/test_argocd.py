@@ -9,7 +9,11 @@ from mcp_types import CallToolResult
 
 from harness.argocd_server import TOKEN, ArgoCDServer, argocd_server
 from harness.certificates import self_signed
+from trunkline.errors import ConfigurationError
+from trunkline.mesh.argocd import with_argocd
 from trunkline.reasoning.models.matching import match
+from trunkline.settings import ArgoCD, Settings
+from trunkline.tools.config import McpConfig, ServerConfig
 from trunkline.tools.servers.answers import MENDABLE_KEY
 from trunkline.tools.servers.argocd import matching
 from trunkline.tools.servers.argocd.api import ArgoCDApi
@@ -181,6 +185,27 @@ def test_a_question_becomes_the_call_that_answers_it(
 def test_what_is_no_plain_order_syncs_nothing(question: str) -> None:
     found = match(question, DECLARED)
     assert found is None or found.tool != "sync"
+
+
+def test_the_server_is_on_the_mesh_if_settings_say_where_argo_cd_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing = McpConfig({})
+    assert with_argocd(nothing, Settings()) == nothing
+    settings = Settings(argocd=ArgoCD(url="https://argocd.example", ca_file=Path("/ca.pem")))
+    monkeypatch.setenv("ARGOCD_AUTH_TOKEN", "secret")
+    config = with_argocd(nothing, settings)
+    assert config.servers["argocd"].args == ["--url=https://argocd.example", "--ca-file=/ca.pem"]
+    assert "secret" not in str(config.servers["argocd"].model_dump())
+    assert config.bundled == {"argocd"}
+    # One that an operator has configured stays, and gets an agent as any other.
+    own = McpConfig({"argocd": ServerConfig(command="mcp-argocd")})
+    assert with_argocd(own, settings) == own
+
+
+def test_a_token_never_travels_in_the_clear() -> None:
+    with pytest.raises(ConfigurationError, match="is not https"):
+        with_argocd(McpConfig({}), Settings(argocd=ArgoCD(url="http://argocd.example")))
 
 
 def test_odd_objects_are_no_error() -> None:
