@@ -14,7 +14,11 @@ from urllib.parse import parse_qs, urlsplit
 from xml.sax.saxutils import escape
 
 PAGES = [
-    {"title": "Keepalive", "url": "https://a.example/keepalive", "content": "Pings keep it alive."},
+    {
+        "title": "Keepalive",
+        "url": "https://a.example/keepalive",
+        "content": "Pings keep it \x1b[31malive.",
+    },
     {"title": "Bad link", "url": "javascript:alert(1)", "content": "No."},
     {"title": "No content", "url": "https://b.example/", "content": ""},
 ]

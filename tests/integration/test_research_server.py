@@ -141,6 +141,7 @@ async def test_the_web_is_searched_with_tavily_by_its_key(documents: Path) -> No
     ]
     assert "[1] Keepalive, https://a.example/keepalive" in text_of(result)
     assert "tvly-secret" not in text_of(result)
+    assert "\x1b" not in text_of(result)
 
 
 async def test_a_searxng_comes_before_tavily(documents: Path) -> None:
@@ -148,8 +149,11 @@ async def test_a_searxng_comes_before_tavily(documents: Path) -> None:
         options = (f"--searxng-url={engines.url}/searxng", f"--tavily-url={engines.url}/tavily")
         async with server(documents, *options, TAVILY_API_KEY="k") as client:
             result = await client.call_tool("web_search", {"query": "keepalive"})
+            engines.scripts["/searxng/search"] = lambda _: as_json({}, 403)
+            closed = await client.call_tool("web_search", {"query": "paid leave"})
 
-    (asked,) = engines.asked
+    asked, _ = engines.asked
+    assert "add json to search.formats in its settings.yml" in text_of(closed)
     assert (asked.path, asked.query) == ("/searxng/search", {"q": "keepalive", "format": "json"})
     assert len(sources_of(result)) == 1
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trunkline.documents.reading import kind_of
+from trunkline.documents.reading.kinds import clean
 from trunkline.errors import InvalidArgumentError
 
 DEPTH_LIMIT = 32
@@ -83,5 +84,5 @@ def _candidate(path: Path, name: str, status: os.stat_result, media_type: str) -
 
 
 def _shown(name: str) -> str:
-    """A name as text: file systems take bytes that are none."""
-    return name.encode(errors="surrogateescape").decode(errors="replace")
+    """A name as text: file systems take anything."""
+    return clean(name.encode(errors="surrogateescape").decode(errors="replace").replace("\n", " "))

@@ -176,11 +176,17 @@ def test_what_is_no_file_is_refused_before_it_is_opened(reader: Reader, tmp_path
         reader.read(tmp_path / "gone.md", "text/markdown")
 
 
-def test_what_is_no_character_is_left_out(reader: Reader, tmp_path: Path) -> None:
-    extract = read(reader, tmp_path, "odd.html", b"<p>a&#xD800;b&#0;c\x07d\x1b[31m</p>")
+def test_what_terminals_would_obey_and_what_is_no_character_is_left_out(
+    reader: Reader, tmp_path: Path
+) -> None:
+    page = b"<title>T\x1b]0;x\x07&#xD800;</title><h1>H\x1b[2J</h1><p>a&#xD800;b\x07c\x1b[31md"
 
-    assert "\x1b" not in extract.sections[0].text
-    assert extract.sections[0].text.encode()
+    extract = read(reader, tmp_path, "odd.html", page)
+
+    (section,) = extract.sections
+    said = "".join((extract.title, *section.headings, section.text))
+    assert not {"\x1b", "\x07"} & set(said)
+    assert said.encode()
 
 
 def test_reading_that_takes_too_long_is_given_up(tmp_path: Path) -> None:

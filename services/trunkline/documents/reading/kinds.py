@@ -1,5 +1,6 @@
 """The kinds of files that can be read, and what reading one gives."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -15,6 +16,8 @@ SECTION_LIMIT = 100_000
 HEADING_CHARS = 200
 """A longer heading is cut."""
 
+# Terminals obey some of them. Tabs and ends of lines stay.
+_NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff]")
 _KINDS = {
     ".md": "text/markdown",
     ".markdown": "text/markdown",
@@ -69,6 +72,11 @@ def decoded(content: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def clean(text: str) -> str:
+    """Leave out what is no text: control characters, and halves of characters."""
+    return _NO_TEXT.sub("", text)
+
+
 def heading(text: str) -> str:
     """Return a heading on one line of bounded length."""
-    return " ".join(text.split())[:HEADING_CHARS]
+    return " ".join(clean(text).split())[:HEADING_CHARS]

@@ -5,7 +5,6 @@ On stdin come lines {"path", "media_type"}; for each one goes out on stdout, {"t
 """
 
 import json
-import re
 import resource
 import stat
 import sys
@@ -20,12 +19,12 @@ from trunkline.documents.reading.kinds import (
     Extract,
     Read,
     Unreadable,
+    clean,
 )
 from trunkline.documents.reading.pdf import read_pdf
 from trunkline.documents.reading.text import read_markdown, read_text
 
 _MEMORY_BYTES = 2 * 1024**3
-_NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufeff]")
 _READERS: dict[str, Read] = {
     "text/markdown": read_markdown,
     "text/plain": read_text,
@@ -70,7 +69,7 @@ def _read(path: Path, media_type: str) -> Extract:
     if len(content) > FILE_LIMIT_BYTES:
         raise Unreadable(f"it is larger than {FILE_LIMIT_BYTES // 1024**2} MiB")
     read = _READERS[media_type](content)
-    sections = [replace(section, text=_clean(section.text)) for section in read.sections]
+    sections = [replace(section, text=clean(section.text)) for section in read.sections]
     extract = replace(read, sections=[section for section in sections if section.text.strip()])
     if sum(len(section.text) for section in extract.sections) > TEXT_LIMIT_CHARS:
         raise Unreadable("it holds too much text")
@@ -79,11 +78,6 @@ def _read(path: Path, media_type: str) -> Extract:
     if not extract.sections:
         raise Unreadable("it holds no text")
     return extract
-
-
-def _clean(text: str) -> str:
-    """Leave out what is no text: control characters, and halves of characters."""
-    return _NO_TEXT.sub("", text)
 
 
 if __name__ == "__main__":

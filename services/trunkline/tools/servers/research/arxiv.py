@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from xml.etree import ElementTree as Xml
 
+from trunkline.documents.reading.kinds import clean
 from trunkline.tools.servers.research.fetching import Unavailable, fetch
 from trunkline.tools.servers.research.sources import TEXT_CHARS, Source
 from trunkline.tools.servers.research.web import is_web_address
@@ -115,4 +116,4 @@ def _paper(entry: Xml.Element) -> Source | None:
 
 
 def _text(element: Xml.Element, name: str) -> str:
-    return " ".join((element.findtext(f"{_ATOM}{name}") or "").split())
+    return " ".join(clean(element.findtext(f"{_ATOM}{name}") or "").split())

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from trunkline.documents.reading.kinds import clean
 from trunkline.tools.servers.research.fetching import Unavailable, fetch_json
 from trunkline.tools.servers.research.sources import TEXT_CHARS, TITLE_CHARS, Source
 
@@ -85,4 +86,4 @@ def is_web_address(url: str) -> bool:
 
 
 def _text(value: object) -> str:
-    return value.strip() if isinstance(value, str) else ""
+    return clean(value).strip() if isinstance(value, str) else ""
