@@ -8,8 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from harness.lives import all_over
 from harness.tasks import NOTHING, Open, define, finish, message
+from trunkline import telemetry
 from trunkline.agents import FunctionAgent
 from trunkline.errors import (
     ApprovalAnsweredError,
@@ -280,3 +286,25 @@ async def test_an_answer_whose_turn_never_began_is_acted_on_by_the_next_life(
             while not host.journal.row(task.task.id).is_ended:
                 await host.journal.wait(task.task.id, host.journal.head(task.task.id))
     assert shop.ordered == [1]
+
+
+async def test_spans_say_what_was_asked_and_what_was_answered(
+    open_host: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    # The API lets a process set its provider once; a test needs its own.
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    host = await open_host(Shop().agent)
+    task = await finish(host)
+    await say(host, task, "approve")
+    await host.wait_turn(task.task.id)
+    await all_over(host)
+    provider.shutdown()
+    asked, answered = (span.attributes or {} for span in memory.get_finished_spans())
+    approval_id = f"{task.task.id}.1"
+    assert asked[telemetry.APPROVALS_REQUESTED] == (approval_id,)
+    assert telemetry.APPROVALS_ANSWERED not in asked
+    assert answered[telemetry.APPROVALS_ANSWERED] == (approval_id,)
+    assert telemetry.APPROVALS_REQUESTED not in answered

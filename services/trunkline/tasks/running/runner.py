@@ -4,6 +4,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from opentelemetry.trace import Span
+
 from trunkline import telemetry
 from trunkline.disclosure import without_places
 from trunkline.errors import (
@@ -46,8 +48,21 @@ async def run_turn(agent: Agent, task: TaskContext) -> None:
             # Nothing can be written any more; whoever owns the task next says how it ends.
             logger.error("task.lost", extra={"task_id": task.id, "reason": lost.reason})
             error = lost
+        _note_approvals(span, task)
         if error is not None or task.state == State.TASK_STATE_FAILED:
             telemetry.mark_error(span, error or "failed")
+
+
+def _note_approvals(span: Span, task: TaskContext) -> None:
+    """Say in the turn's span what it asked people to approve, and which answers it acted on."""
+    asked = [one.requested.approval_id for one in task.asking.news]
+    if asked:
+        span.set_attribute(telemetry.APPROVALS_REQUESTED, asked)
+    answered = [
+        one.approval_id for one in task.asking.answers(since=task.turn) if one.turn == task.turn
+    ]
+    if answered:
+        span.set_attribute(telemetry.APPROVALS_ANSWERED, answered)
 
 
 async def _run(agent: Agent, task: TaskContext) -> BaseException | None:

@@ -32,6 +32,11 @@ class Asking:
         return list(self._found.values())
 
     @property
+    def news(self) -> Sequence[snapshot_pb2.ApprovalInfo]:
+        """What was asked for since the turn began, or since it runs again."""
+        return self.all[len(self._task.approvals) :]
+
+    @property
     def is_open(self) -> bool:
         """Something waits for an answer, or has one that the next turn acts on."""
         return self.is_waiting or bool(self.answers(since=self._task.turn + 1))

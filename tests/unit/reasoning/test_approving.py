@@ -1,0 +1,204 @@
+"""Calls of a reply that wait for a person, and what becomes of them when the host dies."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+from harness.lives import die
+from harness.shop import Orders, shop
+from harness.tasks import NOTHING, message, said, texts
+from trunkline.journal.journal import Journal
+from trunkline.reasoning import Listing
+from trunkline.reasoning.memory.waiting import Waiting, open_calls, packed, waiting_of
+from trunkline.reasoning.models import Model
+from trunkline.tasks.agent import Agent
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.submission import Accepted
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.testing import Call, ScriptedModel
+from trunkline.v1 import snapshot_pb2, tool_service_pb2
+
+WAITS = State.TASK_STATE_INPUT_REQUIRED
+DONE = State.TASK_STATE_COMPLETED
+ORDER = "apples__order"
+
+
+class Life:
+    """A life of a host on a journal, and what people say to its agent."""
+
+    def __init__(self, host: TaskHost) -> None:
+        self.host = host
+
+    async def begin(self, text: str, task_id: str = "") -> str:
+        said = message(text, message_id=f"m-{text}", task_id=task_id)
+        accepted = await self.host.submit("apples", said, NOTHING)
+        assert isinstance(accepted, Accepted)
+        return accepted.task_id
+
+    async def ask(self, text: str, task_id: str = "") -> snapshot_pb2.TaskSnapshot:
+        async with asyncio.timeout(30):
+            return await self.host.wait_turn(await self.begin(text, task_id))
+
+    async def ended(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        async with asyncio.timeout(30):
+            while not self.host.journal.row(task_id).is_ended:
+                await self.host.journal.wait(task_id, self.host.journal.head(task_id))
+        return await self.host.journal.snapshot(task_id)
+
+
+@asynccontextmanager
+async def life(folder: Path, agent: Agent) -> AsyncIterator[Life]:
+    journal = Journal.open(folder / "journal.db")
+    try:
+        async with TaskHost(
+            journal, [agent], checkpoint_path=folder / "journal.checkpoints"
+        ) as host:
+            yield Life(host)
+    finally:
+        journal.close()
+
+
+@asynccontextmanager
+async def short_life(folder: Path, agent: Agent) -> AsyncIterator[Life]:
+    """A life that ends by being killed."""
+    host = TaskHost(
+        Journal.open(folder / "journal.db"),
+        [agent],
+        checkpoint_path=folder / "journal.checkpoints",
+    )
+    await host.__aenter__()
+    try:
+        yield Life(host)
+    finally:
+        await die(host)
+
+
+def order(n: int) -> Call:
+    return Call(ORDER, {"n": n, "item": "apples"})
+
+
+async def test_calls_of_one_reply_wait_together_and_go_on_one_by_one(tmp_path: Path) -> None:
+    orders = Orders()
+    model = ScriptedModel([order(1), order(2), order(3)], "All is done.")
+    agent = shop("apples", orders, model=Model.of(model))
+    async with life(tmp_path, agent) as first:
+        asked = await first.ask("order as usual")
+        assert asked.task.status.state == WAITS, said(asked)
+        assert [one.requested.arguments["n"] for one in asked.approvals] == [1, 2, 3]
+        left = await first.ask("approve 2", asked.task.id)
+        assert [one["n"] for one in orders.made] == [2]
+        assert left.task.status.state == WAITS
+    # The rest is answered in another life: what the model was told lies in the journal.
+    async with life(tmp_path, agent) as second:
+        ended = await second.ask("reject 1 no\napprove 3", asked.task.id)
+    assert ended.task.status.state == DONE, said(ended)
+    assert texts(ended) == ["All is done."]
+    assert [one["n"] for one in orders.made] == [2, 3]
+    shown = model.asked[-1]
+    calls = next(one for one in reversed(shown) if isinstance(one, AIMessage)).tool_calls
+    results = {one.tool_call_id: one.text for one in shown if isinstance(one, ToolMessage)}
+    assert [results[call["id"] or ""] for call in calls] == [
+        "apples/order was not called. It was rejected: no.",
+        "Ordered 2 apples.",
+        "Ordered 3 apples.",
+    ]
+
+
+async def test_what_needs_no_approval_is_called_at_once_and_only_then(tmp_path: Path) -> None:
+    class Careful(Orders):
+        """A shop with a second tool, which needs approval."""
+
+        async def list_tools(self, servers: Sequence[str]) -> Listing:
+            """Return both."""
+            listing = await super().list_tools(servers)
+            other = tool_service_pb2.Tool(server="apples", name="pay", needs_approval=True)
+            return Listing((*listing.tools, other), {})
+
+    source = Careful(needs_approval=False)
+    model = ScriptedModel([order(1), Call("apples__pay", {"n": 5, "item": "euros"})], "Paid.")
+    async with life(tmp_path, shop("apples", source, model=Model.of(model))) as only:
+        asked = await only.ask("order and pay")
+        assert asked.task.status.state == WAITS, said(asked)
+        assert source.made == [{"n": 1, "item": "apples"}]
+        ended = await only.ask("approve", asked.task.id)
+    assert ended.task.status.state == DONE, said(ended)
+    assert source.made == [{"n": 1, "item": "apples"}, {"n": 5, "item": "euros"}]
+
+
+async def test_the_model_sees_what_a_person_made_of_its_call(tmp_path: Path) -> None:
+    orders = Orders()
+    model = ScriptedModel(order(10), "Done.")
+    async with life(tmp_path, shop("apples", orders, model=Model.of(model))) as only:
+        asked = await only.ask("order many")
+        ended = await only.ask('edit {"n": 1, "item": "apple"}', asked.task.id)
+    assert ended.task.status.state == DONE, said(ended)
+    assert orders.made == [{"n": 1, "item": "apple"}]
+    reply = next(one for one in reversed(model.asked[-1]) if isinstance(one, AIMessage))
+    assert reply.tool_calls[0]["args"] == {"n": 1, "item": "apple"}
+
+
+@pytest.mark.parametrize("needs_approval", [True, False])
+async def test_a_call_that_was_cut_off_is_not_made_again_and_that_is_said(
+    tmp_path: Path, needs_approval: bool
+) -> None:
+    orders = Orders(needs_approval=needs_approval)
+    agent = shop("apples", orders)
+    orders.go.clear()
+    async with short_life(tmp_path, agent) as first:
+        task_id = await first.begin("order 3 apples")
+        if needs_approval:
+            await first.host.wait_turn(task_id)
+            await first.begin("approve", task_id)
+        async with asyncio.timeout(30):
+            await orders.began.wait()
+    orders.go.set()
+    async with life(tmp_path, agent) as second:
+        ended = await second.ended(task_id)
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "nobody knows whether it was done" in said(ended)
+    assert len(orders.made) == 1
+
+
+async def test_a_call_that_is_harmless_twice_is_made_again(tmp_path: Path) -> None:
+    orders = Orders(idempotent=True)
+    agent = shop("apples", orders)
+    orders.go.clear()
+    async with short_life(tmp_path, agent) as first:
+        task_id = (await first.ask("order 3 apples")).task.id
+        await first.begin("approve", task_id)
+        async with asyncio.timeout(30):
+            await orders.began.wait()
+    orders.go.set()
+    async with life(tmp_path, agent) as second:
+        ended = await second.ended(task_id)
+    assert ended.task.status.state == DONE, said(ended)
+    assert texts(ended) == ["Ordered 3 apples."]
+    assert len(orders.made) == 2
+
+
+def test_what_waits_is_kept_within_what_an_event_may_hold() -> None:
+    call = {"name": "look", "args": {}, "id": "c-1"}
+    other = {"name": "order", "args": {"n": 1}, "id": "c-2"}
+    long = "".join(chr(0x4E00 + (7919 * n) % 20_000) for n in range(200_000))
+    messages = [
+        HumanMessage("look and order"),
+        AIMessage("", tool_calls=[call, other]),
+        ToolMessage(long, tool_call_id="c-1"),
+    ]
+    kept = packed(Waiting(messages, {"c-2": "j-1.1"}, 0))
+    assert len(kept) <= 64 * 1024
+    snapshot = snapshot_pb2.TaskSnapshot(continuation=kept)
+    task = TaskContext.__new__(TaskContext)
+    task.snapshot = snapshot
+    found = waiting_of(task)
+    assert found is not None
+    assert found.messages[2].text.startswith(long[:100])
+    assert "left out" in found.messages[2].text
+    assert [one["id"] for one in open_calls(found.messages)] == ["c-2"]
+    snapshot.continuation = b"of another version"
+    assert waiting_of(task) is None
