@@ -2,41 +2,34 @@
 
 import asyncio
 import sys
-import tomllib
 from pathlib import Path
 
 from harness.command_line import run
 from harness.processes import read_line, running_mesh, running_process
 
 
-async def test_a_project_passes_its_tests_and_runs_both_ways(tmp_path: Path) -> None:
+async def test_new_projects_pass_their_tests_and_run_both_ways(tmp_path: Path) -> None:
     made = await run("new", "agent", "hello-there", folder=tmp_path)
     assert made.exit == 0
-    project = tmp_path / "hello-there"
+    hello, grapher = tmp_path / "hello-there", tmp_path / "here"
     assert sorted(made.out.splitlines()) == sorted(
-        str(path.relative_to(tmp_path)) for path in project.rglob("*") if path.is_file()
+        str(path.relative_to(tmp_path)) for path in hello.rglob("*") if path.is_file()
     )
-    assert tomllib.loads((project / "pyproject.toml").read_text())["project"]["name"]
+    graph = await run("new", "agent", "grapher", str(grapher), "--langgraph", "--json")
+    assert graph.json["agent"] == "grapher"
+    assert "grapher/agent.py" in graph.json["files"]
 
-    await passes_its_tests(project)
+    await passes_its_tests(hello)
+    await passes_its_tests(grapher)
     # Its own trunkline.toml names the agent.
-    async with running_mesh(project) as mesh:
-        asked = ("ask", "Ada", "--agent", "hello-there", "--url", mesh.http_url)
-        assert (await run(*asked)).out == "Hello, Ada!\n"
-    async with running_mesh(tmp_path) as mesh:
-        command = (sys.executable, "-m", "hello_there", "--mesh", mesh.mesh_address)
-        environment = {"TRUNKLINE_AGENT_HELLO_THERE_GREETING": "Hi"}
-        async with running_process(*command, cwd=project, environment=environment) as agent:
-            assert (await read_line(agent, "ready "))["agent"] == "hello-there"
-            asked = ("ask", "Ada", "--agent", "hello-there", "--url", mesh.http_url)
-            assert (await run(*asked)).out == "Hi, Ada!\n"
-
-
-async def test_a_project_of_a_graph_passes_its_tests(tmp_path: Path) -> None:
-    made = await run("new", "agent", "grapher", str(tmp_path / "here"), "--langgraph", "--json")
-    assert made.json["agent"] == "grapher"
-    assert "grapher/agent.py" in made.json["files"]
-    await passes_its_tests(tmp_path / "here")
+    async with running_mesh(hello) as mesh:
+        where = ("--url", mesh.http_url)
+        assert (await run("ask", "Ada", "--agent", "hello-there", *where)).out == "Hello, Ada!\n"
+        command = (sys.executable, "-m", "grapher", "--mesh", mesh.mesh_address)
+        async with running_process(*command, cwd=grapher) as agent:
+            assert (await read_line(agent, "ready "))["agent"] == "grapher"
+            told = await run("ask", "Ada", "--agent", "grapher", *where)
+            assert told.out == "I have heard: Ada\n"
 
 
 async def passes_its_tests(project: Path) -> None:
