@@ -29,6 +29,7 @@ from trunkline.errors import (
 )
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import ServerConfig
+from trunkline.tools.links.server_process import ServerProcess
 from trunkline.tools.server import State, ToolServer
 from trunkline.tools.settings import AdapterSettings
 
@@ -222,7 +223,9 @@ async def test_a_call_that_is_canceled_does_not_wait_for_a_server_that_reads_not
 def _is_full(adapter: ToolAdapter) -> bool:
     session = only_server(adapter)._session
     assert session is not None
-    return session._link._stdin.transport.get_write_buffer_size() > 0
+    link = session._link
+    assert isinstance(link, ServerProcess)
+    return link._stdin.transport.get_write_buffer_size() > 0
 
 
 async def _failing(calling: Awaitable[object]) -> None:

@@ -18,10 +18,10 @@ from trunkline.errors import (
     ToolServerUnavailableError,
 )
 from trunkline.tools.config import ServerConfig
-from trunkline.tools.endpoint import open_endpoint
-from trunkline.tools.expansion import expand_all
-from trunkline.tools.link import Link, NotTakenError, check_canceled
-from trunkline.tools.server_process import child_environment, open_process
+from trunkline.tools.links.endpoint import open_endpoint
+from trunkline.tools.links.expansion import expand_all
+from trunkline.tools.links.link import Link, NotTakenError, check_canceled
+from trunkline.tools.links.server_process import child_environment, open_process
 from trunkline.tools.settings import AdapterSettings
 from trunkline.tools.trust import ServerTrust
 from trunkline.v1 import tool_service_pb2

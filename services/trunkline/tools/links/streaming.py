@@ -16,9 +16,9 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 
 from trunkline.client.channels import is_local
 from trunkline.errors import ToolServerUnavailableError
-from trunkline.tools.endpoint import Endpoint
-from trunkline.tools.link import check_canceled, sending
-from trunkline.tools.server_process import LINE_LIMIT_BYTES
+from trunkline.tools.links.endpoint import Endpoint
+from trunkline.tools.links.link import check_canceled, sending
+from trunkline.tools.links.server_process import LINE_LIMIT_BYTES
 
 _CONNECT_S = 10.0
 _WRITE_S = 30.0

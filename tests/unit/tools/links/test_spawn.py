@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trunkline.tools import spawn
-from trunkline.tools.spawn import Child
+from trunkline.tools.links import spawn
+from trunkline.tools.links.spawn import Child
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3])

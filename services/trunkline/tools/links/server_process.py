@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.config import ServerConfig
-from trunkline.tools.spawn import Child
+from trunkline.tools.links.spawn import Child
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def child_environment(own: Mapping[str, str], telemetry: Mapping[str, str]) -> d
 class ServerProcess:
     """A running MCP server. It leads a process group of its own, which dies with it.
 
-    Implements trunkline.tools.link.Link.
+    Implements trunkline.tools.links.link.Link.
     """
 
     is_expired = False

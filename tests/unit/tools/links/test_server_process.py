@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.tools.server_process import child_environment
+from trunkline.tools.links.server_process import child_environment
 
 
 def test_our_interpreters_folder_comes_first_on_path(monkeypatch: pytest.MonkeyPatch) -> None:

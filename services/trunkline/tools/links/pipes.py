@@ -11,7 +11,7 @@ import mcp_types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from trunkline.tools.server_process import ServerProcess
+from trunkline.tools.links.server_process import ServerProcess
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.config import ServerConfig
-from trunkline.tools.expansion import expand, expand_all
+from trunkline.tools.links.expansion import expand, expand_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Address:
 
 
 class Endpoint:
-    """The way to a server elsewhere. Implements trunkline.tools.link.Link."""
+    """The way to a server elsewhere. Implements trunkline.tools.links.link.Link."""
 
     pid = None
 
