@@ -343,6 +343,27 @@ async def test_a_task_that_waits_holds_up_nobody_and_nothing_said_is_lost() -> N
         assert (await m.ask("b", context=waiting)).text == "a a wait for this b"
 
 
+async def test_what_is_said_at_once_in_a_context_is_heard_one_after_the_other() -> None:
+    began, go = asyncio.Event(), asyncio.Event()
+
+    async def node(state: MessagesState) -> dict[str, Any]:
+        began.set()
+        await go.wait()
+        return {"messages": [AIMessage(kinds(state["messages"]))]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("node", node)
+    graph.add_edge(START, "node")
+    async with mesh(made(graph.compile())) as m:
+        first = await m.begin("a")
+        await began.wait()
+        second = await m.begin("b", context=first)
+        await m.until(second, lambda answer: "Waiting" in answer.said)
+        go.set()
+        assert (await m.until(first)).text == "a"
+        assert (await m.until(second)).text == "a a b"
+
+
 async def test_what_failed_or_was_canceled_leaves_nothing_in_the_conversation() -> None:
     began = asyncio.Event()
 

@@ -19,6 +19,7 @@ from trunkline.agents.langgraph.interrupts import Waiting, ask
 from trunkline.agents.langgraph.messages import data_of, human_message, last_answer
 from trunkline.agents.langgraph.threads import Thread, thread_of
 from trunkline.errors import ConfigurationError
+from trunkline.reasoning.memory.ordering import in_order
 from trunkline.tasks.turn.context import SettingsT, TaskContext
 from trunkline.v1 import agent_card_pb2, part_pb2
 
@@ -67,10 +68,10 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     human-in-the-loop middleware interrupts for are asked for as approvals.
 
     Tasks of one context are a conversation: the thread `NAME/CONTEXT ID` of the graph's own
-    checkpointer, or of ours if it has none, which outlives the process. A task works on a copy,
-    that takes the thread's place when it has completed. When the host dies, the graph goes on from
-    its last checkpoint, and nodes that had not ended run again; without one that outlives the host
-    the task fails, unless it is `repeatable`.
+    checkpointer, or of ours if it has none, which outlives the process. They run one after another;
+    each works on a copy that takes the thread's place when it has completed. When the host dies,
+    the graph goes on from its last checkpoint, and nodes that had not ended run again; without one
+    that outlives the host the task fails, unless it is `repeatable`.
 
     Raises:
         ConfigurationError: the graph is not compiled, or needs `input` and `output`; and whatever
@@ -130,7 +131,7 @@ class _Runner:
         own = self.graph.checkpointer
         saver = own if isinstance(own, BaseCheckpointSaver) else None
         await task.rewind()
-        async with thread_of(task, saver, self.spare) as thread:
+        async with in_order(task), thread_of(task, saver, self.spare) as thread:
             try:
                 is_waiting, is_completed = await self._run(task, thread)
             except asyncio.CancelledError:
