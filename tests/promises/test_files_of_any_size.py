@@ -6,9 +6,11 @@ It is not a promise by number: design section 4 has it of ArtifactService.
 import asyncio
 import hashlib
 import random
+import socket
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -66,6 +68,21 @@ async def download(
                     break
     assert at == size_bytes
     return digest.hexdigest()
+
+
+@asynccontextmanager
+async def reads_nothing(url: str) -> AsyncIterator[None]:
+    """Ask for a file, and leave it where it is."""
+    at = urlsplit(url)
+    with socket.socket() as connection:
+        # Little room at our end: what isn't read stays with the server.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(connection, (at.hostname, at.port))
+        request = f"GET {at.path} HTTP/1.1\r\nhost: {at.netloc}\r\n\r\n"
+        await loop.sock_sendall(connection, request.encode())
+        yield
 
 
 @asynccontextmanager
@@ -139,8 +156,12 @@ async def test_files_of_any_size_pass_every_hop_in_little_memory(
         memory = Memory(services)
 
         url = url_of(await ask(f"file {seed} {count}"))
+        stalled = scale.pick(ci=5, prove=20)
         cuts = [rng.randrange(1, size_bytes) for _ in range(3)]
-        assert await download(client, url, size_bytes, cuts) == expected
+        async with AsyncExitStack() as readers:
+            for _ in range(stalled):
+                await readers.enter_async_context(reads_nothing(url))
+            assert await download(client, url, size_bytes, cuts) == expected
         async with site(seed, count) as elsewhere:
             told = texts(await ask("look at this file", {"url": elsewhere}))
         assert f"{size_bytes} {expected}" in told
@@ -165,5 +186,6 @@ async def test_files_of_any_size_pass_every_hop_in_little_memory(
         scale.report(
             size_mib=round(size_bytes / MIB),
             cuts=len(cuts),
+            stalled=stalled,
             gained_mib={name: round(more / MIB, 1) for name, more in gained.items()},
         )

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ArtifactClient", "Download", "Reference", "find_reference"]
 
+# What one call brings: with flow control alone, a slow reader would have megabytes waiting.
+_PIECE_BYTES: Final = 512 * 1024
 # A host that sends nothing for so long is gone, or frozen.
 _SILENCE_S: Final = 20.0
 # The content is well, or will be on another host.
@@ -134,33 +136,36 @@ class ArtifactClient:
     async def _read(
         self, reference: Reference, account: str, offset: int, length: int
     ) -> AsyncGenerator[artifact_service_pb2.DownloadArtifactResponse]:
-        """Yield the first response, and then those with data, each byte once."""
+        """Yield the first response, and then those with data, each byte once.
+
+        A piece at a time is asked for: however slow a reader is, no more than one is under way.
+        """
         trouble = _Trouble(self._patience_s)
         sha256 = hashlib.sha256()
         first: artifact_service_pb2.DownloadArtifactResponse | None = None
-        at, end = offset, offset + length
+        at, end = offset, offset + (length or _PIECE_BYTES)
         while first is None or at < end:
             request = artifact_service_pb2.DownloadArtifactRequest(
                 task_id=reference.task_id,
                 account=account,
                 artifact_id=reference.blob_id,
                 offset=at,
-                length=end - at if length or first is not None else 0,
+                length=min(_PIECE_BYTES, end - at),
             )
+            until = at + request.length
             try:
                 async with aclosing(_responses(self._channel(reference.task_id), request)) as got:
                     async for response in got:
                         trouble.over()
                         if first is None:
                             first = response
-                            size_bytes = first.size_bytes
-                            end = min(end, size_bytes) if length else size_bytes
+                            end = min(end, first.size_bytes) if length else first.size_bytes
                             yield first
                         if response.data:
                             at += len(response.data)
                             sha256.update(response.data)
                             yield response
-                if first is None or at < end:
+                if first is None or at < min(until, end):
                     raise PeerUnavailableError("the file's host", "it ended the file early")
             except (*_CUTS, TaskNotFoundError) as error:
                 if isinstance(error, TaskNotFoundError) and not trouble.is_on:

@@ -23,6 +23,7 @@ QUIET_METHODS = (
     "trunkline.v1.TrunkService/",
     "trunkline.v1.ToolService/WatchTools",
     "trunkline.v1.WebhookService/",
+    "trunkline.v1.ArtifactService/DownloadArtifact",
     "grpc.health.",
     "grpc.reflection.",
     "opentelemetry.",

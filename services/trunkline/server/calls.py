@@ -16,14 +16,15 @@ from trunkline.errors import InternalError, TrunklineError
 logger = logging.getLogger(__name__)
 
 # The mesh's own upkeep: nobody asks for its spans, and they would bury those of real work; spans of
-# the export of spans would never end. What rides on the trunk has spans of its own. The same list
-# is in trunkline.client.tracing.
+# the export of spans would never end; one for each piece of a file would be hundreds. What rides on
+# the trunk has spans of its own. The same list is in trunkline.client.tracing.
 QUIET_METHODS = (
     "trunkline.v1.RegistryService/",
     "trunkline.v1.TraceService/",
     "trunkline.v1.TrunkService/",
     "trunkline.v1.ToolService/WatchTools",
     "trunkline.v1.WebhookService/",
+    "trunkline.v1.ArtifactService/DownloadArtifact",
     "grpc.health.",
     "grpc.reflection.",
     "opentelemetry.",
