@@ -6,7 +6,7 @@ from typing import Any
 
 from trunkline.tasks.lifecycle import state_name
 from trunkline.tasks.turn.content import json_of
-from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, snapshot_pb2
+from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,11 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The text of the artifacts, one behind the other; without any, what the agent said."""
-        texts = [_text_of(artifact.parts) for artifact in self.artifacts]
+        """The text of the artifacts, one behind the other; without any, what the agent said.
+
+        Of a supervisor, the whole answer that it has put together of what others made.
+        """
+        texts = [_text_of(artifact.parts) for artifact in self._whole() or self.artifacts]
         return "\n".join(text for text in texts if text) or self.said
 
     @property
@@ -88,6 +91,12 @@ class Answer:
         return (
             self._message().context_id if self.snapshot is None else self.snapshot.task.context_id
         )
+
+    def _whole(self) -> list[artifact_pb2.Artifact]:
+        if self.snapshot is None:
+            return []
+        told = zip(self.snapshot.task.artifacts, self.snapshot.artifacts, strict=True)
+        return [one for one, info in told if info.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS]
 
     def _message(self) -> message_pb2.Message:
         if self.snapshot is not None:

@@ -144,6 +144,13 @@ async def test_files_are_read_wherever_they_lie() -> None:
         assert await m.read(small.parts[0]) == b"few"
 
 
+async def test_agents_are_asked_by_a_supervisor_that_ships() -> None:
+    async with mesh(hello, bundled=["supervisor"]) as m:
+        answer = await m.ask("hello Ada", agent="supervisor")
+    assert (answer.state, answer.text) == ("completed", "Hello, hello Ada!")
+    assert answer.metadata["trunkline/route"]["agent"] == "hello"
+
+
 async def test_what_is_refused_is_an_error_of_ours() -> None:
     with pytest.raises(ConfigurationError):
         async with mesh():
