@@ -270,3 +270,14 @@ def test_a_task_that_made_nothing_prints_nothing() -> None:
     screen, answer = show([task(), DONE])
     assert screen.out == ""
     assert answer.text == ""
+
+
+def test_what_asks_for_approval_is_shown_in_words_alone() -> None:
+    mark = {"trunkline/approvals": True}
+    parts = [
+        {"text": "shop/order needs your approval.", "metadata": mark},
+        {"data": {"approvals": []}, "metadata": mark},
+    ]
+    status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": {"parts": parts}}
+    _, answer = show([{"statusUpdate": {"taskId": "t", "status": status}}])
+    assert answer.said == "shop/order needs your approval."

@@ -16,7 +16,7 @@ from trunkline.cli.terminal import RED, has_colour, note, paint, print_table
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging
 from trunkline.traces.tree import TraceTree
-from trunkline.v1 import snapshot_pb2, task_pb2, trace_service_pb2
+from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, trace_service_pb2
 
 
 class Terminal(io.StringIO):
@@ -84,6 +84,10 @@ def test_a_task_is_described_with_all_that_happened() -> None:
     call.started.tool, call.finished.is_error = "math/calculate", True
     call.finished.summary = "too large"
     snapshot.tool_calls.add().started.tool = "math/solve"
+    asked = snapshot.approvals.add()
+    asked.requested.approval_id, asked.requested.tool = "t-1.1", "shop/order"
+    asked.answered.decision = event_pb2.APPROVAL_DECISION_REJECTED
+    asked.answered.reason = "too dear"
     artifact = snapshot.task.artifacts.add(artifact_id="a-1", name="answer")
     artifact.parts.add(text="x" * 500)
     artifact = snapshot.task.artifacts.add(artifact_id="a-2")
@@ -97,7 +101,7 @@ def test_a_task_is_described_with_all_that_happened() -> None:
         "agent     supervisor, turn 2",
         "context   c-1",
     ]
-    assert lines[5:12] == [
+    assert lines[5:13] == [
         "parent    t-0 (boss)",
         "route     math, confidence 0.50: tag 'sum'; tag 'add'",
         "route     nobody, confidence 0.00: no reason",
@@ -105,9 +109,10 @@ def test_a_task_is_described_with_all_that_happened() -> None:
         "child     t-3  working",
         "tool      math/calculate failed: too large",
         "tool      math/solve running",
+        "approval  t-1.1 shop/order rejected (too dear)",
     ]
-    assert lines[12] == f"artifact  answer: {'x' * 159}…"
-    assert lines[13] == (
+    assert lines[13] == f"artifact  answer: {'x' * 159}…"
+    assert lines[14] == (
         "artifact  a-2: [file f.bin, 3 bytes] [file unnamed at https://example.com/] [data]"
     )
 

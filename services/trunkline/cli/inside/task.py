@@ -7,6 +7,7 @@ from google.protobuf import json_format
 from trunkline.cli.inside.mesh import open_view
 from trunkline.cli.outcome import Exit
 from trunkline.cli.terminal import print_json, state_name
+from trunkline.tasks.approvals import decision_name
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 
 # Of a text, on one line.
@@ -65,6 +66,8 @@ def describe(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
         yield f"child     {began.task_id} {began.agent} {state}"
     for call in snapshot.tool_calls:
         yield f"tool      {_tool_call(call)}"
+    for approval in snapshot.approvals:
+        yield f"approval  {_approval(approval)}"
     for artifact in snapshot.task.artifacts:
         yield f"artifact  {_artifact(artifact)}"
 
@@ -95,6 +98,13 @@ def _tool_call(call: snapshot_pb2.ToolCallInfo) -> str:
         return f"{call.started.tool} running"
     outcome = "failed" if call.finished.is_error else "done"
     return f"{call.started.tool} {outcome}: {_excerpt(call.finished.summary)}".rstrip(": ")
+
+
+def _approval(approval: snapshot_pb2.ApprovalInfo) -> str:
+    asked, answered = approval.requested, approval.answered
+    state = decision_name(answered.decision) if approval.HasField("answered") else "waits"
+    why = f" ({_excerpt(answered.reason)})" if answered.reason else ""
+    return f"{asked.approval_id} {asked.tool} {state}{why}"
 
 
 def _artifact(artifact: artifact_pb2.Artifact) -> str:

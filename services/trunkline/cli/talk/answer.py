@@ -12,6 +12,8 @@ from typing import Any
 # Names that the bridge gives to what is not the answer itself.
 _PROGRESS = ("execution_plan_", "tool_notification_", "current_result")
 _WHOLE_ANSWER = "partial_result"
+# Key of a part's metadata: it asks for approvals. What is data there is said in words beside it.
+_FOR_APPROVALS = "trunkline/approvals"
 # Key of an artifact's metadata: the step of the plan it is for, `step-1`, `step-2`, ….
 _STEP = "trunkline/step"
 
@@ -277,9 +279,11 @@ class _Out:
 
 
 def text_of(parts: Iterable[Mapping[str, Any]], *, at_line_start: bool = True) -> str:
-    """Return parts as text; files and data get a line each."""
+    """Return parts as text; files and data get a line each, but for what is text for programs."""
     text = ""
     for part in parts:
+        if "data" in part and _FOR_APPROVALS in (part.get("metadata") or {}):
+            continue
         if "text" in part:
             text += part["text"]
             continue
