@@ -18,8 +18,8 @@ from trunkline.settings import SupervisorOptions
 from trunkline.supervisor.card import supervisor_card
 from trunkline.supervisor.child import ChildLimits
 from trunkline.supervisor.nodes import begin
+from trunkline.supervisor.planning.routing import Router
 from trunkline.supervisor.resuming import to_go_on
-from trunkline.supervisor.routing import Router
 from trunkline.supervisor.running import Turn
 from trunkline.supervisor.steps import Step, SupervisorState
 from trunkline.tasks.turn.context import TaskContext
@@ -27,7 +27,7 @@ from trunkline.v1 import agent_card_pb2, event_pb2
 
 if TYPE_CHECKING:
     from trunkline.supervisor.graph import SupervisorGraph
-    from trunkline.supervisor.planner import Planner
+    from trunkline.supervisor.planning.planner import Planner
 
 
 class Supervisor:
@@ -86,7 +86,7 @@ class Supervisor:
             return
         # Loads what keeps conversations, too.
         await self._compiled()
-        from trunkline.supervisor.memory import memory_of
+        from trunkline.supervisor.planning.memory import memory_of
 
         with memory_of(task) as memory:
             await self._run(replace(turn, planner=self._planner, memory=memory), state)
@@ -147,5 +147,5 @@ def _compile(*, remembers: bool) -> "SupervisorGraph":
     from trunkline.supervisor.graph import compile_graph
 
     if remembers:
-        importlib.import_module("trunkline.supervisor.memory")
+        importlib.import_module("trunkline.supervisor.planning.memory")
     return compile_graph()

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trunkline.supervisor.planning import MAX_STEPS
-from trunkline.supervisor.routing import SEARCHED_CHARS, Router, contenders
+from trunkline.supervisor.planning.routing import SEARCHED_CHARS, Router, contenders
+from trunkline.supervisor.planning.splitting import MAX_STEPS
 from trunkline.supervisor.steps import Outcome, StateValue, Step, failed
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import agent_card_pb2, event_pb2

@@ -15,12 +15,12 @@ from trunkline.supervisor.answer import (
     too_many,
 )
 from trunkline.supervisor.delivering import ask_back, deliver, worded
-from trunkline.supervisor.following_up import follow_up, last_agent
-from trunkline.supervisor.planning import MAX_STEPS, Planned, plan_steps, says_who
+from trunkline.supervisor.planning.following_up import follow_up, last_agent
+from trunkline.supervisor.planning.splitting import MAX_STEPS, Planned, plan_steps, says_who
+from trunkline.supervisor.planning.tags import words_of
 from trunkline.supervisor.resuming import to_answer
 from trunkline.supervisor.running import Turn, run_steps
 from trunkline.supervisor.steps import Step, SupervisorState
-from trunkline.supervisor.tags import words_of
 from trunkline.v1 import event_pb2
 
 _TOKEN = re.compile(r"\S+\s*|\s+")

@@ -13,8 +13,8 @@ from trunkline.client.following import new_task_id
 from trunkline.disclosure import without_places
 from trunkline.errors import TrunklineError
 from trunkline.supervisor.child import Child, ChildLimits
+from trunkline.supervisor.planning.routing import Router
 from trunkline.supervisor.references import resolved
-from trunkline.supervisor.routing import Router
 from trunkline.supervisor.steps import Outcome, StateValue, Step, clipped, failed
 from trunkline.tasks import approvals
 from trunkline.tasks.lifecycle import State, state_name
@@ -25,8 +25,8 @@ from trunkline.v1 import event_pb2, message_pb2
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
-    from trunkline.supervisor.memory import Memory
-    from trunkline.supervisor.planner import Planner
+    from trunkline.supervisor.planning.memory import Memory
+    from trunkline.supervisor.planning.planner import Planner
 
 
 @dataclass(frozen=True, slots=True)

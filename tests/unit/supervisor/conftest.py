@@ -3,7 +3,7 @@
 import pytest
 
 from harness.cards import shipped_cards
-from trunkline.supervisor.routing import Router
+from trunkline.supervisor.planning.routing import Router
 
 
 @pytest.fixture

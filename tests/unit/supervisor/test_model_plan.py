@@ -11,9 +11,9 @@ from langchain_core.utils.json import parse_partial_json
 
 from harness.cards import shipped_cards
 from trunkline.supervisor.answer import plan_text
-from trunkline.supervisor.model_plan import UnusablePlanError, read_plan, text_so_far
-from trunkline.supervisor.planning import MAX_STEPS
-from trunkline.supervisor.routing import Router
+from trunkline.supervisor.planning.model_plan import UnusablePlanError, read_plan, text_so_far
+from trunkline.supervisor.planning.routing import Router
+from trunkline.supervisor.planning.splitting import MAX_STEPS
 from trunkline.supervisor.steps import Step
 
 ROUTER = Router(shipped_cards())

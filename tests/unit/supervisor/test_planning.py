@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.supervisor.planning import plan_steps
+from trunkline.supervisor.planning.routing import Router
+from trunkline.supervisor.planning.splitting import plan_steps
 from trunkline.supervisor.references import has_reference, needed, resolved, value_of
-from trunkline.supervisor.routing import Router
 from trunkline.v1 import agent_card_pb2
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from harness.cards import shipped_cards
 from trunkline.supervisor.answer import nobody_fits
-from trunkline.supervisor.planning import plan_steps
-from trunkline.supervisor.routing import GOOD_CONFIDENCE, Router, contenders
-from trunkline.supervisor.tags import Request, Tag
+from trunkline.supervisor.planning.routing import GOOD_CONFIDENCE, Router, contenders
+from trunkline.supervisor.planning.splitting import plan_steps
+from trunkline.supervisor.planning.tags import Request, Tag
 from trunkline.v1 import agent_card_pb2
 
 VECTORS = json.loads(

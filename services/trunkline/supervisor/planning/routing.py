@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from trunkline.supervisor.tags import Request, Tag, prepared, words_of
+from trunkline.supervisor.planning.tags import Request, Tag, prepared, words_of
 from trunkline.v1 import agent_card_pb2, event_pb2
 
 TAG_POINTS = 1.0

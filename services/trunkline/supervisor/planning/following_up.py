@@ -8,9 +8,9 @@ from google.protobuf import struct_pb2
 from trunkline.client import Directory
 from trunkline.errors import TrunklineError
 from trunkline.journal.metadata import ROUTE_KEY
-from trunkline.supervisor.routing import Router, contenders
+from trunkline.supervisor.planning.routing import Router, contenders
+from trunkline.supervisor.planning.tags import words_of
 from trunkline.supervisor.steps import Step
-from trunkline.supervisor.tags import words_of
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import task_service_pb2
 

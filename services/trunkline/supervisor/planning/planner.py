@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.errors import ModelUnavailableError
 from trunkline.reasoning.models import Model
-from trunkline.supervisor.model_plan import (
+from trunkline.supervisor.planning.model_plan import (
     ASK_USER,
     MAKE_PLAN,
     UnusablePlanError,
@@ -14,8 +14,8 @@ from trunkline.supervisor.model_plan import (
     read_plan,
     text_so_far,
 )
-from trunkline.supervisor.planning import MAX_STEPS, Planned
-from trunkline.supervisor.routing import Router
+from trunkline.supervisor.planning.routing import Router
+from trunkline.supervisor.planning.splitting import MAX_STEPS, Planned
 from trunkline.supervisor.steps import Outcome, Step
 from trunkline.tasks.turn.writers import PlanWriter
 from trunkline.v1 import agent_card_pb2

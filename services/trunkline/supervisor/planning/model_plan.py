@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
-from trunkline.supervisor.planning import MAX_STEPS
+from trunkline.supervisor.planning.routing import Router
+from trunkline.supervisor.planning.splitting import MAX_STEPS
 from trunkline.supervisor.references import has_reference, step_id
-from trunkline.supervisor.routing import Router
 from trunkline.supervisor.steps import LINE_CHARS, Step, clipped, line_of
 
 MAKE_PLAN: Final = "make_plan"

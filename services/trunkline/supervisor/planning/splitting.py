@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trunkline.supervisor.planning.routing import SEARCHED_CHARS, Routed, Router, address
+from trunkline.supervisor.planning.tags import words_of
 from trunkline.supervisor.references import has_reference, step_id
-from trunkline.supervisor.routing import SEARCHED_CHARS, Routed, Router, address
 from trunkline.supervisor.steps import Step, clipped
-from trunkline.supervisor.tags import words_of
 from trunkline.v1 import event_pb2
 
 MAX_STEPS = 16
