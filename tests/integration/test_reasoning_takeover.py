@@ -18,7 +18,7 @@ from harness.tasks import texts
 from trunkline.tasks.lifecycle import TERMINAL, State
 
 TESTS = Path(__file__).parents[1]
-WHOLE = FIRST + "".join(f"{number} " for number in range(100))
+WHOLE = "".join(f"{number} " for number in range(100))
 
 
 @dataclass
@@ -86,21 +86,25 @@ async def test_the_answer_is_whole_and_what_was_done_is_not_done_again(killable:
     assert artifact.parts[0].text == WHOLE
     assert ended.artifacts[0].closed
     # The first reply and the tool are behind a checkpoint: only the second reply runs again.
-    (rewound,) = [event.rewound for event in events if event.HasField("rewound")]
-    assert rewound.remains.parts[0].text == FIRST
+    # What it said beside the call of its tool was taken back at once, what it was counting then.
+    rewound = [event.rewound for event in events if event.HasField("rewound")]
+    assert [len(one.remains.parts) for one in rewound] == [0, 0]
     assert (folder / "called").read_text(encoding="utf-8").split() == [task_id]
     assert sum(event.HasField("tool_started") for event in events) == 1
-    assert sum(event.delta.HasField("start") for event in events) == 1
-    # On the wire that is one update that begins anew with what remains.
+    # Of what was begun nothing remained, so that it was begun again, under its id.
+    assert sum(event.delta.HasField("start") for event in events) == 2
+    # On the wire each is an update that begins anew with what remains.
     headers = {"Last-Event-ID": first.id}
     async with caller.stream("SubscribeToTask", {"id": task_id}, headers) as stream:
         updates = [one for one in await stream.rest() if written(one)]
     anew = [one.text for one in updates if not one.result["artifactUpdate"].get("append")]
-    assert anew == [FIRST, FIRST]
+    assert anew == [FIRST, "", "", "0 "]
     assert held(updates) == WHOLE
     (kept,) = folder.rglob("*.checkpoints")
     with closing(sqlite3.connect(kept)) as connection:
-        assert connection.execute("SELECT count(*) FROM checkpoints").fetchone() == (0,)
+        threads = connection.execute("SELECT thread_id FROM checkpoints").fetchall()
+    # Of the turn nothing is left, of the conversation what was said.
+    assert threads == [(f"reasoner/{ended.task.context_id}",)]
 
 
 def written(event: Event) -> bool:
