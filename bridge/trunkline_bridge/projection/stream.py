@@ -27,7 +27,9 @@ class Projection:
     Feed it every batch once, in order. It keeps what it needs to name things, and no content.
     """
 
-    def __init__(self, snapshot: snapshot_pb2.TaskSnapshot | None = None, *, links: Links = HERE) -> None:
+    def __init__(
+        self, snapshot: snapshot_pb2.TaskSnapshot | None = None, *, links: Links = HERE
+    ) -> None:
         """`links` are where files are for whoever reads it."""
         self._links = links
         self._task_id = ""

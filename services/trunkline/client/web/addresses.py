@@ -67,8 +67,7 @@ _NOT_PUBLIC = (
     "can allow others ({option})"
 )
 _NOT_HTTPS = (
-    "must begin with https://; the operator of this endpoint can allow http for a host "
-    "({option})"
+    "must begin with https://; the operator of this endpoint can allow http for a host ({option})"
 )
 _USER_INFO = "must not have a user or password in it; give them as `authentication`"
 _PORT = f"must have port 443, or one from {_FIRST_FREE_PORT} on"
