@@ -1,13 +1,14 @@
 """The wire view of a supervisor's task, from the supervisor's journal to the client's hands."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 
-from harness.bridge import Caller, Event, Json, open_bridged_mesh
+from harness.bridge import Caller, Event, Json, Stream, open_bridged_mesh
 from harness.small_mesh import PATIENCE_S
 from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.echo import echo
@@ -128,26 +129,37 @@ async def test_it_resumes_behind_any_event(caller: Caller) -> None:
 
 
 class Chorus:
-    """Eight agents that say a word each in turns: nobody's next comes before everybody's last."""
+    """Eight agents that say a word each in rounds; the next one begins when the test says so."""
 
     names = ("ada", "bob", "cyd", "dan", "eve", "fay", "gus", "hal")
-    rounds = 5
 
     def __init__(self) -> None:
-        self._together = asyncio.Barrier(len(self.names))
+        self.rounds = [asyncio.Event() for _ in range(4)]
 
     def agent(self, name: str) -> FunctionAgent:
         @agent(name=name, description="Sings.", tags=[name])
         async def sing(_task: TaskContext) -> AsyncGenerator[str, None]:
-            for number in range(self.rounds):
-                async with asyncio.timeout(PATIENCE_S):
-                    await self._together.wait()
+            for number, begins in enumerate(self.rounds):
+                await begins.wait()
                 yield f"{name} {number} "
 
         return sing
 
     def sung(self, name: str) -> str:
-        return "".join(f"{name} {number} " for number in range(self.rounds))
+        return "".join(f"{name} {number} " for number in range(len(self.rounds)))
+
+    async def conduct(self, stream: Stream) -> list[Event]:
+        """Read a stream to its end, and begin each round when all words of the last are there."""
+        self.rounds[0].set()
+        seen: list[Event] = []
+        heard: Counter[str] = Counter()
+        async for event in stream:
+            seen.append(event)
+            number = event.text.strip().rpartition(" ")[2]
+            heard[number] += number.isdecimal()
+            if heard[number] == len(self.names) and int(number) + 1 < len(self.rounds):
+                self.rounds[int(number) + 1].set()
+        return seen
 
 
 async def test_eight_children_that_stream_at_once_are_each_one_artifact_in_the_view(
@@ -160,7 +172,9 @@ async def test_eight_children_that_stream_at_once_are_each_one_artifact_in_the_v
         await bridged.mesh.join(*(chorus.agent(name) for name in chorus.names[4:]))
         await bridged.mesh.supervise()
         caller = bridged.at("/")
-        events = await ask(caller, ", and ".join(f"@{name} sing" for name in chorus.names))
+        text = ", and ".join(f"@{name} sing" for name in chorus.names)
+        async with caller.streamed(text) as stream:
+            events = await chorus.conduct(stream)
         task = await caller.call("GetTask", {"id": events[0].result["task"]["id"]})
 
     assert [events[0].state, events[1].state, events[-1].state] == [
@@ -201,9 +215,10 @@ async def test_eight_children_that_stream_at_once_are_each_one_artifact_in_the_v
         assert [one.get("lastChunk", False) for one in own] == [False] * (len(own) - 1) + [True]
         said = "".join(part["text"] for one in own for part in one["artifact"]["parts"])
         assert said == chorus.sung(singer)
-    # They took turns: between the words of each stand those of others.
-    order = [update["artifact"]["artifactId"] for update in results]
-    assert len([artifact_id for artifact_id, _ in groupby(order)]) > 2 * len(written)
+    # They streamed at once: in every round there is a word of each.
+    said_in = [update["artifact"]["parts"][0]["text"].split()[1:] for update in results]
+    numbers = [int(number) for words in said_in for number in words]
+    assert numbers == sorted(numbers)
     (whole,) = by_name["partial_result"]
     assert whole["artifact"]["parts"] == [{"text": "\n".join(map(chorus.sung, chorus.names))}]
     assert whole["lastChunk"] is True
