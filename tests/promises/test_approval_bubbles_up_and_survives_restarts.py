@@ -306,14 +306,14 @@ async def test_approval_bubbles_up_and_survives_restarts(
 ) -> None:
     """Whatever is killed between question, answer and call, each approved call is made once."""
     is_one = shape is OneProcess
-    rounds = scale.pick(ci=2 if is_one else 1, prove=60 if is_one else 20)
+    rounds = scale.pick(ci=1, prove=60 if is_one else 20)
     expected: Counter[str] = Counter()
     harms: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGKILL)
     async with AsyncExitStack() as stack:
         mesh = shape(stack, tmp_path)
         await mesh.start()
         for number in range(1, rounds + 1):
-            await Trial(Person(mesh), rng, number, expected).run(harms[number % 2])
+            await Trial(Person(mesh), rng, number, expected).run(harms[(number + is_one) % 2])
     book = (tmp_path / "orders").read_text(encoding="utf-8").splitlines()
     made = Counter(book)
     unknown = 0

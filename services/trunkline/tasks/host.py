@@ -35,6 +35,7 @@ from trunkline.tasks.running.strays import Strays
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import ANONYMOUS, Accepted
 from trunkline.tasks.sweeping import sweep
+from trunkline.tasks.turn.context import TaskContext
 from trunkline.tasks.turn.files import Files, OpenElsewhere
 from trunkline.tasks.turn.flushing import Flushing
 from trunkline.tasks.validation import check_alias, check_message
@@ -339,7 +340,8 @@ class TaskHost:
                 run.stop()  # The question is out, and can still be answered.
             elif not self.lost.is_set():
                 grace_s = self._settings.cancel_grace_s
-                self._endings.begin(run, State.TASK_STATE_FAILED, _LEFT_OVER, grace_s=grace_s)
+                reason = _left_over(run.context)
+                self._endings.begin(run, State.TASK_STATE_FAILED, reason, grace_s=grace_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.cancel_grace_s + 1):
                 for run in left:
@@ -417,3 +419,11 @@ class TaskHost:
     def _own_row(self, task_id: str, account: str) -> TaskRow:
         self._check_serving()
         return own_row(self.journal, task_id, account)
+
+
+def _left_over(context: TaskContext | None) -> str:
+    """Say that the host shut down, and what to do then: what was approved may have been done."""
+    approved = context.approved_calls() if context is not None else ()
+    if not approved:
+        return _LEFT_OVER
+    return f"the host shut down while it called {', '.join(approved)}: see whether that was done"

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from harness.lives import die
+from harness.lives import die, replay
 from harness.shop import Orders, shop
 from harness.tasks import NOTHING, message, said, texts
+from trunkline.journal.events import header_of
 from trunkline.journal.journal import Journal
 from trunkline.reasoning import Listing
 from trunkline.reasoning.memory.waiting import Waiting, open_calls, packed, waiting_of
@@ -164,6 +165,23 @@ async def test_a_call_that_was_cut_off_is_not_made_again_and_that_is_said(
     assert len(orders.made) == 1
 
 
+async def test_a_host_that_shuts_down_in_an_approved_call_does_not_say_to_send_it_again(
+    tmp_path: Path,
+) -> None:
+    orders = Orders()
+    orders.go.clear()
+    async with life(tmp_path, shop("apples", orders)) as only:
+        task_id = (await only.ask("order 3 apples")).task.id
+        await only.begin("approve", task_id)
+        async with asyncio.timeout(30):
+            await orders.began.wait()
+        await only.host.drain(0)
+        ended = await only.ended(task_id)
+    assert said(ended) == (
+        "the host shut down while it called apples/order: see whether that was done"
+    )
+
+
 async def test_a_call_that_is_harmless_twice_is_made_again(tmp_path: Path) -> None:
     orders = Orders(idempotent=True)
     agent = shop("apples", orders)
@@ -202,3 +220,40 @@ def test_what_waits_is_kept_within_what_an_event_may_hold() -> None:
     assert [one["id"] for one in open_calls(found.messages)] == ["c-2"]
     snapshot.continuation = b"of another version"
     assert waiting_of(task) is None
+
+
+async def test_wherever_a_host_dies_an_approved_call_is_made_once_or_said_to_be_unknown(
+    tmp_path: Path,
+) -> None:
+    whole = Journal.open(tmp_path / "whole.db")
+    first = Orders()
+    async with TaskHost(whole, [shop("apples", first)]) as host:
+        asked = await Life(host).ask("order 3 apples")
+        ended = await Life(host).ask("approve", asked.task.id)
+    task_id = ended.task.id
+    said_unknown = 0
+    headers = [header_of(sealed) for sealed in whole.read(task_id, 0)]
+    # A commit is there, or it is not: those of a task are its batches.
+    for at in (header.first_sequence + header.count - 1 for header in headers[:-1]):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        with closing(Journal.open(folder / "journal.db")) as journal:
+            await replay(whole, task_id, journal, until=at)
+            left = await journal.snapshot(task_id)
+        orders = Orders()
+        async with life(folder, shop("apples", orders)) as later:
+            now = await later.host.wait_turn(task_id)
+            if not any(one.HasField("answered") for one in now.approvals):
+                assert orders.made == []
+                now = await later.ask("approve", task_id)
+            now = await later.ended(task_id)
+        is_unknown = "nobody knows whether it was done" in said(now)
+        said_unknown += is_unknown
+        assert len(now.approvals) == 1
+        # Once it was begun it is not made again; before that it is made now.
+        assert len(orders.made) == (not left.tool_calls), at
+        assert is_unknown == (bool(left.tool_calls) and not left.tool_calls[0].HasField("finished"))
+        if not is_unknown:
+            assert (now.task.status.state, texts(now)[-1]) == (DONE, "Ordered 3 apples."), at
+    whole.close()
+    assert said_unknown

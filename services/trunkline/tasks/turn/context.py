@@ -423,6 +423,14 @@ class TaskContext(Turn, Generic[SettingsT]):
         """Don't count a child any more that was never made. For the host only."""
         self._children.pop(task_id, None)
 
+    def approved_calls(self) -> Sequence[str]:
+        """Return the tools that are being called now because a person approved it."""
+        return [
+            call.tool
+            for call in self._open_calls.values()
+            if self.asking.find(call.id.partition("/")[0]) is not None
+        ]
+
     async def settled(self) -> None:
         """Wait until all that was emitted is in the journal; raises as a write does."""
         await self._emitter.commit()
