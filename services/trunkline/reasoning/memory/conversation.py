@@ -47,7 +47,9 @@ class Conversation:
         self._file = file
         self._task = task
         self._thread_id = f"{task.agent}/{task.context_id}"
-        self._step, self._exchanges = self._read()
+        self._step = 0
+        self._exchanges: list[Exchange] = []
+        self._read()
 
     def before(self) -> list[BaseMessage]:
         """Return what was said in other tasks, and then in the turns before of this one.
@@ -69,25 +71,25 @@ class Conversation:
         together; the newest stays whatever it holds.
         """
         # Turns that one parent asked for run at once: another may have written meanwhile.
-        self._step, exchanges = self._read()
+        self._read()
         new = Exchange(self._task.id, self._task.turn, tuple(_plain(messages)))
-        exchanges = [one for one in exchanges if (one.task_id, one.turn) != (new.task_id, new.turn)]
+        key = (new.task_id, new.turn)
+        exchanges = [one for one in self._exchanges if (one.task_id, one.turn) != key]
         kept = _bounded([*exchanges, new])
         values = {
             "messages": [message for one in kept for message in one.messages],
             "exchanges": [[one.task_id, one.turn, len(one.messages)] for one in kept],
         }
-        self._step += 1
+        self._step, self._exchanges = self._step + 1, kept
         self._file.saver.replace(self._thread_id, self._task.account, values, self._step)
 
-    def _read(self) -> tuple[int, list[Exchange]]:
+    def _read(self) -> None:
+        """Read what is newer than what is known."""
         saver = self._file.saver
         connections = (saver.conn, *self._file.others())
-        found = saver.newest(connections, self._thread_id, self._task.account)
-        if found is None:
-            return 0, []
-        step, values = found
-        return step, list(_exchanges(values))
+        found = saver.newest(connections, self._thread_id, self._task.account, known=self._step)
+        if found is not None:
+            self._step, self._exchanges = found[0], list(_exchanges(found[1]))
 
 
 def calls_of(message: BaseMessage) -> Sequence[ToolCall]:

@@ -98,11 +98,17 @@ class Checkpoints(SqliteSaver):
             logger.warning("checkpoint.not_saved", extra={"problem": str(error)})
 
     def newest(
-        self, connections: Iterable[sqlite3.Connection], thread_id: str, namespace: str
+        self,
+        connections: Iterable[sqlite3.Connection],
+        thread_id: str,
+        namespace: str,
+        *,
+        known: int = 0,
     ) -> tuple[int, dict[str, Any]] | None:
-        """Return the state of the thread that most steps have led to, and how many; None: none.
+        """Return the state of the thread that most steps have led to, and how many.
 
-        It is looked for in several files: in each that a host has kept the thread in.
+        It is looked for in several files: in each that a host has kept the thread in. None: there
+        is none behind the step that is `known`.
         """
         best: tuple[int, str, bytes] | None = None
         for connection in connections:
@@ -114,7 +120,7 @@ class Checkpoints(SqliteSaver):
                 continue
             if found and (best is None or step > best[0]):
                 best = (step, found[0], found[1])
-        if best is None:
+        if best is None or best[0] == known:
             return None
         try:
             return best[0], self.serde.loads_typed(best[1:])["channel_values"]
