@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 from trunkline.journal.events import Kind, event_count, kind_of
 from trunkline.supervisor.steps import Outcome, StateValue, shortened
-from trunkline.tasks.approvals import asks_for, said_besides
+from trunkline.tasks.approvals import asks_for, said_besides, waiting
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
 from trunkline.tasks.turn.content import text_of
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, snapshot_pb2
@@ -81,11 +81,15 @@ class Transcript:
         """What it asks people to approve, and what they answered: for whoever reads, to take."""
         self._said = ""
         self._asks = False
+        # Approvals that it waits for. One whose journal is elsewhere, as that of a remote agent,
+        # asks in words alone.
+        self._waiting: set[str] = set()
         self._room = KEPT_CHARS
         self._artifacts: dict[tuple[str, str], _Artifact] = {}
         if snapshot is not None:
             self.cursor = snapshot.sequence
             self.state = snapshot.task.status.state
+            self._waiting = {one.requested.approval_id for one in waiting(snapshot.approvals)}
             self._hear(snapshot.task.status.message)
             for info in snapshot.artifacts:
                 self._artifacts[info.origin.task_id, info.artifact_id] = _Artifact(
@@ -125,7 +129,7 @@ class Transcript:
                 self.state = event.status.status.state
                 self._hear(event.status.status.message)
             elif kind in (Kind.APPROVAL_REQUESTED, Kind.APPROVAL_ANSWERED):
-                self.asked.append(event)
+                self._on_approval(event)
             elif kind is Kind.REWOUND:
                 self._on_rewound(writer, event.rewound.remains)
             elif kind in (Kind.CREATED, Kind.TURN_STARTED):
@@ -156,8 +160,15 @@ class Transcript:
         return Outcome(agent, self.state, text, has_files, self._task_id, is_said=is_said)
 
     def _hear(self, message: message_pb2.Message) -> None:
-        self._asks = asks_for(message)
+        self._asks = bool(self._waiting) and asks_for(message)
         self._said = said_besides(message) if self._asks else text_of(message)
+
+    def _on_approval(self, event: event_pb2.Event) -> None:
+        self.asked.append(event)
+        if event.HasField("approval_requested"):
+            self._waiting.add(event.approval_requested.approval_id)
+        else:
+            self._waiting.discard(event.approval_answered.approval_id)
 
     def _on_turn(self, event: event_pb2.Event) -> None:
         created = event.HasField("created")

@@ -8,6 +8,7 @@ import pytest
 from trunkline.errors import PeerProtocolError
 from trunkline.journal.events import delta_run, draft, seal
 from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
+from trunkline.tasks.approvals import question_parts
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
 
 State = task_pb2.TaskState
@@ -162,3 +163,26 @@ def test_a_long_reason_is_shortened_too() -> None:
     transcript = heard(created(), status(State.TASK_STATE_FAILED, "z" * (KEPT_CHARS + 1)))
 
     assert transcript.outcome().text.endswith("agent agent has the rest.]")
+
+
+def asking(number: int) -> event_pb2.Event:
+    requested = event_pb2.ApprovalRequested(approval_id=f"{TASK}.{number}", tool="shop/order")
+    return event_pb2.Event(approval_requested=requested)
+
+
+def question(*parts: part_pb2.Part) -> event_pb2.Event:
+    event = status(State.TASK_STATE_INPUT_REQUIRED, "With cents?")
+    event.status.status.message.parts.extend(parts)
+    return event
+
+
+def test_what_a_child_asks_for_approval_is_its_parent_s_to_ask() -> None:
+    approval = snapshot_pb2.ApprovalInfo(requested=asking(1).approval_requested)
+    parts = question_parts([approval])
+    transcript = heard(created(), asking(1), question(*parts))
+    assert transcript.outcome().text == "With cents?"
+    assert [event.approval_requested.approval_id for event in transcript.asked] == [f"{TASK}.1"]
+    # A remote agent's journal is elsewhere: its words are all that its mirror has.
+    elsewhere = heard(created(), question(*parts)).outcome().text
+    assert elsewhere.startswith("With cents? ")
+    assert "shop/order" in elsewhere
