@@ -253,6 +253,27 @@ async def test_an_agents_question_becomes_the_tasks_and_the_answer_reaches_the_a
     assert (await mesh.look(child.started.task_id)).turn == 2
 
 
+async def test_a_step_that_fails_behind_its_question_is_named_as_it_was_planned(
+    mesh: SmallMesh,
+) -> None:
+    @agent(name="paint", description="Paints.", tags=["paint"])
+    async def paint(task: TaskContext) -> None:
+        if task.turn == 1:
+            await task.require_input("Which colour?")
+        else:
+            await task.fail("There is no paint left.")
+
+    await mesh.join(paint)
+    await mesh.supervise()
+
+    asked = await mesh.ask("paint the fence")
+    failed = await mesh.ask("blue", task_id=asked.task.id)
+
+    assert said(failed) == (
+        'Could not answer "paint the fence": There is no paint left (agent paint).'
+    )
+
+
 async def test_the_questions_of_several_agents_are_asked_one_after_the_other(
     mesh: SmallMesh,
 ) -> None:

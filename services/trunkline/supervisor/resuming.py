@@ -105,7 +105,7 @@ def _postponed(
 
     A step that needs the result of one that failed is not among them: it was given up.
     """
-    planned = next((plan.steps for plan in reversed(snapshot.plans) if plan.steps), ())
+    planned = _latest_plan(snapshot)
     routes = {route.step_id: route for route in snapshot.routes}
     known = {
         child.started.step_id: _outcome(child.finished, snapshot, set())
@@ -128,6 +128,10 @@ def _postponed(
             return put_off, known
         put_off += more
         held |= {step.id for step in more}
+
+
+def _latest_plan(snapshot: snapshot_pb2.TaskSnapshot) -> Sequence[event_pb2.PlanStep]:
+    return next((plan.steps for plan in reversed(snapshot.plans) if plan.steps), ())
 
 
 def _step(
@@ -208,12 +212,14 @@ def _text(parts: Sequence[part_pb2.Part]) -> str:
 
 def _waiting_steps(snapshot: snapshot_pb2.TaskSnapshot) -> tuple[Step, ...]:
     """Steps whose children wait, oldest first; the text of each is what it asked."""
+    planned = {one.step_id: one.text for one in _latest_plan(snapshot)}
     return tuple(
         Step(
             child.started.step_id,
             child.finished.text,
             event_pb2.RouteDecided(agent=child.started.agent, step_id=child.started.step_id),
             child_id=child.started.task_id,
+            planned=planned.get(child.started.step_id, ""),
         )
         for child in snapshot.children
         if child.HasField("finished") and child.finished.state in INTERRUPTED

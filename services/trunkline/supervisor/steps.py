@@ -47,6 +47,8 @@ class Step:
     """The child that was called for it before the task's host was lost."""
     answers: tuple[event_pb2.ApprovalAnswered, ...] = ()
     """What the waiting child is told of the approvals that it asked for, in place of the text."""
+    planned: str = ""
+    """What the plan says of it, where its text is what the waiting child is told; else empty."""
 
     @property
     def agent(self) -> str:
@@ -60,8 +62,8 @@ class Step:
 
     @property
     def line(self) -> str:
-        """Its text, cut to what fits a line."""
-        return line_of(self.text)
+        """What it is about, cut to what fits a line."""
+        return line_of(self.planned or self.text)
 
     @property
     def quoted(self) -> str:

@@ -133,7 +133,7 @@ class Planner:
         if sum(len(outcome.text) for _, outcome in answered) > _WORDED_CHARS:
             return ""
         answers = [
-            {"agent": outcome.agent, "asked": step.text, "answer": outcome.text}
+            {"agent": outcome.agent, "asked": step.planned or step.text, "answer": outcome.text}
             for step, outcome in answered
         ]
         said = json.dumps(answers, ensure_ascii=False)
