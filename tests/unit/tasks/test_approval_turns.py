@@ -234,8 +234,11 @@ async def test_an_answer_while_the_turn_runs_is_acted_on_by_the_next(open_host: 
     await shop.asked.wait()
     assert isinstance(accepted, Accepted)
     task = await host.snapshot(accepted.task_id, account="")
-    given = await host.answer_approval(answer(task))
-    assert given.answered.turn == 2
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        given = [group.create_task(host.answer_approval(answer(task))) for _ in range(3)]
+        otherwise = group.create_task(outcome(host, answer(task, decision=REJECTED)))
+    assert {one.result().answered.turn for one in given} == {2}
+    assert otherwise.result() == "APPROVAL_ANSWERED"
     assert shop.ordered == []
     shop.go.set()
     async with asyncio.timeout(30):

@@ -83,6 +83,7 @@ class Answering:
             if task.HasField("parent"):
                 return await self._at_parent(task.parent.task_id, request)
             await self._at_root(task, answer)
+            await asyncio.sleep(0)
             task, approval = await self._find(request.task_id, request.approval_id)
         check_same(approval.answered, answer)
         return approval
@@ -151,6 +152,9 @@ class Answering:
         known = context.asking.find(answer.approval_id)
         if known is not None and not known.HasField("answered"):
             await context.answer_ahead(answer)
+        else:
+            # Somebody else's answer is on its way into the journal.
+            await context.settled()
 
     async def _open_turn(
         self, task: snapshot_pb2.TaskSnapshot, answers: list[event_pb2.ApprovalAnswered]
