@@ -109,16 +109,12 @@ class TaskContext(Turn, Generic[SettingsT]):
         await self.enter(State.TASK_STATE_WORKING, text)
 
     async def progress(self, text: str) -> None:
-        """Say how the work is getting on, as `working` does, but wait for no journal.
-
-        It is written with what comes next, in its order.
-        """
+        """Say how the work is getting on; it is journaled with what comes next, not waited for."""
         emitter = await self._begin_work()
         event = _status_event(_WORKING)
         said = agent_message(text, task_id=self.id, context_id=self.context_id)
         event.status.status.message.CopyFrom(said)
         emitter.put(event)
-        await emitter.make_room()
 
     async def complete(self, message: Content | None = None) -> None:
         """End the task with success."""
@@ -307,7 +303,7 @@ class TaskContext(Turn, Generic[SettingsT]):
         finally:
             # Unless the task was ended meanwhile, and the call with it.
             if self._open_calls.pop(call.id, None) is not None:
-                self._emitter.put(_finished_event(call))
+                self._emitter.put(call.finished())
 
     async def record(self, *events: event_pb2.Event) -> None:
         """Put typed facts in the journal; they are there when this returns.
@@ -452,7 +448,7 @@ class TaskContext(Turn, Generic[SettingsT]):
         for call in calls.values():
             call.is_error = True
             call.summary = call.summary or summary
-            self._emitter.put(_finished_event(call), hold=True)
+            self._emitter.put(call.finished(), hold=True)
 
     def _ask(self, change: event_pb2.StatusChanged) -> None:
         """Put what waits for approval into the status that ends a turn, and what goes on then."""
@@ -496,10 +492,3 @@ def _status_event(state: task_pb2.TaskState.ValueType) -> event_pb2.Event:
     # Without a time of its own: it has that of its commit, which never goes backwards.
     status = task_pb2.TaskStatus(state=state)
     return event_pb2.Event(status=event_pb2.StatusChanged(status=status))
-
-
-def _finished_event(call: ToolCall) -> event_pb2.Event:
-    finished = event_pb2.ToolFinished(
-        call_id=call.id, tool=call.tool, is_error=call.is_error, summary=call.summary
-    )
-    return event_pb2.Event(tool_finished=finished)

@@ -148,3 +148,10 @@ class ToolCall:
         """In a line, for people."""
         self.is_error = False
         """The tool failed."""
+
+    def finished(self) -> event_pb2.Event:
+        """Return the event that the call ends with."""
+        finished = event_pb2.ToolFinished(
+            call_id=self.id, tool=self.tool, is_error=self.is_error, summary=self.summary
+        )
+        return event_pb2.Event(tool_finished=finished)
