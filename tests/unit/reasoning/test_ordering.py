@@ -71,6 +71,7 @@ async def test_other_contexts_accounts_and_agents_do_not_wait() -> None:
             await turn.began.wait()
         for turn in turns:
             turn.go.set()
+    assert not any(turn.news for turn in turns)
 
 
 async def test_what_one_parent_asks_for_runs_at_once() -> None:
@@ -85,8 +86,10 @@ async def test_what_one_parent_asks_for_runs_at_once() -> None:
         await steps[1].began.wait()
         steps[0].go.set()
         steps[1].go.set()
+
         await other.began.wait()
         other.go.set()
+    assert not any(step.news for step in steps)
 
 
 async def test_one_that_is_canceled_while_it_waits_holds_up_nobody() -> None:
