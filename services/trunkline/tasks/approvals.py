@@ -15,6 +15,7 @@ none of these answers nothing. Pure.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -58,6 +59,8 @@ _ANOTHER = re.compile(r"\s*(?:,|\band\b)\s*(?P<target>[\w.-]*\w)", re.IGNORECASE
 # What is read of a text; and of an argument, on a line for people.
 _TEXT_CHARS: Final = 16 * 1024
 _SHOWN_CHARS: Final = 1_000
+# Of arguments within each other: protobuf reads a hundred messages, and each takes three.
+_LEVELS: Final = 16
 
 
 def waiting(approvals: Iterable[Approval]) -> list[Approval]:
@@ -142,13 +145,17 @@ def check_answer(answer: event_pb2.ApprovalAnswered) -> None:
     """Refuse an answer that decides nothing.
 
     Raises:
-        InvalidArgumentError: the decision or, of an edit, the arguments are missing.
+        InvalidArgumentError: the decision or, of an edit, the arguments are missing, or no JSON.
     """
     if answer.decision not in _NAMES:
         raise InvalidArgumentError("decision", "is missing: approved, edited or rejected")
     if (answer.decision == _EDITED) != answer.HasField("arguments"):
         problem = "are missing" if answer.decision == _EDITED else "are only for an edit"
         raise InvalidArgumentError("arguments", problem)
+    try:
+        plain(answer.arguments)
+    except ValueError:
+        raise InvalidArgumentError("arguments", "hold a number that JSON doesn't know") from None
 
 
 def answering(
@@ -220,6 +227,23 @@ def plain(values: struct_pb2.Struct) -> dict[str, Any]:
     """Return JSON values as people write them: a Struct knows no whole numbers."""
     found: dict[str, Any] = json_of(values)
     return found
+
+
+def written_arguments(text: str) -> struct_pb2.Struct:
+    """Return a call's arguments as a person has written them.
+
+    Raises:
+        ValueError: that is no JSON object, or one that no message can carry.
+    """
+    try:
+        found = json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_finite)
+        if not isinstance(found, dict) or _levels(found) > _LEVELS:
+            raise ValueError(text)
+    except RecursionError:
+        raise ValueError(text) from None
+    arguments = struct_pb2.Struct()
+    arguments.update(found)
+    return arguments
 
 
 def _text(numbered: Sequence[tuple[int, event_pb2.ApprovalRequested]]) -> str:
@@ -373,17 +397,26 @@ def _complete(
         # Whoever says more than yes may mean something else.
         return rest.lower() in ("", "it", "please", "this")
     try:
-        arguments = json.loads(rest, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        arguments = written_arguments(rest)
+    except ValueError:
         return False
-    if not isinstance(arguments, dict) or len(answers) != 1:
+    if len(answers) != 1:
         return False
-    answers[0].arguments.update(arguments)
+    answers[0].arguments.CopyFrom(arguments)
     return True
 
 
-def _refuse(constant: str) -> float:
-    raise ValueError(constant)
+def _finite(digits: str) -> float:
+    if not math.isfinite(number := float(digits)):
+        raise ValueError(digits)
+    return number
+
+
+def _levels(value: object) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    inner: Iterable[object] = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(_levels, inner), default=0)
 
 
 def _asks_otherwise(task: snapshot_pb2.TaskSnapshot) -> bool:

@@ -85,6 +85,8 @@ def test_one_call_is_answered_by_a_word(said: str, answers: list[tuple[Any, ...]
         "", "approve 2", "approve it not", "yes, but only one", "what does it cost?", "approved?!x",
         "edit", "edit {", "edit [1]", 'edit {"n": NaN}', "approve\nreject", "approve other.1",
         "approve " * 4000, "edit " + "[" * 5000,
+        'edit {"n": 1e999}', 'edit {"n": ' + "9" * 400 + "}", 'edit {"n": "\\ud800"}',
+        "edit " + '{"n":' * 40 + "1" + "}" * 40,
     ],
 )  # fmt: skip
 def test_what_can_be_misunderstood_answers_nothing(said: str) -> None:

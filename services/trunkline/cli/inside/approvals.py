@@ -1,16 +1,24 @@
 """`trunkline approvals`, `approve` and `reject`: what waits for a person, and what one says."""
 
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final
+
+from google.protobuf import struct_pb2
 
 from trunkline.cli.inside.mesh import MeshView, ask_all, open_view
 from trunkline.cli.outcome import Exit
 from trunkline.cli.terminal import print_json, print_table
 from trunkline.client import HostClient
 from trunkline.errors import ApprovalNotFoundError, ConfigurationError, PeerError, TaskNotFoundError
-from trunkline.tasks.approvals import decision_name, plain, shown, task_of, waiting
+from trunkline.tasks.approvals import (
+    decision_name,
+    plain,
+    shown,
+    task_of,
+    waiting,
+    written_arguments,
+)
 from trunkline.tasks.lifecycle import TERMINAL
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
 
@@ -97,7 +105,7 @@ async def decide(mesh: str | None, decided: Decision, *, as_json: bool) -> Exit:
     )
     if decided.edit:
         request.decision = event_pb2.APPROVAL_DECISION_EDITED
-        request.arguments.update(_arguments(decided.edit))
+        request.arguments.CopyFrom(_arguments(decided.edit))
     async with open_view(mesh) as view:
         try:
             approval = await view.host_of(request.task_id).answer_approval(request)
@@ -111,18 +119,12 @@ async def decide(mesh: str | None, decided: Decision, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def _arguments(text: str) -> struct_pb2.Struct:
     try:
-        found = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ConfigurationError("--edit", 'must be a JSON object, such as {"count": 1}')
-    return found
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(constant)
+        return written_arguments(text)
+    except ValueError:
+        problem = 'must be a JSON object, such as {"count": 1}'
+        raise ConfigurationError("--edit", problem) from None
 
 
 async def _of_host(host: HostClient, account: str) -> list[Pending]:
