@@ -43,6 +43,8 @@ class Orders:
         self.began = asyncio.Event()
         self.go = asyncio.Event()
         self.go.set()
+        self.trouble: Exception | None = None
+        """What ends a call that has been noted."""
         self._flags = flags
 
     async def list_tools(self, servers: Sequence[str]) -> Listing:
@@ -57,6 +59,8 @@ class Orders:
         self.made.append(arguments)
         self.began.set()
         await self.go.wait()
+        if self.trouble is not None:
+            raise self.trouble
         text = f"Ordered {arguments['n']} {arguments['item']}."
         return tool_service_pb2.ToolResult(content=[part_pb2.Part(text=text)])
 

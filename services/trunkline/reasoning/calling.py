@@ -18,7 +18,14 @@ from trunkline import telemetry
 from trunkline.disclosure import without_places
 from trunkline.errors import TrunklineError
 from trunkline.reasoning.approving import ask, gate_of
-from trunkline.reasoning.repeating import SUMMARY_CHARS, Begun, is_harmless, what_is_known
+from trunkline.reasoning.repeating import (
+    MAYBE_DONE,
+    SUMMARY_CHARS,
+    Begun,
+    is_harmless,
+    may_be_done,
+    what_is_known,
+)
 from trunkline.reasoning.tools.citing import quoted
 from trunkline.reasoning.tools.results import files, said
 from trunkline.reasoning.turn import State, Turn, check_room
@@ -104,7 +111,8 @@ async def _execute(
         result = await turn.source.call_tool(request, on_progress=on_progress)
     except TrunklineError as error:
         telemetry.mark_error(span, error)
-        return _failure(call, f"{label} failed: {without_places(error)}.")
+        why = f"{label} failed: {without_places(error)}."
+        return _failure(call, f"{why} {MAYBE_DONE}" if may_be_done(tool, error) else why)
     text = said(result)
     if result.is_error:
         telemetry.mark_error(span, telemetry.TOOL_ERROR)

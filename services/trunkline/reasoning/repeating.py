@@ -5,13 +5,28 @@ from typing import Final
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
+from trunkline.errors import (
+    PeerProtocolError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    ToolServerUnavailableError,
+    TrunklineError,
+)
 from trunkline.reasoning.turn import Turn
 from trunkline.tasks.approvals import plain
 from trunkline.tasks.turn.context import HOST_STOPPED
 from trunkline.v1 import snapshot_pb2, tool_service_pb2
 
+# What ended a call that had reached its tool, or may have.
+_CUT_OFF: Final = (
+    PeerProtocolError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    ToolServerUnavailableError,
+)
 SUMMARY_CHARS: Final = 200
 """What the journal keeps of a result."""
+MAYBE_DONE: Final = "It may have been done all the same: see before you ask for it again."
 
 
 class Begun:
@@ -54,6 +69,11 @@ class Begun:
 def is_harmless(tool: tool_service_pb2.Tool) -> bool:
     """Tell whether making a call twice is like making it once."""
     return tool.read_only or tool.idempotent
+
+
+def may_be_done(tool: tool_service_pb2.Tool, error: TrunklineError) -> bool:
+    """Tell whether a call that ended with an error may have done what can do harm twice."""
+    return isinstance(error, _CUT_OFF) and not is_harmless(tool)
 
 
 def what_is_known(

@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from harness.lives import die, replay
 from harness.shop import Orders, shop
 from harness.tasks import NOTHING, message, said, texts
+from trunkline.errors import ToolServerUnavailableError
 from trunkline.journal.events import header_of
 from trunkline.journal.journal import Journal
 from trunkline.reasoning import Listing
@@ -180,6 +181,25 @@ async def test_a_host_that_shuts_down_in_an_approved_call_does_not_say_to_send_i
     assert said(ended) == (
         "the host shut down while it called apples/order: see whether that was done"
     )
+
+
+@pytest.mark.parametrize(
+    ("is_idempotent", "hint"),
+    [
+        (False, " It may have been done all the same: see before you ask for it again."),
+        (True, ""),
+    ],
+)
+async def test_a_call_whose_tool_is_lost_says_that_it_may_have_been_done(
+    tmp_path: Path, is_idempotent: bool, hint: str
+) -> None:
+    orders = Orders(idempotent=is_idempotent)
+    orders.trouble = ToolServerUnavailableError("apples", "it ended during the call")
+    async with life(tmp_path, shop("apples", orders)) as only:
+        task_id = (await only.ask("order 3 apples")).task.id
+        ended = await only.ask("approve", task_id)
+    problem = "apples/order failed: tool server 'apples' is down: it ended during the call."
+    assert said(ended) == problem + hint
 
 
 async def test_a_call_that_is_harmless_twice_is_made_again(tmp_path: Path) -> None:
