@@ -82,7 +82,10 @@ def _approval(
     if turn.task.attempt == 1:
         return None
     found = asking.of_call(f"{tool.server}/{tool.name}", call["args"])
-    if found is None or found.requested.approval_id in gate.approvals.values():
+    # What was approved in an earlier turn was for a call of that turn.
+    earlier = [one.requested.approval_id for one in turn.task.snapshot.approvals]
+    taken = {*earlier, *gate.approvals.values()}
+    if found is None or found.requested.approval_id in taken:
         return None
     gate.approvals[_key(call)] = found.requested.approval_id
     return found

@@ -6,6 +6,7 @@ from typing import Any
 from langgraph.runtime import Runtime
 
 from trunkline.errors import TokenLimitError
+from trunkline.reasoning.memory.repair import with_own_ids
 from trunkline.reasoning.models import is_cut_short, tokens_of
 from trunkline.reasoning.turn import State, Turn, check_room
 from trunkline.reasoning.verdict import called_verdict
@@ -35,4 +36,5 @@ async def think(state: State, runtime: Runtime[Turn]) -> dict[str, Any]:
         await turn.unsay(before)
     elif is_cut_short(reply):
         await turn.say("\n\n(The answer ends here: it may not be longer.)")
+    reply = with_own_ids(reply, state["messages"])
     return {"messages": [reply], "written": await turn.written()}

@@ -12,7 +12,7 @@ from harness.lives import die, replay
 from harness.shop import Orders, shop
 from harness.tasks import NOTHING, message, said, texts
 from trunkline.errors import ToolServerUnavailableError
-from trunkline.journal.events import header_of
+from trunkline.journal.events import header_of, parse
 from trunkline.journal.journal import Journal
 from trunkline.reasoning import Listing
 from trunkline.reasoning.memory.waiting import Waiting, open_calls, packed, waiting_of
@@ -109,6 +109,62 @@ async def test_calls_of_one_reply_wait_together_and_go_on_one_by_one(tmp_path: P
         "Ordered 2 apples.",
         "Ordered 3 apples.",
     ]
+
+
+@pytest.mark.parametrize("call_id", ["call_0", None])
+async def test_calls_that_a_provider_names_alike_are_approved_one_by_one(
+    tmp_path: Path, call_id: str | None
+) -> None:
+    def calling(*counts: int) -> AIMessage:
+        calls = [{"name": ORDER, "args": {"n": n, "item": "apples"}, "id": call_id} for n in counts]
+        return AIMessage("", tool_calls=calls)
+
+    orders = Orders()
+    model = ScriptedModel(calling(1, 2), calling(3), "All is done.")
+    async with life(tmp_path, shop("apples", orders, model=Model.of(model))) as only:
+        asked = await only.ask("order as usual")
+        assert [one.requested.arguments["n"] for one in asked.approvals] == [1, 2]
+        more = await only.ask("approve 2\nreject 1", asked.task.id)
+        assert more.task.status.state == WAITS, said(more)
+        assert [one["n"] for one in orders.made] == [2]
+        ended = await only.ask("approve", asked.task.id)
+    assert ended.task.status.state == DONE, said(ended)
+    assert [one["n"] for one in orders.made] == [2, 3]
+
+
+async def test_an_approval_holds_for_no_call_of_a_later_turn_though_a_host_dies(
+    tmp_path: Path,
+) -> None:
+    whole = Journal.open(tmp_path / "whole.db")
+    first = shop(
+        "apples",
+        Orders(),
+        model=Model.of(
+            ScriptedModel([order(1)], Call("ask_user", {"question": "More?"}), [order(1)])
+        ),
+    )
+    async with TaskHost(whole, [first]) as host:
+        task_id = (await Life(host).ask("order one")).task.id
+        await Life(host).ask("approve", task_id)
+        await Life(host).ask("once more", task_id)
+    events = [
+        (header_of(sealed).first_sequence + at, event)
+        for sealed in whole.read(task_id, 0)
+        for at, event in enumerate(parse(sealed).events)
+    ]
+    asked = [at for at, event in events if event.HasField("approval_requested")]
+    folder = tmp_path / "later"
+    folder.mkdir()
+    with closing(Journal.open(folder / "journal.db")) as journal:
+        await replay(whole, task_id, journal, until=asked[1] - 1)
+    whole.close()
+    orders = Orders()
+    again = shop("apples", orders, model=Model.of(ScriptedModel([order(1)])))
+    async with life(folder, again) as later:
+        now = await later.host.wait_turn(task_id)
+    assert now.task.status.state == WAITS, said(now)
+    assert orders.made == []
+    assert len(now.approvals) == 2
 
 
 async def test_what_needs_no_approval_is_called_at_once_and_only_then(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ every later request that shows them. Imports LangChain, so load it lazily.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
+from uuid import uuid4
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
@@ -38,6 +39,38 @@ def repaired(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
         kept.append(message)
     kept += _missing(open_calls)
     return kept
+
+
+def with_own_ids(reply: AIMessage, said: Sequence[BaseMessage]) -> AIMessage:
+    """Return a reply whose calls have ids that no other call of the turn has.
+
+    Answers and approvals go by them, and some providers count anew in each reply, or send none.
+    """
+    seen = {
+        call["id"]
+        for message in said
+        if isinstance(message, AIMessage)
+        for call in (*message.tool_calls, *message.invalid_tool_calls)
+    }
+    own: list[str] = []
+    calls = (*reply.tool_calls, *reply.invalid_tool_calls)
+    for call in calls:
+        is_own = bool(call["id"]) and call["id"] not in seen
+        own.append(call["id"] if is_own and call["id"] else f"call_{uuid4().hex}")
+        seen.add(own[-1])
+    if own == [call["id"] for call in calls]:
+        return reply
+    valid = len(reply.tool_calls)
+    changed: dict[str, Any] = {
+        "tool_calls": [
+            {**call, "id": new} for call, new in zip(reply.tool_calls, own[:valid], strict=True)
+        ],
+        "invalid_tool_calls": [
+            {**call, "id": new}
+            for call, new in zip(reply.invalid_tool_calls, own[valid:], strict=True)
+        ],
+    }
+    return reply.model_copy(update=changed)
 
 
 def _calls(message: BaseMessage) -> dict[str, str]:
