@@ -23,15 +23,18 @@ if TYPE_CHECKING:
     from trunkline.agents.langgraph import from_langgraph
     from trunkline.agents.process import run
     from trunkline.mesh.remotes import from_a2a
+    from trunkline.tasks.approvals import ApprovalDecision
     from trunkline.tasks.turn.context import TaskContext
     from trunkline.tasks.turn.writers import ArtifactWriter, PlanWriter, ToolCall
     from trunkline.v1.agent_card_pb2 import AgentSkill
-    from trunkline.v1.event_pb2 import PlanStep
+    from trunkline.v1.event_pb2 import ApprovalAnswered, PlanStep
     from trunkline.v1.message_pb2 import Message
     from trunkline.v1.part_pb2 import Part
 
 __all__ = [
     "AgentSkill",
+    "ApprovalAnswered",
+    "ApprovalDecision",
     "ArtifactWriter",
     "FunctionAgent",
     "Message",
@@ -48,6 +51,8 @@ __all__ = [
 
 _HOMES = {
     "AgentSkill": "trunkline.v1.agent_card_pb2",
+    "ApprovalAnswered": "trunkline.v1.event_pb2",
+    "ApprovalDecision": "trunkline.tasks.approvals",
     "ArtifactWriter": "trunkline.tasks.turn.writers",
     "FunctionAgent": "trunkline.agents.authoring",
     "Message": "trunkline.v1.message_pb2",

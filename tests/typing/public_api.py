@@ -12,6 +12,8 @@ from langgraph.graph import MessagesState, StateGraph
 from pydantic import BaseModel
 
 from trunkline import (
+    ApprovalAnswered,
+    ApprovalDecision,
     ArtifactWriter,
     FunctionAgent,
     Message,
@@ -50,6 +52,17 @@ async def pieces(task: TaskContext) -> AsyncIterator[str]:
     yield task.text
 
 
+async def approved(task: TaskContext) -> str | None:
+    answer = await task.request_approval("shop/buy", {"book": "Dune"})
+    assert_type(answer, ApprovalAnswered | None)
+    if answer is None:
+        return None
+    if answer.decision == ApprovalDecision.REJECTED:
+        return answer.reason
+    answer.decision == "approved"  # type: ignore[comparison-overlap]  # noqa: B015
+    return "It is edited." if answer.decision == ApprovalDecision.EDITED else "It is bought."
+
+
 async def number(task: TaskContext) -> int:
     return 3
 
@@ -70,6 +83,7 @@ def plain(task: TaskContext) -> str:
 
 assert_type(agent(name="text", description="Says so.")(text), FunctionAgent)
 assert_type(agent(name="pieces", description="Streams.")(pieces), FunctionAgent)
+agent(name="approved", description="Asks first.")(approved)
 agent(name="nameless")  # type: ignore[call-arg]
 agent(name="number", description="Returns a number.")(number)  # type: ignore[arg-type]
 agent(name="plain", description="Isn't asynchronous.")(plain)  # type: ignore[arg-type]

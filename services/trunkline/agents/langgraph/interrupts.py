@@ -14,6 +14,7 @@ from typing import Any, Final
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from trunkline.agents.langgraph.messages import data_part
+from trunkline.tasks.approvals import ApprovalDecision
 from trunkline.tasks.turn.content import json_of
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2
@@ -117,9 +118,9 @@ def _decision(task: TaskContext[Any], approval_id: str) -> dict[str, Any]:
     if found is None or answered is None:
         return {"type": "reject", "message": "nobody has approved it"}
     match answered.decision:
-        case event_pb2.APPROVAL_DECISION_APPROVED:
+        case ApprovalDecision.APPROVED:
             return {"type": "approve"}
-        case event_pb2.APPROVAL_DECISION_EDITED:
+        case ApprovalDecision.EDITED:
             action = {"name": found.requested.tool, "args": json_of(answered.arguments)}
             return {"type": "edit", "edited_action": action}
         case _:

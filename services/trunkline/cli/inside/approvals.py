@@ -12,6 +12,7 @@ from trunkline.cli.terminal import print_json, print_table
 from trunkline.client import HostClient
 from trunkline.errors import ApprovalNotFoundError, ConfigurationError, PeerError, TaskNotFoundError
 from trunkline.tasks.approvals import (
+    ApprovalDecision,
     decision_name,
     plain,
     shown,
@@ -52,13 +53,12 @@ class Decision:
 
 def approved(approval_id: str, *, account: str, reason: str, edit: str) -> Decision:
     """Return the decision to let a call be made, with other arguments if they are given."""
-    decision = event_pb2.APPROVAL_DECISION_APPROVED
-    return Decision(approval_id, decision, account, reason, edit)
+    return Decision(approval_id, ApprovalDecision.APPROVED, account, reason, edit)
 
 
 def rejected(approval_id: str, *, account: str, reason: str) -> Decision:
     """Return the decision not to let a call be made."""
-    return Decision(approval_id, event_pb2.APPROVAL_DECISION_REJECTED, account, reason)
+    return Decision(approval_id, ApprovalDecision.REJECTED, account, reason)
 
 
 async def list_all(mesh: str | None, *, account: str, as_json: bool) -> Exit:
@@ -104,7 +104,7 @@ async def decide(mesh: str | None, decided: Decision, *, as_json: bool) -> Exit:
         reason=decided.reason,
     )
     if decided.edit:
-        request.decision = event_pb2.APPROVAL_DECISION_EDITED
+        request.decision = ApprovalDecision.EDITED
         request.arguments.CopyFrom(_arguments(decided.edit))
     async with open_view(mesh) as view:
         try:

@@ -17,12 +17,17 @@ from trunkline.errors import (
 )
 from trunkline.journal.journal import Journal
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.approvals import answering, check_answer, check_same, task_of
+from trunkline.tasks.approvals import (
+    answering,
+    answers_of,
+    check_answer,
+    check_same,
+    task_of,
+)
 from trunkline.tasks.intake import Intake
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, state_name
 from trunkline.tasks.rows import own_row
 from trunkline.tasks.running.runs import Run, Runs
-from trunkline.tasks.turn.asking import answers_of
 from trunkline.v1 import event_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 
 logger = logging.getLogger(__name__)

@@ -88,7 +88,7 @@ class Asking:
 
     def answers(self, *, since: int) -> list[event_pb2.ApprovalAnswered]:
         """Return the answers that this turn, or a later one, acts on."""
-        return answers_of(self.all, since=since)
+        return approvals.answers_of(self.all, since=since)
 
     def read(
         self, message: message_pb2.Message, *, turn: int
@@ -105,12 +105,3 @@ class Asking:
             message.parts.extend(approvals.question_parts(self.all, accepted_modes))
         else:
             message.parts.add(text=_GOES_ON)
-
-
-def answers_of(
-    asked: Sequence[snapshot_pb2.ApprovalInfo], *, since: int
-) -> list[event_pb2.ApprovalAnswered]:
-    """Return the answers that a turn, or a later one, acts on."""
-    return [
-        one.answered for one in asked if one.HasField("answered") and one.answered.turn >= since
-    ]

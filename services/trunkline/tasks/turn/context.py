@@ -179,8 +179,9 @@ class TaskContext(Turn, Generic[SettingsT]):
         """Ask a person to approve a call; return the answer, once a later turn has brought one.
 
         None: there is none yet. Return then: the turn ends with the question, together with all
-        others that were asked in it, and the answer's turn runs the agent again. The same tool
-        with the same arguments is asked for once in a task.
+        others that were asked in it, and the answer's turn runs the agent again. Its `decision`
+        is one of ApprovalDecision. The same tool with the same arguments is asked for once in a
+        task.
         """
         known = self.asking.of_call(tool, arguments)
         if known is None:
