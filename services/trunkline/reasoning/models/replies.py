@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.reasoning.models.trouble import ModelTrouble
+from trunkline.tasks.turn.content import struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,9 +66,10 @@ def whole_of(chunks: "Sequence[AIMessageChunk]") -> "AIMessage":
 def _arguments(text: str | None) -> dict[str, Any] | None:
     try:
         given = json.loads(text or "{}")
-    except ValueError:
+        # What no message can carry to the tool is no arguments either.
+        return given if isinstance(given, dict) and struct(given) is not None else None
+    except (ValueError, RecursionError):
         return None
-    return given if isinstance(given, dict) else None
 
 
 def is_cut_short(reply: "AIMessage") -> bool:
@@ -100,13 +102,22 @@ def check_reply(reply: "AIMessage", *, max_tokens: int | None) -> None:
 def of_any_provider(messages: "Sequence[BaseMessage]", model: str) -> "list[BaseMessage]":
     """Return messages as `model` is given them: what another provider added to them is left out.
 
-    A provider's own are left as they are: it may want back what it put into them.
+    A provider's own are left as they are: it may want back what it put into them. Only calls whose
+    arguments are no JSON have none: many servers read what they are given.
     """
     from langchain_core.messages import AIMessage
+    from langchain_core.messages.tool import tool_call
 
     own = _PROVIDERS.get(model.partition(":")[0], "")
     shown: list[BaseMessage] = []
     for message in messages:
+        if isinstance(message, AIMessage) and message.invalid_tool_calls:
+            bare = [
+                tool_call(name=call["name"] or "", args={}, id=call["id"])
+                for call in message.invalid_tool_calls
+            ]
+            calls = [*message.tool_calls, *bare]
+            message = message.model_copy(update={"tool_calls": calls, "invalid_tool_calls": []})
         by = message.response_metadata.get("model_provider", own)
         if isinstance(message, AIMessage) and by != own:
             message = AIMessage(message.text, tool_calls=message.tool_calls)

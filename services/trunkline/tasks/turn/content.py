@@ -1,13 +1,17 @@
 """Turns what authors write (text, parts, mappings) into the contract's messages."""
 
 import json
+import sys
 import uuid
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from google.protobuf import json_format, struct_pb2
 
 from trunkline.v1 import message_pb2, part_pb2
+
+# Of values within each other: protobuf reads a hundred messages deep, and each takes three.
+_LEVELS: Final = 24
 
 Content: TypeAlias = str | part_pb2.Part | message_pb2.Message
 
@@ -37,13 +41,25 @@ def struct(values: Mapping[str, Any] | None) -> struct_pb2.Struct | None:
     """Return a Struct of JSON values, or None for None.
 
     Raises:
-        ValueError: a value isn't a JSON value.
+        ValueError: a value isn't a JSON value, or none that a message can carry: no number, half a
+            character, or within too many others.
     """
     if values is None:
         return None
+    if not _may_be_carried(values, _LEVELS):
+        raise ValueError("a value is no finite number, or lies too deep")
     result = struct_pb2.Struct()
     result.update(dict(values))
     return result
+
+
+def _may_be_carried(value: object, levels: int) -> bool:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return levels > 0 and all(_may_be_carried(one, levels - 1) for one in value)
+    # All numbers of JSON are doubles to protobuf.
+    return not isinstance(value, int | float) or abs(value) <= sys.float_info.max
 
 
 def json_of(value: struct_pb2.Struct | struct_pb2.Value) -> Any:  # noqa: ANN401  a JSON value

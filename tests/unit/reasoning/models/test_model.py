@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from harness.model_server import Call, ModelServer, Pause, Reply, model_server, refuse, say
+from harness.spans import spans_in
 from trunkline import telemetry
 from trunkline.errors import ModelUnavailableError
 from trunkline.reasoning.models import Model, ModelChoice, is_cut_short, open_model, tokens_of
@@ -52,12 +51,8 @@ def server() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    memory = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    yield memory
-    provider.shutdown()
+    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
+        yield memory
 
 
 def opened(server: ModelServer, *names: str, **options: Any) -> Model:
@@ -257,6 +252,26 @@ async def test_what_can_not_be_read_is_no_answer(server: ModelServer) -> None:
     assert (reply.tool_calls, len(reply.invalid_tool_calls)) == ([], 2)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "1e999",
+        "NaN",
+        "9" * 400,
+        '"\\ud800"',
+        '{"a": ' * 40 + "1" + "}" * 40,
+        "[" * 20_000 + "]" * 20_000,
+    ],
+    ids=["endless", "no number", "huge", "half a character", "deep", "very deep"],
+)
+async def test_arguments_that_no_message_can_carry_are_none(
+    server: ModelServer, given: str
+) -> None:
+    server.script(Reply(calls=(Call("math__add", f'{{"a": {given}}}'),)))
+    reply = await opened(server, "openai:m").ask(QUESTION, tools=[ADD])
+    assert (reply.tool_calls, len(reply.invalid_tool_calls)) == ([], 1)
+
+
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 async def test_a_call_that_can_not_be_read_is_shown_to_its_provider_again(
     server: ModelServer, provider: str
@@ -268,6 +283,8 @@ async def test_a_call_that_can_not_be_read_is_shown_to_its_provider_again(
     again = [*QUESTION, reply, told, HumanMessage("again")]
     assert (await model.ask(again, tools=[ADD])).text == "so be it"
     assert "no JSON" in str(server.asked[-1].messages)
+    # Many servers that speak like OpenAI read the arguments, and refuse what is no JSON.
+    assert '"b' not in str(server.asked[-1].messages)
 
 
 async def test_a_reply_that_may_not_be_longer_says_so(server: ModelServer) -> None:
