@@ -152,6 +152,10 @@ async def test_a_plan_that_cannot_be_run_is_mended_by_the_model(
             f"the plan of {NAME} could not be run: it has 17 steps; at most 16 may be",
         ),
         ([say("I would rather not.")] * 2, "neither make_plan nor ask_user was called"),
+        (
+            [Reply(calls=(Call("make_plan", '{"steps": nothing'),))] * 2,
+            "neither make_plan nor ask_user was called",
+        ),
         ([refuse(401)], f"{NAME} could not be asked for a plan"),
     ],
 )

@@ -114,7 +114,8 @@ class Planner:
             await shown.take_back()
             wrong = f"This can't be run: {problem}. Call {MAKE_PLAN} again, mended."
             messages.append(reply)
-            calls = [call["id"] or "" for call in reply.tool_calls]
+            made = (*reply.tool_calls, *reply.invalid_tool_calls)
+            calls = [call["id"] or "" for call in made]
             messages += [ToolMessage(wrong, tool_call_id=call_id) for call_id in calls]
             if not calls:
                 messages.append(HumanMessage(wrong))
