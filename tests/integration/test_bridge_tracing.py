@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from a2a.compat.v0_3 import a2a_v0_3_pb2
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -17,6 +16,7 @@ from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
 from harness.receiver import Answer, Received, Receiver, open_receiver, status, take
 from harness.rest import RestCaller, user_message
 from harness.small_mesh import PATIENCE_S
+from harness.spans import spans_in
 from trunkline import telemetry
 from trunkline.agents.echo import echo
 from trunkline_bridge import BridgeSettings
@@ -28,13 +28,8 @@ SETTINGS = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    memory = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    # The API lets a process set its provider once; a test needs its own.
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    yield memory
-    provider.shutdown()
+    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
+        yield memory
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 import grpc
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from harness.spans import spans_in
 from trunkline import telemetry
 from trunkline.client import MeshChannel, RegistryClient
 from trunkline.client.status import mesh_errors
@@ -67,12 +68,8 @@ class Spans(InMemorySpanExporter):
 
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
-    memory = Spans()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    yield memory
-    provider.shutdown()
+    with spans_in(Spans(), monkeypatch) as memory:
+        yield memory
 
 
 class Service:

@@ -7,23 +7,25 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from google.protobuf import timestamp_pb2
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
 from harness.processes import read_line, running_process
 from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from harness.spans import spans_in
 from harness.tasks import said, texts
 from trunkline import telemetry
 from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.echo import echo
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import message_service_pb2, registry_service_pb2, snapshot_pb2, task_pb2
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
 
 State = task_pb2.TaskState
 
@@ -36,12 +38,8 @@ async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
 
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    memory = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    yield memory
-    provider.shutdown()
+    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
+        yield memory
 
 
 class Stuck:

@@ -12,12 +12,12 @@ from typing import Any
 import grpc
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
 from harness.nonsense_host import serving_nonsense
+from harness.spans import spans_in
 from harness.tasks import NOTHING, define, message, texts
 from trunkline import telemetry
 from trunkline.client import BreakerSettings, Channels, HostClient, MeshChannel
@@ -124,12 +124,8 @@ def client(channel: MeshChannel) -> HostClient:
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    memory = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    yield memory
-    provider.shutdown()
+    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
+        yield memory
 
 
 async def begin(client: HostClient, text: str) -> str:

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from harness.lives import all_over
+from harness.spans import spans_in
 from harness.tasks import NOTHING, Open, define, finish, message
 from trunkline import telemetry
 from trunkline.agents import FunctionAgent
@@ -27,6 +25,7 @@ from trunkline.errors import (
 )
 from trunkline.journal.journal import Journal
 from trunkline.tasks import approvals
+from trunkline.tasks.approvals import ApprovalDecision
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import Accepted
@@ -38,9 +37,9 @@ from trunkline.v1 import (
     task_service_pb2,
 )
 
-APPROVED = event_pb2.APPROVAL_DECISION_APPROVED
-EDITED = event_pb2.APPROVAL_DECISION_EDITED
-REJECTED = event_pb2.APPROVAL_DECISION_REJECTED
+APPROVED = ApprovalDecision.APPROVED
+EDITED = ApprovalDecision.EDITED
+REJECTED = ApprovalDecision.REJECTED
 
 
 class Shop:
@@ -294,17 +293,12 @@ async def test_an_answer_whose_turn_never_began_is_acted_on_by_the_next_life(
 async def test_spans_say_what_was_asked_and_what_was_answered(
     open_host: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    # The API lets a process set its provider once; a test needs its own.
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    host = await open_host(Shop().agent)
-    task = await finish(host)
-    await say(host, task, "approve")
-    await host.wait_turn(task.task.id)
-    await all_over(host)
-    provider.shutdown()
+    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
+        host = await open_host(Shop().agent)
+        task = await finish(host)
+        await say(host, task, "approve")
+        await host.wait_turn(task.task.id)
+        await all_over(host)
     asked, answered = (span.attributes or {} for span in memory.get_finished_spans())
     approval_id = f"{task.task.id}.1"
     assert asked[telemetry.APPROVALS_REQUESTED] == (approval_id,)

@@ -5,25 +5,20 @@ from collections.abc import Iterator
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from harness.spans import spans_in
 from trunkline import telemetry
 from trunkline.errors import TaskNotFoundError
 
 
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    memory = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    # The API lets a process set its provider once; a test needs its own.
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    yield memory
-    provider.shutdown()
+    with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
+        yield memory
 
 
 def only(exporter: InMemorySpanExporter) -> ReadableSpan:

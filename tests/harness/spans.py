@@ -1,0 +1,24 @@
+"""The spans that end in this process while a test runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+Memory = TypeVar("Memory", bound=InMemorySpanExporter)
+
+
+@contextmanager
+def spans_in(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
+    """Keep the spans that end inside the block."""
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    # The API lets a process set its provider once; a test needs its own.
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield memory
+    provider.shutdown()
