@@ -253,6 +253,20 @@ async def test_an_agents_question_becomes_the_tasks_and_the_answer_reaches_the_a
     assert (await mesh.look(child.started.task_id)).turn == 2
 
 
+async def test_an_agent_that_is_named_and_asked_nothing_says_what_it_wants(mesh: SmallMesh) -> None:
+    @agent(name="paint", description="Paints.", tags=["paint"])
+    async def paint(task: TaskContext) -> None:
+        await task.require_input(f"{task.text!r} is nothing to paint.")
+
+    await mesh.join(paint)
+    await mesh.supervise()
+
+    asked = await mesh.ask("@paint")
+
+    assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    assert said(asked) == "'' is nothing to paint."
+
+
 async def test_a_step_that_fails_behind_its_question_is_named_as_it_was_planned(
     mesh: SmallMesh,
 ) -> None:

@@ -155,13 +155,15 @@ def _message(turn: Turn, step: Step, text: str, child_id: str) -> message_pb2.Me
         task_id=step.child_id,
         role=message_pb2.ROLE_USER,
     )
-    if text:
-        message.parts.add(text=text)
-    message.parts.extend(
+    others = [
         part
         for part in task.message.parts
         if not part.HasField("text") and not approvals.is_answer(part)
-    )
+    ]
+    # Whoever is asked nothing says best what may be asked.
+    if text or not others:
+        message.parts.add(text=text)
+    message.parts.extend(others)
     return message
 
 
