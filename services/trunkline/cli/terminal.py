@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,12 +11,24 @@ from typing import TextIO
 
 DIM, RED, BOLD = "2", "31", "1"
 
+# What terminals obey instead of showing it, and what turns the direction of other text. Our own
+# colours go through, and so does what ends lines and cells.
+_OBEYED = re.compile(r"(\x1b\[(?:0|1|2|31)m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202d\u202e]")
+
+
+class _Screen(io.TextIOWrapper):
+    """A terminal that shows text and obeys none of it: agents, tools and peers wrote most."""
+
+    def write(self, text: str, /) -> int:
+        super().write(_OBEYED.sub(r"\1", text))
+        return len(text)
+
 
 def accept_any_text() -> None:
-    """Let no text fail to be printed or read.
+    """Let no text fail to be printed or read, and let a terminal obey none.
 
     What stdout's encoding lacks comes out as question marks, and what is not in stdin's encoding
-    comes in so that `is_text` tells.
+    comes in so that `is_text` tells. Into pipes and files text goes as it is.
     """
     for stream, errors in (
         (sys.stdin, "surrogateescape"),
@@ -24,6 +37,15 @@ def accept_any_text() -> None:
     ):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=errors)
+    sys.stdout, sys.stderr = _guarded(sys.stdout), _guarded(sys.stderr)
+
+
+def _guarded(stream: TextIO) -> TextIO:
+    if not isinstance(stream, io.TextIOWrapper) or not stream.isatty():
+        return stream
+    return _Screen(
+        stream.buffer, encoding=stream.encoding, errors=stream.errors, line_buffering=True
+    )
 
 
 def is_text(read: str) -> bool:

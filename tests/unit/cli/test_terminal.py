@@ -1,0 +1,74 @@
+"""What a terminal is given of what others have said."""
+
+import io
+import os
+import pty
+import sys
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from trunkline.cli.terminal import RED, accept_any_text, paint, write
+
+HOSTILE = (
+    "red \x1b[31m, title \x1b]0;owned\x07, away \x1b[2J\x9b2J\r, hidden \x1b[8m, turned \u202e"
+)
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Put a terminal in the place of stdout; yield where what it gets can be read."""
+    reader, writer = pty.openpty()
+    tty.setraw(writer)
+    stream = io.TextIOWrapper(io.FileIO(writer, "w"), encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        patch.setattr(sys, "stderr", io.StringIO())
+        patch.setenv("TERM", "xterm")
+        patch.delenv("NO_COLOR", raising=False)
+        accept_any_text()
+        yield reader
+        sys.stdout.close()
+    stream.close()
+    os.close(reader)
+
+
+def test_a_terminal_shows_what_others_wrote_and_obeys_none_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with terminal(monkeypatch) as reader:
+        write(f"{HOSTILE}\n")
+        shown = os.read(reader, 1000).decode()
+    # Our own red is harmless.
+    assert shown == ("red \x1b[31m, title ]0;owned, away [2J2J, hidden [8m, turned \n")
+
+
+def test_what_is_cut_in_the_middle_of_a_command_is_not_obeyed_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with terminal(monkeypatch) as reader:
+        for character in HOSTILE:
+            write(character)
+        write("\n")
+        shown = b""
+        while not shown.endswith(b"\n"):
+            shown += os.read(reader, 1000)
+    assert b"\x1b" not in shown
+
+
+def test_our_own_colours_and_any_script_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as reader:
+        write(paint("Żółć 中文\tKäse 🧀\n", RED, sys.stdout))
+        assert os.read(reader, 1000).decode() == "\x1b[31mŻółć 中文\tKäse 🧀\n\x1b[0m"
+
+
+def test_a_pipe_gets_text_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = io.BytesIO()
+    pipe = io.TextIOWrapper(buffer, encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", pipe)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    accept_any_text()
+    write(f"{HOSTILE}\n")
+    assert buffer.getvalue().decode() == HOSTILE + "\n"
