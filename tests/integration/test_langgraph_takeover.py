@@ -1,73 +1,42 @@
 """A LangGraph agent that is killed in the middle of its words, and while it waits."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from harness.processes import read_line, running_process
+from harness.killable import KillableAgent
 from harness.slow_graph import WORDS
-from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from harness.small_mesh import open_small_mesh
 from harness.tasks import said, texts
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 
 TESTS = Path(__file__).parents[1]
 
 
-@dataclass
-class Killable:
-    """A mesh in this process, and the agent in one that can be killed."""
-
-    mesh: SmallMesh
-    folder: Path
-    stack: AsyncExitStack
-    process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        gone = {host.address for host in self.mesh.directory.hosts}
-        command = (
-            sys.executable, "-m", "harness.slow_graph",
-            "--mesh", self.mesh.registry_address, "--data", str(self.folder),
-        )  # fmt: skip
-        environment = {"GRAPH_FOLDER": str(self.folder)}
-        self.process = await self.stack.enter_async_context(
-            running_process(*command, cwd=TESTS, environment=environment)
-        )
-        await read_line(self.process, "ready ")
-        await self.mesh.directory.wait_until(
-            lambda known: (
-                "counter" in known.agents() and known.host_of_agent("counter").address not in gone
-            ),
-            timeout_s=PATIENCE_S,
-        )
-
-    async def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        await self.process.wait()
-
-
 @pytest.fixture
-async def killable(tmp_path: Path) -> AsyncIterator[Killable]:
+async def counter(tmp_path: Path) -> AsyncIterator[KillableAgent]:
+    command = (sys.executable, "-m", "harness.slow_graph")
+    place = {"GRAPH_FOLDER": str(tmp_path)}
     async with open_small_mesh(tmp_path) as mesh, AsyncExitStack() as stack:
-        yield Killable(mesh, tmp_path, stack)
+        yield KillableAgent(mesh, "counter", command, tmp_path, stack, TESTS, place)
 
 
-async def test_the_words_are_whole_and_what_had_ended_is_not_done_again(killable: Killable) -> None:
-    mesh, folder = killable.mesh, killable.folder
-    await killable.start()
+async def test_the_words_are_whole_and_what_had_ended_is_not_done_again(
+    counter: KillableAgent,
+) -> None:
+    mesh, folder = counter.mesh, counter.data
+    await counter.start()
     asking = await mesh.ask("ask", agent="counter")
     assert asking.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     counting = await mesh.begin("count", agent="counter")
     await mesh.until(counting, lambda now: any(text.endswith("50 ") for text in texts(now)))
 
-    await killable.kill()
+    await counter.kill()
     (folder / "go").touch()
-    await killable.start()
+    await counter.start()
     ended = await mesh.until(counting, lambda now: now.task.status.state in TERMINAL)
     events = [event for batch in await mesh.events(counting) for event in batch.events]
 

@@ -1,19 +1,16 @@
 """A reasoning agent that is killed in the middle of a streamed answer, and started again."""
 
-import asyncio
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from harness.bridge import BridgedMesh, Event, open_bridged_mesh
-from harness.processes import read_line, running_process
+from harness.killable import KillableAgent
 from harness.slow_reasoner import FIRST
-from harness.small_mesh import PATIENCE_S, SmallMesh
 from harness.tasks import texts
 from trunkline.tasks.lifecycle import TERMINAL, State
 
@@ -21,62 +18,37 @@ TESTS = Path(__file__).parents[1]
 WHOLE = "".join(f"{number} " for number in range(100))
 
 
-@dataclass
-class Killable:
-    """A mesh in this process, and the agent in one that can be killed."""
-
-    bridged: BridgedMesh
-    folder: Path
-    stack: AsyncExitStack
-    process: asyncio.subprocess.Process | None = None
-
-    @property
-    def mesh(self) -> SmallMesh:
-        return self.bridged.mesh
-
-    async def start(self) -> None:
-        gone = {host.address for host in self.mesh.directory.hosts}
-        command = (
-            sys.executable, "-m", "trunkline.cli", "serve", "agents",
-            "--agent", "harness.slow_reasoner:reasoner",
-            "--mesh", self.mesh.registry_address, "--data", str(self.folder),
-        )  # fmt: skip
-        environment = {"REASONER_FOLDER": str(self.folder)}
-        self.process = await self.stack.enter_async_context(
-            running_process(*command, cwd=TESTS, environment=environment)
-        )
-        await read_line(self.process, "ready ")
-        await self.mesh.directory.wait_until(
-            lambda known: (
-                "reasoner" in known.agents() and known.host_of_agent("reasoner").address not in gone
-            ),
-            timeout_s=PATIENCE_S,
-        )
-
-    async def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        await self.process.wait()
+@pytest.fixture
+async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
+    async with open_bridged_mesh(tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture
-async def killable(tmp_path: Path) -> AsyncIterator[Killable]:
-    async with open_bridged_mesh(tmp_path) as bridged, AsyncExitStack() as stack:
-        yield Killable(bridged, tmp_path, stack)
+async def reasoner(bridged: BridgedMesh, tmp_path: Path) -> AsyncIterator[KillableAgent]:
+    command = (
+        sys.executable, "-m", "trunkline.cli", "serve", "agents",
+        "--agent", "harness.slow_reasoner:reasoner",
+    )  # fmt: skip
+    place = {"REASONER_FOLDER": str(tmp_path)}
+    async with AsyncExitStack() as stack:
+        yield KillableAgent(bridged.mesh, "reasoner", command, tmp_path, stack, TESTS, place)
 
 
-async def test_the_answer_is_whole_and_what_was_done_is_not_done_again(killable: Killable) -> None:
-    mesh, folder = killable.mesh, killable.folder
-    await killable.start()
-    caller = killable.bridged.at("/agents/reasoner")
+async def test_the_answer_is_whole_and_what_was_done_is_not_done_again(
+    bridged: BridgedMesh, reasoner: KillableAgent
+) -> None:
+    mesh, folder = bridged.mesh, reasoner.data
+    await reasoner.start()
+    caller = bridged.at("/agents/reasoner")
     async with caller.streamed("count") as stream:
         first = await anext(stream)
     task_id = first.result["task"]["id"]
     await mesh.until(task_id, lambda now: any(text.endswith("49 ") for text in texts(now)))
 
-    await killable.kill()
+    await reasoner.kill()
     (folder / "go").touch()
-    await killable.start()
+    await reasoner.start()
     ended = await mesh.until(task_id, lambda now: now.task.status.state in TERMINAL)
     events = [event for batch in await mesh.events(task_id) for event in batch.events]
 

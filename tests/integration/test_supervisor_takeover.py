@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.killable import KillableAgent
 from harness.model_server import Call, Pause, Reply, call, model_server, say
-from harness.processes import read_line, running_process
-from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from harness.small_mesh import SmallMesh, open_small_mesh
 from harness.tasks import texts
 from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.echo import echo
@@ -26,56 +26,16 @@ State = task_pb2.TaskState
 WHOLE = "".join(f"{number} " for number in range(100))
 
 
-@dataclass
-class Supervised:
-    """A mesh in this process, and a supervisor in one that can be killed."""
-
-    mesh: SmallMesh
-    folder: Path
-    stack: AsyncExitStack
-    process: asyncio.subprocess.Process | None = None
-    environment: dict[str, str] = field(default_factory=dict)
-
-    async def start(self) -> None:
-        command = (
-            sys.executable, "-m", "trunkline.cli", "serve", "agents", "supervisor",
-            "--mesh", self.mesh.registry_address, "--data", str(self.folder / "supervisor"),
-        )  # fmt: skip
-        self.process = await self.stack.enter_async_context(
-            running_process(*command, cwd=self.folder, environment=self.environment)
-        )
-        await read_line(self.process, "ready ")
-        revision = self.mesh.directory.revision
-        await self.mesh.directory.wait_until(
-            lambda known: known.revision >= revision and "supervisor" in known.agents(),
-            timeout_s=PATIENCE_S,
-        )
-
-    async def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        await self.process.wait()
-
-    async def kill_and_start(self) -> None:
-        gone = self.mesh.directory.host_of_agent("supervisor")
-        await self.kill()
-        await self.start()
-        # The registry's picture of the new process, not of the dead one.
-        await self.mesh.directory.wait_until(
-            lambda known: known.host_of_agent("supervisor").address != gone.address,
-            timeout_s=PATIENCE_S,
-        )
-
-    async def end_of(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
-        return await self.mesh.until(
-            task_id, lambda now: now.task.status.state in TERMINAL | INTERRUPTED
-        )
-
-
 @pytest.fixture
-async def supervised(tmp_path: Path) -> AsyncIterator[Supervised]:
+async def supervisor(tmp_path: Path) -> AsyncIterator[KillableAgent]:
+    command = (sys.executable, "-m", "trunkline.cli", "serve", "agents", "supervisor")
+    data = tmp_path / "supervisor"
     async with open_small_mesh(tmp_path) as mesh, AsyncExitStack() as stack:
-        yield Supervised(mesh, tmp_path, stack)
+        yield KillableAgent(mesh, "supervisor", command, data, stack, tmp_path)
+
+
+async def end_of(mesh: SmallMesh, task_id: str) -> snapshot_pb2.TaskSnapshot:
+    return await mesh.until(task_id, lambda now: now.task.status.state in TERMINAL | INTERRUPTED)
 
 
 @dataclass
@@ -123,20 +83,22 @@ def finished(snapshot: snapshot_pb2.TaskSnapshot) -> set[str]:
     return {child.started.agent for child in snapshot.children if child.HasField("finished")}
 
 
-async def test_what_has_ended_is_kept_and_what_runs_is_followed_on(supervised: Supervised) -> None:
+async def test_what_has_ended_is_kept_and_what_runs_is_followed_on(
+    supervisor: KillableAgent,
+) -> None:
     helpers = Helpers()
-    mesh = supervised.mesh
+    mesh = supervisor.mesh
     await mesh.join(helpers.quick("red"), helpers.slow("green"))
-    await supervised.start()
+    await supervisor.start()
     task_id = await mesh.begin("go red now, and go green now, then go red again")
     await mesh.until(
         task_id,
         lambda now: "red" in finished(now) and any("49 " in text for text in texts(now)),
     )
 
-    await supervised.kill_and_start()
+    await supervisor.kill_and_start()
     helpers.go_on.set()
-    ended = await supervised.end_of(task_id)
+    ended = await end_of(mesh, task_id)
 
     assert ended.task.status.state == State.TASK_STATE_COMPLETED
     assert texts(ended)[-1] == f"red is done\n{WHOLE}\nred is done"
@@ -153,11 +115,11 @@ async def test_what_has_ended_is_kept_and_what_runs_is_followed_on(supervised: S
     assert texts(fold.snapshot()) == texts(ended)
 
 
-async def test_an_answer_that_was_given_is_not_given_again(supervised: Supervised) -> None:
+async def test_an_answer_that_was_given_is_not_given_again(supervisor: KillableAgent) -> None:
     helpers = Helpers()
-    mesh = supervised.mesh
+    mesh = supervisor.mesh
     await mesh.join(helpers.clerk())
-    await supervised.start()
+    await supervisor.start()
     asked = await mesh.ask("to the clerk")
     await mesh.client("supervisor").send_message(
         agent="supervisor",
@@ -168,19 +130,19 @@ async def test_an_answer_that_was_given_is_not_given_again(supervised: Supervise
     child = asked.children[0].started.task_id
     await mesh.until(child, lambda now: now.turn == 2)
 
-    await supervised.kill_and_start()
+    await supervisor.kill_and_start()
     helpers.go_on.set()
-    ended = await supervised.end_of(asked.task.id)
+    ended = await end_of(mesh, asked.task.id)
 
     assert texts(ended)[-1] == "noted Ada"
     assert helpers.runs == ["Ada"]
 
 
 async def test_a_plan_and_an_answer_that_a_model_was_making_are_made_again(
-    supervised: Supervised,
+    supervisor: KillableAgent,
 ) -> None:
     helpers = Helpers()
-    mesh = supervised.mesh
+    mesh = supervisor.mesh
     await mesh.join(helpers.quick("red"), helpers.quick("green"))
     planning, wording = Pause(), Pause()
     steps = [{"agent": "red", "text": "begin"}, {"agent": "green", "text": "end"}]
@@ -193,19 +155,19 @@ async def test_a_plan_and_an_answer_that_a_model_was_making_are_made_again(
             say("Both ", wording, "were there."),
             say("Both are done."),
         )
-        supervised.environment = {
+        supervisor.environment = {
             **provider.environment,
             "TRUNKLINE_PLANNER_MODEL": "openai:planner",
         }
-        await supervised.start()
+        await supervisor.start()
         task_id = await mesh.begin("begin and end")
         await planning.reached()
         await mesh.until(task_id, lambda now: any(plan.text for plan in now.plans))
-        await supervised.kill_and_start()
+        await supervisor.kill_and_start()
         await wording.reached()
         await mesh.until(task_id, lambda now: any("Both" in text for text in texts(now)))
-        await supervised.kill_and_start()
-        ended = await supervised.end_of(task_id)
+        await supervisor.kill_and_start()
+        ended = await end_of(mesh, task_id)
         assert provider.left == 0
 
     assert sorted(helpers.runs) == ["green", "red"]
