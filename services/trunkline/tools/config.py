@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -31,21 +31,6 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _ArgumentRule(_Strict):
-    """How an argument is made of a match, where a template or a literal does not say enough."""
-
-    source: Annotated[str | None, Field(alias="from")] = None
-    map: dict[str, Any] = {}
-    type: Literal["string", "integer", "number", "boolean"] = "string"
-    default: Any = None
-
-    @model_validator(mode="after")
-    def _has_a_value(self) -> Self:
-        if not self.model_fields_set & {"source", "default"}:
-            raise PydanticCustomError("no_value", 'give "from" or "default"')
-        return self
-
-
 def _check_pattern(pattern: str) -> str:
     try:
         re.compile(pattern)
@@ -60,6 +45,30 @@ def _not_a_pattern(problem: str) -> PydanticCustomError:
     return PydanticCustomError(
         "pattern", "not a regular expression: {problem}", {"problem": problem}
     )
+
+
+_Pattern: TypeAlias = Annotated[str, Field(max_length=4000), AfterValidator(_check_pattern)]
+
+
+class _ArgumentRule(_Strict):
+    """How an argument is made of a match, where a template or a literal does not say enough."""
+
+    source: Annotated[str | None, Field(alias="from")] = None
+    map: dict[str, Any] = {}
+    type: Literal["string", "integer", "number", "boolean"] = "string"
+    default: Any = None
+    join: str = ", "
+    """What stands between earlier answers where `{answers}` does."""
+    only: _Pattern = ""
+    """Which earlier answers count."""
+    least: Annotated[int, Field(ge=1)] = 1
+    """How many there have to be."""
+
+    @model_validator(mode="after")
+    def _has_a_value(self) -> Self:
+        if not self.model_fields_set & {"source", "default"}:
+            raise PydanticCustomError("no_value", 'give "from" or "default"')
+        return self
 
 
 def _check_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +86,7 @@ def _check_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 class MatchRule(_Strict):
     """Questions that a tool answers, and the call they become: a `trunkline/match` entry."""
 
-    pattern: Annotated[str, Field(max_length=4000), AfterValidator(_check_pattern)]
+    pattern: _Pattern
     arguments: Annotated[dict[str, Any], AfterValidator(_check_arguments)] = {}
     answer: str = ""
 

@@ -8,7 +8,10 @@ from trunkline.cli.new.project import make
 from trunkline.errors import ConfigurationError
 
 
-@pytest.mark.parametrize("name", ["Hello", "a_b", "9a", "ä", "class", "echo", "supervisor", "json"])
+@pytest.mark.parametrize(
+    "name",
+    ["Hello", "a_b", "9a", "ä", "a-", "class", "echo", "supervisor", "json", "tests", "hatchling"],
+)
 def test_a_name_that_can_be_none_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         make(name, tmp_path / "new", with_graph=False, as_json=False)

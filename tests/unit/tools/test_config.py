@@ -93,6 +93,10 @@ def test_a_broken_file_is_refused_in_one_line_that_names_the_place(
             {"pattern": "a", "arguments": {"x": {"from": "{1}", "type": "int"}}},
             r"0\.arguments: x\.type: Input should be 'string'",
         ),
+        (
+            {"pattern": "a", "arguments": {"x": {"from": "{answers}", "only": "("}}},
+            r"0\.arguments: x\.only: not a regular expression",
+        ),
         ("no object", r"0: "),
     ],
 )
@@ -112,6 +116,7 @@ def test_a_match_reaches_the_matcher_as_it_is_written(file: Path) -> None:
         "arguments": {
             "zone": {"from": "{city}", "map": {"tokyo": "Asia/Tokyo"}, "type": "string"},
             "n": {"default": 8},
+            "sum": {"from": "({answers})", "join": " + ", "least": 2, "only": r"-?\d+"},
             "text": "{1}",
             "many": [1, 2.5, True, None],
             "nothing": None,

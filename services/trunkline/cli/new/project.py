@@ -2,6 +2,7 @@
 
 import importlib.util
 import keyword
+import re
 from importlib import metadata, resources
 from pathlib import Path
 from string import Template
@@ -22,6 +23,8 @@ _FILES: Final = {
     "KIND.agent.py": "{module}/agent.py",
     "KIND.test_agent.py": "tests/test_agent.py",
 }
+# What a project has or needs beside its own package, on this machine or not.
+_NEEDED: Final = {"supervisor", "tests", "pytest", "hatchling"}
 
 
 def make(name: str, folder: Path | None, *, with_graph: bool, as_json: bool) -> int:
@@ -63,12 +66,14 @@ def make(name: str, folder: Path | None, *, with_graph: bool, as_json: bool) -> 
 
 def _check_name(name: str, module: str) -> None:
     where = f"agent {name!r}"
-    if not module.isidentifier() or not name.isascii() or name != name.lower() or "_" in name:
+    # What packages may be called, and Python's modules, and agents.
+    if not re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name):
         problem = (
-            "a name is made of lower-case letters, digits and hyphens, and begins with a letter"
+            "a name is made of lower-case letters, digits and hyphens, begins with a letter and "
+            "does not end with a hyphen"
         )
         raise ConfigurationError(where, problem)
-    is_ours = module == "supervisor" or importlib.util.find_spec(f"trunkline.agents.{module}")
+    is_ours = module in _NEEDED or importlib.util.find_spec(f"trunkline.agents.{module}")
     if keyword.iskeyword(module) or is_ours or importlib.util.find_spec(module):
         raise ConfigurationError(where, "the name is taken; choose another")
 
