@@ -5,7 +5,7 @@ stands and is put in its place when the task has completed. So a task that waits
 and one that failed or was canceled leaves nothing behind.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -15,15 +15,14 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
-    ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
 )
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 
 from trunkline.reasoning.memory.files import CheckpointFile, checkpoint_file
+from trunkline.reasoning.memory.saver import LoopSaver
 from trunkline.tasks.submission import ANONYMOUS
 from trunkline.tasks.turn.context import TaskContext
 
@@ -113,7 +112,7 @@ async def thread_of(
         return
     with checkpoint_file(path) as file:
         conversation = _Filed(file, name, task.account)
-        yield Thread(_Saver(file.saver.conn), thread_id, True, conversation)
+        yield Thread(LoopSaver(file.saver.conn), thread_id, True, conversation)
 
 
 class _Foreign:
@@ -149,34 +148,6 @@ class _Filed:
 
     async def put(self, stand: Stand) -> None:
         self._file.saver.replace(*self._thread, {_FORKED: stand.checkpoint}, stand.step)
-
-
-class _Saver(SqliteSaver):
-    """Saves on the event loop, as that of agents that reason, and what nodes wrote as well."""
-
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return self.get_tuple(config)
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        return self.put(config, checkpoint, metadata, new_versions)
-
-    async def aput_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        self.put_writes(config, writes, task_id, task_path)
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        self.delete_thread(thread_id)
 
 
 async def _put(saver: BaseCheckpointSaver[Any], config: RunnableConfig, stand: Stand) -> None:

@@ -29,13 +29,8 @@ _INSERT: Final = (
 )
 
 
-class Checkpoints(SqliteSaver):
-    """Saves on the event loop: a checkpoint takes some 50 µs there, and more in a thread.
-
-    Nothing is synced: a killed process loses nothing, and after a power failure a turn that finds
-    no checkpoint starts over. Trouble with the file is no trouble of the turn's: it goes on, and
-    would be gone on with from an earlier checkpoint.
-    """
+class LoopSaver(SqliteSaver):
+    """Saves on the event loop: a checkpoint takes some 50 µs there, and more in a thread."""
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that a run goes on from."""
@@ -49,8 +44,41 @@ class Checkpoints(SqliteSaver):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Save a checkpoint."""
+        return self.put(config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Save what a node wrote: it doesn't run again."""
+        self.put_writes(config, writes, task_id, task_path)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Delete all checkpoints of a thread."""
+        self.delete_thread(thread_id)
+
+
+class Checkpoints(LoopSaver):
+    """Keeps turns and conversations of agents that reason.
+
+    Nothing is synced: a killed process loses nothing, and after a power failure a turn that finds
+    no checkpoint starts over. Trouble with the file is no trouble of the turn's: it goes on, and
+    would be gone on with from an earlier checkpoint.
+    """
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Save a checkpoint, if that is possible."""
         try:
-            return self.put(config, checkpoint, metadata, new_versions)
+            return await super().aput(config, checkpoint, metadata, new_versions)
         except sqlite3.Error as error:
             logger.warning("checkpoint.not_saved", extra={"problem": str(error)})
             return config
