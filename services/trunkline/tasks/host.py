@@ -363,7 +363,7 @@ class TaskHost:
         context = run.context
         if context is None or context.state not in INTERRUPTED:
             self._deadlines.discard(run.task_id)
-        if context is not None and context.state in TERMINAL and context.open_children():
+        if context is not None and context.state in TERMINAL and context.children.all:
             self._strays.mind(context)
         if (
             context is not None

@@ -76,7 +76,7 @@ class Endings:
         """
         tried = set() if tried is None else tried
         async with asyncio.TaskGroup() as group:
-            for child in context.open_children():
+            for child in context.children.all:
                 if child.task_id not in tried:
                     tried.add(child.task_id)
                     cancel = self._cancel_one_child(context, child, is_patient=is_patient)
@@ -151,7 +151,7 @@ class Endings:
                 await asyncio.sleep(_REACH_AGAIN_S)
         except TaskNotFoundError:
             # The call that makes it was canceled before it was made.
-            context.forget_child(child.task_id)
+            context.children.forget(child.task_id)
             return
         except TaskNotCancelableError as error:
             name = f"TASK_STATE_{error.state.upper().replace('-', '_')}"
@@ -163,7 +163,7 @@ class Endings:
             extra = {"task_id": child.task_id, "reason": error.reason}
             logger.info("child.not_canceled", extra=extra)
             return
-        if context.has_open_child(child.task_id):
+        if child.task_id in context.children:
             finished = event_pb2.ChildFinished(
                 task_id=child.task_id, agent=child.agent, state=state
             )

@@ -44,7 +44,7 @@ class Strays:
         until_s = datetime.now(UTC).timestamp() + _MINDED_S
         if context.deadline is not None:
             until_s = min(until_s, context.deadline.timestamp())
-        for child in context.open_children():
+        for child in context.children.all:
             stray = Stray(child.task_id, context.account, until_s)
             self._left[stray.task_id] = stray
             self._is_some.set()

@@ -10,6 +10,7 @@ from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnav
 from trunkline.journal.events import Draft, splice
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transition
 from trunkline.tasks.turn.asking import Asking
+from trunkline.tasks.turn.children import OpenChildren
 from trunkline.tasks.turn.content import Content, agent_message, struct
 from trunkline.tasks.turn.emitter import Emitter
 from trunkline.tasks.turn.files import READ_LIMIT_BYTES, Source, TaskFiles
@@ -84,11 +85,8 @@ class TaskContext(Turn, Generic[SettingsT]):
             for call in latest.tool_calls
             if not call.HasField("finished")
         }
-        self._children = {
-            child.started.task_id: child.started
-            for child in latest.children
-            if not (child.HasField("finished") and child.finished.state in TERMINAL)
-        }
+        self.children = OpenChildren(latest)
+        """The children that have not ended."""
         self.asking = Asking(latest, path=self.path)
         """What it and its children ask a person to approve, and what was answered."""
         # What earlier attempts at this turn have written, and whether it is closed.
@@ -313,10 +311,7 @@ class TaskContext(Turn, Generic[SettingsT]):
         """
         emitter = self._emitter if self._is_canceling else await self._begin_work()
         for event in events:
-            if event.HasField("child_started"):
-                self._children[event.child_started.task_id] = event.child_started
-            elif event.HasField("child_finished") and event.child_finished.state in TERMINAL:
-                self._children.pop(event.child_finished.task_id, None)
+            self.children.note(event)
             self.asking.note(event)
         emitter.put(*events)
         await emitter.commit()
@@ -407,18 +402,6 @@ class TaskContext(Turn, Generic[SettingsT]):
     def exists(self) -> bool:
         """The task is in the journal; one that may still be answered directly isn't."""
         return self._exists
-
-    def open_children(self) -> Sequence[event_pb2.ChildStarted]:
-        """Return the children that have not ended, as far as the journal knows."""
-        return list(self._children.values())
-
-    def has_open_child(self, task_id: str) -> bool:
-        """Tell whether the journal knows such a child and no end of it."""
-        return task_id in self._children
-
-    def forget_child(self, task_id: str) -> None:
-        """Don't count a child any more that was never made. For the host only."""
-        self._children.pop(task_id, None)
 
     def approved_calls(self) -> Sequence[str]:
         """Return the tools that are being called now because a person approved it."""
