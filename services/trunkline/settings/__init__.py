@@ -3,8 +3,9 @@
 from trunkline.settings.addresses import HostPort, check_exposure, reachable
 from trunkline.settings.agents import AgentOptions, ModelOptions
 from trunkline.settings.loading import PREFIX, load_settings
+from trunkline.settings.remotes import Remote, RemotePeer
 from trunkline.settings.services import ArgoCD, Research
-from trunkline.settings.settings import Remote, RemotePeer, Settings
+from trunkline.settings.settings import Settings
 from trunkline.settings.supervisors import SupervisorOptions
 from trunkline.settings.tables import read_remote
 

@@ -7,7 +7,8 @@ from typing import Any, Final, get_args
 from trunkline.errors import ConfigurationError
 from trunkline.settings.addresses import HostPort
 from trunkline.settings.agents import AgentOptions, ModelOptions
-from trunkline.settings.settings import Remote, Settings
+from trunkline.settings.remotes import Remote
+from trunkline.settings.settings import Settings
 from trunkline.settings.values import check_url, read_value
 
 # By the table's name: the setting that holds what `[NAME.KEY]` tables say, by their keys.
@@ -89,6 +90,17 @@ def read_entry(kind: type[Any], name: str, value: object, *, where: str) -> Any:
     return result
 
 
+def read_remote(given: object, *, where: str) -> Remote:
+    """Return what a table says of a remote agent.
+
+    Raises:
+        ConfigurationError: something in it is wrong, or the URL is missing.
+    """
+    remote = read_table(Remote, given, where=where)
+    assert isinstance(remote, Remote)  # noqa: S101 as read_table makes it
+    return remote
+
+
 def _read_named(kind: type[Any], given: object, name: str, *, where: str) -> dict[str, Any]:
     if not isinstance(given, dict):
         problem = f"write [{name}.NAME], and under it any of: {', '.join(_names(kind))}"
@@ -110,14 +122,3 @@ def _check(kind: type[Any], name: str, value: object) -> None:
     is_url = name == "url" or name.endswith("_url")
     if is_url and value:
         check_url(str(value))
-
-
-def read_remote(given: object, *, where: str) -> Remote:
-    """Return what a table says of a remote agent.
-
-    Raises:
-        ConfigurationError: something in it is wrong, or the URL is missing.
-    """
-    remote = read_table(Remote, given, where=where)
-    assert isinstance(remote, Remote)  # noqa: S101 as read_table makes it
-    return remote
