@@ -61,7 +61,7 @@ async def test_any_claim_may_name_the_account(jwks: Path) -> None:
     [
         ({"exp": at(-60)}, "expired"),
         ({"exp": None}, "not valid"),
-        ({"nbf": at(600)}, "not valid yet"),
+        ({"nbf": at(24 * 3600)}, "not valid yet"),
         ({"aud": "elsewhere"}, "not for here"),
         ({"aud": None}, "not valid"),
         ({"iss": "https://other.example"}, "not for here"),
