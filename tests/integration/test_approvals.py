@@ -250,6 +250,29 @@ async def test_over_two_levels_the_path_names_all(shops: Shops) -> None:
     assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]
 
 
+async def test_a_child_that_was_answered_at_its_own_address_is_read_and_not_asked_again(
+    shops: Shops,
+) -> None:
+    mesh = shops.bridged.mesh
+    await mesh.supervise(
+        name="fruit", agents=["apples", "pears"], tags=["apples", "pears"], description="Fruit."
+    )
+    await mesh.supervise(agents=["fruit"])
+    task = await mesh.ask(BOTH)
+    ((_, apples),) = asked_by(task, "apples")
+    child_id = apples.rpartition(".")[0]
+    child = await mesh.ask("approve", agent="apples", task_id=child_id)
+    assert child.task.status.state == DONE
+    left = await mesh.until(
+        task.task.id, lambda now: now.turn == 2 and now.task.status.state == WAITS
+    )
+    assert "Ordered 3 apples." in texts(left)
+    ended = await mesh.ask("approve", task_id=task.task.id)
+    assert ended.task.status.state == DONE, ended.task.status
+    assert [len(one.made) for one in (shops.apples, shops.pears)] == [1, 1]
+    assert {"Ordered 3 apples.", "Ordered 2 pears."} <= {*texts(ended)}
+
+
 async def test_cancel_of_the_root_withdraws_all(shops: Shops) -> None:
     task = await ask_both(shops)
     client = shops.bridged.mesh.directory.for_task(task.task.id)

@@ -11,6 +11,7 @@ from trunkline.errors import (
     PeerProtocolError,
     PeerTimeoutError,
     PeerUnavailableError,
+    TaskEndedError,
     TaskNotFoundError,
     TrunklineError,
 )
@@ -90,7 +91,8 @@ class Child:
         """Give the message and read on; from the beginning, if the child is further than we are.
 
         The message of a new child may be given twice: it attaches to the task that it made. An
-        answer to a question may not: it could answer the next question, too.
+        answer to a question may not: it could answer the next question, too. A child that waits
+        no more because somebody else has answered it is read to its end.
         """
         if is_known or message.task_id:
             await self._come_back()
@@ -103,14 +105,18 @@ class Child:
             submission=submission,
             patience_s=self._patience_s,
         )
-        async with begun as stream:
-            if stream.message is not None:
-                return await self._direct(stream.message)
-            snapshot = stream.snapshot
-            if snapshot is not None and not self._has_missed(snapshot):
-                return await self._listen(
-                    stream, Transcript(self.id, self._agent, snapshot), silence
-                )
+        try:
+            async with begun as stream:
+                if stream.message is not None:
+                    return await self._direct(stream.message)
+                snapshot = stream.snapshot
+                if snapshot is not None and not self._has_missed(snapshot):
+                    return await self._listen(
+                        stream, Transcript(self.id, self._agent, snapshot), silence
+                    )
+        except TaskEndedError:
+            if not message.task_id:
+                raise
         return await self._read_again(message, silence)
 
     async def _come_back(self) -> None:

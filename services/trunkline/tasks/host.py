@@ -365,13 +365,12 @@ class TaskHost:
             self._deadlines.discard(run.task_id)
         if context is not None and context.state in TERMINAL and context.children.all:
             self._strays.mind(context)
-        if (
-            context is not None
-            and context.state in INTERRUPTED
-            and context.asking.answers(since=context.turn + 1)
-            and not self._is_draining
-        ):
+        if context is None or self._is_draining:
+            return
+        if context.state in INTERRUPTED and context.asking.answers(since=context.turn + 1):
             self._group.create_task(self._answering.go_on(run.task_id))
+        if context.snapshot.HasField("parent") and context.asking.answers(since=context.turn):
+            self._group.create_task(self._answering.tell_parent(run.task_id))
 
     async def _go_on_with_answers(self, found: Sequence[tuple[TaskRow, Run | None]]) -> None:
         """Open the turns that the host's death came in front of: their answers are journaled."""

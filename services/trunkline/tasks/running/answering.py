@@ -110,6 +110,28 @@ class Answering:
             extra = {"task_id": task_id, "reason": error.reason}
             logger.warning("approval.not_gone_on", extra=extra)
 
+    async def tell_parent(self, task_id: str) -> None:
+        """Answer at a task's parent what the task was told in the turn that has just ended.
+
+        The parent knows it, unless somebody has answered the task itself: then it would go on
+        waiting for what is done.
+        """
+        try:
+            task = await self._journal.snapshot(task_id)
+            for answered in answers_of(task.approvals, since=task.turn):
+                request = task_service_pb2.AnswerApprovalRequest(
+                    account=task.account,
+                    approval_id=answered.approval_id,
+                    decision=answered.decision,
+                    reason=answered.reason,
+                )
+                if answered.HasField("arguments"):
+                    request.arguments.CopyFrom(answered.arguments)
+                await self._at_parent(task.parent.task_id, request)
+        except TrunklineError as error:
+            # It has ended, or was told otherwise, or is away: it finds out when it asks again.
+            logger.info("approval.parent_not_told", extra={"reason": error.reason})
+
     async def _find(
         self, task_id: str, approval_id: str
     ) -> tuple[snapshot_pb2.TaskSnapshot, snapshot_pb2.ApprovalInfo]:
