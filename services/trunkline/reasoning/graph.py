@@ -20,6 +20,7 @@ from trunkline.reasoning.thinking import think
 from trunkline.reasoning.tools.citing import sources_of
 from trunkline.reasoning.turn import MESSAGE_LIMIT, State, Turn, last_reply, said_by_agent
 from trunkline.reasoning.verdict import Status, Verdict, called_verdict
+from trunkline.tasks.turn.content import text_of
 from trunkline.v1 import message_pb2
 
 __all__ = ["Graph", "Turn", "answer", "build_graph"]
@@ -60,8 +61,8 @@ async def answer(graph: Graph, turn: Turn, prompt: str) -> Verdict:
     # Each message takes at most two steps of LangGraph's own count.
     config: dict[str, Any] = {"recursion_limit": 3 * MESSAGE_LIMIT}
     state: dict[str, Any] | None = {"messages": question}
-    if state is not None and waited is not None:
-        state["approvals"] = dict(waited.approvals)
+    if waited is not None:
+        state = {"messages": question, "approvals": dict(waited.approvals)}
     if turn.thread is not None:
         graph = graph.copy({"checkpointer": turn.thread.checkpoints})
         config["configurable"] = {"thread_id": turn.thread.id}
@@ -136,7 +137,7 @@ def _history(messages: Sequence[message_pb2.Message]) -> list[BaseMessage]:
     """Return earlier messages of the task as the model is shown them."""
     shown: list[BaseMessage] = []
     for message in messages:
-        text = " ".join(part.text for part in message.parts if part.HasField("text"))
+        text = text_of(message)
         is_user = message.role == message_pb2.ROLE_USER
         shown.append(HumanMessage(text) if is_user else said_by_agent(text, Status.INPUT_REQUIRED))
     return shown

@@ -4,16 +4,21 @@ A model that answers just writes its answer, and that streams as it comes. What 
 says by calling one of VERDICT_TOOLS, which are bound beside the agent's own and never run.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+from trunkline.reasoning.tools.toolbox import needing, tool_spec
 
 STATUS_KEY: Final = "trunkline/status"
 """Where a model of ours says the status, in the response metadata of its first chunk."""
 
 ASK_USER: Final = "ask_user"
 GIVE_UP: Final = "give_up"
+QUESTION: Final = {
+    "question": {"type": "string", "description": "The question, complete and brief."}
+}
+"""What ASK_USER is called with."""
 
 
 class Status(StrEnum):
@@ -32,33 +37,26 @@ class Verdict:
     text: str
 
 
-def _spec(
-    name: str, description: str, properties: Mapping[str, Mapping[str, str]]
-) -> dict[str, Any]:
-    parameters = {"type": "object", "properties": properties, "required": list(properties)}
-    function = {"name": name, "description": description, "parameters": parameters}
-    return {"type": "function", "function": function}
-
-
 VERDICT_TOOLS: Final = (
-    _spec(
+    tool_spec(
         ASK_USER,
         "Ask the user for what is missing, where the question can't be answered without it.",
-        {"question": {"type": "string", "description": "The question, complete and brief."}},
+        needing(QUESTION),
     ),
-    _spec(
+    tool_spec(
         GIVE_UP,
         "Say that there will be no answer: your tools failed, or can't do this.",
-        {
-            "reason": {"type": "string", "description": "What is wrong, for the user."},
-            "mendable": {
-                "type": "boolean",
-                "description": "Whether the user can mend it by asking otherwise.",
-            },
-        },
+        needing(
+            {
+                "reason": {"type": "string", "description": "What is wrong, for the user."},
+                "mendable": {
+                    "type": "boolean",
+                    "description": "Whether the user can mend it by asking otherwise.",
+                },
+            }
+        ),
     ),
 )
-"""In the shape in which every provider's chat model takes tools."""
 
 
 def called_verdict(calls: list[Any]) -> Verdict | None:

@@ -1,7 +1,7 @@
 """The tools of one turn, under names that any model's provider takes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -10,8 +10,19 @@ from google.protobuf import json_format
 from trunkline.v1 import tool_service_pb2
 
 _NAME_CHARS = 64
-# The shape in which every provider's chat model takes tools.
 Spec = dict[str, Any]
+"""A tool in the shape in which every provider's chat model takes it."""
+
+
+def tool_spec(name: str, description: str, parameters: Mapping[str, Any]) -> Spec:
+    """Return a tool as a model is told of it; `parameters` is the JSON Schema of its arguments."""
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def needing(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object that has all of these properties."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 class Toolbox:
@@ -33,12 +44,8 @@ class Toolbox:
     def _spec(self, name: str, *, with_metadata: bool) -> Spec:
         schema, metadata = _described(self._tools[name].SerializeToString(deterministic=True))
         tool = self._tools[name]
-        function = {
-            "name": name,
-            "description": tool.description or tool.title,
-            "parameters": schema or {"type": "object", "properties": {}},
-        }
-        spec: Spec = {"type": "function", "function": function}
+        empty = {"type": "object", "properties": {}}
+        spec = tool_spec(name, tool.description or tool.title, schema or empty)
         if with_metadata:
             spec["metadata"] = metadata
         return spec

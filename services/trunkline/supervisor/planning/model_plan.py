@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
+from trunkline.reasoning.tools.toolbox import Spec, needing, tool_spec
+from trunkline.reasoning.verdict import ASK_USER, QUESTION
 from trunkline.supervisor.planning.routing import Router
 from trunkline.supervisor.planning.splitting import MAX_STEPS
 from trunkline.supervisor.references import has_reference, step_id
 from trunkline.supervisor.steps import LINE_CHARS, Step, clipped, line_of
 
 MAKE_PLAN: Final = "make_plan"
-ASK_USER: Final = "ask_user"
 _LONGEST_TEXT = 32 * 1024
 _DIGITS = re.compile(r"\d{1,3}")
 # How models write what we call {1}, when they don't write it so.
@@ -22,7 +23,7 @@ class UnusablePlanError(ValueError):
     """A plan that can't be run; the text says to the model what is wrong with it."""
 
 
-def plan_tools(agents: Sequence[str]) -> list[dict[str, Any]]:
+def plan_tools(agents: Sequence[str]) -> list[Spec]:
     """Return what a model calls to say its plan, or that it has to ask."""
     step = {
         "type": "object",
@@ -38,10 +39,9 @@ def plan_tools(agents: Sequence[str]) -> list[dict[str, Any]]:
         "required": ["agent", "text"],
     }
     steps = {"type": "array", "items": step, "minItems": 1, "maxItems": MAX_STEPS}
-    question = {"type": "string", "description": "One question, complete and brief."}
     return [
-        _spec(MAKE_PLAN, "Say which agent does what.", {"steps": steps}),
-        _spec(ASK_USER, "Ask the user, where no plan can be made.", {"question": question}),
+        tool_spec(MAKE_PLAN, "Say which agent does what.", needing({"steps": steps})),
+        tool_spec(ASK_USER, "Ask the user, where no plan can be made.", needing(QUESTION)),
     ]
 
 
@@ -150,9 +150,3 @@ def _numbers(number: int, after: object, count: int) -> set[int]:
             raise UnusablePlanError(f"step {number} waits for {one!r}, which is no other step")
         numbers.add(earlier)
     return numbers
-
-
-def _spec(name: str, description: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = {"type": "object", "properties": properties, "required": list(properties)}
-    function = {"name": name, "description": description, "parameters": parameters}
-    return {"type": "function", "function": function}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.errors import ModelUnavailableError
 from trunkline.reasoning.models import Model
+from trunkline.reasoning.verdict import ASK_USER
 from trunkline.supervisor.planning.model_plan import (
-    ASK_USER,
     MAKE_PLAN,
     UnusablePlanError,
     plan_tools,
@@ -161,8 +161,11 @@ class _Shown:
     """Writes a plan's text while the call that says it comes in."""
 
     def __init__(self, writer: PlanWriter) -> None:
-        self.text = ""
         self._writer = writer
+        self._begin()
+
+    def _begin(self) -> None:
+        self.text = ""
         self._arguments = ""
         self._is_called = False
         self._index: int | None = None
@@ -193,7 +196,7 @@ class _Shown:
         """Begin anew: the model has failed, or what it said is no plan."""
         if self.text:
             self._writer.renew()
-        self.__init__(self._writer)  # type: ignore[misc]
+        self._begin()
 
 
 def _prompt(by_score: Sequence[Step], router: Router, last: str) -> str:
