@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import re
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -13,8 +12,9 @@ from typing import BinaryIO, Final
 from weakref import WeakValueDictionary
 
 from trunkline.artifacts.pieces import CHUNK_BYTES, Content, in_thread, pieces_of
-from trunkline.artifacts.references import Reference
+from trunkline.artifacts.references import Reference, safe_filename
 from trunkline.artifacts.writing import (
+    ENDING,
     BlobWriter,
     about_path,
     file_errors,
@@ -27,8 +27,6 @@ from trunkline.v1 import part_pb2
 LIMIT_BYTES: Final = 4 * 1024 * 1024 * 1024
 """Of one file. What fills the disk is refused earlier."""
 
-_FILENAME_LENGTH: Final = 200
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]+")
 # An upload that nobody goes on with.
 _ABANDONED_S: Final = 24 * 3600.0
 
@@ -205,11 +203,4 @@ class Blobs:
 
 def blobs_beside(journal_path: Path) -> Path:
     """Where the blobs of a journal's tasks are. Not a name that ends like a journal's."""
-    return Path(f"{journal_path}.artifacts")
-
-
-def safe_filename(name: str) -> str:
-    """Return a name without folders and what terminals would act on; it may become empty."""
-    return _UNSAFE.sub(" ", name.replace("\\", "/").rpartition("/")[2]).strip(" .")[
-        -_FILENAME_LENGTH:
-    ]
+    return Path(f"{journal_path}{ENDING}")

@@ -3,24 +3,21 @@
 import shutil
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import Final
 
 from trunkline.artifacts.blobs import Blobs
 from trunkline.artifacts.references import find_reference
-from trunkline.artifacts.writing import file_errors
+from trunkline.artifacts.writing import ENDING, about_path, file_errors
 from trunkline.errors import ArtifactNotFoundError, JournalUnavailableError
-
-_SUFFIX: Final = ".artifacts"
 
 
 def is_kept_file(path: Path) -> bool:
     """Whether a file of a data directory is a task's, whatever it looks like itself."""
-    return any(folder.name.endswith(_SUFFIX) for folder in path.parents)
+    return any(folder.name.endswith(ENDING) for folder in path.parents)
 
 
 def blob_folders(folder: Path) -> list[Path]:
     """Return the folders below one that hold the files of journals."""
-    return sorted(path for path in folder.rglob(f"*{_SUFFIX}") if path.is_dir())
+    return sorted(path for path in folder.rglob(f"*{ENDING}") if path.is_dir())
 
 
 def problems(blobs: Blobs, references: Iterable[str]) -> Iterator[str]:
@@ -49,7 +46,7 @@ def copy(folder: Path, target: Path) -> int:
             into = target / path.relative_to(folder)
             into.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                for one in (path, path.with_name(f"{path.name}.json")):
+                for one in (path, about_path(path)):
                     shutil.copy2(one, into.with_name(one.name))
             except FileNotFoundError:
                 continue  # Its task is past retention since just now.

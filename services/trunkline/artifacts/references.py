@@ -14,6 +14,8 @@ INLINE_LIMIT_BYTES: Final = 64 * 1024
 # Both become names of files: nothing else gets near a path.
 _TASK = re.compile(r"[A-Za-z0-9_-]{1,200}", re.ASCII)
 _BLOB = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
+_FILENAME_LENGTH: Final = 200
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]+")
 
 
 class Reference(NamedTuple):
@@ -57,3 +59,10 @@ def find_reference(url: str) -> Reference | None:
 def is_big(part: part_pb2.Part) -> bool:
     """Whether a part's bytes must not ride in an event."""
     return len(part.raw) > INLINE_LIMIT_BYTES
+
+
+def safe_filename(name: str) -> str:
+    """Return a name without folders and what terminals would act on; it may become empty."""
+    return _UNSAFE.sub(" ", name.replace("\\", "/").rpartition("/")[2]).strip(" .")[
+        -_FILENAME_LENGTH:
+    ]

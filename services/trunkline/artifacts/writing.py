@@ -14,6 +14,8 @@ from typing import BinaryIO, Final
 from trunkline.artifacts.pieces import CHUNK_BYTES, in_thread
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, PeerUnavailableError
 
+ENDING: Final = ".artifacts"
+"""How the names of the folders beside journals end."""
 # The journal has to go on when files have filled the disk.
 _RESERVED_BYTES: Final = 16 * 1024 * 1024
 
@@ -180,7 +182,7 @@ def file_errors(path: Path) -> Iterator[None]:
 def shown(path: Path) -> str:
     """Return what errors call a file: callers read them, whom our folders are no business of."""
     folders = [folder.name for folder in (path, *path.parents)]
-    return next((name for name in folders if name.endswith(".artifacts")), path.name)
+    return next((name for name in folders if name.endswith(ENDING)), path.name)
 
 
 _DENIED: Final = "it can't be written; change its permissions or use another data directory"
