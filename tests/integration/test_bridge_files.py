@@ -158,6 +158,20 @@ async def test_big_content_may_be_sent_and_shows_as_a_url_in_the_history(
     assert (await _get(bridged, sent["url"])).content == _CONTENT
 
 
+@pytest.mark.parametrize("name", ["reports/q3.csv", "../..", ".", 'a"\r\nb?#.csv', "é" * 300])
+async def test_a_file_is_found_whatever_it_is_called(bridged: BridgedMesh, name: str) -> None:
+    caller = bridged.at("/agents/files")
+    message = caller.message("look")
+    message["parts"].append({"raw": base64.b64encode(_CONTENT).decode(), "filename": name})
+    task = (await caller.call("SendMessage", {"message": message}))["task"]
+    shown = task["history"][0]["parts"][1]
+    assert shown["filename"] == name
+
+    answer = await _get(bridged, shown["url"])
+
+    assert (answer.status_code, answer.content) == (200, _CONTENT)
+
+
 async def test_a_file_that_was_shown_may_be_given_back(bridged: BridgedMesh) -> None:
     part = await _made(bridged)
     caller = bridged.at("/agents/files")

@@ -13,7 +13,9 @@ from harness.bridge import BridgedMesh, open_bridged_mesh
 from harness.file_agent import files, pieces
 from trunkline.cli.outcome import Exit
 from trunkline.cli.talk.ask import Question, ask
-from trunkline.errors import InvalidArgumentError
+from trunkline.cli.talk.client import A2AClient
+from trunkline.cli.talk.files import save
+from trunkline.errors import InvalidArgumentError, TrunklineError
 from trunkline_bridge import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -80,3 +82,13 @@ async def test_what_is_too_large_or_not_there_is_said_before_anything_is_sent(
         await _ask(bridged, "look", large)
     with pytest.raises(InvalidArgumentError, match="No such file"):
         await _ask(bridged, "look", tmp_path / "none")
+
+
+async def test_of_a_file_that_cannot_be_read_nothing_stays(
+    bridged: BridgedMesh, tmp_path: Path
+) -> None:
+    gone = f"{bridged.url}/artifacts/{'a' * 8}-{'0' * 24}/{'0' * 32}/gone.bin"
+    async with A2AClient(bridged.url) as client:
+        with pytest.raises(TrunklineError):
+            await save(client, [{"url": gone, "filename": "gone.bin"}], tmp_path)
+    assert list(tmp_path.iterdir()) == []

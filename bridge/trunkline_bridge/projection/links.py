@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.client.artifacts import Reference, find_reference
+from trunkline.client.artifacts import Reference, find_reference, safe_filename
 from trunkline.errors import InvalidArgumentError
 from trunkline.v1 import message_pb2, part_pb2, task_pb2
 
@@ -26,7 +26,8 @@ class Links:
         """Put URLs in the place of references."""
         for part in parts:
             if part.url and (reference := find_reference(part.url)) is not None:
-                name = quote(part.filename or _NAMELESS, safe="")
+                # For people alone. Servers and proxies act on slashes and dots, encoded or not.
+                name = quote(safe_filename(part.filename) or _NAMELESS, safe="")
                 part.url = f"{self._base}{reference.task_id}/{reference.blob_id}/{name}"
 
     def show_task(self, task: task_pb2.Task) -> task_pb2.Task:
@@ -65,9 +66,7 @@ HERE: Final = Links("")
 def reference_at(path: str) -> Reference | None:
     """Return what the path of a shown URL refers to, behind `PATH`; None: nothing."""
     task_id, _, rest = path.partition("/")
-    blob_id, _, name = rest.partition("/")
-    if "/" in name:
-        return None
+    blob_id, _, _ = rest.partition("/")
     try:
         return Reference.of(unquote(task_id), unquote(blob_id))
     except InvalidArgumentError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from trunkline.artifacts.pieces import Content, pieces_of
-from trunkline.artifacts.references import Reference, find_reference
+from trunkline.artifacts.references import Reference, find_reference, safe_filename
 from trunkline.client.backoff import Backoff
 from trunkline.client.channels import peer_of
 from trunkline.client.following import PATIENCE_S
@@ -30,7 +30,7 @@ from trunkline.v1 import artifact_service_pb2, artifact_service_pb2_grpc, part_p
 if TYPE_CHECKING:
     from trunkline.client.directory import Directory
 
-__all__ = ["ArtifactClient", "Download", "Reference", "find_reference"]
+__all__ = ["ArtifactClient", "Download", "Reference", "find_reference", "safe_filename"]
 
 # What one call brings: with flow control alone, a slow reader would have megabytes waiting.
 _PIECE_BYTES: Final = 512 * 1024

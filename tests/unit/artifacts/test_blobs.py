@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trunkline.artifacts import Blobs, Reference, find_reference
-from trunkline.artifacts.blobs import safe_filename
+from trunkline.artifacts.references import safe_filename
 from trunkline.errors import (
     ArtifactNotFoundError,
     InvalidArgumentError,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from trunkline.artifacts.blobs import safe_filename
+from trunkline.artifacts.references import safe_filename
 from trunkline.cli.terminal import say
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
@@ -62,12 +62,17 @@ async def save(client: "A2AClient", parts: Sequence[Mapping[str, Any]], folder: 
                 say(f"not saved, as it is elsewhere: {part['url']}")
                 continue
             path = _free(folder, safe_filename(part.get("filename", "")) or "file")
-            with path.open("xb") as file:
-                if "url" in part:
-                    async for piece in client.download(part["url"]):
-                        file.write(piece)
-                else:
-                    file.write(base64.b64decode(part.get("raw", "")))
+            try:
+                with path.open("xb") as file:
+                    if "url" in part:
+                        async for piece in client.download(part["url"]):
+                            file.write(piece)
+                    else:
+                        file.write(base64.b64decode(part.get("raw", "")))
+            except BaseException:
+                # Half a file looks like a whole one.
+                path.unlink(missing_ok=True)
+                raise
             say(f"saved {path}")
     except OSError as error:
         raise ConfigurationError("--save", f"{folder}: {error.strerror or error}") from error
