@@ -7,23 +7,21 @@ sync while one runs.
 
 import json
 import ssl
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from harness.web_server import serving
+
 TOKEN = "argocd-token"
 COMMIT = "53e28ff20cc530b9ada2173fbbd64d48338583ba"
-_PATIENCE_S = 30.0
 
 Json = dict[str, Any]
 
@@ -222,30 +220,7 @@ def argocd_server(
             Route(f"{base}/{{name}}/sync", server.sync, methods=["POST"]),
         ]
     )
-    config = uvicorn.Config(
-        app,
-        "127.0.0.1",
-        0,
-        log_config=None,
-        lifespan="off",
-        ws="none",
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
-        ssl_version=ssl.PROTOCOL_TLS_SERVER,
-        headers=[("connection", "close")],
-    )
-    running = uvicorn.Server(config)
-    thread = threading.Thread(target=running.run, name="argocd", daemon=True)
-    thread.start()
-    end = time.monotonic() + _PATIENCE_S
-    while not running.started:
-        assert thread.is_alive(), "Argo CD does not start"
-        assert time.monotonic() < end, "Argo CD does not start"
-        time.sleep(0.005)
-    port = running.servers[0].sockets[0].getsockname()[1]
-    server.url = f"https://localhost:{port}" if certificate else f"http://127.0.0.1:{port}"
-    try:
+    tls = {"ssl_certfile": certificate, "ssl_keyfile": key, "ssl_version": ssl.PROTOCOL_TLS_SERVER}
+    with serving(app, "argocd", headers=[("connection", "close")], **tls) as port:
+        server.url = f"https://localhost:{port}" if certificate else f"http://127.0.0.1:{port}"
         yield server
-    finally:
-        running.should_exit = True
-        thread.join(_PATIENCE_S)

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -29,6 +28,7 @@ from starlette.routing import Route
 
 from harness import model_wires
 from harness.model_wires import Call, Cut, Reply, Wire
+from harness.web_server import serving
 
 __all__ = [
     "Asked",
@@ -246,25 +246,16 @@ def model_server() -> Iterator[ModelServer]:
         return Route(wire.path, endpoint, methods=["POST"])
 
     app = Starlette(routes=[route(wire) for wire in model_wires.WIRES])
-    config = uvicorn.Config(app, "127.0.0.1", 0, log_config=None, lifespan="off", ws="none")
-    running = uvicorn.Server(config)
-    thread = threading.Thread(target=running.run, name="model-server", daemon=True)
-    thread.start()
-    end = time.monotonic() + PATIENCE_S
-    while not running.started:
-        assert thread.is_alive(), "the model server does not start"
-        assert time.monotonic() < end, "the model server does not start"
-        time.sleep(0.005)
-    port = running.servers[0].sockets[0].getsockname()[1]
-    server.url = f"http://127.0.0.1:{port}"
     log = logging.getLogger("uvicorn.error")
     log.addFilter(_is_no_cut)
     try:
-        yield server
+        with serving(app, "model-server") as port:
+            server.url = f"http://127.0.0.1:{port}"
+            try:
+                yield server
+            finally:
+                for pause in server.pauses:
+                    with contextlib.suppress(RuntimeError):
+                        pause.go_on()
     finally:
         log.removeFilter(_is_no_cut)
-        for pause in server.pauses:
-            with contextlib.suppress(RuntimeError):
-                pause.go_on()
-        running.should_exit = True
-        thread.join(PATIENCE_S)
