@@ -57,7 +57,7 @@ class ReasoningAgent:
         """
         self.card = card
         self.repeatable = repeatable
-        self.servers = tuple(servers)
+        self._servers = tuple(servers)
         self._tools = tools
         self._instructions = instructions
         is_checked: bool | None = False
@@ -69,6 +69,17 @@ class ReasoningAgent:
         is_checked = not model.is_rules if is_checked is None else is_checked
         self._checker = model if is_checked and not model.is_rules else None
         self._graph: Graph | None = None
+
+    def with_model(self, model: Model) -> "ReasoningAgent":
+        """Return the agent, reasoning with another model, which judges no answers."""
+        return ReasoningAgent(
+            self.card,
+            servers=self._servers,
+            tools=self._tools,
+            model=model,
+            instructions=self._instructions,
+            repeatable=self.repeatable,
+        )
 
     async def run(self, task: TaskContext) -> None:
         """Answer this turn's question, ask back, or fail with what is wrong.
@@ -95,7 +106,7 @@ class ReasoningAgent:
                 await self._run(task, graphs, thread)
 
     async def _run(self, task: TaskContext, graphs: "ModuleType", thread: "Thread | None") -> None:
-        listing = await self._tools.list_tools(self.servers)
+        listing = await self._tools.list_tools(self._servers)
         if not listing.tools:
             await task.fail(_without_tools(listing))
             return

@@ -35,13 +35,13 @@ class Bundled:
     models: Mapping[str, "BaseChatModel"]
     """What some of them reason with, by their names."""
 
-    def with_model(self, agent: Agent, directory: Directory) -> Agent:
+    def with_model(self, agent: Agent) -> Agent:
         """Return an agent with the model that it is to reason with.
 
         Raises:
             ConfigurationError: it is to have one, and doesn't reason.
         """
-        from trunkline.reasoning import MeshTools, ReasoningAgent
+        from trunkline.reasoning import ReasoningAgent
         from trunkline.reasoning.models import Model
 
         chat = self.models.get(agent.card.name)
@@ -49,13 +49,7 @@ class Bundled:
             return agent
         if not isinstance(agent, ReasoningAgent):
             raise ConfigurationError(f"agent {agent.card.name!r}", "it reasons with no model")
-        return ReasoningAgent(
-            agent.card,
-            servers=agent.servers,
-            tools=MeshTools(directory),
-            model=Model.of(chat),
-            repeatable=agent.repeatable,
-        )
+        return agent.with_model(Model.of(chat))
 
 
 def settings_of(
@@ -97,7 +91,7 @@ async def open_directory(
             config = load_tools(settings)
             tools = add_tools(server, config, settings, directory)
             made = make_agents(settings, config, directory, names=bundled.names, others=agents)
-            agents = [bundled.with_model(agent, directory) for agent in made]
+            agents = [bundled.with_model(agent) for agent in made]
         hosts = await stack.enter_async_context(
             open_hosts(agents, directory=directory, settings=settings, attendance=attendance)
         )

@@ -7,6 +7,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
 from trunkline import TaskContext, agent
 from trunkline.errors import ConfigurationError
+from trunkline.settings import AgentOptions
 from trunkline.testing import Call, ScriptedModel, mesh
 
 
@@ -49,6 +50,16 @@ async def test_an_agent_that_ships_reasons_with_it() -> None:
     assert (answer.state, answer.text) == ("completed", "That makes 42.")
     assert answer.tools == ["math/calculate"]
     assert "42" in str(model.asked[1][-1].content)
+
+
+async def test_it_is_told_what_the_agent_is_told_and_offered_what_that_may_call() -> None:
+    model = ScriptedModel("Nothing was found.")
+    rights = {"agent_options": {"research": AgentOptions(deny_tools=("search_arxiv",))}}
+    async with mesh(bundled=["research"], models={"research": model}, settings=rights) as m:
+        await m.ask("what do the documents say")
+    assert "Search before you answer" in model.asked[0][0].text
+    assert "research__search_documents" in model.tools
+    assert "research__search_arxiv" not in model.tools
 
 
 async def test_an_agent_that_does_not_reason_takes_no_model() -> None:
