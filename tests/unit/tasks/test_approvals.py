@@ -188,6 +188,18 @@ def test_the_question_names_path_tool_and_arguments_and_how_to_answer() -> None:
     }
 
 
+def test_a_question_shows_what_would_not_be_seen_and_says_what_is_left_out() -> None:
+    task = asking(1)
+    requested = task.approvals[0].requested
+    requested.arguments.update({"n": "é\u202egnp.exe\u009b31m\u200b"})
+    said = approvals.question_parts(task.approvals)[0].text
+    assert '{"n": "é\\u202egnp.exe\\u009b31m\\u200b"}' in said
+    requested.arguments.update({"n": "x" * 2000})
+    said = approvals.question_parts(task.approvals)[0].text
+    assert f"{'x' * 900}" in said
+    assert "x… (1,009 more characters) needs your approval" in said
+
+
 def test_the_question_for_several_numbers_them() -> None:
     said, _ = approvals.question_parts(asking(3, answered=(1,)).approvals)
     assert "2 calls need your approval:\n2. " in said.text

@@ -21,9 +21,15 @@ def plain(values: struct_pb2.Struct) -> dict[str, Any]:
 
 
 def shown(arguments: struct_pb2.Struct) -> str:
-    """Return arguments on a line, for people; long ones are cut."""
+    """Return arguments on a line, for people; of long ones it is said how much is left out.
+
+    What nobody would see, or would turn around what is seen, is written as JSON escapes.
+    """
     text = json.dumps(plain(arguments), ensure_ascii=False, sort_keys=True)
-    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+    left = len(text) - _SHOWN_CHARS
+    return text if left <= 0 else f"{text[:_SHOWN_CHARS]}… ({left:,} more characters)"
 
 
 def written_arguments(text: str) -> struct_pb2.Struct:
