@@ -11,11 +11,8 @@ from langchain_core.messages.tool import ToolCall
 
 from trunkline.reasoning.memory.waiting import Waiting, open_calls, packed
 from trunkline.reasoning.turn import State, Turn
-from trunkline.tasks.approvals import plain
+from trunkline.tasks.approvals import ApprovalDecision, plain
 from trunkline.v1 import event_pb2, snapshot_pb2, tool_service_pb2
-
-_REJECTED = event_pb2.APPROVAL_DECISION_REJECTED
-_EDITED = event_pb2.APPROVAL_DECISION_EDITED
 
 
 @dataclass(slots=True)
@@ -44,10 +41,10 @@ def gate_of(turn: Turn, state: State) -> Gate:
         approval = _approval(turn, gate, tool, call)
         if approval is None or not approval.HasField("answered"):
             gate.waiting.append(call)
-        elif approval.answered.decision == _REJECTED:
+        elif approval.answered.decision == ApprovalDecision.REJECTED:
             gate.results.append(_rejection(tool, call, approval.answered))
         else:
-            if approval.answered.decision == _EDITED:
+            if approval.answered.decision == ApprovalDecision.EDITED:
                 call = {**call, "args": plain(approval.answered.arguments)}
                 edited[call["id"] or ""] = call
             gate.free.append((call, approval.requested.approval_id))

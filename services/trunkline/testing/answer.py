@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trunkline.tasks.approvals import waiting
 from trunkline.tasks.lifecycle import state_name
 from trunkline.tasks.turn.content import json_of
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
@@ -78,7 +79,7 @@ class Answer:
         """The calls that wait for a person's approval."""
         if self.snapshot is None:
             return []
-        return [one for one in self.snapshot.approvals if not one.HasField("answered")]
+        return waiting(self.snapshot.approvals)
 
     @property
     def task_id(self) -> str:

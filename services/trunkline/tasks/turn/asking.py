@@ -44,7 +44,7 @@ class Asking:
     @property
     def is_waiting(self) -> bool:
         """Somebody has yet to answer something."""
-        return any(not one.HasField("answered") for one in self._found.values())
+        return bool(approvals.waiting(self._found.values()))
 
     def find(self, approval_id: str) -> snapshot_pb2.ApprovalInfo | None:
         """Return an approval; None: it was not asked for."""
