@@ -1,5 +1,6 @@
 """Saves LangGraph's checkpoints in a SQLite file. Imports LangGraph, so load it lazily."""
 
+import asyncio
 import json
 import logging
 import sqlite3
@@ -26,6 +27,13 @@ _DELETE: Final = "DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_ns 
 _INSERT: Final = (
     "INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, type, checkpoint, metadata)"
     " VALUES (?, ?, ?, ?, ?, ?)"
+)
+_SOME: Final = 20
+_DELETE_SOME: Final = (
+    "DELETE FROM checkpoints WHERE rowid IN"
+    " (SELECT rowid FROM checkpoints WHERE thread_id = ? ORDER BY rowid LIMIT ?)",
+    "DELETE FROM writes WHERE rowid IN"
+    " (SELECT rowid FROM writes WHERE thread_id = ? ORDER BY rowid LIMIT ?)",
 )
 
 
@@ -57,8 +65,16 @@ class LoopSaver(SqliteSaver):
         self.put_writes(config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """Delete all checkpoints of a thread."""
-        self.delete_thread(thread_id)
+        """Delete all checkpoints of a thread, the oldest first.
+
+        Those of a long run take seconds: others have their turns meanwhile.
+        """
+        for statement in _DELETE_SOME:
+            count = _SOME
+            while count == _SOME:
+                with self.cursor() as cursor:
+                    count = cursor.execute(statement, (thread_id, _SOME)).rowcount
+                await asyncio.sleep(0)
 
 
 class Checkpoints(LoopSaver):

@@ -1,0 +1,44 @@
+"""How checkpoints are saved: on the event loop, and never so long that others wait."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import empty_checkpoint
+
+from trunkline.reasoning.memory.saver import LoopSaver
+
+
+def _config(thread_id: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
+
+
+@pytest.mark.asyncio
+async def test_a_long_threads_checkpoints_go_while_others_have_their_turns() -> None:
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
+        saver = LoopSaver(connection)
+
+        def left(table: str) -> int:
+            (count,) = connection.execute(
+                f"SELECT count(*) FROM {table} WHERE thread_id = 'long'"  # noqa: S608 a literal
+            ).fetchone()
+            return int(count)
+
+        for thread_id, steps in (("long", 70), ("other", 1)):
+            for step in range(steps):
+                put = await saver.aput(_config(thread_id), empty_checkpoint(), {"step": step}, {})
+                await saver.aput_writes(put, [("channel", step)], "task")
+        assert (left("checkpoints"), left("writes")) == (70, 70)
+
+        seen = set()
+        async with asyncio.TaskGroup() as group:
+            deleting = group.create_task(saver.adelete_thread("long"))
+            while not deleting.done():
+                await asyncio.sleep(0)
+                seen.add((left("checkpoints"), left("writes")))
+
+        assert {(50, 70), (10, 70), (0, 50), (0, 0)} <= seen
+        assert await saver.aget_tuple(_config("long")) is None
+        assert await saver.aget_tuple(_config("other")) is not None
