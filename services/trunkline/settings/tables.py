@@ -120,5 +120,6 @@ def _check(kind: type[Any], name: str, value: object) -> None:
         elif name.endswith("_s") and not 0 < value <= _DAY_S:
             raise ValueError(f"{value} is not between 0 and {_DAY_S}")
     is_url = name == "url" or name.endswith("_url")
-    if is_url and value:
+    # Elsewhere an empty one stands for none.
+    if is_url and (value or kind is Remote):
         check_url(str(value))

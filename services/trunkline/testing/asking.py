@@ -14,7 +14,7 @@ from trunkline.errors import ConfigurationError
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.submission import ANONYMOUS
 from trunkline.testing.answer import Answer
-from trunkline.testing.opening import Bundled, open_directory, settings_of
+from trunkline.testing.opening import Bundled, open_directory, settings_of, wait_for_all
 from trunkline.testing.stream import Stream
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
 
@@ -46,6 +46,7 @@ async def mesh(
 
     Raises:
         ConfigurationError: there is no agent, or something that was said makes no sense.
+        TimeoutError: an agent doesn't come onto the mesh; one of another place may be away.
     """
     if not (agents or bundled):
         raise ConfigurationError("mesh", "give it an agent")
@@ -56,9 +57,10 @@ async def mesh(
         given = settings_of(data_dir, options or {}, settings or {})
         failure: BaseException | None = None
         shipped = Bundled(bundled, models or {})
-        async with open_directory(agents, shipped, given) as directory:
+        async with open_directory(agents, shipped, given) as (directory, names):
             first = agents[0].card.name if agents else bundled[0]
             try:
+                await wait_for_all(directory, names, timeout_s=timeout_s)
                 yield Mesh(directory, default_agent=first, timeout_s=timeout_s)
             except (asyncio.CancelledError, GeneratorExit):
                 raise

@@ -1,7 +1,7 @@
 """Opens the mesh of a test: a registry, a host and its agents, over a socket in a folder."""
 
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from trunkline.agents.hosting import Attendance, on_mesh, open_hosts, serve_host
 from trunkline.client import Channels, Directory, RegistryClient
-from trunkline.errors import ConfigurationError
+from trunkline.errors import ConfigurationError, PeerTimeoutError
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
 from trunkline.settings import AgentOptions, Settings
@@ -22,9 +22,6 @@ from trunkline.tasks.agent import Agent
 
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
-
-# How long agents may take until the mesh knows them: remote ones have to be reached first.
-_READY_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +64,8 @@ def settings_of(
 @asynccontextmanager
 async def open_directory(
     agents: Sequence[Agent], bundled: "Bundled", settings: Settings
-) -> AsyncIterator[Directory]:
-    """Serve agents, and some of those that ship, until the block ends; yield who is there.
+) -> AsyncIterator[tuple[Directory, Set[str]]]:
+    """Serve agents, and some of those that ship, until the block ends; yield who will be there.
 
     Raises:
         ConfigurationError: a name is unknown or there twice, or what is set makes no sense.
@@ -111,8 +108,18 @@ async def open_directory(
                 attendance=attendance,
             )
         )
-        names = {agent.card.name for agent in agents}
-        await directory.wait_until(
-            lambda known: names <= set(known.agents()), timeout_s=_READY_TIMEOUT_S
-        )
-        yield directory
+        yield directory, {agent.card.name for agent in agents}
+
+
+async def wait_for_all(directory: Directory, names: Set[str], *, timeout_s: float) -> None:
+    """Wait until the mesh knows agents: remote ones have to be reached first.
+
+    Raises:
+        TimeoutError: it doesn't know them all.
+    """
+    try:
+        await directory.wait_until(lambda known: names <= set(known.agents()), timeout_s=timeout_s)
+    except PeerTimeoutError:
+        missing = ", ".join(sorted(names - set(directory.agents())))
+        text = f"not on the mesh after {timeout_s:g} s: {missing}; can what is remote be reached?"
+        raise TimeoutError(text) from None

@@ -297,6 +297,7 @@ def test_remote_agents_are_tables_of_the_file(tmp_path: Path) -> None:
         ("remote = 1", "remote: write [remote.NAME]"),
         ("[remote.x]", "remote.x: write url there"),
         ('[remote.x]\nurl = "x"', "remote.x.url: 'x' is not a URL"),
+        ('[remote.x]\nurl = ""', "remote.x.url: '' is not a URL"),
         ('[remote.x]\nurl = "http://a:b@x"', "remote.x.url: credentials don't belong into a URL"),
         ('[remote.x]\nurl = "http://x"\ntoken = "t"', "remote.x.token: no such setting"),
         ('[remote.x]\nurl = "http://x"\nidle_s = 0', "remote.x.idle_s: 0.0 is not between"),

@@ -1,6 +1,7 @@
 """The mesh for tests of agents, as such a test uses it."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from trunkline import Message, Part, TaskContext, agent
+from trunkline import Message, Part, TaskContext, agent, from_a2a
 from trunkline.errors import AgentNotFoundError, ConfigurationError
 from trunkline.testing import Answer, async_test, mesh
 
@@ -109,6 +110,14 @@ async def test_waits_have_an_end() -> None:
         with pytest.raises(TimeoutError):
             await m.until(begun, lambda answer: answer.state == "failed")
     assert isinstance(begun, Answer)
+
+
+async def test_an_agent_of_another_place_that_is_away_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with pytest.raises(TimeoutError, match=r"^not on the mesh after 0\.2 s: far; "):
+        async with mesh(hello, from_a2a(url, name="far"), timeout_s=0.2):
+            pass
 
 
 async def test_agents_settings_are_given_as_their_table_or_as_an_object() -> None:
