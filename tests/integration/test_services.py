@@ -18,6 +18,7 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
+from trunkline.journal.sqlite import orphans
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -108,6 +109,15 @@ def why(snapshot: snapshot_pb2.TaskSnapshot) -> str:
 
 def journals(folder: Path) -> set[str]:
     return {path.name for path in (folder / "data" / "journals").glob("*.db")}
+
+
+async def lost_for(folder: Path, seconds: float) -> None:
+    """Wait until the lease of some journal has been over for so long."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if any(one.lost_for_s > seconds for one in orphans(folder / "data" / "journals")):
+                return
+            await asyncio.sleep(POLL_S)
 
 
 @asynccontextmanager
@@ -324,6 +334,35 @@ async def standby(services: Services, name: str, *agents: str) -> None:
     """Start another process of agents that there are; return when it says that it stands by."""
     await services.launch(name, "agents", *agents)
     await services.ready(name, state="standby")
+
+
+async def test_tasks_that_wait_are_left_to_hosts_of_their_agents_however_long_those_are_away(
+    tmp_path: Path,
+) -> None:
+    # Another host could take the answer, and has nobody to give it to.
+    async with hosts(tmp_path, "echo", "math") as (services, caller):
+        task_id = await caller.begin("ask your name?")
+        await caller.until(
+            task_id,
+            lambda found: found.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED,
+        )
+        await services.kill("echo")
+        await lost_for(tmp_path, 1.0)
+        await services.restart("echo")
+        assert journals(tmp_path) == {"echo.db", "math.db"}
+        await caller.sees("echo", "math")
+        message = message_pb2.Message(
+            message_id="m-2",
+            task_id=task_id,
+            role=message_pb2.ROLE_USER,
+            parts=[part_pb2.Part(text="Ada")],
+        )
+        answered = await caller.directory.for_task(task_id).send_message(
+            agent="echo", message=message, submission=message_service_pb2.Submission()
+        )
+        assert isinstance(answered, snapshot_pb2.TaskSnapshot)
+        assert answered.turn == 2
+        assert answered.task.status.state in TERMINAL | {task_pb2.TASK_STATE_INPUT_REQUIRED}
 
 
 async def test_a_standby_runs_the_tasks_of_a_dead_host_again_and_takes_its_name(

@@ -124,7 +124,8 @@ class OneServiceEach:
                 "--mcp",
                 str(mcp_file(self._folder)),
                 agents=("supervisor", *FRUIT),
-                environment={"TRUNKLINE_LEASE_S": "1"},
+                # All come back before anybody takes over what another one had been doing.
+                environment={"TRUNKLINE_LEASE_S": "10"},
             )
             self._services = await self._stack.enter_async_context(opening)
             return

@@ -21,8 +21,9 @@ class Takeover:
 
     A journal whose host let its lease run out is taken over at once by whoever runs all the agents
     that its unfinished tasks need. Half a lease later whoever comes first takes it: what its agents
-    can't go on with fails, and says so. What a host gave back when it left is opened by whoever
-    stood by for its agents.
+    can't go on with fails, and says so. One whose tasks all wait for somebody isn't for those: it
+    stays until a host of its agents comes, which alone can go on with an answer. What a host gave
+    back when it left is opened by whoever stood by for its agents.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class Takeover:
     def _is_for_us(self, orphan: Orphan) -> bool:
         if orphan.journal_id in self._hosts.journal_ids:
             return False
-        return orphan.agents <= set(self._hosts.agents) or orphan.lost_for_s > self._lease_s / 2
+        if orphan.agents <= set(self._hosts.agents):
+            return True
+        return not orphan.only_waits and orphan.lost_for_s > self._lease_s / 2
 
     async def _succeed(self) -> None:
         """Open the journals that a host gave back whose agents are served here from now on."""

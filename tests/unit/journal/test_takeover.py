@@ -104,6 +104,7 @@ async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_whole(
     process, task_id, epoch = frozen
     (orphan,) = orphans(path.parent)
     assert (orphan.path, orphan.agents) == (path, frozenset({"echo"}))
+    assert not orphan.only_waits
     assert 1 <= orphan.lost_for_s < 60
     journal = Journal.take_over(path)
     assert process.wait(timeout=30) == -signal.SIGKILL

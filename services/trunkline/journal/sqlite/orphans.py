@@ -10,7 +10,7 @@ from pathlib import Path
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite.connection import connect, distrusted, looking
 from trunkline.journal.sqlite.schema import claim, disown, release, tenure_of
-from trunkline.journal.states import TERMINAL
+from trunkline.journal.states import INTERRUPTED, TERMINAL
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +25,8 @@ class Orphan:
     """How long the lease has been over."""
     agents: frozenset[str]
     """The agents of its unfinished tasks."""
+    only_waits: bool = False
+    """All of its unfinished tasks wait for somebody, and there are some."""
     is_empty: bool = False
     """It holds no task at all."""
 
@@ -61,8 +63,15 @@ def _orphan(path: Path, held: dict[Path, float]) -> Orphan | None:
         if tenure.owner.is_this_process:
             return None
         rows = connection.execute("SELECT DISTINCT agent, state FROM tasks WHERE stage = 0")
-        agents = frozenset(agent for agent, state in rows if state not in TERMINAL)
-        return Orphan(path, tenure.journal_id, lost_for_s, agents, is_empty=_is_empty(connection))
+        unfinished = [(agent, state) for agent, state in rows if state not in TERMINAL]
+        return Orphan(
+            path,
+            tenure.journal_id,
+            lost_for_s,
+            frozenset(agent for agent, _ in unfinished),
+            only_waits=bool(unfinished) and all(state in INTERRUPTED for _, state in unfinished),
+            is_empty=_is_empty(connection),
+        )
 
 
 def is_owned(path: Path) -> bool:
