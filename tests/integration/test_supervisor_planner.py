@@ -174,6 +174,19 @@ async def test_without_a_plan_that_can_be_run_the_scores_plan_and_the_journal_sa
     assert provider.left == 0
 
 
+async def test_a_plan_that_was_seen_and_cannot_be_run_comes_to_an_end_before_it_is_asked_back(
+    mesh: SmallMesh, provider: ModelServer
+) -> None:
+    provider.script(*[planned(step("nobody-here", "sing"))] * 2)
+    snapshot = await mesh.ask("sing me a song")
+    assert snapshot.task.status.state == State.TASK_STATE_INPUT_REQUIRED
+    (plan,) = snapshot.plans
+    assert [(one.agent, one.text) for one in plan.steps] == [("", "sing me a song")]
+    assert plan.text == "1. nobody: sing me a song"
+    (route,) = snapshot.routes
+    assert "could not be run" in " ".join(route.reasons)
+
+
 async def test_the_model_asks_back_and_the_next_message_is_planned(
     mesh: SmallMesh, provider: ModelServer
 ) -> None:

@@ -38,6 +38,7 @@ async def begin(turn: Turn) -> SupervisorState | None:
     answered = to_answer(task.snapshot, task.text)
     if answered:
         return answered
+    revision = turn.plan.revision
     planned = await _planned(turn)
     steps = planned.steps
     if len(steps) > MAX_STEPS:
@@ -46,7 +47,11 @@ async def begin(turn: Turn) -> SupervisorState | None:
     if not turn.router.unknown_address(task.text):
         await _settle(turn, steps)
     if planned.question or not any(step.agent for step in steps):
-        await task.record(*_decisions(steps[:1]))
+        if planned.shown or turn.plan.revision != revision:
+            # Whoever read along has seen a plan begin: it comes to an end.
+            await _write_plan(turn, steps, steps[:1], shown=planned.shown)
+        else:
+            await task.record(*_decisions(steps[:1]))
         await ask_back(turn, planned.question or nobody_fits(steps, turn.router))
         return None
     await _write_plan(turn, steps, steps, shown=planned.shown)

@@ -138,8 +138,16 @@ def test_data_answers_by_the_approval_s_id() -> None:
         {"approvalId": "j-Abc.1", "decision": "edit", "arguments": {"n": 5}},
         {"something": "else"},
     )
-    message.parts.add(text="approve all")
+    message.parts.add(text="as you like")
     assert read(message, asking(2)) == [(2, REJECTED, "no"), (1, EDITED, {"n": 5})]
+
+
+@pytest.mark.parametrize(("text", "decision"), [("approve", "reject"), ("reject it", "approve")])
+def test_data_that_its_text_contradicts_answers_nothing(text: str, decision: str) -> None:
+    message = data({"approvalId": "j-Abc.1", "decision": decision})
+    message.parts.add(text=text)
+    with pytest.raises(InvalidArgumentError, match="otherwise than the data"):
+        read(message, asking(1))
 
 
 @pytest.mark.parametrize(

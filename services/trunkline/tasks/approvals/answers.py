@@ -1,6 +1,8 @@
 """Which approvals of a task a message answers."""
 
-from trunkline.errors import ApprovalNotFoundError
+from collections.abc import Sequence
+
+from trunkline.errors import ApprovalNotFoundError, InvalidArgumentError
 from trunkline.tasks.approvals.approval import check_same
 from trunkline.tasks.approvals.data import answers_in_data
 from trunkline.tasks.approvals.lines import answers_in_text
@@ -16,16 +18,18 @@ def read_answers(
     nothing is taken. Data that answers no approval is left to the agent.
 
     Raises:
-        InvalidArgumentError: data that answers is wrong in itself.
+        InvalidArgumentError: data that answers is wrong in itself, or its text says the opposite.
         ApprovalNotFoundError: data answers an approval that the task doesn't ask for.
         ApprovalAnsweredError: it was answered otherwise before.
     """
     if not task.approvals:
         return []
-    answers = answers_in_data(message)
-    if not answers:
-        text = "\n".join(part.text for part in message.parts if part.HasField("text"))
-        answers = answers_in_text(text, task)
+    text = "\n".join(part.text for part in message.parts if part.HasField("text"))
+    answers, said = answers_in_data(message), answers_in_text(text, task)
+    if answers:
+        _check_agreement(answers, said)
+    else:
+        answers = said
     known = {one.requested.approval_id: one for one in task.approvals}
     new: dict[str, event_pb2.ApprovalAnswered] = {}
     for answer in answers:
@@ -39,3 +43,16 @@ def read_answers(
         else:
             check_same(before, answer)
     return list(new.values())
+
+
+def _check_agreement(
+    answers: Sequence[event_pb2.ApprovalAnswered], said: Sequence[event_pb2.ApprovalAnswered]
+) -> None:
+    """Refuse a message whose text and data say opposite things of one approval."""
+    rejected = event_pb2.APPROVAL_DECISION_REJECTED
+    in_words = {one.approval_id: one.decision == rejected for one in said}
+    for answer in answers:
+        is_rejected = answer.decision == rejected
+        if in_words.get(answer.approval_id, is_rejected) != is_rejected:
+            problem = "the text answers otherwise than the data; send one of them"
+            raise InvalidArgumentError("message.parts", problem)
