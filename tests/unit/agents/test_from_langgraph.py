@@ -390,15 +390,21 @@ async def test_what_failed_or_was_canceled_leaves_nothing_in_the_conversation() 
         assert (await m.ask("b", context=first)).text == "a a b"
 
 
-async def test_a_graph_that_comes_to_no_end_is_stopped() -> None:
+@pytest.mark.parametrize(("own", "given", "limit"), [(None, None, 250), (7, None, 7), (7, 5, 5)])
+async def test_a_graph_that_comes_to_no_end_is_stopped(
+    own: int | None, given: int | None, limit: int
+) -> None:
     graph = StateGraph(Log)
     graph.add_node("again", lambda state: {"log": [1]})
     graph.add_edge(START, "again")
     graph.add_edge("again", "again")
-    async with mesh(logged(graph.compile(), step_limit=5)) as m:
+    compiled = graph.compile()
+    if own is not None:
+        compiled = compiled.with_config(recursion_limit=own)
+    async with mesh(logged(compiled, step_limit=given)) as m:
         answer = await m.ask("go")
     assert answer.state == "failed"
-    assert "came to no end within 5 steps" in answer.said
+    assert f"came to no end within {limit} steps" in answer.said
 
 
 async def test_nodes_find_what_is_made_of_the_task() -> None:

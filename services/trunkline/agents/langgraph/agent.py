@@ -25,6 +25,8 @@ from trunkline.v1 import agent_card_pb2, part_pb2
 
 Output: TypeAlias = str | part_pb2.Part | Sequence[str | part_pb2.Part] | None
 
+STEP_LIMIT = 250
+"""Steps that a graph takes in one turn at most, unless it is said otherwise."""
 _GONE = "what it stood at is no longer known; ask anew"
 
 
@@ -71,7 +73,8 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     checkpointer, or of ours if it has none, which outlives the process. They run one after another;
     each works on a copy that takes the thread's place when it has completed. When the host dies,
     the graph goes on from its last checkpoint, and nodes that had not ended run again; without one
-    that outlives the host the task fails, unless it is `repeatable`.
+    that outlives the host the task fails, unless it is `repeatable`. A turn takes `step_limit`
+    steps at most, else what the graph's own config says, else STEP_LIMIT: each has a checkpoint.
 
     Raises:
         ConfigurationError: the graph is not compiled, or needs `input` and `output`; and whatever
@@ -177,8 +180,8 @@ class _Runner:
         await task.working()
         graph = self.graph.copy({"checkpointer": thread.saver})
         config = thread.config
-        if self.step_limit is not None:
-            config["recursion_limit"] = self.step_limit
+        limit = self.step_limit or (graph.config or {}).get("recursion_limit", STEP_LIMIT)
+        config["recursion_limit"] = limit
         answer = Answer(task, self.nodes)
         events: AsyncGenerator[Any, None] = graph.astream(  # type: ignore[assignment]
             given,
@@ -193,7 +196,6 @@ class _Runner:
                 async for path, mode, payload in stream:
                     await following.take(path, mode, payload)
         except GraphRecursionError:
-            limit = self.step_limit or (graph.config or {}).get("recursion_limit", "its")
             await task.fail(f"agent {task.agent!r} came to no end within {limit} steps")
             return False, False
         end = await graph.aget_state(thread.config)
