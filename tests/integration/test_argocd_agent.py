@@ -73,6 +73,7 @@ async def test_the_line_of_curl_works_at_its_address_as_at_the_root(mesh: MeshPr
 
 
 async def test_applications_are_listed_and_shown(agent: Caller, argocd: ArgoCDServer) -> None:
+    argocd.synced.clear()
     for question, expected in (
         ("list argocd applications", "- shop: OutOfSync, Degraded"),
         ("which deployments are degraded", "1 of 2 applications, Degraded:"),
@@ -92,6 +93,7 @@ async def test_applications_are_listed_and_shown(agent: Caller, argocd: ArgoCDSe
 async def test_a_sync_waits_for_a_person_and_is_then_done_once(
     agent: Caller, argocd: ArgoCDServer
 ) -> None:
+    argocd.synced.clear()
     task = await agent.send("sync app shop")
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     assert "argocd/sync_application" in said(task)

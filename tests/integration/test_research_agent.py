@@ -53,6 +53,14 @@ async def offline(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mes
         yield Mesh(mesh.http_url, folder)
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def bare(offline: Mesh) -> Mesh:
+    """The same, without the documents that other tests have added."""
+    for one in (await offline.docs("list", "--json")).json:
+        await offline.docs("remove", one["name"])
+    return offline
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def online(
     model: ModelServer, engines: Engines, tmp_path_factory: pytest.TempPathFactory
@@ -80,12 +88,12 @@ def write_handbook(folder: Path) -> None:
 
 
 async def test_offline_it_answers_from_documents_that_are_added_while_it_runs(
-    offline: Mesh,
+    bare: Mesh,
 ) -> None:
-    before = await offline.ask("what do the documents say about paid leave", agent="research")
-    added = await offline.docs("add", "handbook")
-    after = await offline.ask("what do the documents say about paid leave")
-    page = await offline.ask("according to the handbook, where do we assemble?", agent="research")
+    before = await bare.ask("what do the documents say about paid leave", agent="research")
+    added = await bare.docs("add", "handbook")
+    after = await bare.ask("what do the documents say about paid leave")
+    page = await bare.ask("according to the handbook, where do we assemble?", agent="research")
 
     assert before.json["state"] == "input-required"
     assert "`trunkline docs add PATH` adds some" in before.json["answer"]
@@ -104,25 +112,25 @@ async def test_offline_it_answers_from_documents_that_are_added_while_it_runs(
     ],
 )
 async def test_offline_it_says_what_is_unavailable_and_uses_the_documents(
-    offline: Mesh, question: str, missing: str
+    bare: Mesh, question: str, missing: str
 ) -> None:
-    await offline.docs("add", "handbook")
+    await bare.docs("add", "handbook")
 
-    done = await offline.ask(question)
+    done = await bare.ask(question)
 
     assert done.json["state"] == "completed"
     assert done.json["answer"].startswith(missing)
     assert "From the documents instead:\n\n[1] Employees have 28 days" in done.json["answer"]
 
 
-async def test_documents_are_listed_searched_and_removed(offline: Mesh) -> None:
-    await offline.docs("add", "handbook")
-    again = await offline.docs("add", "handbook", "--json")
-    listed = await offline.docs("list", "--json")
-    found = await offline.docs("search", "--json", "where", "do", "we", "assemble?")
-    nothing = await offline.docs("search", "Hamlet")
-    removed = await offline.docs("remove", "handbook/safety.pdf")
-    twice = await offline.docs("remove", "handbook/safety.pdf")
+async def test_documents_are_listed_searched_and_removed(bare: Mesh) -> None:
+    await bare.docs("add", "handbook")
+    again = await bare.docs("add", "handbook", "--json")
+    listed = await bare.docs("list", "--json")
+    found = await bare.docs("search", "--json", "where", "do", "we", "assemble?")
+    nothing = await bare.docs("search", "Hamlet")
+    removed = await bare.docs("remove", "handbook/safety.pdf")
+    twice = await bare.docs("remove", "handbook/safety.pdf")
 
     assert again.json["unchanged"] == ["handbook/leave.md", "handbook/safety.pdf"]
     assert [one["name"] for one in listed.json] == ["handbook/leave.md", "handbook/safety.pdf"]
@@ -133,17 +141,17 @@ async def test_documents_are_listed_searched_and_removed(offline: Mesh) -> None:
     assert (removed.exit, removed.out) == (0, "removed handbook/safety.pdf\n")
     assert twice.exit == 1
     assert twice.err.startswith("error: PATH: 'handbook/safety.pdf' is no document")
-    assert "handbook/leave.md" in (await offline.docs("list")).out
+    assert "handbook/leave.md" in (await bare.docs("list")).out
 
 
-async def test_what_cannot_be_added_is_named_and_the_rest_is_added(offline: Mesh) -> None:
-    mixed = offline.folder / "mixed"
+async def test_what_cannot_be_added_is_named_and_the_rest_is_added(bare: Mesh) -> None:
+    mixed = bare.folder / "mixed"
     mixed.mkdir()
     (mixed / "good.txt").write_text("All is well.")
     (mixed / "bad.pdf").write_bytes(b"%PDF-1.4")
 
-    done = await offline.docs("add", "mixed")
-    nothing = await offline.docs("add", "nowhere")
+    done = await bare.docs("add", "mixed")
+    nothing = await bare.docs("add", "nowhere")
 
     assert (done.exit, done.out) == (1, "added mixed/good.txt\n")
     assert done.err == f"not added: {mixed / 'bad.pdf'}: it is a broken PDF\n"
