@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -21,9 +22,11 @@ class Takeover:
 
     A journal whose host let its lease run out is taken over at once by whoever runs all the agents
     that its unfinished tasks need. Half a lease later whoever comes first takes it: what its agents
-    can't go on with fails, and says so. One whose tasks all wait for somebody isn't for those: it
-    stays until a host of its agents comes, which alone can go on with an answer. What a host gave
-    back when it left is opened by whoever stood by for its agents.
+    can't go on with fails, and says so. Whoever has just started gives the others a lease and a
+    half to start as well: after an outage of all, each is to find its own journal. A journal whose
+    tasks all wait for somebody isn't for those: it stays until a host of its agents comes, which
+    alone can go on with an answer. What a host gave back when it left is opened by whoever stood by
+    for its agents.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Takeover:
         self._stood_by = standby.names
         self._on_change = on_change
         self._known = hosts.journal_ids
+        self._began = time.monotonic()
 
     async def run(self) -> None:
         """Look again and again, until it is canceled or the host has lost its own journal."""
@@ -64,7 +68,8 @@ class Takeover:
             return False
         if orphan.agents <= set(self._hosts.agents):
             return True
-        return not orphan.only_waits and orphan.lost_for_s > self._lease_s / 2
+        known_for_s = min(orphan.lost_for_s, time.monotonic() - self._began - self._lease_s)
+        return not orphan.only_waits and known_for_s > self._lease_s / 2
 
     async def _succeed(self) -> None:
         """Open the journals that a host gave back whose agents are served here from now on."""
