@@ -237,7 +237,7 @@ async def test_a_file_whose_host_has_gone_ends_early_and_is_gone_on_with_later(
 
         await host.serve_again()
         # The bridge has little patience here, and its channel may be waiting before it tries again.
-        while (answer := await _get(bridged, url, range=f"bytes={len(read)}-")).status_code == 503:
+        while (answer := await _get(bridged, url, range=f"bytes={len(read)}-")).status_code == 503:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         assert answer.status_code == 206
         assert bytes(read) + answer.content == expected
