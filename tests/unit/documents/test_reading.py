@@ -56,6 +56,23 @@ def places(extract: Extract) -> list[tuple[tuple[str, ...], int | None, str]]:
     return [(one.headings, one.line, one.text.split("\n")[0]) for one in extract.sections]
 
 
+def test_headings_that_nothing_stands_below_are_text_themselves(
+    reader: Reader, tmp_path: Path
+) -> None:
+    markdown = b"# Plan\n## First\nTea.\n## Second\n\n\nThird\n-----\n# \n# End\n"
+    extract = read(reader, tmp_path, "plan.md", markdown)
+    assert places(extract) == [
+        (("Plan", "First"), 3, "Tea."),
+        (("Plan", "Second"), 4, "Second"),
+        (("Plan", "Third"), 7, "Third"),
+        (("End",), 10, "End"),
+    ]
+    page = b"<h1>Only</h1><h2>Head<b>ings</b></h2><h2> </h2>"
+    extract = read(reader, tmp_path, "page.html", page)
+    assert places(extract) == [(("Only", "Headings"), None, "Headings")]
+    assert extract.title == "Only"
+
+
 def test_markdown_is_cut_at_its_headings_and_says_in_which_line_each_text_begins() -> None:
     extract = read_markdown(HANDBOOK.encode())
 

@@ -3,8 +3,8 @@
 import re
 from html.parser import HTMLParser
 
-from trunkline.documents.passages import Section
 from trunkline.documents.reading.kinds import Extract, decoded, heading
+from trunkline.documents.reading.outline import Outline
 
 _LEFT_OUT = frozenset(
     {"script", "style", "noscript", "template", "svg", "nav", "iframe", "object", "select"}
@@ -34,15 +34,16 @@ class _Page(HTMLParser):
         self._title: list[str] | None = None
         self._page_title = ""
         self._heading: list[str] | None = None
-        self._headings: dict[int, str] = {}
+        self._outline = Outline()
         self._gathered: list[str] = []
-        self._sections: list[Section] = []
 
     def extract(self) -> Extract:
         """Return what was read."""
         self._close_section()
-        first = next((one.headings[0] for one in self._sections if one.headings), "")
-        return Extract(self._page_title or first, self._sections)
+        self._outline.end()
+        sections = self._outline.sections
+        first = next((one.headings[0] for one in sections if one.headings), "")
+        return Extract(self._page_title or first, sections)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """See what begins."""
@@ -72,10 +73,7 @@ class _Page(HTMLParser):
             self._page_title = self._page_title or heading("".join(self._title))
             self._title = None
         elif tag in _HEADINGS and self._heading is not None:
-            level = _HEADINGS[tag]
-            self._headings = {key: one for key, one in self._headings.items() if key < level}
-            if text := heading("".join(self._heading)):
-                self._headings[level] = text
+            self._outline.head(_HEADINGS[tag], "".join(self._heading))
             self._heading = None
         elif tag in _BLOCKS:
             self._gathered.append("\n\n")
@@ -93,7 +91,5 @@ class _Page(HTMLParser):
 
     def _close_section(self) -> None:
         lines = [line.strip() for line in "".join(self._gathered).split("\n")]
-        text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-        if text:
-            self._sections.append(Section(text, tuple(self._headings.values())))
+        self._outline.add(re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip())
         self._gathered = []

@@ -4,6 +4,7 @@ import re
 
 from trunkline.documents.passages import Section
 from trunkline.documents.reading.kinds import Extract, decoded, heading
+from trunkline.documents.reading.outline import Outline
 
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
 _CLOSING = re.compile(r"[ \t]#+[ \t]*$")
@@ -29,8 +30,7 @@ class _Markdown:
     def __init__(self, text: str) -> None:
         self._lines = text.split("\n")
         self._title = ""
-        self._headings: dict[int, str] = {}
-        self._sections: list[Section] = []
+        self._outline = Outline()
         self._gathered: list[str] = []
         self._begins = 1
 
@@ -46,9 +46,11 @@ class _Markdown:
                 continue
             self._gathered.append(line)
         self._close()
-        first = next(iter(self._sections), None)
+        self._outline.end()
+        sections = self._outline.sections
+        first = next(iter(sections), None)
         return Extract(
-            self._title or (first.headings[0] if first and first.headings else ""), self._sections
+            self._title or (first.headings[0] if first and first.headings else ""), sections
         )
 
     def _front(self) -> int:
@@ -73,19 +75,16 @@ class _Markdown:
         is_alone = len(self._gathered) < 2 or not self._gathered[-2].strip()
         if above and is_alone and (found := _UNDERLINE.match(line)) and above[0] not in "-*>|":
             self._gathered.pop()
-            self._open(1 if found[1][0] == "=" else 2, above, number)
+            self._open(1 if found[1][0] == "=" else 2, above, number, height=2)
             return True
         return False
 
-    def _open(self, level: int, text: str, number: int) -> None:
+    def _open(self, level: int, text: str, number: int, *, height: int = 1) -> None:
+        """Begin a section below a heading of some lines, of which `number` is the last."""
         self._close()
-        self._headings = {key: one for key, one in self._headings.items() if key < level}
-        if text.strip():
-            self._headings[level] = heading(text)
+        self._outline.head(level, text, number + 1 - height)
         self._begins = number + 1
 
     def _close(self) -> None:
-        text = "\n".join(self._gathered)
-        if text.strip():
-            self._sections.append(Section(text, tuple(self._headings.values()), line=self._begins))
+        self._outline.add("\n".join(self._gathered), self._begins)
         self._gathered = []
