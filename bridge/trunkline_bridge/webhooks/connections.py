@@ -8,7 +8,7 @@ import httpcore2
 
 from trunkline.client.web.addresses import AddressGuard, Endpoint
 from trunkline.client.web.network import FAILURES, GuardedNetwork, fields_of, problem_of, url_of
-from trunkline_bridge.webhooks.posting import Answer, NoAnswerError
+from trunkline_bridge.webhooks.answers import Answer, NoAnswerError
 
 _CONNECT_S: Final = 5.0
 _KEPT_S: Final = 5.0

@@ -17,8 +17,9 @@ from trunkline.errors import (
 )
 from trunkline.v1 import webhook_service_pb2
 from trunkline_bridge.projection import EventId, Links, TextPiece, WireEvent
+from trunkline_bridge.webhooks.answers import Outcome
 from trunkline_bridge.webhooks.notifications import notifications
-from trunkline_bridge.webhooks.posting import Outcome, Poster
+from trunkline_bridge.webhooks.posting import Poster
 from trunkline_bridge.webhooks.reading import Waiting, waiting_for, waiting_from_now
 
 logger = logging.getLogger(__name__)

@@ -1,11 +1,10 @@
-"""Posts to webhooks: signed, bounded in time and number, and judged by the answer's status."""
+"""Posts to webhooks: signed, and bounded in time and number."""
 
 import asyncio
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -14,7 +13,7 @@ from opentelemetry.trace import Span
 from trunkline import telemetry
 from trunkline.client.web.addresses import AddressGuard, AddressRefusedError
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
-from trunkline_bridge.retry_after import retry_after_s
+from trunkline_bridge.webhooks.answers import NoAnswerError, Outcome, judge
 from trunkline_bridge.webhooks.signatures import Signer
 from trunkline_bridge.webhooks.tracing import attempt, note_answer, note_receiver
 
@@ -30,11 +29,6 @@ AT_ONCE_A_HOST: Final = 8
 # Of posts to one host under way and waiting: who comes when there are so many comes again later.
 WAITING_A_HOST: Final = 256
 
-_GONE: Final = 410
-# Those that say when to come again.
-_LATER: Final = (429, 503)
-_LATEST_S: Final = 3600.0
-
 
 class Post(NamedTuple):
     """One notification."""
@@ -43,32 +37,6 @@ class Post(NamedTuple):
     """The event's id within its task."""
     body: bytes
     content_type: str
-
-
-class Answer(NamedTuple):
-    """What a receiver answered."""
-
-    status: int
-    retry_after: str = ""
-    """The header."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a post."""
-
-    problem: str = ""
-    """Empty: it was taken. Else why not, for operators; without content and secrets."""
-    failure: str = ""
-    """What kind of failure that is, in a word: for the span."""
-    is_gone: bool = False
-    """The receiver says that it will never take one again."""
-    retry_after_s: float = 0.0
-    """For so long the receiver wants to be left alone."""
-
-
-class NoAnswerError(Exception):
-    """There was no answer; the text says why, in words that name no address."""
 
 
 class Poster:
@@ -124,7 +92,7 @@ class Poster:
         except NoAnswerError as error:
             return Outcome(str(error), "no_answer")
         note_answer(span, answer.status)
-        return _judge(answer)
+        return judge(answer)
 
     def _open(self) -> "Connections":
         """Connections, loaded when the first post goes out."""
@@ -187,14 +155,3 @@ class _Places:
         self._waiting[host] -= 1
         if not self._waiting[host]:
             del self._waiting[host], self._of_host[host]
-
-
-def _judge(answer: Answer) -> Outcome:
-    status = answer.status
-    if 200 <= status < 300:
-        return Outcome()
-    problem = f"it answered {status}"
-    if 300 <= status < 400:
-        problem += "; redirects are not followed"
-    pause_s = retry_after_s(answer.retry_after, limit_s=_LATEST_S) if status in _LATER else 0.0
-    return Outcome(problem, str(status), status == _GONE, pause_s)

@@ -17,7 +17,8 @@ from harness.receiver import OK, Answer, Received, Receiver, hang, open_receiver
 from trunkline.client.web.addresses import AddressGuard
 from trunkline.errors import ConfigurationError
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
-from trunkline_bridge.webhooks.posting import AT_ONCE_A_HOST, Outcome, Post, Poster
+from trunkline_bridge.webhooks.answers import Outcome
+from trunkline_bridge.webhooks.posting import AT_ONCE_A_HOST, Post, Poster
 from trunkline_bridge.webhooks.signatures import (
     FILE_NAME,
     Signer,
