@@ -29,7 +29,7 @@ check: setup  ## format, lint, types, imports, contract: all that needs no test 
 	@scripts/check
 
 cover: setup  ## hold journal, tasks and the bridge's projection to 90 % branch coverage
-	@scripts/cover
+	@scripts/cover $(ARGS)
 
 generate: setup  ## make the code of proto/ anew
 	$(BIN)/python proto/generate.py
