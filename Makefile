@@ -4,7 +4,7 @@ BIN := .venv/bin
 RELEASED := proto/released.binpb
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test prove check cover generate release-contract clean
+.PHONY: help setup partners demo run test prove check cover generate release-contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
@@ -18,11 +18,15 @@ demo: setup  ## run the main job on a mesh that lives as long as the demo
 run: setup  ## bring a mesh up and keep it up
 	@$(BIN)/trunkline up
 
+# Before the tests, since what a registry takes to answer is no test's time.
+partners: setup
+	@scripts/partners
+
 # A file's tests share what it starts, so each file is run by one worker.
-test: setup  ## run all tests, some at once (ARGS=... goes to pytest; ARGS="-n0" one by one)
+test: setup partners  ## run all tests, some at once (ARGS=... goes to pytest; ARGS="-n0" one by one)
 	@$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
-prove: setup  ## try to break every promise at full size; prints times and seeds (ARGS=... goes to pytest)
+prove: setup partners  ## try to break every promise at full size; prints times and seeds (ARGS=... goes to pytest)
 	@$(BIN)/pytest tests/promises --prove -p no:randomly -q -s $(ARGS)
 
 check: setup  ## format, lint, types, imports, contract: all that needs no test run
