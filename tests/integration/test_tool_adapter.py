@@ -268,6 +268,29 @@ async def test_a_server_that_stays_broken_is_logged_once_for_each_problem(
     ]
 
 
+async def test_a_server_that_dies_at_its_start_says_why_without_its_secrets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="trunkline.tools")
+    code = (
+        "import os, sys\n"
+        "print('at', os.getpid(), file=sys.stderr)\n"
+        "raise ValueError('\\x1b[31mno such key: ' + os.environ['KEY'] + ' in /etc/shop/keys.ini')"
+    )
+    dying = script(code).model_copy(update={"env": {"KEY": "s3cret-key"}})
+    settings = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.05, grace_s=0.2)
+    async with running(settings, dying=dying) as adapter:
+        await comes_back_down(adapter, times=2)
+        (server,) = adapter.servers()
+        assert server.error.startswith("it exited with code 1 before it was ready; its last words")
+        assert server.error.endswith("| ValueError: no such key: [hidden] in keys.ini")
+        with pytest.raises(ToolServerUnavailableError, match=r"no such key: \[hidden\]"):
+            await call(adapter, "any", server="dying")
+    # Once, though it says something else each time.
+    assert len(failures(caplog)) == 1
+    assert "s3cret" not in str([vars(record) for record in caplog.records])
+
+
 async def test_a_server_that_was_ready_in_between_is_logged_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -20,7 +20,7 @@ from trunkline.errors import (
 from trunkline.tools.config import ServerConfig
 from trunkline.tools.links.endpoint import open_endpoint
 from trunkline.tools.links.expansion import expand_all
-from trunkline.tools.links.link import Link, NotTakenError, check_canceled
+from trunkline.tools.links.link import LAST_WORDS, Link, NotTakenError, check_canceled
 from trunkline.tools.links.server_process import child_environment, open_process
 from trunkline.tools.settings import AdapterSettings
 from trunkline.tools.trust import ServerTrust
@@ -105,10 +105,11 @@ class ToolServer:
             self._fall(problem)
             if not self._was_ready:
                 self.trust.on_failure(problem)
-            if self._was_ready or problem != reported:
+            cause, _, _ = problem.partition(LAST_WORDS)
+            if self._was_ready or cause != reported:
                 extra = {"server": self.name, "problem": problem}
                 logger.warning("tool_server.failed", extra=extra)
-            reported = problem
+            reported = cause
             if self._failures == 0:
                 backoff.reset()
             self._failures += 1
@@ -233,6 +234,7 @@ class ToolServer:
             child_environment(own, self._telemetry),
             group=group,
             grace_s=self._settings.grace_s,
+            secrets=own.values(),
         )
 
     async def _serve(self, link: Link, group: asyncio.TaskGroup) -> str:
@@ -253,7 +255,7 @@ class ToolServer:
             except Exception:
                 if not link.has_ended.is_set():
                     raise
-                return await link.problem("before it was ready")
+                return await link.problem_at_start()
             watchers = [
                 group.create_task(session.watch(self._must_list.set)),
                 group.create_task(self._follow(link, session)),

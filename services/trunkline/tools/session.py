@@ -67,7 +67,7 @@ class Session:
                     break
         except (MCPError, ValidationError) as error:
             if self._link.has_ended.is_set():
-                problem = await self._link.problem("before it was ready")
+                problem = await self._link.problem_at_start()
             else:
                 problem = "it does not list its tools"
             raise ToolServerUnavailableError(self._name, problem) from error

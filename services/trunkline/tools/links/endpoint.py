@@ -55,6 +55,10 @@ class Endpoint:
         """Say in a line why it was given up."""
         return self._problem
 
+    async def problem_at_start(self) -> str:
+        """Say in a line why it was given up."""
+        return self._problem
+
 
 @asynccontextmanager
 async def open_endpoint(name: str, config: ServerConfig) -> AsyncIterator[Endpoint]:

@@ -3,7 +3,10 @@
 import asyncio
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+LAST_WORDS: Final = "; its last words: "
+"""Stands between a problem at a server's start and what that said of it, differently each time."""
 
 
 class Link(Protocol):
@@ -29,6 +32,10 @@ class Link(Protocol):
 
     async def problem(self, when: str = "") -> str:
         """Say in a line why it has ended; `when` is added where that says more."""
+        ...
+
+    async def problem_at_start(self) -> str:
+        """Say in a line why it has ended before it was ready, and what it said itself of that."""
         ...
 
 

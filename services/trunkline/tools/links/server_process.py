@@ -5,19 +5,20 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from trunkline.errors import ToolServerUnavailableError
 from trunkline.tools.config import ServerConfig
+from trunkline.tools.links.last_words import LINE_BYTES, LastWords
+from trunkline.tools.links.link import LAST_WORDS
 from trunkline.tools.links.spawn import Child
 
 logger = logging.getLogger(__name__)
 
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
 """A longer line on stdout can't be a message; a server that prints one is stopped."""
-_STDERR_LINE_CHARS = 500
 _INHERITED = ("HOME", "LANG", "TMPDIR", "TZ")
 _REAP_TIMEOUT_S = 2.0
 _PIPE_TIMEOUT_S = 0.5
@@ -48,7 +49,8 @@ class ServerProcess:
     is_expired = False
     trouble = ""
 
-    def __init__(self, name: str, process: Child) -> None:
+    def __init__(self, name: str, process: Child, *, secrets: Iterable[str] = ()) -> None:
+        """What it says on stderr is passed on without `secrets`."""
         self.name = name
         self.has_ended = asyncio.Event()
         """Set as soon as nothing more will come from it."""
@@ -57,6 +59,8 @@ class ServerProcess:
         self._stdout = process.stdout
         self._stderr = process.stderr
         self._problem = ""
+        self._words = LastWords(secrets)
+        self._has_said_all = asyncio.Event()
 
     @property
     def pid(self) -> int:
@@ -97,6 +101,15 @@ class ServerProcess:
         """Say in a line why it has ended, and `when` that was."""
         return f"{await self._cause()} {when}".rstrip()
 
+    async def problem_at_start(self) -> str:
+        """Say in a line why it has ended before it was ready, with its last words."""
+        problem = await self.problem("before it was ready")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PIPE_TIMEOUT_S):
+                await self._has_said_all.wait()
+        said = self._words.said()
+        return f"{problem}{LAST_WORDS}{said}" if said else problem
+
     async def _cause(self) -> str:
         if self._problem:
             return self._problem
@@ -129,12 +142,20 @@ class ServerProcess:
     async def log_stderr(self) -> None:
         """Pass on what it says on stderr, in lines of bounded length, until it ends."""
         rest = b""
-        while chunk := await self._stderr.read(8192):
-            *lines, rest = (rest + chunk).split(b"\n")
-            rest = rest[:_STDERR_LINE_CHARS]
-            for line in lines:
-                text = line[:_STDERR_LINE_CHARS].decode(errors="replace")
-                logger.debug("tool_server.stderr", extra={"server": self.name, "line": text})
+        try:
+            while chunk := await self._stderr.read(8192):
+                *lines, rest = (rest + chunk).split(b"\n")
+                rest = rest[: LINE_BYTES + 1]
+                for line in lines:
+                    self._log(line)
+            if rest:
+                self._log(rest)
+        finally:
+            self._has_said_all.set()
+
+    def _log(self, line: bytes) -> None:
+        extra = {"server": self.name, "line": self._words.hear(line)}
+        logger.debug("tool_server.stderr", extra=extra)
 
     async def _drop_output(self) -> None:
         while await self._stdout.read(65536):
@@ -160,10 +181,11 @@ async def open_process(
     *,
     group: asyncio.TaskGroup,
     grace_s: float,
+    secrets: Iterable[str] = (),
 ) -> AsyncIterator[ServerProcess]:
     """Start a server; leaving ends it and its process group, however it is left.
 
-    Its stderr is read in `group`.
+    Its stderr is read in `group`, and passed on without `secrets`.
 
     Raises:
         ToolServerUnavailableError: the command can't be started.
@@ -183,7 +205,7 @@ async def open_process(
     except (OSError, ValueError) as error:
         problem = f"its command {config.command!r} can't be started: {error}"
         raise ToolServerUnavailableError(name, problem) from error
-    process = ServerProcess(name, child)
+    process = ServerProcess(name, child, secrets=secrets)
     stderr = group.create_task(process.log_stderr())
     try:
         yield process
