@@ -172,7 +172,12 @@ class Anthropic(Wire):
     """Messages."""
 
     path = "/v1/messages"
-    _finish: Final = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
+    _finish: Final = {
+        "stop": "end_turn",
+        "tool_calls": "tool_use",
+        "length": "max_tokens",
+        "content_filter": "refusal",
+    }
 
     def error(self, status: int, text: str) -> dict[str, Any]:
         return {"type": "error", "error": {"type": f"http_{status}", "message": text}}
@@ -242,7 +247,12 @@ class Google(Wire):
     """Gemini's generateContent and streamGenerateContent."""
 
     path = "/v1beta/models/{call}"
-    _finish: Final = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS"}
+    _finish: Final = {
+        "stop": "STOP",
+        "tool_calls": "STOP",
+        "length": "MAX_TOKENS",
+        "content_filter": "SAFETY",
+    }
 
     def error(self, status: int, text: str) -> dict[str, Any]:
         return {"error": {"code": status, "message": text, "status": "ERROR"}}

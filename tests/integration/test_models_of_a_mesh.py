@@ -193,3 +193,13 @@ async def test_an_answer_that_may_not_be_longer_says_so(
     server.script(say("It is for", finish="length"))
     answer = text_of(await running.at("math").send(QUESTION))
     assert answer == "It is for\n\n(The answer ends here: it may not be longer.)"
+
+
+async def test_an_answer_whose_rest_the_provider_holds_back_says_so(
+    server: ModelServer, running: Running
+) -> None:
+    server.script(say("It is for", finish="content_filter"))
+    answer = text_of(await running.at("math").send(QUESTION))
+    assert (
+        answer == "It is for\n\n(The answer ends here: the model's provider holds back the rest.)"
+    )

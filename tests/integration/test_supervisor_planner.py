@@ -1,6 +1,5 @@
 """A supervisor that plans with a model: a real client of a provider that the test scripts."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from harness.bridge import BridgedMesh, open_bridged_mesh
 from harness.model_server import Call, ModelServer, Pause, Reply, call, model_server, refuse, say
-from harness.small_mesh import PATIENCE_S, SmallMesh
+from harness.small_mesh import SmallMesh
 from harness.tasks import said, texts
 from trunkline.agents import FunctionAgent, agent
 from trunkline.reasoning.models import ModelChoice, open_model
@@ -36,7 +35,7 @@ async def bridged(tmp_path: Path, provider: ModelServer) -> AsyncIterator[Bridge
     settings = BridgeSettings(default_agent="supervisor")
     options = ModelOptions(base_url=provider.openai_url)
     planner = Planner(open_model(ModelChoice(NAME, tables={NAME: options})))
-    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as opened:
+    async with open_bridged_mesh(tmp_path, settings) as opened:
         await opened.mesh.join(asked("red"), asked("green"), asked("blue"))
         await opened.mesh.supervise(planner=planner)
         yield opened
@@ -118,11 +117,13 @@ async def test_the_plan_is_seen_while_the_model_makes_it(
     task_id = await mesh.begin("paint the town red")
 
     await pause.reached()
-    half = await mesh.until(task_id, lambda now: any(plan.text for plan in now.plans))
+    half = await mesh.until(
+        task_id, lambda now: any(plan.text == "1. red: paint the" for plan in now.plans)
+    )
     pause.go_on()
     ended = await mesh.until(task_id, lambda now: now.task.status.state in (3, 4))
 
-    assert (half.plans[0].text, list(half.plans[0].steps)) == ("1. red: paint the", [])
+    assert list(half.plans[0].steps) == []
     (plan,) = ended.plans
     assert (plan.revision, plan.text) == (1, "1. red: paint the town\n2. green: water it")
     assert len(plan.steps) == 2
@@ -259,6 +260,21 @@ async def test_an_answer_that_breaks_off_is_taken_back_and_said_as_the_agents_di
     broken = Reply(pieces=("Half of ",), is_cut=True)
     provider.script(
         planned(step("red", "one"), step("green", "two")), broken, refuse(401, text="not again")
+    )
+
+    ended = await mesh.ask("ask both")
+
+    assert answer(ended) == "red was asked one\ngreen was asked two"
+    assert of_kind(ended, event_pb2.ARTIFACT_KIND_DRAFT) == [""]
+
+
+@pytest.mark.parametrize("finish", ["length", "content_filter"])
+async def test_words_whose_end_is_missing_are_taken_back_and_said_as_the_agents_did(
+    mesh: SmallMesh, provider: ModelServer, finish: str
+) -> None:
+    provider.script(
+        planned(step("red", "one"), step("green", "two")),
+        Reply(pieces=("Half of ",), finish=finish),
     )
 
     ended = await mesh.ask("ask both")

@@ -7,7 +7,7 @@ from langgraph.runtime import Runtime
 
 from trunkline.errors import TokenLimitError
 from trunkline.reasoning.memory.repair import with_own_ids
-from trunkline.reasoning.models import is_cut_short, tokens_of
+from trunkline.reasoning.models import note_of, tokens_of
 from trunkline.reasoning.turn import State, Turn, check_room
 from trunkline.reasoning.verdict import called_verdict
 
@@ -34,7 +34,7 @@ async def think(state: State, runtime: Runtime[Turn]) -> dict[str, Any]:
     if reply.tool_calls and called_verdict(reply.tool_calls) is None:
         # What it says beside its calls is how it thinks, not what it answers.
         await turn.unsay(before)
-    elif is_cut_short(reply):
-        await turn.say("\n\n(The answer ends here: it may not be longer.)")
+    elif note := note_of(reply):
+        await turn.say(note)
     reply = with_own_ids(reply, state["messages"])
     return {"messages": [reply], "written": await turn.written()}

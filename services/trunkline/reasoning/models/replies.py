@@ -22,6 +22,12 @@ _PROVIDERS: Final = {
     "ollama": "ollama",
 }
 _LENGTHS: Final = frozenset({"length", "max_tokens", "MAX_TOKENS", "model_context_window_exceeded"})
+_FILTERS: Final = frozenset(
+    {
+        *("content_filter", "refusal"),
+        *("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
+    }
+)
 
 
 def finish_reason(reply: "AIMessage") -> str:
@@ -77,6 +83,20 @@ def is_cut_short(reply: "AIMessage") -> bool:
     return finish_reason(reply) in _LENGTHS
 
 
+def is_held_back(reply: "AIMessage") -> bool:
+    """Whether a reply ended because its provider lets no more of it pass."""
+    return finish_reason(reply) in _FILTERS
+
+
+def note_of(reply: "AIMessage") -> str:
+    """Return what readers are told behind an answer whose end is missing; empty: it is whole."""
+    if is_cut_short(reply):
+        return "\n\n(The answer ends here: it may not be longer.)"
+    if is_held_back(reply):
+        return "\n\n(The answer ends here: the model's provider holds back the rest.)"
+    return ""
+
+
 def tokens_of(messages: "Sequence[BaseMessage]") -> int:
     """Return how many tokens were read and written for the replies among messages."""
     usages = (getattr(message, "usage_metadata", None) for message in messages)
@@ -94,6 +114,8 @@ def check_reply(reply: "AIMessage", *, max_tokens: int | None) -> None:
         raise ModelTrouble("cut", "its reply broke off; try again later", is_passing=True)
     if is_cut_short(reply) and (reply.tool_calls or reply.invalid_tool_calls):
         raise ModelTrouble("length", f"{max_tokens} tokens are too few; raise max_tokens")
+    if is_held_back(reply) and (reply.tool_calls or reply.invalid_tool_calls):
+        raise ModelTrouble("refused", f"its reply was held back ({reason}); ask otherwise")
     is_empty = not (reply.text.strip() or reply.tool_calls or reply.invalid_tool_calls)
     if is_empty and reason not in _USUAL:
         raise ModelTrouble("refused", f"it answered with nothing ({reason}); ask otherwise")

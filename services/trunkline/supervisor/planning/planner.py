@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.errors import ModelUnavailableError
-from trunkline.reasoning.models import Model
+from trunkline.reasoning.models import Model, note_of
 from trunkline.reasoning.verdict import ASK_USER
 from trunkline.supervisor.planning.model_plan import (
     MAKE_PLAN,
@@ -128,7 +128,10 @@ class Planner:
         say: Say,
         unsay: Callable[[], Awaitable[None]],
     ) -> str:
-        """Return one answer made of several, streamed while it is made; empty: there is none."""
+        """Return one answer made of several, streamed while it is made; empty: there is none.
+
+        One whose end is missing is none: what it was to be made of is whole.
+        """
         from langchain_core.messages import HumanMessage, SystemMessage
 
         if sum(len(outcome.text) for _, outcome in answered) > _WORDED_CHARS:
@@ -144,6 +147,9 @@ class Planner:
                 [SystemMessage(_WORDING), HumanMessage(question)], say=say, unsay=unsay
             )
         except ModelUnavailableError:
+            return ""
+        if note_of(reply):
+            await unsay()
             return ""
         return reply.text
 

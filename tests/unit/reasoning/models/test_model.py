@@ -16,7 +16,7 @@ from harness.model_server import Call, ModelServer, Pause, Reply, model_server, 
 from harness.spans import spans_in
 from trunkline import telemetry
 from trunkline.errors import ModelUnavailableError
-from trunkline.reasoning.models import Model, ModelChoice, is_cut_short, open_model, tokens_of
+from trunkline.reasoning.models import Model, ModelChoice, note_of, open_model, tokens_of
 from trunkline.reasoning.models import model as model_module
 from trunkline.settings import ModelOptions
 
@@ -290,8 +290,25 @@ async def test_a_call_that_can_not_be_read_is_shown_to_its_provider_again(
 async def test_a_reply_that_may_not_be_longer_says_so(server: ModelServer) -> None:
     for provider in ALL:
         server.script(say("only so", finish="length"))
-        assert is_cut_short(await opened(server, f"{provider}:m", max_tokens=7).ask(QUESTION))
+        reply = await opened(server, f"{provider}:m", max_tokens=7).ask(QUESTION)
+        assert "may not be longer" in note_of(reply)
         assert "7" in str(server.asked[0].json)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
+async def test_a_reply_that_its_provider_holds_back_says_so_and_calls_nothing(
+    server: ModelServer, provider: str, exporter: InMemorySpanExporter
+) -> None:
+    model = opened(server, f"{provider}:m")
+    server.script(say("only so", finish="content_filter"))
+    reply = await model.ask(QUESTION)
+    assert (reply.text, "holds back the rest" in note_of(reply)) == ("only so", True)
+    (span,) = chats(exporter)
+    said = attributes_of(span)[telemetry.GEN_AI_RESPONSE_FINISH_REASONS]
+    assert said[0] in {"content_filter", "refusal", "SAFETY"}
+    server.script(Reply(calls=(Call("math__add", {"a": 1, "b": 2}),), finish="content_filter"))
+    with pytest.raises(ModelUnavailableError, match="its reply was held back"):
+        await model.ask(QUESTION, tools=[ADD])
 
 
 async def test_options_reach_the_provider(server: ModelServer) -> None:
