@@ -28,7 +28,7 @@ class BlockedTool:
 
     async def begins(self) -> asyncio.Event:
         """Wait for the next call; what is returned is set once the tool was told to stop."""
-        async with asyncio.timeout(45):
+        async with asyncio.timeout(60):
             return await self._calls.get()
 
     async def held(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

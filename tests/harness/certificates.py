@@ -12,7 +12,7 @@ def self_signed(folder: Path, host: str) -> tuple[ssl.SSLContext, Path]:
     names = ["-subj", f"/CN={host}", "-addext", f"subjectAltName=DNS:{host}"]
     files = ["-keyout", str(key), "-out", str(certificate)]
     command = ["openssl", *made.split(), *names, *files]
-    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     served.load_cert_chain(certificate, key)
     return served, certificate

@@ -5,12 +5,14 @@ import json
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 COMMAND = (sys.executable, "-m", "trunkline.cli")
-LIMIT_S = 45.0
+LIMIT_S = 90.0
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,32 @@ class Done:
         return json.loads(self.out)
 
 
-async def start(
+class Started(Protocol):
+    """A command that runs. It has `stdin` only if that was asked for."""
+
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def send_signal(self, signal: int) -> None: ...
+
+    async def wait(self) -> int: ...
+
+    async def communicate(self, data: bytes | None = None, /) -> tuple[bytes, bytes]: ...
+
+
+@asynccontextmanager
+async def starting(
     *words: str, stdin: int | None = None, folder: Path | None = None, **variables: str
-) -> asyncio.subprocess.Process:
-    """Start a command, leading a session of its own; `variables` are of its environment."""
-    return await asyncio.create_subprocess_exec(
+) -> AsyncIterator[Started]:
+    """Start a command, leading a session of its own; `variables` are of its environment.
+
+    If it runs at the end of the block, it is killed with all that it has started.
+    """
+    process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *words,
         cwd=folder,
@@ -40,6 +63,12 @@ async def start(
         env={**os.environ, **variables},
         start_new_session=True,
     )
+    try:
+        yield cast("Started", process)
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
 
 
 async def run(
@@ -47,12 +76,10 @@ async def run(
 ) -> Done:
     """Run a command to its end. No command ever shows a traceback."""
     pipe = None if stdin is None else asyncio.subprocess.PIPE
-    process = await start(*words, stdin=pipe, folder=folder, **variables)
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            out, err = await process.communicate(None if stdin is None else stdin.encode())
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
+    async with (
+        starting(*words, stdin=pipe, folder=folder, **variables) as process,
+        asyncio.timeout(LIMIT_S),
+    ):
+        out, err = await process.communicate(None if stdin is None else stdin.encode())
     assert "Traceback" not in err.decode()
     return Done(process.returncode, out.decode(), err.decode())

@@ -11,7 +11,7 @@ from harness.hostile import Request
 
 Json: TypeAlias = dict[str, Any]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 # What JSON-RPC and A2A have for requests that are wrong; -32603 is for servers that are.
 _CODES: Final = {-32700, -32600, -32601, -32602, -32000, *range(-32009, -32000)}
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3}) ")

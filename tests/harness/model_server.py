@@ -42,7 +42,7 @@ __all__ = [
     "say",
 ]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Pause:

@@ -1,5 +1,6 @@
 """A host on the mesh that answers every call with bytes which are no message."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,6 +10,7 @@ from trunkline.client import Channels, RegistryClient
 from trunkline.registry import Membership
 from trunkline.v1 import agent_card_pb2, registry_service_pb2
 
+PATIENCE_S = 60.0
 NONSENSE = b"\xff\xfe\xfd nothing that a parser likes"
 
 
@@ -57,5 +59,6 @@ async def nonsense_host(mesh_address: str, name: str) -> AsyncIterator[str]:
         )
         registry = RegistryClient(channels.get(mesh_address))
         async with Membership(registry, host) as member:
-            await member.registered.wait()
+            async with asyncio.timeout(PATIENCE_S):
+                await member.registered.wait()
             yield address

@@ -2,19 +2,21 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
-import random
+import secrets
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-START_TIMEOUT_S = 45.0
-STOP_TIMEOUT_S = 30.0
+# Eight processes at once on a busy machine take their time; less than a test has.
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,8 @@ class Services:
     def _place(self, name: str) -> tuple[str, ...]:
         """The options that say where it serves and whom it joins."""
         own = {"registry": "--mesh", "bridge": "--http"}.get(name, "--listen")
-        place = (own, self._addresses.get(name, "127.0.0.1:0"))
+        # While it is away, nobody may get its port.
+        place = (own, self._addresses.setdefault(name, free_address()))
         if name == "registry":
             return (*place, "--data", str(self._folder / "data"))
         join = ("--mesh", self.mesh_address)
@@ -247,13 +250,32 @@ class _Options:
         return (name, self._values[name]) if name in self._values else ()
 
 
-def free_address() -> str:
-    """Return an address that nobody serves at, to be told before anybody does.
+_WORKERS = 9
+_PORTS_OF_A_WORKER = 2_500
 
-    Below the ports that systems give to whoever wants any: nobody gets it meanwhile by chance.
+
+def _ports() -> Iterator[int]:
+    """Ports for this process, each as late again as possible.
+
+    All lie below those that systems give to whoever wants any: nobody gets one meanwhile by chance.
+    Tests that run at the same time, in other workers, have others; `random` would give all of them
+    the same, since it begins anew with each test.
     """
-    while True:
-        address = ("127.0.0.1", random.randrange(10_240, 32_768))
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    share = int(worker or os.getpid()) % _WORKERS
+    first = secrets.randbelow(_PORTS_OF_A_WORKER)
+    for number in itertools.count(first):
+        yield 10_240 + share * _PORTS_OF_A_WORKER + number % _PORTS_OF_A_WORKER
+
+
+_free_ports = _ports()
+
+
+def free_address() -> str:
+    """Return an address that nobody serves at, to be told before anybody does."""
+    for port in _free_ports:
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(address)
-            return f"127.0.0.1:{address[1]}"
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return f"127.0.0.1:{port}"
+    raise AssertionError("there is always another port")

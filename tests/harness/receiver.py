@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 

@@ -20,7 +20,12 @@ class Relay:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, _, port = self.target.rpartition(":")
-        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        try:
+            far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        except OSError:
+            # Nobody is there at the moment.
+            writer.close()
+            return
         budget = [next(self.budgets)]
 
         async def ask() -> None:

@@ -14,6 +14,8 @@ Writer: TypeAlias = asyncio.StreamWriter
 # Answers one call: given the call, and where to write.
 Answer: TypeAlias = Callable[["Call", Writer], Awaitable[None]]
 
+PATIENCE_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -52,8 +54,12 @@ class ScriptedAgent:
 
     async def until(self, method: str, times: int = 1) -> Call:
         """Wait until it was asked something so often."""
-        async with self.heard:
-            await self.heard.wait_for(lambda: len(self.asked(method)) >= times)
+        try:
+            async with asyncio.timeout(PATIENCE_S), self.heard:
+                await self.heard.wait_for(lambda: len(self.asked(method)) >= times)
+        except TimeoutError:
+            heard = [call.method for call in self.calls]
+            raise AssertionError(f"not asked {times} times for {method}: {heard}") from None
         return self.asked(method)[-1]
 
     async def serve(self, reader: asyncio.StreamReader, writer: Writer) -> None:

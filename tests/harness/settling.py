@@ -27,7 +27,7 @@ class WatchedStore(SqliteStore):
         if not self.has_backlog():
             return
         self._stepped.clear()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await self._stepped.wait()
 
     async def settled(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness.processes import free_address
 from trunkline.agents.hosting import describe_host, open_hosts, serve_host
 from trunkline.client import Channels, Directory, HostClient, RegistryClient
 from trunkline.registry import Membership, RegistryServicer
@@ -26,7 +27,7 @@ from trunkline.v1 import (
 
 _Opened = TypeVar("_Opened")
 
-PATIENCE_S = 45.0
+PATIENCE_S = 60.0
 
 
 @dataclass(slots=True)
@@ -73,7 +74,8 @@ class SmallMesh:
         )
         server = MeshServer()
         serve_host(server, host)
-        (address,) = await server.start("127.0.0.1:0")
+        # Not any port: while it is cut off, nobody else may get it.
+        (address,) = await server.start(free_address())
         joined = JoinedHost(host, server, address)
         self._stack.push_async_callback(joined.cut)
         await self.register(describe_host(host, address=address))
