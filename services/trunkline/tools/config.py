@@ -73,14 +73,22 @@ class _ArgumentRule(_Strict):
 
 def _check_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     for name, rule in arguments.items():
-        if isinstance(rule, dict):
-            try:
-                _ArgumentRule.model_validate(rule)
-            except ValidationError as error:
-                place, problem = _first_problem(error)
-                said = {"place": ".".join((name, *place)), "problem": problem}
-                raise PydanticCustomError("argument", "{place}: {problem}", said) from error
+        _check_argument(name, rule)
     return arguments
+
+
+def _check_argument(where: str, rule: object) -> None:
+    """Refuse what would not be filled; of a list, each element is an argument's value."""
+    if isinstance(rule, list):
+        for number, one in enumerate(rule):
+            _check_argument(f"{where}.{number}", one)
+    if isinstance(rule, dict):
+        try:
+            _ArgumentRule.model_validate(rule)
+        except ValidationError as error:
+            place, problem = _first_problem(error)
+            said = {"place": ".".join((where, *place)), "problem": problem}
+            raise PydanticCustomError("argument", "{place}: {problem}", said) from error
 
 
 class MatchRule(_Strict):

@@ -5,7 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.reasoning.models.matching import QUESTION_LIMIT_CHARS, fill_answer, match
+from trunkline.reasoning.models.matching import (
+    QUESTION_LIMIT_CHARS,
+    fill_answer,
+    match,
+    match_all,
+)
 
 CLOCK: dict[str, Any] = {
     "pattern": r"what time is it in (?P<city>[\w ]+?)\??$",
@@ -64,6 +69,41 @@ def test_groups_fill_arguments_by_number_and_by_name() -> None:
 def test_what_is_no_template_is_passed_literally() -> None:
     arguments = found("a", pattern="a", arguments={"x": "word", "n": 2, "b": True, "l": [1]})
     assert arguments == {"x": "word", "n": 2, "b": True, "l": [1]}
+
+
+def test_a_list_is_filled_element_by_element_or_left_out() -> None:
+    rule = {
+        "pattern": r"(\d) (\d)(?P<c>c)?",
+        "arguments": {"l": ["{1}", {"from": "{2}", "type": "integer"}, ["{2}"]], "m": ["{c}"]},
+    }
+    assert found("1 2", **rule) == {"l": ["1", 2, ["2"]]}
+    assert found("1 2c", **rule)["m"] == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("find a and find b", ["a", "b"]),
+        ("find a, and then get time", ["a", "time"]),
+        ("find a; then find b. And find c?", ["a", "b", "c"]),
+        ("find salt and pepper", ["salt and pepper"]),
+        # What isn't matched as a whole is no question of its own.
+        ("find a and find the b", ["a and find the b"]),
+        ("get a and find b", []),
+        (" and ".join(["find a"] * 8), ["a"] * 8),
+        (" and ".join(["find a"] * 9), [" and ".join(["a", *["find a"] * 8])]),
+    ],
+)
+def test_questions_that_are_joined_are_matched_each_by_itself(
+    question: str, asked: list[str]
+) -> None:
+    declared = {
+        "find": [
+            {"pattern": "^find (?!the )(?P<x>[^?]+)[?]?$", "arguments": {"x": "{x}"}},
+        ],
+        "clock": [{"pattern": "^get (time)$", "arguments": {"x": "{1}"}}],
+    }
+    assert [one.arguments["x"] for one in match_all(question, declared)] == asked
 
 
 def test_a_group_that_did_not_match_leaves_its_argument_out_or_at_its_default() -> None:

@@ -73,6 +73,30 @@ async def test_an_answer_template_is_filled_from_the_structured_result() -> None
     assert (await streamed(HumanMessage("repeat x"), unfit))[1].text == "raw"
 
 
+async def test_questions_that_are_joined_become_calls_of_each_and_one_answer() -> None:
+    shouting = {
+        "type": "function",
+        "function": {"name": "s__find", "description": "", "parameters": {}},
+        "metadata": {"trunkline/match": [{"pattern": "^find (.+)$", "arguments": {"x": "{1}"}}]},
+    }
+    tools = (REPEAT, shouting)
+    question = HumanMessage("repeat it and find more")
+    _, reply = await streamed(question, tools=tools)
+    assert [(one["name"], one["args"]) for one in reply.tool_calls] == [
+        ("s__repeat", {"text": "it"}),
+        ("s__find", {"x": "more"}),
+    ]
+    asked = AIMessage("", tool_calls=reply.tool_calls)
+    ids = [one["id"] for one in reply.tool_calls]
+    assert len(set(ids)) == 2
+    results = [
+        ToolMessage("raw", tool_call_id=ids[0], artifact={"structured": {"said": "it"}}),
+        ToolMessage("found", tool_call_id=ids[1], artifact={"structured": {"said": "no"}}),
+    ]
+    _, answer = await streamed(question, asked, *results, tools=tools)
+    assert answer.text == "It said it.\nfound"
+
+
 async def test_a_long_answer_streams_whole_in_a_bounded_number_of_pieces() -> None:
     text = "".join(f"word{n} " for n in range(20_000)) + "x" * 10_000 + " " * 1000
     pieces, reply = await streamed(HumanMessage("repeat x"), result(text))

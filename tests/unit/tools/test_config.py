@@ -84,6 +84,10 @@ def test_a_broken_file_is_refused_in_one_line_that_names_the_place(
         ({"pattern": "a", "anwser": "b"}, r"0\.anwser: Extra inputs"),
         ({"pattern": "a", "arguments": ["x"]}, r"0\.arguments: "),
         ({"pattern": "a", "arguments": {"x": {"form": "{1}"}}}, r"0\.arguments: x\.form: Extra"),
+        (
+            {"pattern": "a", "arguments": {"x": ["1", {"y": "{1}"}]}},
+            r"0\.arguments: x\.1\.y: Extra",
+        ),
         ({"pattern": "a", "arguments": {"x": {}}}, r"0\.arguments: x: give .from. or .default."),
         (
             {"pattern": "a", "arguments": {"x": {"from": "{1}", "map": 3}}},

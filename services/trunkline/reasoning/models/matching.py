@@ -21,6 +21,13 @@ logger = logging.getLogger(__name__)
 QUESTION_LIMIT_CHARS = 2000
 """Longer questions match nothing: patterns are other people's, and this bounds what they cost."""
 _PATTERN_LIMIT_CHARS = 4000
+_PIECES_LIMIT = 8
+# Behind it, a question begins anew; what else stands behind "and" may belong to what is before it.
+_JOINT = re.compile(
+    r"(?:[,;.?]\s{0,4}|\s)(?:and|then|and\sthen|and\salso)\s{1,4}"
+    r"(?=(?:search|look|find|get|list|show|fetch|what|which|how)\b)",
+    re.IGNORECASE,
+)
 _FIELD = re.compile(r"\{(\w+)\}")
 _PATH = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 _TRUE = {"1", "on", "true", "yes"}
@@ -54,6 +61,28 @@ class Match:
     """Template over the structured result; empty: the tool's own text."""
 
 
+def match_all(
+    question: str, declarations: Mapping[str, Sequence[Any]], answers: Sequence[str] = ()
+) -> list[Match]:
+    """Return what a question asks for, one after the other; empty: nothing that is known.
+
+    It is several only where all of each is matched by itself; else as by `match`.
+    """
+    text = question.strip()
+    pieces = _JOINT.split(text) if len(text) <= QUESTION_LIMIT_CHARS else []
+    if 1 < len(pieces) <= _PIECES_LIMIT:
+        found = [_best(piece, declarations, answers) for piece in pieces]
+        matches = [
+            one[1]
+            for piece, one in zip(pieces, found, strict=True)
+            if one is not None and one[0] == len(piece)
+        ]
+        if len(matches) == len(pieces):
+            return matches
+    whole = match(question, declarations, answers)
+    return [whole] if whole else []
+
+
 def match(
     question: str, declarations: Mapping[str, Sequence[Any]], answers: Sequence[str] = ()
 ) -> Match | None:
@@ -65,12 +94,20 @@ def match(
     text = question.strip()
     if len(text) > QUESTION_LIMIT_CHARS:
         return None
+    best = _best(text, declarations, answers)
+    return best[1] if best else None
+
+
+def _best(
+    text: str, declarations: Mapping[str, Sequence[Any]], answers: Sequence[str]
+) -> tuple[int, Match] | None:
+    """Return how much of a text was matched most, and by what."""
     best: tuple[int, Match] | None = None
     for tool, rules in declarations.items():
         found = _match_tool(text, tool, rules, answers)
         if found is not None and (best is None or found[0] > best[0]):
             best = found
-    return best[1] if best else None
+    return best
 
 
 def fill_answer(template: str, structured: Mapping[str, Any]) -> str | None:
@@ -137,7 +174,7 @@ def _arguments(
 
 
 def _argument(found: re.Match[str], spec: object, answers: Sequence[str]) -> object:
-    """Return an argument's value: of a template, a literal, or an object that says more."""
+    """Return an argument's value: of a template, a literal, a list of such, or what says more."""
     match spec:
         case str():
             return _fill(found, spec, {}, answers)
@@ -145,6 +182,8 @@ def _argument(found: re.Match[str], spec: object, answers: Sequence[str]) -> obj
             return _mapped(_fill(found, spec["from"], spec, answers), spec)
         case Mapping():
             return spec["default"]
+        case list():
+            return [_argument(found, one, answers) for one in spec]
         case _:
             return spec
 

@@ -1,7 +1,8 @@
 """The built-in chat model, `rules`: deterministic, offline, driven by what the tools declare.
 
 It knows no tool and no agent. A question that some tool's `trunkline/match` fits becomes a call of
-that tool; the tool's text is the answer; anything else is answered with what would work.
+that tool, and several that are joined by "and" become calls of each; the tools' text is the answer.
+Anything else is answered with what would work.
 """
 
 import json
@@ -24,7 +25,12 @@ from langchain_core.messages.tool import tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
-from trunkline.reasoning.models.matching import QUESTION_LIMIT_CHARS, Match, fill_answer, match
+from trunkline.reasoning.models.matching import (
+    QUESTION_LIMIT_CHARS,
+    Match,
+    fill_answer,
+    match_all,
+)
 from trunkline.reasoning.tools.citing import plain
 from trunkline.reasoning.tools.toolbox import Spec
 from trunkline.reasoning.verdict import STATUS_KEY, Status
@@ -94,14 +100,17 @@ class RulesModel(BaseChatModel):
             for tool in tools
             if isinstance(rules := tool.get("metadata", {}).get(MATCH_KEY), list)
         }
-        found = match(question, declared, answers)
+        found = match_all(question, declared, answers)
         if results:
             return _answer(results, found)
-        if found is None:
+        if not found:
             return _message(self._suggestion(tools), Status.INPUT_REQUIRED)
-        # The same turn gives the same id: nothing here is random.
-        call = tool_call(name=found.tool, args=found.arguments, id=f"rules-{len(messages)}")
-        return AIMessage(content="", tool_calls=[call])
+        # The same turn gives the same ids: nothing here is random.
+        calls = [
+            tool_call(name=one.tool, args=one.arguments, id=f"rules-{len(messages)}.{number}")
+            for number, one in enumerate(found)
+        ]
+        return AIMessage(content="", tool_calls=calls)
 
     def _suggestion(self, tools: Sequence[Spec]) -> str:
         text = "I can't answer that."
@@ -138,13 +147,15 @@ def _is_answer(reply: AIMessage) -> bool:
     return status == Status.COMPLETED and not reply.tool_calls and bool(reply.text)
 
 
-def _answer(results: Sequence[ToolMessage], found: Match | None) -> AIMessage:
+def _answer(results: Sequence[ToolMessage], found: Sequence[Match]) -> AIMessage:
     failures = [one for one in results if one.status == "error"]
     if failures:
         is_mendable = all((one.artifact or {}).get("is_mendable") for one in failures)
         status = Status.INPUT_REQUIRED if is_mendable else Status.ERROR
         return _message("\n".join(one.text for one in failures), status)
-    return _message("\n".join(_said(one, found) for one in results), Status.COMPLETED)
+    asked: Sequence[Match | None] = found if len(found) == len(results) else [None] * len(results)
+    said = [_said(one, by) for one, by in zip(results, asked, strict=True)]
+    return _message("\n".join(said), Status.COMPLETED)
 
 
 def _said(result: ToolMessage, found: Match | None) -> str:

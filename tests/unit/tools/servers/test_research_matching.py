@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trunkline.reasoning.models.matching import match
+from trunkline.reasoning.models.matching import match, match_all
 from trunkline.tools.servers.research import matching
 
 DECLARED = {
@@ -82,6 +82,14 @@ def test_questions_for_papers_are_searched_on_arxiv(
     assert asked(question) == ("search_arxiv", arguments)
 
 
+def test_what_is_asked_of_documents_and_of_papers_at_once_is_searched_in_both() -> None:
+    question = "search the documents for paid leave and find the latest papers about leave"
+    assert [(one.tool, one.arguments["query"]) for one in match_all(question, DECLARED)] == [
+        ("search_documents", "paid leave"),
+        ("search_arxiv", "leave"),
+    ]
+
+
 @pytest.mark.parametrize(
     "question",
     [
@@ -91,11 +99,13 @@ def test_questions_for_papers_are_searched_on_arxiv(
         "news " * 400,
         " " * 2000,
         "on arxiv " * 222,
+        "find papers about x and " * 83,
+        "search the docs for x and find " * 8 + "y " * 800,
     ],
 )
 def test_no_question_takes_long(question: str) -> None:
     before = time.process_time()
 
-    match(question, DECLARED)
+    match_all(question, DECLARED)
 
     assert time.process_time() - before < 1
