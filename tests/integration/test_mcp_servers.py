@@ -113,7 +113,7 @@ async def test_the_math_tools_answer_with_text_that_stands_alone_and_with_data()
 async def test_a_question_math_can_not_answer_gets_an_error_the_asker_can_mend(
     tool: str, arguments: dict[str, Any], hint: str
 ) -> None:
-    async with client_of("math") as client:
+    async with client_of("math", "--limit-s", "30") as client:
         result = await client.call_tool(tool, arguments)
     assert result.is_error
     assert hint in text_of(result)

@@ -23,7 +23,7 @@ VERSIONS = ("1.0", "0.3")
 
 @pytest.fixture
 async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
-    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path) as mesh:
+    async with open_bridged_mesh(tmp_path) as mesh:
         await mesh.mesh.join(echo)
         yield mesh
 

@@ -1,6 +1,5 @@
 """Agents made with the reference SDK, of A2A v1.0 and v0.3, as agents of a mesh."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest_asyncio
 
 from harness.partners import PYTHON_V0_3, make_environment
 from harness.processes import read_line, running_process
-from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from harness.small_mesh import SmallMesh, open_small_mesh
 from harness.tasks import said, texts
 from trunkline.tasks.lifecycle import State
 from trunkline_bridge.outbound import RemoteSettings, remote_agent
@@ -40,11 +39,7 @@ async def mesh(
 ) -> AsyncIterator[SmallMesh]:
     """A mesh with the partner on it, called `far`."""
     settings = RemoteSettings(url=partner, name="far", bindings=(request.param,))
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        open_small_mesh(tmp_path) as mesh,
-        remote_agent(settings) as remote,
-    ):
+    async with open_small_mesh(tmp_path) as mesh, remote_agent(settings) as remote:
         await mesh.join(remote.agent)
         yield mesh
 

@@ -1,5 +1,6 @@
 """An agent that lives outside the project, run both ways, called as any A2A client calls it."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ import httpx2
 import pytest
 
 from harness.processes import read_line, running_mesh, running_process
+from harness.small_mesh import PATIENCE_S
 
 AGENT = """
 import asyncio
@@ -97,17 +99,26 @@ class Client:
         return result
 
     async def card(self) -> dict[str, Any]:
-        card: dict[str, Any] = (
-            await self._http.get(f"{self._url}/.well-known/agent-card.json")
-        ).json()
-        return card
+        """Wait for its card: the bridge hears of it a moment later than the agent does."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                answer = await self._http.get(f"{self._url}/.well-known/agent-card.json")
+                if answer.status_code != 404:
+                    card: dict[str, Any] = answer.json()
+                    return card
+                await asyncio.sleep(0.05)
 
 
 @pytest.fixture(params=[inside, outside], ids=["in the mesh's process", "in its own process"])
 async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Client]:
     (tmp_path / "decider_agent.py").write_text(AGENT)
-    async with request.param(tmp_path) as url, httpx2.AsyncClient(timeout=30) as http:
-        yield Client(url, http)
+    async with (
+        request.param(tmp_path) as url,
+        httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http,
+    ):
+        client = Client(url, http)
+        await client.card()
+        yield client
 
 
 async def test_an_agent_from_outside_does_all_that_the_authoring_surface_promises(

@@ -35,7 +35,7 @@ QUICK = {"TRUNKLINE_DRAIN_GRACE_S": "0.1", "TRUNKLINE_CANCEL_GRACE_S": "0.1"}
 
 async def call(url: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    async with httpx2.AsyncClient(timeout=30) as http:
+    async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
         answer = await http.post(url, json=body, headers={"A2A-Version": "1.0"})
     result: dict[str, Any] = answer.json()["result"]
     return result

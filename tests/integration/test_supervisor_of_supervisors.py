@@ -1,13 +1,12 @@
 """Supervisors over supervisors: whom they ask, what bubbles up, and what the root's client sees."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from harness.bridge import BridgedMesh, Event, Json, open_bridged_mesh
-from harness.small_mesh import PATIENCE_S, SmallMesh
+from harness.small_mesh import SmallMesh
 from harness.tasks import said, texts
 from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.echo import echo
@@ -27,7 +26,7 @@ State = task_pb2.TaskState
 @pytest.fixture
 async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
     settings = BridgeSettings(default_agent="supervisor")
-    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as opened:
+    async with open_bridged_mesh(tmp_path, settings) as opened:
         yield opened
 
 

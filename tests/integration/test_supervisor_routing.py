@@ -1,6 +1,5 @@
 """The routing table, held by a mesh: who is asked, and what journal, A2A and command line say."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from harness.bridge import BridgedMesh, open_bridged_mesh
 from harness.cards import shipped_cards
 from harness.command_line import run
-from harness.small_mesh import PATIENCE_S
 from harness.tasks import said
 from trunkline.agents import FunctionAgent, agent
 from trunkline.tasks.turn.context import TaskContext
@@ -24,7 +22,7 @@ CASES = json.loads((Path(__file__).parents[1] / "vectors/routing.json").read_tex
 async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
     """A supervisor over agents that have the cards of those that ship, and say who they are."""
     settings = BridgeSettings(default_agent="supervisor")
-    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as opened:
+    async with open_bridged_mesh(tmp_path, settings) as opened:
         await opened.mesh.join(*(_named(card) for card in shipped_cards()))
         await opened.mesh.supervise()
         yield opened

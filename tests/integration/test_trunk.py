@@ -17,8 +17,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from harness.nonsense_host import serving_nonsense
+from harness.processes import free_address
 from harness.spans import spans_in
 from harness.tasks import NOTHING, define, message, texts
+from harness.tool_servers import becomes
 from trunkline import telemetry
 from trunkline.client import BreakerSettings, Channels, HostClient, MeshChannel
 from trunkline.client.trunk import REQUEST_BYTES
@@ -35,6 +37,7 @@ from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer, message_servicer, task_servicer
 from trunkline.server.trunk_connection import MESSAGE_BYTES, TURN_BYTES
 from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import (
     snapshot_pb2,
@@ -93,7 +96,8 @@ class Served:
 
     def __init__(self, host: TaskHost) -> None:
         self._host = host
-        self.address = "127.0.0.1:0"
+        # No port that somebody else may be given while it is away.
+        self.address = free_address()
 
     async def start(self) -> None:
         self.server = MeshServer()
@@ -106,8 +110,7 @@ class Served:
 async def served(host: TaskHost) -> AsyncIterator[Served]:
     served = Served(host)
     await served.start()
-    async with asyncio.timeout(LIMIT_S):
-        yield served
+    yield served
     await served.server.stop(0)
 
 
@@ -151,12 +154,15 @@ async def read(client: HostClient, task_id: str) -> list[int]:
 
 async def both(spans: InMemorySpanExporter, name: str) -> tuple[ReadableSpan, ReadableSpan]:
     """The client's and the server's span of a method, once both have ended."""
-    while True:
+    kinds: dict[SpanKind, ReadableSpan] = {}
+
+    def have_ended() -> bool:
         found = [span for span in spans.get_finished_spans() if span.name == name]
-        kinds = {span.kind: span for span in found}
-        if len(kinds) == 2:
-            return kinds[SpanKind.CLIENT], kinds[SpanKind.SERVER]
-        await asyncio.sleep(0.01)
+        kinds.update({span.kind: span for span in found})
+        return len(kinds) == 2
+
+    await becomes(have_ended)
+    return kinds[SpanKind.CLIENT], kinds[SpanKind.SERVER]
 
 
 class RawTrunk:
@@ -344,14 +350,21 @@ async def test_a_caller_that_is_cancelled_ends_its_call_at_both_ends(
 async def test_a_deadline_ends_the_call_and_not_the_task(
     client: HostClient, host: TaskHost, channel: MeshChannel, script: Script
 ) -> None:
-    with pytest.raises(PeerTimeoutError) as caught:
-        await client.send_message(
-            agent="tested", message=message("wait"), submission=NOTHING, timeout_s=0.2
-        )
-    assert caught.value.peer == channel.address
-    (row,) = (await client.list_tasks(task_service_pb2.ListTasksRequest())).tasks
+    timeout_s = 0.2
+    while not script.waits.is_set():
+        with pytest.raises(PeerTimeoutError) as caught:
+            await client.send_message(
+                agent="tested", message=message("wait"), submission=NOTHING, timeout_s=timeout_s
+            )
+        assert caught.value.peer == channel.address
+        # On a slow machine it may have been over before the task had begun.
+        timeout_s *= 2
+    page = await client.list_tasks(task_service_pb2.ListTasksRequest())
+    assert page.tasks
     script.go_on.set()
-    assert (await host.wait_turn(row.task_id)).task.id == row.task_id
+    for row in page.tasks:
+        ended = await host.wait_turn(row.task_id)
+        assert ended.task.status.state == State.TASK_STATE_COMPLETED
 
 
 async def test_a_server_that_stops_lets_calls_end_and_refuses_new_ones(
@@ -363,13 +376,14 @@ async def test_a_server_that_stops_lets_calls_end_and_refuses_new_ones(
         asyncio.TaskGroup() as group,
     ):
         group.create_task(served.server.stop(LIMIT_S))
-        while True:
-            try:
-                await client.get_task("nothing", account="")
-            except TaskNotFoundError:
-                await asyncio.sleep(0)
-            except PeerUnavailableError:
-                break
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                try:
+                    await client.get_task("nothing", account="")
+                except TaskNotFoundError:
+                    await asyncio.sleep(0)
+                except PeerUnavailableError:
+                    break
         script.go_on.set()
         headers = [header_of(sealed) async for batches in stream for sealed in batches]
     end = headers[-1].first_sequence + headers[-1].count - 1
@@ -399,13 +413,14 @@ async def test_a_trunk_that_breaks_fails_every_call_and_the_next_one_connects_ag
     await served.start()
     script.go_on.set()
     whole = await host.wait_turn(task_id)
-    while True:
-        try:
-            assert (await client.get_task(task_id, account="")).sequence == whole.sequence
-            return
-        except PeerUnavailableError:
-            # gRPC hasn't tried the address again yet.
-            await asyncio.sleep(0.05)
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            try:
+                assert (await client.get_task(task_id, account="")).sequence == whole.sequence
+                return
+            except PeerUnavailableError:
+                # gRPC hasn't tried the address again yet.
+                await asyncio.sleep(0.05)
 
 
 async def test_a_peer_that_sends_nonsense_breaks_the_protocol_and_is_left_alone() -> None:
@@ -424,7 +439,7 @@ async def test_a_watch_ends_when_somebody_else_takes_the_journal(
 ) -> None:
     task_id = await begin(client, "wait")
     async with client.watch_task(task_id, account="") as stream:
-        host._lose()
+        host._holding.lose()
         with pytest.raises((JournalUnavailableError, PeerUnavailableError)):
             async for _ in stream:
                 pass
