@@ -43,7 +43,7 @@ class Settings:
     """Hosts and tasks are taken for dead after this. Shorter finds the dead sooner and, on a busy
     machine, takes the slow for dead."""
     ping_s: float = 0.0
-    """A peer that doesn't answer for so long is taken for gone; 0: half of the lease."""
+    """A peer that doesn't answer for so long is taken for gone; 0: three quarters of the lease."""
     flush_interval_ms: float = 4.0
     """Least time between two batches of text of one task. 0 sends every piece alone: costly."""
     strict_versions: bool = False
@@ -155,7 +155,7 @@ class Settings:
     @property
     def ping_limit_s(self) -> float:
         """How long a peer may stay silent: `ping_s`, or what stands for it."""
-        return self.ping_s or self.lease_s / 2
+        return self.ping_s or self.lease_s * 3 / 4
 
     @property
     def asks_callers(self) -> bool:

@@ -259,9 +259,9 @@ def test_a_table_may_be_given_by_variables_too(tmp_path: Path) -> None:
     )
 
 
-def test_a_peer_may_be_silent_for_a_third_of_the_lease_unless_said_otherwise() -> None:
-    assert Settings(lease_s=3).ping_limit_s == 1.5
-    assert Settings(lease_s=3, ping_s=0.5).ping_limit_s == 0.5
+def test_a_peer_may_be_silent_for_three_quarters_of_the_lease_unless_said_otherwise() -> None:
+    assert Settings(lease_s=4).ping_limit_s == 3
+    assert Settings(lease_s=4, ping_s=0.5).ping_limit_s == 0.5
 
 
 def test_every_setting_can_be_read(tmp_path: Path) -> None:

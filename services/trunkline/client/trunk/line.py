@@ -24,9 +24,9 @@ CONNECT: Final = "trunkline.v1.TrunkService/Connect"
 WINDOW_BYTES: Final = 32 * 1024
 # Of one message up, but for a single call that is larger.
 _MESSAGE_BYTES: Final = 256 * 1024
-# So many looks within `ping_s`, and after how many without news a ping is due.
-_LOOKS: Final = 6
-_LOOKS_TO_PING: Final = 3
+# A peer that is silent for this part of `ping_s` is asked, and in the rest looked at so often.
+_QUIET_PART: Final = 2 / 3
+_LOOKS: Final = 3
 # gRPC's words for a write that met the end of its call: why that ended, only the next try can tell.
 _WRITE_MET_END: Final = "Internal error from Core"
 
@@ -70,9 +70,12 @@ class Line:
         self._upward = trunk_service_pb2.ConnectRequest()
         self._must_ping = False
         self._news_up = asyncio.Event()
-        self._look_s = ping_s / _LOOKS
-        self._looks_to_connect = max(_LOOKS, round(connect_s / self._look_s))
-        self._silent_looks = 0
+        self._quiet_s = ping_s * _QUIET_PART
+        self._look_s = (ping_s - self._quiet_s) / _LOOKS
+        self._looks_to_connect = max(_LOOKS, round((connect_s - self._quiet_s) / self._look_s))
+        self._heard_at_s = 0.0
+        # Since it was asked, without an answer.
+        self._looks = 0
         self._timer: asyncio.TimerHandle | None = None
         self.idle = asyncio.Event()
         """Set while no call is open."""
@@ -116,8 +119,8 @@ class Line:
         self._news_up.set()
         self.idle.clear()
         if self._timer is None:
-            self._silent_looks = 0
-            self._look_later()
+            self._hear()
+            self._look_in(self._quiet_s)
         return self._last_id
 
     def forget(self, call_id: int) -> None:
@@ -162,7 +165,7 @@ class Line:
             with mesh_errors(self.peer):
                 while isinstance(given := await raw.read(), bytes):
                     response = trunk_service_pb2.ConnectResponse.FromString(given)
-                    self._silent_looks = 0
+                    self._hear()
                     self.has_connected = True
                     self._on_news()
                     for frame in response.frames:
@@ -221,28 +224,36 @@ class Line:
             return request
         return None
 
-    def _look_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._look_s, self._look)
+    def _hear(self) -> None:
+        self._heard_at_s = asyncio.get_running_loop().time()
+        self._looks = 0
+
+    def _look_in(self, delay_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
 
     def _look(self) -> None:
         """Ping a silent peer, and give up one that stays silent.
 
-        Looks are counted, and not time: a process that was stopped itself, or busy for long, looks
-        once, and doesn't blame its peer.
+        Looks without an answer are counted, and not time: a process that was stopped itself, or
+        busy for long, looks once, and doesn't blame its peer.
         """
         self._timer = None
         if not self._calls:
             return
-        self._silent_looks += 1
-        limit = _LOOKS if self.has_connected else self._looks_to_connect
-        if self._silent_looks >= limit:
-            silent_s = limit * self._look_s
-            self.end(PeerUnavailableError(self.peer, f"it has been silent for {silent_s:g} s"))
-            return
-        if self._silent_looks == _LOOKS_TO_PING:
+        if not self._looks:
+            left_s = self._heard_at_s + self._quiet_s - asyncio.get_running_loop().time()
+            if left_s > 0:
+                self._look_in(left_s)
+                return
             self._must_ping = True
             self._news_up.set()
-        self._look_later()
+        limit = _LOOKS if self.has_connected else self._looks_to_connect
+        if self._looks == limit:
+            silent_s = self._quiet_s + limit * self._look_s
+            self.end(PeerUnavailableError(self.peer, f"it has been silent for {silent_s:g} s"))
+            return
+        self._looks += 1
+        self._look_in(self._look_s)
 
 
 class UnaryCall:
