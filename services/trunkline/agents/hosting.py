@@ -192,9 +192,10 @@ async def on_mesh(  # noqa: PLR0913  what it is put there with, each by name
         takeover = Takeover(
             hosts,
             Journals(settings),
+            membership,
+            directory,
             lease_s=settings.lease_s,
-            standby=membership.standby,
-            on_change=lambda: membership.update(describe()),
+            describe=describe,
         )
         try:
             async with (

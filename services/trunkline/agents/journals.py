@@ -14,7 +14,7 @@ from trunkline.artifacts import blobs_beside
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
-from trunkline.journal.sqlite import Orphan, discard, is_owned, orphans
+from trunkline.journal.sqlite import Orphan, discard, is_held, is_owned, orphans
 from trunkline.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -77,8 +77,16 @@ class Journals:
         return [one for one in found if one is not None]
 
     def orphans(self) -> list[Orphan]:
-        """Return the journals whose hosts are gone or frozen."""
+        """Return the journals whose hosts are gone or frozen, or have left them to others."""
         return orphans(self._folder, held=self._held)
+
+    def forget_leases(self) -> None:
+        """Look into all journals the next time: some may be left before their leases are over."""
+        self._held = {}
+
+    def is_held(self, journal_id: str) -> bool:
+        """Tell whether a living process serves the journal of this id, and its lease holds."""
+        return is_held(self._folder, journal_id)
 
     def take_over(self, orphan: Orphan) -> OpenJournal | None:
         """Open the journal of a host that is gone; kill the process if it is only frozen.

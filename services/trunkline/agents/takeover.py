@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from trunkline.agents.handover import Handover
 from trunkline.agents.journals import Journals
 from trunkline.client import Directory
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite import Orphan
 from trunkline.registry import Membership
-from trunkline.runtime import Standby
 from trunkline.tasks.hosts import Hosts
+from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -26,42 +27,58 @@ class Takeover:
     half to start as well: after an outage of all, each is to find its own journal. A journal whose
     tasks all wait for somebody isn't for those: it stays until a host of its agents comes, which
     alone can go on with an answer. What a host gave back when it left is opened by whoever stood by
-    for its agents.
+    for its agents. What was taken by a host that can't go on with what waits there is given to one
+    that can, when it comes; see `Handover`.
     """
 
     def __init__(
         self,
         hosts: Hosts,
         journals: Journals,
+        membership: Membership,
+        directory: Directory,
         *,
         lease_s: float,
-        standby: Standby,
-        on_change: Callable[[], None],
+        describe: Callable[[], registry_service_pb2.Host],
     ) -> None:
-        """`standby` are the agents that other hosts serve.
-
-        `on_change` is called when the journals that `hosts` serve are others than before.
-        """
+        """`describe` says what the registry is told of `hosts`."""
         self._hosts = hosts
         self._journals = journals
+        self._membership = membership
+        self._directory = directory
+        self._handover = Handover(
+            hosts, journals, membership, directory, describe=describe, patience_s=lease_s / 4
+        )
         self._lease_s = lease_s
-        self._standby = standby
-        self._stood_by = standby.names
-        self._on_change = on_change
+        self._describe = describe
+        self._stood_by = membership.standby.names
         self._known = hosts.journal_ids
+        self._served: frozenset[str] = frozenset()
+        self._alert_until_s = 0.0
         self._began = time.monotonic()
 
     async def run(self) -> None:
         """Look again and again, until it is canceled or the host has lost its own journal."""
         while not self._hosts.lost.is_set():
             await asyncio.sleep(self._lease_s / 4)
+            self._mind_what_left()
             for orphan in await asyncio.to_thread(self._journals.orphans):
                 if self._is_for_us(orphan):
                     await self._take(orphan)
             await self._succeed()
+            await self._handover.look()
             if self._hosts.journal_ids != self._known:
                 self._known = self._hosts.journal_ids
-                self._on_change()
+                self._membership.update(self._describe())
+
+    def _mind_what_left(self) -> None:
+        """Look closely for a lease when journals leave the mesh: some host may be giving one."""
+        before = self._served
+        self._served = frozenset(one for host in self._directory.hosts for one in host.journal_ids)
+        if before - self._served:
+            self._alert_until_s = time.monotonic() + self._lease_s
+        if time.monotonic() < self._alert_until_s:
+            self._journals.forget_leases()
 
     def _is_for_us(self, orphan: Orphan) -> bool:
         if orphan.journal_id in self._hosts.journal_ids:
@@ -73,7 +90,7 @@ class Takeover:
 
     async def _succeed(self) -> None:
         """Open the journals that a host gave back whose agents are served here from now on."""
-        before, self._stood_by = self._stood_by, self._standby.names
+        before, self._stood_by = self._stood_by, self._membership.standby.names
         for agent in sorted(before - self._stood_by):
             for free in await asyncio.to_thread(self._journals.open_free, agent):
                 await self._hosts.adopt(free.journal, checkpoint_path=free.checkpoint_path)

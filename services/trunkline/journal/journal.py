@@ -365,8 +365,11 @@ class Journal:
         self._store.renew(lease_s)
         self._upkeep.look()
 
-    def close(self) -> None:
-        """Write what is pending and give the journal back. Whoever still waits gets an error."""
+    def close(self, *, as_lost: bool = False) -> None:
+        """Write what is pending and give the journal back. Whoever still waits gets an error.
+
+        Left `as_lost` it is for whoever takes over the journals of hosts that are gone.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -374,7 +377,7 @@ class Journal:
         self._lane.close()
         self._flush()
         self._audience.dismiss(self._closed)
-        self._store.close()
+        self._store.close(as_lost=as_lost)
 
     def _put(self, pending: Pending) -> None:
         if self._is_closed:

@@ -276,6 +276,9 @@ class JournalStore(Protocol):
         """Return the strays that were kept and not dropped."""
         ...
 
-    def close(self) -> None:
-        """Give the journal back. Nothing else may be called afterwards."""
+    def close(self, *, as_lost: bool = False) -> None:
+        """Give the journal back. Nothing else may be called afterwards.
+
+        The next owner needs no takeover, unless it is left as if its host were lost.
+        """
         ...

@@ -133,4 +133,5 @@ def _without(host: registry_service_pb2.Host, taken: frozenset[str]) -> registry
     left.CopyFrom(host)
     del left.agents[:]
     left.agents.extend(agent for agent in host.agents if agent.card.name not in taken)
+    left.standby_agents.extend(sorted(taken))
     return left

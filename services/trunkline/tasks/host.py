@@ -11,9 +11,9 @@ from typing import Self
 from trunkline.artifacts import Blobs
 from trunkline.errors import (
     AgentNotFoundError,
-    FencedError,
     JournalUnavailableError,
     PeerUnavailableError,
+    TaskEndedError,
     TaskNotCancelableError,
     TaskNotFoundError,
     TrunklineError,
@@ -21,12 +21,13 @@ from trunkline.errors import (
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.contexts import Contexts
+from trunkline.tasks.holding import Holding
 from trunkline.tasks.intake import Intake
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
 from trunkline.tasks.outbox import Outbox, PushConfigs
 from trunkline.tasks.rows import find_row, own_row
 from trunkline.tasks.running.admission import Admissions
-from trunkline.tasks.running.answering import AnswerApproval, Answering
+from trunkline.tasks.running.answering import AnswerApproval, Answering, not_here
 from trunkline.tasks.running.deadlines import DEADLINE_PASSED, Deadlines
 from trunkline.tasks.running.ending import CancelChild, Endings
 from trunkline.tasks.running.recovery import Recovery
@@ -78,16 +79,15 @@ class TaskHost:
         """
         self.journal = journal
         self.agents = {agent.card.name: agent for agent in agents}
-        self.lost = asyncio.Event()
-        """Set when somebody else has taken the journal: nothing is written or answered any more."""
         self._settings = settings or TaskSettings()
+        self._holding = Holding(journal, self._settings.lease_s, on_over=self._stop)
         self.push_configs = push_configs or PushConfigs(Outbox(self._settings.webhook_pace))
         """The webhooks of its tasks, and with them the outbox."""
         self._is_draining = False
         self._group = asyncio.TaskGroup()
         self._admissions = admissions or Admissions(agents, self._settings)
         self._flushing = Flushing(
-            self._settings.flush_interval_s, journal_id=journal.id, on_fenced=self._lose
+            self._settings.flush_interval_s, journal_id=journal.id, on_fenced=self._holding.lose
         )
         self._deadlines = Deadlines(self._expire)
         self._runs = Runs(self._admissions, on_release=self._on_release)
@@ -132,7 +132,7 @@ class TaskHost:
         found = recovery.reserve()
         self.push_configs.outbox.open(self.journal)
         self._keepers = [
-            self._group.create_task(self._keep_lease()),
+            self._group.create_task(self._holding.keep()),
             self._group.create_task(recovery.take_up(found)),
             self._group.create_task(self._go_on_with_answers(found)),
             self._group.create_task(self._strays.run()),
@@ -158,6 +158,11 @@ class TaskHost:
                 run.ending.cancel()
         await self._group.__aexit__(exc_type, exc, traceback)
 
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the journal is somebody else's: nothing is written or answered any more."""
+        return self._holding.over
+
     async def submit(
         self,
         agent_name: str,
@@ -176,13 +181,11 @@ class TaskHost:
             UnsupportedOperationError, OverloadedError, PeerUnavailableError, PeerTimeoutError.
             JournalUnavailableError: nothing can be journaled now.
         """
-        self._check_serving()
+        self._holding.check()
         if self._is_draining and not submission.HasField("parent"):
             # A task that may still finish may also still call its children.
             raise PeerUnavailableError("this host", "it is shutting down; try again elsewhere")
-        agent = self.agents.get(agent_name)
-        if agent is None:
-            raise AgentNotFoundError(agent_name)
+        agent = self._find_agent(agent_name, message.task_id, submission.account)
         check_message(agent.card, message)
         trouble = self._flushing.trouble
         if trouble is not None:
@@ -200,7 +203,7 @@ class TaskHost:
         self, request: task_service_pb2.ListTasksRequest
     ) -> task_service_pb2.ListTasksResponse:
         """List tasks of the account, newest status first. InvalidArgumentError."""
-        self._check_serving()
+        self._holding.check()
         query = task_service_pb2.ListTasksRequest()
         query.CopyFrom(request)
         query.account = request.account or ANONYMOUS
@@ -256,7 +259,7 @@ class TaskHost:
             InvalidArgumentError: the alias or the task's id is empty, or the alias too long.
             JournalUnavailableError, PeerUnavailableError.
         """
-        self._check_serving()
+        self._holding.check()
         check_alias(alias, task_id)
         bound = self.journal.aliases.bind(account or ANONYMOUS, alias, task_id, replaces=replaces)
         return await asyncio.shield(bound)
@@ -268,7 +271,7 @@ class TaskHost:
             TaskNotFoundError: it stands for none.
             JournalUnavailableError, PeerUnavailableError.
         """
-        self._check_serving()
+        self._holding.check()
         task_id = self.journal.aliases.find(account or ANONYMOUS, alias)
         if task_id is None:
             raise TaskNotFoundError(alias)
@@ -323,7 +326,7 @@ class TaskHost:
             TaskNotFoundError, InvalidArgumentError, ApprovalNotFoundError, ApprovalAnsweredError,
             TaskEndedError, PeerUnavailableError, JournalUnavailableError.
         """
-        self._check_serving()
+        self._holding.check()
         return await self._answering.answer(request)
 
     async def drain(self, grace_s: float) -> None:
@@ -346,6 +349,27 @@ class TaskHost:
             async with asyncio.timeout(self._settings.cancel_grace_s + 1):
                 for run in left:
                     await run.done.wait()
+
+    @property
+    def waits_for(self) -> frozenset[str]:
+        """The agents of its unfinished tasks, if all of those wait and nothing is done to any."""
+        rows = self.journal.unfinished()
+        if self._runs.all() or any(row.state not in INTERRUPTED for row in rows):
+            return frozenset()
+        return frozenset(row.agent for row in rows)
+
+    def give_back(self) -> None:
+        """Leave the journal to a host that can go on with its tasks, all of which wait.
+
+        Whoever still reads or asks is told to look for it elsewhere.
+        """
+        self._holding.give_back()
+
+    def close(self) -> None:
+        """Close the journal; tasks of agents that aren't here are for whoever takes it over."""
+        with contextlib.suppress(TrunklineError):
+            lacking = {row.agent for row in self.journal.unfinished()} - self.agents.keys()
+            self.journal.close(as_lost=bool(lacking))
 
     def _expire(self, task_id: str) -> None:
         """End a task whose deadline has passed, whatever it does or waits for."""
@@ -379,44 +403,31 @@ class TaskHost:
                 await self._answering.go_on(row.task_id)
                 await asyncio.sleep(0)
 
-    async def _keep_lease(self) -> None:
-        """Renew the host's lease; losing it stops everything that runs."""
-        was_renewed = True
-        while True:
-            try:
-                self.journal.renew(self._settings.lease_s)
-                was_renewed = True
-            except FencedError:
-                self._lose()
-                return
-            except JournalUnavailableError as error:
-                # A full disk may have room again before the lease is over.
-                if was_renewed:
-                    logger.error("host.lease_not_renewed", extra={"problem": error.problem})
-                was_renewed = False
-            await asyncio.sleep(self._settings.lease_s / 3)
-
-    def _lose(self) -> None:
+    def _stop(self) -> None:
         """Stop everything: the journal is somebody else's. Readers are told by its closing."""
-        if self.lost.is_set():
-            return
-        logger.error("host.lease_lost", extra={"journal": self.journal.id})
-        self.lost.set()
         self._is_draining = True
         self.push_configs.outbox.close(self.journal)
         self._deadlines.close()
         for run in self._runs.all():
             run.stop()
         self._flushing.close()
-        with contextlib.suppress(TrunklineError):
-            self.journal.close()
+        self.close()
 
-    def _check_serving(self) -> None:
-        if self.lost.is_set():
-            raise PeerUnavailableError("this host", "another one has its journal now; ask that")
+    def _find_agent(self, name: str, task_id: str, account: str) -> Agent:
+        """Return the agent that a message is for; an answer may have come where it isn't."""
+        agent = self.agents.get(name)
+        if agent is not None:
+            return agent
+        if task_id:
+            row = own_row(self.journal, task_id, account)
+            if row.agent == name and row.is_ended:
+                raise TaskEndedError(task_id, state_name(row.state))
+            if row.agent == name:
+                raise not_here(name)
+        raise AgentNotFoundError(name)
 
     def _own_row(self, task_id: str, account: str) -> TaskRow:
-        self._check_serving()
+        self._holding.check()
         return own_row(self.journal, task_id, account)
 
 

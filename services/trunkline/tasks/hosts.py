@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from trunkline.artifacts import Blobs
-from trunkline.errors import PeerUnavailableError, TaskNotFoundError, TrunklineError
+from trunkline.errors import PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merged, page_size_of
 from trunkline.tasks.agent import Agent
+from trunkline.tasks.holding import elsewhere
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.outbox import Outbox, PushConfigs
 from trunkline.tasks.running.admission import Admissions
@@ -64,6 +65,9 @@ class Hosts:
         self._is_draining = False
         self.primary = self._host(journal, checkpoint_path)
         self._hosts = {journal.id: self.primary}
+        self._withdrawn: set[str] = set()
+        # The ids of journals that were served here.
+        self._left: set[str] = set()
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -93,8 +97,8 @@ class Hosts:
 
     @property
     def journal_ids(self) -> tuple[str, ...]:
-        """The ids of all journals served now, the primary first."""
-        return tuple(self._hosts)
+        """The ids of all journals served now, the primary first, but for those withdrawn."""
+        return tuple(one for one in self._hosts if one not in self._withdrawn)
 
     @property
     def lost(self) -> asyncio.Event:
@@ -116,6 +120,32 @@ class Hosts:
         self._group.create_task(self._serve(journal, checkpoint_path, served))
         await served.wait()
 
+    def waiting(self) -> dict[str, frozenset[str]]:
+        """Return adopted journals whose tasks all wait, some of them for agents that aren't here.
+
+        With the agents of all their unfinished tasks.
+        """
+        found = {
+            journal_id: host.waits_for
+            for journal_id, host in self._hosts.items()
+            if host is not self.primary
+        }
+        return {one: agents for one, agents in found.items() if agents - self.agents.keys()}
+
+    @contextmanager
+    def withdrawn(self, journal_id: str) -> Iterator[None]:
+        """Leave a journal out of `journal_ids` for the length of a block; it is served on."""
+        self._withdrawn.add(journal_id)
+        try:
+            yield
+        finally:
+            self._withdrawn.discard(journal_id)
+
+    def give_back(self, journal_id: str) -> None:
+        """Leave an adopted journal to a host that can go on with its tasks: it takes it over."""
+        self._hosts[journal_id].give_back()
+        self._forget(journal_id)
+
     async def submit(
         self,
         agent_name: str,
@@ -124,10 +154,11 @@ class Hosts:
     ) -> Accepted | message_pb2.Message:
         """Take a message; one that names a task goes to that task's journal."""
         named = message.task_id or submission.task_id
-        if message.task_id:
+        journal_id = named.partition("-")[0]
+        if message.task_id or journal_id in self._left:
             host = self._host_of(named)
         else:
-            host = self._hosts.get(named.partition("-")[0], self.primary)
+            host = self._hosts.get(journal_id, self.primary)
         return await host.submit(agent_name, message, submission)
 
     async def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
@@ -215,10 +246,13 @@ class Hosts:
         )
 
     def _host_of(self, task_id: str) -> TaskHost:
-        host = self._hosts.get(task_id.partition("-")[0])
-        if host is None:
-            raise TaskNotFoundError(task_id)
-        return host
+        journal_id = task_id.partition("-")[0]
+        host = self._hosts.get(journal_id)
+        if host is not None:
+            return host
+        if journal_id in self._left:
+            raise elsewhere()
+        raise TaskNotFoundError(task_id)
 
     def _host_that_knows(self, account: str, alias: str) -> TaskHost | None:
         for host in self._hosts.values():
@@ -235,16 +269,20 @@ class Hosts:
         try:
             async with host:
                 self._hosts[journal.id] = host
+                self._left.discard(journal.id)
                 served.set()
                 if self._is_draining:
                     await host.drain(0)
                 await _first_of(self._leaving, host.lost)
-                if host.lost.is_set():
-                    del self._hosts[journal.id]
+                if host.lost.is_set() and self._hosts.get(journal.id) is host:
+                    self._forget(journal.id)
         finally:
             served.set()
-            with suppress(TrunklineError):
-                journal.close()
+            host.close()
+
+    def _forget(self, journal_id: str) -> None:
+        del self._hosts[journal_id]
+        self._left.add(journal_id)
 
     async def _cancel_child(self, task_id: str, account: str) -> None:
         """Cancel a descendant: here without a call, if it is here."""

@@ -71,6 +71,7 @@ class Host(_message.Message):
     AGENTS_FIELD_NUMBER: _builtins.int
     SERVICES_FIELD_NUMBER: _builtins.int
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    STANDBY_AGENTS_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """The id of the host's own journal, if it has one: a host that is started again is the same."""
     address: _builtins.str
@@ -81,7 +82,7 @@ class Host(_message.Message):
 
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentRegistration]:
-        """Agents it runs."""
+        """Agents it runs and serves."""
 
     @_builtins.property
     def services(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -90,6 +91,10 @@ class Host(_message.Message):
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
         """Set by the registry: alive until then."""
+
+    @_builtins.property
+    def standby_agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Agents it runs that another host serves: it stands by, and can go on with tasks of theirs."""
 
     def __init__(
         self,
@@ -100,10 +105,11 @@ class Host(_message.Message):
         agents: _abc.Iterable[Global___AgentRegistration] | None = ...,
         services: _abc.Iterable[_builtins.str] | None = ...,
         lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
+        standby_agents: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "services", b"services"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "agents", b"agents", "host_id", b"host_id", "journal_ids", b"journal_ids", "lease_expire_time", b"lease_expire_time", "services", b"services", "standby_agents", b"standby_agents"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

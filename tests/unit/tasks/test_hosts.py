@@ -104,7 +104,7 @@ async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
             await running.wait()
         adopted = hosts._hosts[stuck.partition("-")[0]]
         watch = hosts.watch(stuck, account="", after=0)
-        adopted._lose()
+        adopted._holding.lose()
         with pytest.raises(PeerUnavailableError):
             await adopted.snapshot(stuck, account="")
         with pytest.raises((TaskNotFoundError, PeerUnavailableError)):

@@ -74,6 +74,19 @@ def _orphan(path: Path, held: dict[Path, float]) -> Orphan | None:
         )
 
 
+def is_held(folder: Path, journal_id: str) -> bool:
+    """Tell whether a living process holds the journal of this id in a folder by its lease."""
+    for path in sorted(folder.glob("*.db")):
+        try:
+            with looking(path) as connection:
+                tenure = tenure_of(connection, path)
+        except JournalUnavailableError:
+            continue
+        if tenure.journal_id == journal_id:
+            return tenure.owner.is_alive and tenure.lost_for_s < 0
+    return False
+
+
 def is_owned(path: Path) -> bool:
     """Tell whether a journal has an owner that is alive; not, also if it can't be read."""
     try:

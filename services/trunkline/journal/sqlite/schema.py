@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.clock import Clock, Noted
+from trunkline.journal.clock import Clock, Noted, boot_id
 from trunkline.journal.sqlite.owner import Owner
 
 SCHEMA_VERSION: Final = 4
@@ -27,6 +27,8 @@ _ID_LENGTH: Final = 8
 # How long a lease holds until it is renewed for the first time, and at most.
 _FIRST_LEASE_S: Final = 10.0
 _LONGEST_LEASE_S: Final = 3600.0
+# A pid that is there, and with another start than is written beside it: nobody is ended for it.
+_NOBODY: Final = 1
 
 _TABLES: Final = (
     """CREATE TABLE meta (
@@ -199,11 +201,20 @@ def release(connection: sqlite3.Connection, epoch: int) -> None:
     )
 
 
+def forsake(connection: sqlite3.Connection, epoch: int) -> None:
+    """Stop being the owner as if it had died just now: the next one needs a takeover."""
+    connection.execute(
+        "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = ? WHERE epoch = ?",
+        (_NOBODY, f"{boot_id()}/left", time.monotonic(), epoch),
+    )
+
+
 def disown(connection: sqlite3.Connection) -> None:
     """Let a copy of a journal look as if its owner had died; another program's is left alone."""
     if connection.execute("PRAGMA application_id").fetchone()[0] == _APPLICATION_ID:
         connection.execute(
-            "UPDATE meta SET owner_pid = 1, owner_started = 'copied', lease_until_s = 0"
+            "UPDATE meta SET owner_pid = ?, owner_started = 'copied', lease_until_s = 0",
+            (_NOBODY,),
         )
 
 

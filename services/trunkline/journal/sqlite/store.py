@@ -18,7 +18,7 @@ from trunkline.journal.sqlite.connection import connect, distrusted, looking, tr
 from trunkline.journal.sqlite.directory import Directory, Place
 from trunkline.journal.sqlite.ids import Ids
 from trunkline.journal.sqlite.payload import frames, pack
-from trunkline.journal.sqlite.schema import Claim, claim, disown, note, noted, release, tenure_of
+from trunkline.journal.sqlite.schema import Claim, claim, forsake, note, noted, release, tenure_of
 from trunkline.journal.sqlite.settling import Settling, slices_of
 from trunkline.journal.sqlite.writer import Synchronous, Writer
 from trunkline.journal.store import (
@@ -49,7 +49,8 @@ class SqliteStore:
         self.id = claimed.journal_id
         self.epoch = claimed.epoch
         self.is_log_long = False
-        self._was_lost = claimed.was_lost
+        self.was_lost = claimed.was_lost
+        """The owner before did not give it back."""
         with contextlib.ExitStack() as undo:
             self._writer = Writer(path, claimed.epoch, synchronous, claimed.journal_id)
             undo.callback(self._writer.connection.close)
@@ -297,16 +298,13 @@ class SqliteStore:
             found = self._read.execute("SELECT task_id, account, until_s FROM strays").fetchall()
         return [Stray(*row) for row in found]
 
-    def close(self, *, leaves_lost: bool = False) -> None:
-        """Give the journal back: the next owner needs no takeover.
-
-        One that was lost may be left so: who was to take it over still is.
-        """
+    def close(self, *, as_lost: bool = False) -> None:
+        """Give the journal back; see `JournalStore`."""
         with self._writer.alone() as connection:
             try:
                 note(connection, self.clock, self.epoch)
-                if leaves_lost and self._was_lost:
-                    disown(connection)
+                if as_lost:
+                    forsake(connection, self.epoch)
                 else:
                     release(connection, self.epoch)
             finally:

@@ -21,6 +21,7 @@ from trunkline.errors import (
 )
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import WebhookKey
+from trunkline.tasks.holding import elsewhere
 from trunkline.tasks.outbox.delivery import Claim, Delivery, Pace, clear_failures
 from trunkline.tasks.outbox.webhook import (
     ANY,
@@ -56,6 +57,8 @@ class Outbox:
     def __init__(self, pace: Pace | None = None) -> None:
         self.pace = pace or Pace()
         self._journals: dict[str, Journal] = {}
+        # The ids of those that were here.
+        self._left: set[str] = set()
         self._deliveries: dict[WebhookKey, Delivery] = {}
         self._ready: dict[WebhookKey, Delivery] = {}
         self._claimed: dict[str, Delivery] = {}
@@ -68,6 +71,7 @@ class Outbox:
     def open(self, journal: Journal) -> None:
         """Take up the webhooks that a journal holds. JournalUnavailableError."""
         self._journals[journal.id] = journal
+        self._left.discard(journal.id)
         for row in reversed(journal.webhooks.find(states=LIVE)):
             try:
                 self.take_up(journal, webhook_of(row))
@@ -77,7 +81,10 @@ class Outbox:
 
     def close(self, journal: Journal) -> None:
         """Leave a journal's webhooks to whoever serves it next; claims are over."""
-        self._journals.pop(journal.id, None)
+        if self._journals.get(journal.id) is journal:
+            # Else it was given back, and is here again.
+            del self._journals[journal.id]
+            self._left.add(journal.id)
         for key in [one.key for one in self._deliveries.values() if one.journal is journal]:
             self._leave(key)
         self._tell()
@@ -88,9 +95,17 @@ class Outbox:
         self._tell()
 
     def journal_of(self, task_id: str) -> Journal:
-        """Return the journal of a task. TaskNotFoundError: it isn't here."""
-        journal = self._journals.get(task_id.partition("-")[0])
+        """Return the journal of a task.
+
+        Raises:
+            PeerUnavailableError: it isn't here any more.
+            TaskNotFoundError: it never was.
+        """
+        journal_id = task_id.partition("-")[0]
+        journal = self._journals.get(journal_id)
         if journal is None:
+            if journal_id in self._left:
+                raise elsewhere()
             raise TaskNotFoundError(task_id)
         return journal
 

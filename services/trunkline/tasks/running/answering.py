@@ -8,7 +8,6 @@ from typing import Final, TypeAlias
 
 from trunkline import telemetry
 from trunkline.errors import (
-    AgentNotFoundError,
     ApprovalNotFoundError,
     PeerUnavailableError,
     TaskEndedError,
@@ -39,6 +38,15 @@ AnswerApproval: TypeAlias = Callable[
 
 # How long what a child asks takes at most to be known to its parent, which reads along.
 _BUBBLES_UP_S: Final = 2.0
+
+
+def not_here(agent: str) -> PeerUnavailableError:
+    """Return what those are told who answer a task on a host that can't go on with it.
+
+    It can't be taken: only a host of the agent has its state, and gets the journal when it comes.
+    """
+    problem = "the host of its task doesn't run it; try again when one that does is there"
+    return PeerUnavailableError(f"agent {agent!r}", problem)
 
 
 class Answering:
@@ -188,7 +196,7 @@ class Answering:
     ) -> None:
         agent = self._agents.get(task.agent)
         if agent is None:
-            raise AgentNotFoundError(task.agent)
+            raise not_here(task.agent)
         message = answering(
             answers,
             message_id=f"approval-{answers[0].approval_id}",

@@ -49,7 +49,7 @@ def prune(path: Path, retention: Retention) -> Pruned:
             store.shrink()
         return Pruned(retiring.compacted, retiring.forgotten, damaged)
     finally:
-        store.close(leaves_lost=True)
+        store.close(as_lost=store.was_lost)
 
 
 def task_ids(path: Path) -> set[str]:

@@ -1,0 +1,82 @@
+"""Gives journals whose tasks wait to hosts that can go on with them, when such a host comes."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Set
+from contextlib import suppress
+
+from trunkline.agents.journals import Journals
+from trunkline.client import Directory
+from trunkline.registry import Membership
+from trunkline.tasks.hosts import Hosts
+from trunkline.v1 import registry_service_pb2
+
+logger = logging.getLogger(__name__)
+
+
+class Handover:
+    """Looks through the journals that a host has taken over; see `Takeover`.
+
+    One goes when nothing is done in it, its tasks wait for agents that aren't here, and another
+    host of the same data directory runs all of them: its heir. Who gets a journal runs all agents
+    of its tasks, and gives it to nobody: it never comes back.
+    """
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        journals: Journals,
+        membership: Membership,
+        directory: Directory,
+        *,
+        describe: Callable[[], registry_service_pb2.Host],
+        patience_s: float,
+    ) -> None:
+        """`describe` says what the registry is told of `hosts`; it is waited for `patience_s`."""
+        self._hosts = hosts
+        self._journals = journals
+        self._membership = membership
+        self._directory = directory
+        self._describe = describe
+        self._patience_s = patience_s
+
+    async def look(self) -> None:
+        """Give what is to be given."""
+        for journal_id, agents in self._hosts.waiting().items():
+            if await self._has_heir(agents):
+                await self._give(journal_id)
+
+    async def _has_heir(self, agents: Set[str]) -> bool:
+        """Tell whether a living host of this data directory can go on with tasks of the agents."""
+        for host in self._directory.hosts:
+            # A host is named after its own journal: where that is, it looks for others.
+            if (
+                host.host_id != self._hosts.journal.id
+                and agents <= runs(host)
+                and await asyncio.to_thread(self._journals.is_held, host.host_id)
+            ):
+                return True
+        return False
+
+    async def _give(self, journal_id: str) -> None:
+        """Take a journal off the mesh, then leave it.
+
+        The registry is told first: a late word of ours would take the journal off its heir.
+        """
+        if not self._membership.registered.is_set():
+            return
+        with self._hosts.withdrawn(journal_id):
+            self._membership.update(self._describe())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience_s):
+                    await self._membership.registered.wait()
+            # Meanwhile somebody may have canceled a task, or the journal be lost.
+            if self._membership.registered.is_set() and journal_id in self._hosts.waiting():
+                self._hosts.give_back(journal_id)
+                return
+        self._membership.update(self._describe())
+
+
+def runs(host: registry_service_pb2.Host) -> frozenset[str]:
+    """Return the agents whose tasks a host can go on with, also those it stands by for."""
+    return frozenset(agent.card.name for agent in host.agents) | frozenset(host.standby_agents)

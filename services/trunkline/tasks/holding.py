@@ -1,0 +1,65 @@
+"""A host's hold on its journal: its lease is kept, until it is lost or the journal given back."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from trunkline.errors import FencedError, JournalUnavailableError, PeerUnavailableError
+from trunkline.journal.journal import Journal
+
+logger = logging.getLogger(__name__)
+
+
+class Holding:
+    """Says whether the journal is this host's, and keeps it so by renewing the lease."""
+
+    def __init__(self, journal: Journal, lease_s: float, *, on_over: Callable[[], None]) -> None:
+        """`on_over` is called once, when the journal is somebody else's."""
+        self.over = asyncio.Event()
+        """Set when the journal is somebody else's: nothing is written or answered any more."""
+        self._journal = journal
+        self._lease_s = lease_s
+        self._on_over = on_over
+
+    def check(self) -> None:
+        """See that the journal is still this host's. PeerUnavailableError."""
+        if self.over.is_set():
+            raise elsewhere()
+
+    async def keep(self) -> None:
+        """Renew the lease, until this is canceled or the journal was lost."""
+        was_renewed = True
+        while not self.over.is_set():
+            try:
+                self._journal.renew(self._lease_s)
+                was_renewed = True
+            except FencedError:
+                self.lose()
+                return
+            except JournalUnavailableError as error:
+                # A full disk may have room again before the lease is over.
+                if was_renewed:
+                    logger.error("host.lease_not_renewed", extra={"problem": error.problem})
+                was_renewed = False
+            await asyncio.sleep(self._lease_s / 3)
+
+    def lose(self) -> None:
+        """Note that somebody else has taken the journal."""
+        if not self.over.is_set():
+            logger.error("host.lease_lost", extra={"journal": self._journal.id})
+            self._end()
+
+    def give_back(self) -> None:
+        """Leave the journal to whoever takes it over."""
+        if not self.over.is_set():
+            logger.warning("journal.given_back", extra={"journal": self._journal.id})
+            self._end()
+
+    def _end(self) -> None:
+        self.over.set()
+        self._on_over()
+
+
+def elsewhere() -> PeerUnavailableError:
+    """Return what those are told who ask for tasks of a journal that was served here."""
+    return PeerUnavailableError("this host", "another one has its journal now; ask that")

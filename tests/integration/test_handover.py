@@ -1,0 +1,26 @@
+"""Journals whose tasks wait go back to a host that can go on with them, when one comes."""
+
+from pathlib import Path
+
+from harness.mesh_callers import has_ended, hosts, text_of, waits, why
+from trunkline.v1 import task_pb2
+
+
+async def test_tasks_that_wait_go_back_to_a_host_of_their_agent_when_one_comes(
+    tmp_path: Path,
+) -> None:
+    async with hosts(tmp_path, "echo", "math") as (services, caller):
+        waiting = await caller.asked()
+        running = await caller.under_way()
+        await services.kill("echo")
+        # Who lacks the agent takes both: it ends the one, and can only keep the other.
+        ended = await caller.until(running, has_ended)
+        assert ended.task.status.state == task_pb2.TASK_STATE_FAILED
+        await caller.until(waiting, waits)
+        await services.restart("echo")
+        await caller.moved_to("echo", waiting)
+        await caller.answer(waiting, "Ada")
+        answered = await caller.until(waiting, has_ended)
+        assert answered.task.status.state == task_pb2.TASK_STATE_COMPLETED, why(answered)
+        assert text_of(answered) == "answer: Ada"
+        assert await caller.until(running, has_ended) == ended
