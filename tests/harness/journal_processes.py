@@ -91,6 +91,6 @@ def freeze(process: "subprocess.Popen[str]") -> None:
 
 def end_lease(path: Path, *, before_s: float = 1.0) -> None:
     """Let the lease of a journal's owner have ended some time ago."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=0.05)
+    connection = sqlite3.connect(path, isolation_level=None, timeout=60)
     connection.execute("UPDATE meta SET lease_until_s = ?", (time.monotonic() - before_s,))
     connection.close()

@@ -98,7 +98,7 @@ async def test_a_heartbeat_that_fails_is_logged_and_the_others_go_on(
     for send in (broken, other.send):
         beats.add(EventStream(send, beats))
     await other.until(2)
-    assert {record.message for record in caplog.records} == {"heartbeat.failed"}
+    assert "heartbeat.failed" in {record.message for record in caplog.records}
 
 
 async def test_a_comment_never_comes_between_the_halves_of_a_write() -> None:

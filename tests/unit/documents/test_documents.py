@@ -189,7 +189,7 @@ def test_others_read_while_documents_are_added(store: DocumentStore, folder: Pat
 
     reader = threading.Thread(target=read)
     reader.start()
-    has_begun.wait()
+    assert has_begun.wait(60)
     for number in range(3):
         (folder / "travel.txt").write_text(f"Version {number} of how we travel.")
         assert add(store, [folder / "travel.txt"]).added == ["travel.txt"]

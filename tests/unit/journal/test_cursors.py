@@ -76,7 +76,7 @@ def test_who_owns_a_journal_is_on_the_disk_before_anything_is_written(tmp_path: 
     # Else a power failure could bring back a journal that looks as if nobody had had it.
     path, kept = tmp_path / "journal.db", tmp_path / "kept.db"
     Journal.open(path).close()
-    process = start(WRITER, path, "normal")
+    process = start(WRITER, path, "normal", "asked")
     assert process.stdout is not None
     process.stdout.readline()
     copy(path, kept)

@@ -205,7 +205,8 @@ async def test_a_task_whose_events_are_damaged_is_left_alone_and_the_others_are_
     journal.close()
 
 
-# Opens a journal whose tasks are all due, settles and compacts, and tells of each step.
+# Opens a journal whose tasks are all due, settles and compacts, and tells of each step. It does as
+# many as it reads lines.
 COMPACTOR = """
 import asyncio, sys
 from pathlib import Path
@@ -222,6 +223,7 @@ async def main():
     while True:
         journal.renew(10.0)
         if (now := written(journal)) != before:
+            sys.stdin.readline()
             print("step" if now[0] else "done", flush=True)
             before = now
         await asyncio.sleep(0)
@@ -240,9 +242,13 @@ async def test_compaction_may_be_killed_anywhere(tmp_path: Path) -> None:
     kills = 0
     while len(compacted) < len(tasks):
         process = start(COMPACTOR, path)
+        assert process.stdin is not None
         assert process.stdout is not None
-        # Further each time, so that all kinds of steps are cut off.
-        for _ in range(2 + kills):
+        # Further each time, so that all kinds of steps are cut off, somewhere in the next one.
+        steps = 2 + kills
+        process.stdin.write("\n" * (steps + 1))
+        process.stdin.flush()
+        for _ in range(steps):
             if process.stdout.readline() == "done\n":
                 break
         process.kill()

@@ -1,6 +1,5 @@
 """Taking over the journal of a process that is gone, or frozen past its lease."""
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -105,9 +104,9 @@ async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_whole(
     (orphan,) = orphans(path.parent)
     assert (orphan.path, orphan.agents) == (path, frozenset({"echo"}))
     assert not orphan.only_waits
-    assert 1 <= orphan.lost_for_s < 60
+    assert 1 <= orphan.lost_for_s < 600
     journal = Journal.take_over(path)
-    assert process.wait(timeout=30) == -signal.SIGKILL
+    assert process.wait(timeout=60) == -signal.SIGKILL
     assert (journal.id, journal.epoch) == (orphan.journal_id, epoch + 1)
     assert journal.head(task_id) == 3
     assert await journal.append(task_id, journal.epoch, [draft([append("a", "z")])]) == 4
@@ -123,8 +122,9 @@ async def test_a_writer_frozen_anywhere_is_taken_over_without_losing_what_it_tol
     task_id = process.stdout.readline().strip()
     for _ in range(50):
         process.stdout.readline()
+    # It never renews its lease. Frozen in the middle of a write, it would let nobody write this.
+    end_lease(path)
     freeze(process)
-    end_lease_of_a_frozen_one(path)
     journal = Journal.take_over(path)
     told = [int(line) for line in rest_of(process).splitlines()]
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
@@ -132,22 +132,6 @@ async def test_a_writer_frozen_anywhere_is_taken_over_without_losing_what_it_tol
     assert numbers == list(range(journal.head(task_id) - 1))
     assert numbers[-1] >= max(told, default=50)
     journal.close()
-
-
-def end_lease_of_a_frozen_one(path: Path) -> None:
-    """It may have been stopped in the middle of a write: then it goes on for a moment."""
-    deadline_s = time.monotonic() + 30
-    with sqlite3.connect(path) as connection:
-        (pid,) = connection.execute("SELECT owner_pid FROM meta").fetchone()
-    while True:
-        try:
-            end_lease(path)
-        except sqlite3.OperationalError:
-            assert time.monotonic() < deadline_s
-            os.kill(pid, signal.SIGCONT)
-            os.kill(pid, signal.SIGSTOP)
-        else:
-            return
 
 
 def test_of_two_who_take_over_at_once_one_succeeds(
@@ -250,7 +234,7 @@ def test_a_process_that_is_another_by_now_is_not_killed() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
     assert Owner(process.pid, "another boot/1").end(within_s=0)
     assert process.poll() is None
-    assert Owner(process.pid, start_of(process.pid)).end(within_s=30)
+    assert Owner(process.pid, start_of(process.pid)).end(within_s=60)
     end(process)
     assert process.returncode == -signal.SIGKILL
 
@@ -260,6 +244,6 @@ def test_a_process_that_its_parent_does_not_look_after_is_gone() -> None:
     owner = Owner(process.pid, start_of(process.pid))
     with ThreadPoolExecutor() as pool:
         # Twice at once, and nobody waits for the process: it stays a zombie.
-        assert all(pool.map(lambda _: owner.end(within_s=30), range(2)))
+        assert all(pool.map(lambda _: owner.end(within_s=60), range(2)))
     assert not owner.is_alive
     end(process)

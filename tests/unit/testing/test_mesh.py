@@ -1,7 +1,6 @@
 """The mesh for tests of agents, as such a test uses it."""
 
 import asyncio
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -10,9 +9,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from harness.processes import free_address
 from trunkline import Message, Part, TaskContext, agent, from_a2a
 from trunkline.errors import AgentNotFoundError, ConfigurationError
-from trunkline.testing import Answer, async_test, mesh
+from trunkline.testing import Answer, Mesh, async_test, mesh
 
 
 class Place(BaseModel):
@@ -103,20 +103,21 @@ async def test_a_task_is_canceled_and_one_that_is_left_is_stopped() -> None:
 
 
 async def test_waits_have_an_end() -> None:
-    async with mesh(hello, timeout_s=0.1) as m:
-        with pytest.raises(TimeoutError):
-            await m.ask("wait")
+    async with mesh(hello) as m:
         begun = await m.begin("Ada")
+        # One that was opened with less patience would have to be quick with all else, too.
+        hasty = Mesh(m.directory, default_agent="hello", timeout_s=0.1)
         with pytest.raises(TimeoutError):
-            await m.until(begun, lambda answer: answer.state == "failed")
+            await hasty.ask("wait")
+        with pytest.raises(TimeoutError):
+            await hasty.until(begun, lambda answer: answer.state == "failed")
     assert isinstance(begun, Answer)
 
 
 async def test_an_agent_of_another_place_that_is_away_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    url = f"http://{free_address()}"
     with pytest.raises(TimeoutError, match=r"^not on the mesh after 0\.2 s: far; "):
-        async with mesh(hello, from_a2a(url, name="far"), timeout_s=0.2):
+        async with mesh(from_a2a(url, name="far"), timeout_s=0.2):
             pass
 
 
