@@ -24,7 +24,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BridgedMesh]:
     folder = tmp_path_factory.mktemp("mesh")
-    async with open_bridged_mesh(folder, BridgeSettings(default_agent="files")) as opened:
+    settings = BridgeSettings(default_agent="files")
+    # Nobody dies here: a busy machine is not to take hosts for dead.
+    async with open_bridged_mesh(folder, settings, lease_s=30.0) as opened:
         await opened.mesh.join(files)
         yield opened
 

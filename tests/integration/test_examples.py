@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import httpx2
 import pytest
 import pytest_asyncio
 
-from harness.command_line import run
+from harness.command_line import LIMIT_S, run
 from harness.processes import MeshProcess, read_line, running_mesh, running_process
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -36,7 +37,19 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshPr
             running_process(*command, cwd=folder, environment=place)
         )
         assert (await read_line(remote, "ready "))["agent"] == "remote"
+        await until_public(mesh, "remote")
         yield mesh
+
+
+async def until_public(mesh: MeshProcess, agent: str) -> None:
+    """The registry knows an agent that is ready; the bridge hears of it a moment later."""
+    card = f"{mesh.http_url}/agents/{agent}/.well-known/agent-card.json"
+    async with (
+        asyncio.timeout(LIMIT_S),
+        httpx2.AsyncClient(trust_env=False, timeout=LIMIT_S) as client,
+    ):
+        while (await client.get(card)).status_code != 200:  # noqa: ASYNC110  it is a poll
+            await asyncio.sleep(0.05)
 
 
 async def ask(mesh: MeshProcess, agent: str, text: str, *more: str) -> tuple[str, str]:
@@ -67,7 +80,7 @@ async def test_a_report_is_made_of_a_file(mesh: MeshProcess) -> None:
     shown = (EXAMPLES / "report" / "agent.py").read_text(encoding="utf-8")
     found = re.search(r"-d \\\n\s*'(\{.*?\})'\n", shown, re.DOTALL)
     assert found is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         process = await asyncio.create_subprocess_exec(
             "curl", "-sS", f"{mesh.http_url}/agents/report/message:send",
             "-H", "Content-Type: application/json", "-d", found[1],
@@ -85,7 +98,7 @@ async def test_the_tests_of_the_tested_one_pass() -> None:
         *command, "--rootdir=.", "report", cwd=EXAMPLES, environment=environment
     ) as tests:
         assert tests.stdout is not None
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(LIMIT_S):
             told = (await tests.stdout.read()).decode()
             assert await tests.wait() == 0, told
     assert "3 passed" in told

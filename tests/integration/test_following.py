@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.small_mesh import PATIENCE_S, JoinedHost, SmallMesh, open_small_mesh
+from harness.small_mesh import JoinedHost, SmallMesh, open_small_mesh
 from harness.tasks import define
 from trunkline.client.following import FollowedStream
 from trunkline.errors import CursorExpiredError, PeerUnavailableError, TaskNotFoundError
@@ -40,7 +40,8 @@ class Steps:
 
 @pytest.fixture
 async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
-    async with asyncio.timeout(PATIENCE_S), open_small_mesh(tmp_path) as mesh:
+    # Nobody dies here: a busy machine is not to take hosts for dead.
+    async with open_small_mesh(tmp_path, lease_s=30.0) as mesh:
         yield mesh
 
 

@@ -252,10 +252,14 @@ async def test_a_caller_that_leaves_does_not_stop_its_task(
 async def test_a_caller_that_runs_out_of_time_does_not_stop_its_task(
     client: HostClient, script: Script
 ) -> None:
-    with pytest.raises(PeerTimeoutError):
-        await client.send_message(
-            agent="tested", message=message("wait"), submission=NOTHING, timeout_s=0.2
-        )
+    # On a busy machine the time may be over before the message is there.
+    for timeout_s in (0.2, 2.0, 20.0):
+        with pytest.raises(PeerTimeoutError):
+            await client.send_message(
+                agent="tested", message=message("wait"), submission=NOTHING, timeout_s=timeout_s
+            )
+        if script.waits.is_set():
+            break
     await script.waits.wait()
     script.go_on.set()
     listed = await client.list_tasks(task_service_pb2.ListTasksRequest())

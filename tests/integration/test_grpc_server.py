@@ -12,6 +12,7 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from harness.processes import free_address
 from trunkline.client import Channels, RegistryClient
 from trunkline.errors import ConfigurationError
 from trunkline.registry import RegistryServicer
@@ -78,7 +79,8 @@ async def test_a_port_in_use_is_an_error_that_names_it_and_says_what_to_do(
 async def test_a_port_that_was_just_left_can_be_taken_again(
     server: MeshServer, registry: RegistryServicer
 ) -> None:
-    (address,) = await server.start("127.0.0.1:0")
+    # Not any port: nobody else may get it in between.
+    (address,) = await server.start(free_address())
     assert await list_agents_at(address) == 0
     await server.stop(0)
     second = MeshServer()

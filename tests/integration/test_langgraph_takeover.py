@@ -20,7 +20,8 @@ TESTS = Path(__file__).parents[1]
 async def counter(tmp_path: Path) -> AsyncIterator[KillableAgent]:
     command = (sys.executable, "-m", "harness.slow_graph")
     place = {"GRAPH_FOLDER": str(tmp_path)}
-    async with open_small_mesh(tmp_path) as mesh, AsyncExitStack() as stack:
+    # Whoever comes back takes its own place: a lease need not end, nor may it on a busy machine.
+    async with open_small_mesh(tmp_path, lease_s=30.0) as mesh, AsyncExitStack() as stack:
         yield KillableAgent(mesh, "counter", command, tmp_path, stack, TESTS, place)
 
 
