@@ -11,8 +11,9 @@ from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from harness.tasks import NOTHING, said, texts
 from trunkline.agents import FunctionAgent, agent
 from trunkline.agents.echo import echo
+from trunkline.supervisor.resuming import to_go_on
 from trunkline.tasks.turn.context import TaskContext
-from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2, task_pb2
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
 
 State = task_pb2.TaskState
 
@@ -339,6 +340,35 @@ async def test_what_is_not_text_in_a_request_reaches_the_agent(mesh: SmallMesh) 
     assert isinstance(answer, snapshot_pb2.TaskSnapshot)
     assert synthesis(answer) == ["look"]
     assert picture in answer.task.artifacts[0].parts
+
+
+async def test_a_request_of_files_alone_is_called_like_them(mesh: SmallMesh) -> None:
+    heard: list[message_pb2.Message] = []
+
+    @agent(name="reader", description="Reads files.", tags=["read"])
+    async def reader(task: TaskContext) -> None:
+        heard.append(task.message)
+        await task.fail("it is torn")
+
+    await mesh.join(reader)
+    await mesh.supervise(default_agent="reader")
+    for text in ("", "@reader"):
+        message = mesh.message(text)
+        message.parts.add(raw=b"\x00", filename="old/leave.pdf")
+        message.parts.add(url="https://example.org/a/pay%20slip.pdf?x=1")
+        answer = await mesh.client("supervisor").send_message(
+            agent="supervisor", message=message, submission=NOTHING
+        )
+        assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+        assert 'Could not answer "leave.pdf, pay slip.pdf": it is torn' in said(answer)
+        (plan,) = answer.plans
+        assert [step.text for step in plan.steps] == ["leave.pdf, pay slip.pdf"]
+        # That is no text of theirs; whoever goes on from the journal knows it.
+        assert [part.text for part in heard[-1].parts] == ["", ""]
+        fold = snapshot_pb2.TaskSnapshot()
+        state = to_go_on(fold, answer, text, files="leave.pdf, pay slip.pdf")
+        assert state is not None
+        assert [step.text for step in state["steps"]] == [""]
 
 
 async def test_an_agent_that_completes_with_words_but_no_artifact_is_quoted(

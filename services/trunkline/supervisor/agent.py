@@ -21,7 +21,7 @@ from trunkline.supervisor.nodes import begin
 from trunkline.supervisor.planning.routing import Router
 from trunkline.supervisor.resuming import to_go_on
 from trunkline.supervisor.running import Turn
-from trunkline.supervisor.steps import Step, SupervisorState
+from trunkline.supervisor.steps import Step, SupervisorState, files_of
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import agent_card_pb2, event_pb2
 
@@ -75,7 +75,8 @@ class Supervisor:
         """Run one turn, or go on with one that its host was lost in."""
         state: SupervisorState | None = None
         if task.attempt > 1:
-            state = to_go_on(task.snapshot, task.latest, task.text)
+            files = files_of(task.message)
+            state = to_go_on(task.snapshot, task.latest, task.text, files=files)
             await task.rewind(_kept(task))
         if task.attempt > 1 or self._directory.revision == 0:
             await self._settled(state["steps"] if state else ())

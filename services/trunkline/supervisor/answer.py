@@ -95,7 +95,9 @@ def plan_text(steps: Sequence[Step]) -> str:
 def plan_steps_of(steps: Sequence[Step]) -> list[event_pb2.PlanStep]:
     """Return the plan as the journal has it: with all that it takes to run it."""
     return [
-        event_pb2.PlanStep(step_id=step.id, text=step.text, agent=step.agent, after=step.after)
+        event_pb2.PlanStep(
+            step_id=step.id, text=step.text or step.planned, agent=step.agent, after=step.after
+        )
         for step in steps
     ]
 

@@ -20,7 +20,7 @@ from trunkline.supervisor.planning.splitting import MAX_STEPS, Planned, plan_ste
 from trunkline.supervisor.planning.tags import words_of
 from trunkline.supervisor.resuming import to_answer
 from trunkline.supervisor.running import Turn, run_steps
-from trunkline.supervisor.steps import Step, SupervisorState
+from trunkline.supervisor.steps import Step, SupervisorState, files_of
 from trunkline.v1 import event_pb2
 
 _TOKEN = re.compile(r"\S+\s*|\s+")
@@ -40,7 +40,7 @@ async def begin(turn: Turn) -> SupervisorState | None:
         return answered
     revision = turn.plan.revision
     planned = await _planned(turn)
-    steps = planned.steps
+    steps = _named(planned.steps, files_of(task.message))
     if len(steps) > MAX_STEPS:
         await ask_back(turn, too_many(len(steps)))
         return None
@@ -78,6 +78,11 @@ async def _planned(turn: Turn) -> Planned:
     for step in by_score:
         step.route.reasons.append(f"planned by score: {planned.problem}")
     return Planned(by_score)
+
+
+def _named(steps: Sequence[Step], files: str) -> tuple[Step, ...]:
+    """A step that is asked for without a word is called like the files that came with it."""
+    return tuple(step if step.text.strip() else replace(step, planned=files) for step in steps)
 
 
 async def _settle(turn: Turn, steps: tuple[Step, ...]) -> None:

@@ -47,11 +47,16 @@ def to_answer(snapshot: snapshot_pb2.TaskSnapshot, text: str) -> SupervisorState
 
 
 def to_go_on(
-    start: snapshot_pb2.TaskSnapshot, latest: snapshot_pb2.TaskSnapshot, text: str
+    start: snapshot_pb2.TaskSnapshot,
+    latest: snapshot_pb2.TaskSnapshot,
+    text: str,
+    *,
+    files: str = "",
 ) -> SupervisorState | None:
     """Return the state in which a turn was lost; None when it had no plan yet.
 
-    `start` is the task at the start of the turn, `latest` how the turn was left.
+    `start` is the task at the start of the turn, `latest` how the turn was left; `text` is what
+    the turn was asked, `files` what came with it, see `files_of`.
     """
     ended = _ended(start, latest)
     children = {
@@ -77,6 +82,11 @@ def to_go_on(
         return None
     routes = {route.step_id: route for route in latest.routes[len(start.routes) :]}
     steps = tuple(_step(one, routes, children) for one in planned.steps)
+    if files not in text:
+        # The plan has them for a step that was asked for without a word.
+        steps = tuple(
+            replace(step, text="", planned=files) if step.text == files else step for step in steps
+        )
     outcomes = {step.id: ended[step.called] for step in steps if step.called in ended}
     return {
         "steps": steps,

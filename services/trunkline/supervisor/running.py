@@ -108,7 +108,8 @@ async def _call(turn: Turn, step: Step, text: str, child_id: str) -> Outcome:
     }
     name = f"{telemetry.INVOKE_AGENT} {step.agent}"
     with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
-        async with task.tool(step.agent, {"message": clipped(text) or _decisions(step)}) as call:
+        asked = clipped(text) or _decisions(step) or step.planned
+        async with task.tool(step.agent, {"message": asked}) as call:
             child = Child(
                 task, turn.directory, agent=step.agent, task_id=child_id, limits=turn.limits
             )

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypedDict
+from urllib.parse import unquote, urlsplit
 
+from trunkline.artifacts.references import safe_filename
 from trunkline.supervisor.references import needed
 from trunkline.tasks.lifecycle import INTERRUPTED, State
-from trunkline.v1 import event_pb2, task_pb2
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_pb2
 
 # The type of a state, which the generated code has for type checkers only.
 StateValue: TypeAlias = "task_pb2.TaskState.ValueType"
@@ -48,7 +50,8 @@ class Step:
     answers: tuple[event_pb2.ApprovalAnswered, ...] = ()
     """What the waiting child is told of the approvals that it asked for, in place of the text."""
     planned: str = ""
-    """What the plan says of it, where its text is what the waiting child is told; else empty."""
+    """What the plan says of it, where its text doesn't: that is what the waiting child is told, or
+    there is none."""
 
     @property
     def agent(self) -> str:
@@ -104,6 +107,18 @@ class Outcome:
 def failed(agent: str, reason: str, *, child_id: str = "") -> Outcome:
     """Return the outcome of a step that could not be done."""
     return Outcome(agent, State.TASK_STATE_FAILED, reason, child_id=child_id)
+
+
+def files_of(message: message_pb2.Message) -> str:
+    """Return what a message has beside its text, as it is called; empty: nothing."""
+    return clipped(", ".join(_name(part) for part in message.parts if not part.HasField("text")))
+
+
+def _name(part: part_pb2.Part) -> str:
+    if part.HasField("data"):
+        return part.filename or "data"
+    in_url = unquote(urlsplit(part.url).path) if part.HasField("url") else ""
+    return safe_filename(part.filename) or safe_filename(in_url) or "a file"
 
 
 class SupervisorState(TypedDict, total=False):
