@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from trunkline.client.web.addresses import AddressGuard
+from trunkline.client.web.addresses import OF_FILES, AddressGuard
 from trunkline.client.web.files import WebFiles
 from trunkline.errors import (
     InvalidArgumentError,
@@ -56,7 +56,7 @@ def _moved(url: str) -> bytes:
 
 
 async def _fetch(site: _Site, path: str, *, limit_bytes: int = 1_000_000) -> bytes:
-    guard = AddressGuard([f"127.0.0.1:{site.port}"], option="allow_fetch")
+    guard = AddressGuard([f"127.0.0.1:{site.port}"], wording=OF_FILES)
     async with WebFiles(guard, limit_bytes=limit_bytes).open(site.at(path)) as pieces:
         return b"".join([piece async for piece in pieces])
 
@@ -86,9 +86,24 @@ async def test_redirects_are_followed_as_if_the_caller_had_given_them(site: _Sit
 async def test_nothing_is_fetched_from_where_not_everybody_may(site: _Site) -> None:
     for url in (site.at("/file"), "https://127.0.0.1/x", "https://[::1]/x", "ftp://a/b"):
         with pytest.raises(InvalidArgumentError, match=r"part\.url: must"):
-            async with WebFiles(AddressGuard(option="allow_fetch")).open(url):
+            async with WebFiles(AddressGuard(wording=OF_FILES)).open(url):
                 pass
     assert site.asked == []
+
+
+async def test_what_is_refused_is_said_of_files_and_not_of_webhooks(site: _Site) -> None:
+    for url, said in (
+        (site.at("/file"), "TRUNKLINE_ALLOW_FETCH=HOST"),
+        ("https://user:word@example.org/x", "send the file itself"),
+        ("https://example.org:22/x", "must have port 443"),
+        ("ftp://a/b", "https://example.com/report.pdf"),
+        ("https://example.org/" + "x" * 10_000, "of at most"),
+    ):
+        with pytest.raises(InvalidArgumentError) as refused:
+            async with WebFiles(AddressGuard(wording=OF_FILES)).open(url):
+                pass
+        assert said in str(refused.value)
+        assert "hook" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

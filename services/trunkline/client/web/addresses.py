@@ -61,7 +61,7 @@ _SPECIAL: Final = tuple(
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
-_FORM = "must be a URL such as https://example.com/hook"
+_FORM = "must be a URL such as {example}"
 _NOT_PUBLIC = (
     "must lead to a host that everybody on the internet can reach; the operator of this endpoint "
     "can allow others ({option})"
@@ -69,8 +69,32 @@ _NOT_PUBLIC = (
 _NOT_HTTPS = (
     "must begin with https://; the operator of this endpoint can allow http for a host ({option})"
 )
-_USER_INFO = "must not have a user or password in it; give them as `authentication`"
+_USER_INFO = "must not have a user or password in it; {otherwise}"
 _PORT = f"must have port 443, or one from {_FIRST_FREE_PORT} on"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wording:
+    """How those are told who gave a URL, by what it is for."""
+
+    option: str
+    """How the operator allows hosts."""
+    example: str
+    """A URL that would be taken."""
+    otherwise: str
+    """What to do instead of writing a password into it."""
+
+
+OF_WEBHOOKS: Final = Wording(
+    option="--allow-webhook HOST",
+    example="https://example.com/hook",
+    otherwise="give them as `authentication`",
+)
+OF_FILES: Final = Wording(
+    option="TRUNKLINE_ALLOW_FETCH=HOST",
+    example="https://example.com/report.pdf",
+    otherwise="send the file itself",
+)
 
 
 class AddressRefusedError(Exception):
@@ -129,12 +153,12 @@ class AddressGuard:
         allowed: Iterable[str] = (),
         resolve: Resolve = resolve_name,
         *,
-        option: str = "--allow-webhook HOST",
+        wording: Wording = OF_WEBHOOKS,
     ) -> None:
-        """`option` is how the operator allows hosts, for texts. ConfigurationError: one is none."""
-        self._allowed = tuple(AllowedHost.parse(text, option=option) for text in allowed)
+        """`wording` is for texts. ConfigurationError: one of the allowed hosts is none."""
+        self._allowed = tuple(AllowedHost.parse(text, option=wording.option) for text in allowed)
         self._resolve = resolve
-        self._option = option
+        self._wording = wording
 
     async def check(self, url: str) -> Endpoint:
         """Return a URL that may be called now, by its form and by its addresses.
@@ -149,23 +173,23 @@ class AddressGuard:
     def endpoint(self, url: str) -> Endpoint:
         """Read a URL and check its form. AddressRefusedError: it must not be called."""
         if not url or len(url) > URL_LENGTH:
-            raise AddressRefusedError(f"{_FORM}, of at most {URL_LENGTH} characters")
+            raise self._refused(f"{_FORM}, of at most {URL_LENGTH} characters")
         try:
             read = httpx2.URL(url)
             host = _plain(read.raw_host.decode("ascii"))
             target = read.raw_path.decode("ascii")
         except (httpx2.InvalidURL, UnicodeError, ValueError):
-            raise AddressRefusedError(_FORM) from None
+            raise self._refused(_FORM) from None
         port = _PORTS.get(read.scheme, 0) if read.port is None else read.port
         if read.scheme not in _PORTS or not host or not 0 < port <= _LAST_PORT:
-            raise AddressRefusedError(_FORM)
+            raise self._refused(_FORM)
         if read.userinfo:
-            raise AddressRefusedError(_USER_INFO)
+            raise self._refused(_USER_INFO)
         is_allowed = self._is_allowed(host, port)
         if read.scheme != "https" and not is_allowed:
-            raise AddressRefusedError(_NOT_HTTPS.format(option=self._option))
+            raise self._refused(_NOT_HTTPS)
         if not (is_allowed or port == _PORTS["https"] or port >= _FIRST_FREE_PORT):
-            raise AddressRefusedError(_PORT)
+            raise self._refused(_PORT)
         return Endpoint(read.scheme, host, port, target)
 
     async def addresses(self, host: str, port: int) -> Sequence[str]:
@@ -189,8 +213,13 @@ class AddressGuard:
             found = ()
         if not found or not (is_allowed or all(is_public(address) for address in found)):
             # The same words for all of it: what this machine can see is nobody's business.
-            raise AddressRefusedError(_NOT_PUBLIC.format(option=self._option))
+            raise self._refused(_NOT_PUBLIC)
         return found
+
+    def _refused(self, template: str) -> AddressRefusedError:
+        said = self._wording
+        text = template.format(option=said.option, example=said.example, otherwise=said.otherwise)
+        return AddressRefusedError(text)
 
     def _is_allowed(self, host: str, port: int) -> bool:
         return any(one.holds(host, port) for one in self._allowed)

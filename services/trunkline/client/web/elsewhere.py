@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from trunkline.client.artifacts import ArtifactClient, find_reference
 from trunkline.client.directory import Directory
@@ -10,8 +10,6 @@ from trunkline.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from trunkline.client.web.files import WebFiles
-
-_OPTION: Final = "TRUNKLINE_ALLOW_FETCH=HOST"
 
 
 class Elsewhere:
@@ -49,7 +47,7 @@ class Elsewhere:
 
     def _open_web(self) -> "WebFiles":
         # It loads an HTTP client, which most hosts never need.
-        from trunkline.client.web.addresses import AddressGuard
+        from trunkline.client.web.addresses import OF_FILES, AddressGuard
         from trunkline.client.web.files import WebFiles
 
-        return WebFiles(AddressGuard(self._allow_fetch, option=_OPTION))
+        return WebFiles(AddressGuard(self._allow_fetch, wording=OF_FILES))
