@@ -121,6 +121,25 @@ async def test_ranges_are_those_of_rfc_9110(bridged: BridgedMesh) -> None:
     assert (answer.status_code, answer.headers["content-range"]) == (416, f"bytes */{size}")
 
 
+async def test_conditions_are_looked_at_in_the_order_of_rfc_9110(bridged: BridgedMesh) -> None:
+    url, etag = (await _made(bridged))["url"], f'"{_SHA256}"'
+    for given in (etag, "*", f'"other", {etag}'):
+        answer = await _get(bridged, url, if_match=given, range="bytes=0-9", if_range=etag)
+        assert (answer.status_code, answer.content) == (206, _CONTENT[:10])
+    # A weak tag is none of a file whose bytes are asked for.
+    for given in ('"other"', f"W/{etag}", ""):
+        answer = await _get(bridged, url, if_match=given, if_none_match=etag)
+        assert answer.status_code == 412
+        assert (answer.headers["etag"], answer.json()["error"]["code"]) == (etag, 412)
+        assert (await bridged.client.head(url, headers={"if-match": given})).status_code == 412
+    assert (await _get(bridged, url, if_match=etag, if_none_match=etag)).status_code == 304
+    weak = await _get(bridged, url, range="bytes=0-9", if_range=f"W/{etag}")
+    dated = await _get(bridged, url, range="bytes=0-9", if_range="Wed, 21 Oct 2026 07:28:00 GMT")
+    assert (weak.status_code, dated.status_code) == (200, 200)
+    whole = await bridged.client.head(url, headers={"range": "bytes=0-9"})
+    assert (whole.status_code, whole.headers["content-length"]) == (200, str(len(_CONTENT)))
+
+
 async def test_head_says_all_but_the_content(bridged: BridgedMesh) -> None:
     url = (await _made(bridged))["url"]
     answer = await bridged.client.head(url)

@@ -16,7 +16,13 @@ from trunkline_bridge.errors import Row, WireError
 from trunkline_bridge.inbound import tracing
 from trunkline_bridge.inbound.caller import Callers
 from trunkline_bridge.inbound.exchange import Failure, HttpCall, Opening, Reply
-from trunkline_bridge.inbound.files.ranges import Span, Unsatisfiable, is_known, read_range
+from trunkline_bridge.inbound.files.ranges import (
+    Span,
+    Unsatisfiable,
+    is_known,
+    is_other,
+    read_range,
+)
 from trunkline_bridge.inbound.http import OTHER_METHOD, raw, rest_error
 from trunkline_bridge.inbound.streaming.presence import CONNECTION, Connection
 from trunkline_bridge.projection.links import PATH as FILES_PATH
@@ -29,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 NO_FILE: Final = Row(-32001, "ARTIFACT_NOT_FOUND", 404, code_pb2.NOT_FOUND)
 NO_RANGE: Final = Row(-32602, "RANGE_NOT_SATISFIABLE", 416, code_pb2.OUT_OF_RANGE)
+OTHER_FILE: Final = Row(-32602, "PRECONDITION_FAILED", 412, code_pb2.FAILED_PRECONDITION)
 
 _METHODS: Final = "GET, HEAD, OPTIONS"
 # A reader that takes nothing for so long gives its place to others; it may come back by Range.
@@ -90,12 +97,17 @@ class Files:
         etag = f'"{file.sha256}"'
         get = call.headers.get
         reply.headers |= {"etag": etag, "accept-ranges": "bytes"}
+        # In the order of RFC 9110, 13.2.2. Without a date of its own, none that is given counts.
+        if is_other(get(b"if-match"), etag=etag):
+            raise WireError(OTHER_FILE, f"this file is {etag}; none that If-Match has")
         if is_known(get(b"if-none-match"), etag=etag):
             await _begin(reply, 304, {}, is_whole=True)
             return
         size = file.size_bytes
+        # Ranges are GET's alone (14.2).
+        asked = get(b"range") if call.scope["method"] == "GET" else None
         try:
-            span = read_range(get(b"range"), get(b"if-range"), etag=etag, size=size)
+            span = read_range(asked, get(b"if-range"), etag=etag, size=size)
         except Unsatisfiable:
             reply.headers["content-range"] = f"bytes */{size}"
             text = f"the file has {size} bytes; ask for some of these"

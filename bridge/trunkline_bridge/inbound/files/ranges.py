@@ -44,6 +44,14 @@ def read_range(given: str | None, condition: str | None, *, etag: str, size: int
     return Span(int(first), min(int(last) + 1, size) if last else size)
 
 
+def is_other(given: str | None, *, etag: str) -> bool:
+    """Whether `If-Match` has tags, and none is the file's, compared strongly."""
+    if given is None:
+        return False
+    tags = {tag.strip() for tag in given.split(",")}
+    return "*" not in tags and etag not in tags
+
+
 def is_known(given: str | None, *, etag: str) -> bool:
     """Whether `If-None-Match` has the file's tag, compared weakly."""
     if given is None:
