@@ -18,6 +18,7 @@ from google.rpc import error_details_pb2, status_pb2
 from harness.bridge import BridgedMesh, open_bridged_mesh
 from harness.small_mesh import PATIENCE_S
 from trunkline_bridge import BridgeSettings
+from trunkline_bridge.inbound.grpc.calls import Calls
 from trunkline_bridge.inbound.grpc.server import serve_grpc
 
 _ids = itertools.count(1)
@@ -94,6 +95,16 @@ def asked_before(text: str, *, blocking: bool = True, **fields: Any) -> Any:
     given = {"messageId": f"m-{next(_ids)}", "role": "ROLE_USER", "content": [{"text": text}]}
     json_format.ParseDict({**given, **fields}, request.request)
     return request
+
+
+async def until_open(calls: Calls, count: int) -> None:
+    """Wait until so many calls are under way: the bridge tells nobody when a client has left."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while len(calls) != count:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"{len(calls)} calls are under way, and not {count}") from None
 
 
 async def everything(call: Any) -> list[Any]:

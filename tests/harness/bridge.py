@@ -179,7 +179,7 @@ async def open_bridged_mesh(
     folder: Path,
     settings: BridgeSettings | None = None,
     *,
-    lease_s: float = 1.0,
+    lease_s: float = 10.0,
     access: Access | None = None,
 ) -> AsyncIterator[BridgedMesh]:
     """Open a mesh with a bridge and nobody on it; the default agent is `echo`."""

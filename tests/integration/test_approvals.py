@@ -1,5 +1,6 @@
 """Calls that a person has to approve: asked for and answered over any wire, and made once."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -304,15 +305,25 @@ async def test_the_command_line_lists_approves_and_rejects(shops: Shops) -> None
     assert texts(ended)[-1] == "pears/order was not called. It was rejected: too dear."
     assert shops.apples.made == [{"n": 1, "item": "apple"}]
     assert (await run("approvals", *mesh, "--json")).json == []
-    for words, problem in (
-        (("approve", "j-1.1"), "no approval 'j-1.1' is asked for here"),
-        (("approve", "nonsense"), "no approval 'nonsense'"),
-        (("approve", first, "--edit", "[]"), "must be a JSON object"),
-        (("approve", first, "--account", "other"), f"no approval '{first}'"),
-    ):
-        refused = await run(*words, *mesh)
-        assert refused.exit != 0
-        assert problem in refused.err
+
+
+async def test_the_command_line_refuses_what_answers_no_question(shops: Shops) -> None:
+    mesh = ("--mesh", shops.bridged.mesh.registry_address)
+    task = await shops.bridged.mesh.ask("order 3 apples", agent="apples")
+    asked = task.approvals[0].requested.approval_id
+    refusals = {
+        ("approve", "j-1.1"): "no approval 'j-1.1' is asked for here",
+        ("approve", "nonsense"): "no approval 'nonsense'",
+        ("approve", asked, "--edit", "[]"): "must be a JSON object",
+        ("approve", asked, "--account", "other"): f"no approval '{asked}'",
+    }
+    async with asyncio.TaskGroup() as group:
+        refused = {words: group.create_task(run(*words, *mesh)) for words in refusals}
+    for words, problem in refusals.items():
+        done = refused[words].result()
+        assert done.exit != 0
+        assert problem in done.err
+    assert shops.apples.made == []
 
 
 async def test_an_answer_while_another_child_works_is_acted_on_when_it_is_done(

@@ -21,10 +21,7 @@ RESUME = {"A2A-Extensions": RESUME_EXTENSION}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
     folder = tmp_path_factory.mktemp("auth_waits")
-    async with (
-        asyncio.timeout(4 * PATIENCE_S),
-        open_wires(folder, partner, auth_wait_s=WAIT_S) as mesh,
-    ):
+    async with open_wires(folder, partner, auth_wait_s=WAIT_S) as mesh:
         yield mesh
 
 

@@ -28,7 +28,7 @@ SEND = {
 @pytest.fixture
 async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
     settings = BridgeSettings(default_agent="echo", body_limit_bytes=LIMIT_BYTES)
-    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as mesh:
+    async with open_bridged_mesh(tmp_path, settings) as mesh:
         await mesh.mesh.join(echo)
         yield mesh
 
@@ -57,10 +57,11 @@ class Wire:
         self.writer = writer
 
     async def answer(self) -> Answer:
-        head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        pairs = [line.split(": ", 1) for line in head[1:] if line]
-        headers = {name.lower(): value for name, value in pairs}
-        body = await self._reader.readexactly(int(headers.get("content-length", "0")))
+        async with asyncio.timeout(PATIENCE_S):
+            head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            pairs = [line.split(": ", 1) for line in head[1:] if line]
+            headers = {name.lower(): value for name, value in pairs}
+            body = await self._reader.readexactly(int(headers.get("content-length", "0")))
         return Answer(int(head[0].split()[1]), headers, body)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
+from harness.gate import Gate
 from harness.small_mesh import PATIENCE_S
 from harness.tasks import define
 from trunkline.agents.echo import echo
@@ -221,8 +222,11 @@ async def test_versions_that_are_not(caller: Caller, version: str) -> None:
     assert answer.json()["error"]["code"] == -32009
 
 
-async def test_a_timeout_ends_the_task_itself(caller: Caller) -> None:
-    params = {"message": caller.message("wait 3600")}
+async def test_a_timeout_ends_the_task_itself(bridged: BridgedMesh) -> None:
+    # No agent that may reply directly: its task would not be there before it writes something.
+    await bridged.mesh.join(Gate().agent())
+    caller = bridged.at("/agents/tested")
+    params = {"message": caller.message("go")}
     task = (await caller.call("SendMessage", params, {"Trunkline-Timeout": "0.2"}))["task"]
     assert task["status"]["state"] == "TASK_STATE_FAILED"
     error = await caller.error("SendMessage", params, {"Trunkline-Timeout": "soon"})

@@ -116,7 +116,7 @@ async def test_a_card_is_sent_again_only_when_it_has_changed(bridged: BridgedMes
         assert await status(If_None_Match=given) == 304
     assert await status(If_None_Match='"x"') == 200
     assert await status(If_Modified_Since=modified) == 304
-    assert await status(If_Modified_Since="Thu, 01 Jan 2026 00:00:00 GMT") == 200
+    assert await status(If_Modified_Since="Wed, 01 Jan 2020 00:00:00 GMT") == 200
     assert await status(If_Modified_Since="yesterday") == 200
     # The tag decides where there are both.
     assert await status(If_None_Match='"x"', If_Modified_Since=modified) == 200

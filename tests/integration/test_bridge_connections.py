@@ -34,7 +34,7 @@ ECHO = "/agents/echo"
 
 @pytest.fixture
 async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
-    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path) as mesh:
+    async with open_bridged_mesh(tmp_path) as mesh:
         await mesh.mesh.join(echo)
         yield mesh
 
@@ -115,7 +115,8 @@ async def test_a_reader_that_comes_back_after_its_events_are_gone_is_told_at_onc
     tmp_path: Path,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path) as bridged:
-        await bridged.mesh.join(echo, compact_after_s=0.01, lease_s=1.0)
+        # Later than the last event is read.
+        await bridged.mesh.join(echo, compact_after_s=1.0, lease_s=1.0)
         uncut = await whole(bridged.url, "count 50")
         task = {"id": uncut[0].result["task"]["id"]}
         head = uncut[-1].id.partition(".")[0]
@@ -161,8 +162,7 @@ async def test_a_client_that_vanishes_anywhere_leaves_nothing_behind(bridged: Br
             await reader.readuntil(b"data: ")
         reset(writer)
     await all_answers_are_over(bridged)
-    task = await call(bridged.url, ECHO, "GetTask", {"id": task_id})
-    assert task["result"]["status"]["state"] == "TASK_STATE_WORKING"
+    await bridged.mesh.until(task_id, lambda now: now.task.status.state == 2)
     await call(bridged.url, ECHO, "CancelTask", {"id": task_id})
 
 
@@ -208,7 +208,7 @@ async def test_a_reader_that_stalls_is_waited_for_and_catches_up(bridged: Bridge
     await bridged.mesh.until(task_id, lambda now: now.task.status.state == 3)
     for _ in range(20):
         assert len(await whole(bridged.url, "count 20")) > 20
-    assert bridged.bridge.open_answers == 1
+    await until(lambda: bridged.bridge.open_answers == 1)
     size = 0
     while data := await reader.read(1 << 16):
         size += data.count(b"\ndata: ")
@@ -266,8 +266,9 @@ async def the_only_task(bridged: BridgedMesh) -> str:
 
 
 async def until(predicate: Callable[[], bool]) -> None:
+    """Wait for something that the bridge tells nobody."""
     async with asyncio.timeout(PATIENCE_S):
-        while not predicate():  # noqa: ASYNC110  the bridge tells nobody
+        while not predicate():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

@@ -18,8 +18,8 @@ from harness.a2a_grpc import (
     everything,
     open_grpc_mesh,
     refusal,
+    until_open,
 )
-from harness.small_mesh import PATIENCE_S
 from trunkline.agents import agent
 from trunkline.agents.echo import echo
 from trunkline.tasks.turn.context import TaskContext
@@ -38,18 +38,17 @@ async def other(task: TaskContext) -> str:
     return f"other: {task.text}"
 
 
+@agent(name="slow", description="Works until it is stopped.")
+async def slow(_task: TaskContext) -> None:
+    await asyncio.Event().wait()
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
     settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
     async with open_grpc_mesh(tmp_path_factory.mktemp("mesh"), settings) as opened:
-        await opened.bridged.mesh.join(echo, other)
+        await opened.bridged.mesh.join(echo, other, slow)
         yield opened
-
-
-@pytest.fixture(autouse=True)
-async def patience() -> AsyncIterator[None]:
-    async with asyncio.timeout(PATIENCE_S):
-        yield
 
 
 def text_of(artifacts: Any) -> str:
@@ -185,13 +184,14 @@ async def test_a_deadline_of_the_call_ends_the_call_alone(mesh: GrpcMesh) -> Non
     request = a2a_pb2.SubscribeToTaskRequest(id=task_id)
     ended = await refusal(lambda: everything(mesh.v1.SubscribeToTask(request, timeout=0.2)))
     assert ended.code == "DEADLINE_EXCEEDED"
-    got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id))
-    assert got.status.state == a2a_pb2.TASK_STATE_WORKING
+    await until_open(mesh.bridged.bridge.grpc, 0)
+    await until_working(mesh, task_id)
     await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
 
 
 async def test_a_timeout_in_the_metadata_is_the_tasks(mesh: GrpcMesh) -> None:
-    answer = await mesh.v1.SendMessage(asked("wait 3600"), metadata=(("trunkline-timeout", "0.2"),))
+    call = asked("hello", tenant="slow")
+    answer = await mesh.v1.SendMessage(call, metadata=(("trunkline-timeout", "0.2"),))
     assert answer.task.status.state == a2a_pb2.TASK_STATE_FAILED
     wrong = await refusal(
         mesh.v1.SendMessage(asked("hello"), metadata=(("trunkline-timeout", "soon"),))
@@ -200,16 +200,22 @@ async def test_a_timeout_in_the_metadata_is_the_tasks(mesh: GrpcMesh) -> None:
 
 
 async def test_a_client_that_leaves_ends_nothing_but_its_call(mesh: GrpcMesh) -> None:
+    calls = mesh.bridged.bridge.grpc
+    await until_open(calls, 0)
     stream = mesh.v1.SendStreamingMessage(asked("wait 3600"))
     task_id = (await stream.read()).task.id
-    calls = mesh.bridged.bridge.grpc
     assert len(calls) == 1
     stream.cancel()
-    while len(calls):  # noqa: ASYNC110  the bridge doesn't tell when a client has left
-        await asyncio.sleep(0.01)
-    got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id))
-    assert got.status.state == a2a_pb2.TASK_STATE_WORKING
+    await until_open(calls, 0)
+    await until_working(mesh, task_id)
     await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
+
+
+async def until_working(mesh: GrpcMesh, task_id: str) -> None:
+    """Wait until a task's agent has begun; it must not have ended."""
+    await mesh.bridged.mesh.until(
+        task_id, lambda now: now.task.status.state == a2a_pb2.TASK_STATE_WORKING
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,15 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from harness.a2a_grpc import GrpcMesh, asked, asked_before, everything, open_grpc_mesh, refusal
+from harness.a2a_grpc import (
+    GrpcMesh,
+    asked,
+    asked_before,
+    everything,
+    open_grpc_mesh,
+    refusal,
+    until_open,
+)
 from harness.processes import MeshProcess, running_mesh
 from harness.small_mesh import PATIENCE_S
 from trunkline.agents.echo import echo
@@ -38,7 +46,7 @@ WITH_RESUME = (("a2a-extensions", RESUME_EXTENSION),)
 
 @pytest.fixture
 async def mesh(tmp_path: Path) -> AsyncIterator[GrpcMesh]:
-    async with asyncio.timeout(PATIENCE_S), open_grpc_mesh(tmp_path) as opened:
+    async with open_grpc_mesh(tmp_path) as opened:
         await opened.bridged.mesh.join(echo)
         yield opened
 
@@ -94,7 +102,7 @@ async def test_a_client_that_reads_nothing_holds_up_nobody_and_catches_up(mesh: 
     read = await everything(live)
     assert read[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
     # The other one's call is still under way, at the client's pace.
-    assert len(mesh.bridged.bridge.grpc) == 1
+    await until_open(mesh.bridged.bridge.grpc, 1)
     late = await everything(stalled)
     assert late == read
     text = "".join(part.text for event in late for part in event.artifact_update.artifact.parts)
@@ -109,11 +117,11 @@ async def test_stalled_clients_cost_bounded_memory(tmp_path: Path) -> None:
         grpc.aio.insecure_channel(process.a2a_grpc_address, options=NARROW) as channel,
     ):
         stub: Any = a2a_pb2_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
-        warm = asked("count 8000 0 400", tenant="echo")
+        warm = asked("count 800 0 4000", tenant="echo")
         await everything(stub.SendStreamingMessage(warm))
         before_bytes = rss_bytes(process)
         streams = [
-            stub.SendStreamingMessage(asked("count 8000 0 400", tenant="echo"))
+            stub.SendStreamingMessage(asked("count 800 0 4000", tenant="echo"))
             for _ in range(STALLED)
         ]
         for stream in streams:
@@ -147,8 +155,7 @@ async def test_who_is_served_when_the_process_stops_is_told_how_to_go_on(mesh: G
         stream = stub.SendStreamingMessage(asked("wait 3600"))
         task_id = (await stream.read()).task.id
         waiting = stub.SendMessage(asked("wait 3600"))
-        while len(bridge.grpc) < 2:  # noqa: ASYNC110  nobody tells
-            await asyncio.sleep(0.01)
+        await until_open(bridge.grpc, 2)
     for call in (everything(stream), waiting):
         told = await refusal(call)
         assert (told.code, told.reason, told.retry_after_s) == ("UNAVAILABLE", "UNAVAILABLE", 1)

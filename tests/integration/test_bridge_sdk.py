@@ -145,7 +145,7 @@ async def test_it_lists(client: Client) -> None:
     assert (page.tasks[0].artifacts[0].parts[0].text, page.page_size) == ("two", 1)
     request.page_token = page.next_page_token
     request.status = a2a_pb2.TASK_STATE_COMPLETED
-    request.status_timestamp_after.FromJsonString("2026-01-31T12:00:00.000Z")
+    request.status_timestamp_after.FromJsonString("2020-01-31T12:00:00.000Z")
     assert [task.id for task in (await client.list_tasks(request)).tasks] == ids[:1]
 
 

@@ -21,7 +21,7 @@ TWO_STEPS = "count 20 1 and count 30 1"
 @pytest.fixture
 async def caller(tmp_path: Path) -> AsyncIterator[Caller]:
     settings = BridgeSettings(default_agent="supervisor")
-    async with asyncio.timeout(PATIENCE_S), open_bridged_mesh(tmp_path, settings) as bridged:
+    async with open_bridged_mesh(tmp_path, settings) as bridged:
         await bridged.mesh.join(echo)
         await bridged.mesh.supervise()
         yield bridged.at("/")

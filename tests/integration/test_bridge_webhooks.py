@@ -209,9 +209,16 @@ async def test_where_events_are_gone_the_task_as_it_is_takes_their_place(
         return OK if "task" in received.json else status(503)
 
     receiver.decide = decide
-    async with open_bridged_mesh(tmp_path, SETTINGS) as bridged:
-        await bridged.mesh.join(echo, compact_after_s=0.01, lease_s=1.0)
-        task = await send(bridged.at("/"), "echo hello", config(receiver))
+    gate = Gate()
+    async with open_bridged_mesh(tmp_path, SETTINGS) as bridged, asyncio.TaskGroup() as group:
+        await bridged.mesh.join(gate.agent(), compact_after_s=0.01, lease_s=1.0)
+        caller = bridged.at("/agents/tested")
+        sending = group.create_task(send(caller, "go", config(receiver)))
+        gate.write("hello")
+        await receiver.until(lambda seen: len(seen.all) > len(seen.taken) > 0)
+        # What it has refused is gone before it comes again.
+        gate.write("")
+        task = await sending
         await receiver.until(lambda seen: len(seen.taken) == 2)
         await until(bridged, task["id"], DONE)
     assert states(receiver.taken) == ["SUBMITTED", "COMPLETED"]
@@ -461,7 +468,7 @@ async def until(
     mesh: BridgedMesh, task_id: str, state: webhook_service_pb2.WebhookState.ValueType
 ) -> None:
     """Wait until the webhooks of a task are in a state."""
-    client = mesh.mesh.client("echo")
+    client = mesh.mesh.directory.for_task(task_id)
     async with asyncio.timeout(PATIENCE_S):
         # The host tells nobody.
         while any(one.state != state for one in await client.list_webhooks(task_id)):  # noqa: ASYNC110
