@@ -16,7 +16,7 @@ from trunkline.tools.links.last_words import LINE_BYTES, LastWords
         (["one", "two", "three", "four"], "two | three | four"),
         (["\x1b[1;31mred\x1b[0m \x1b]0;title\x07\x08tail\r"], "red  tail"),
         (
-            ["no /home/me/shop/a.py, see https://example.org/a/b/c"],
+            ["no /srv/shop/a.py, see https://example.org/a/b/c"],
             "no a.py, see https://example.org/a/b/c",
         ),
         (["key abcd-efgh-ijkl, abcd-efgh"], "key [hidden], [hidden]"),

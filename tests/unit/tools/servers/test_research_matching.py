@@ -108,4 +108,5 @@ def test_no_question_takes_long(question: str) -> None:
 
     match_all(question, DECLARED)
 
-    assert time.process_time() - before < 1
+    # It takes some hundredths; anything that grows faster than the question takes minutes.
+    assert time.process_time() - before < 20
