@@ -57,7 +57,7 @@ def keep_secret(folder: Path) -> str:
         return found
     path = folder / FILE_NAME
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _make(path)
     except OSError as error:
         raise _unusable(path, error) from error

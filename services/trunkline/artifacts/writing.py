@@ -146,7 +146,9 @@ class BlobWriter:
     def _finish(self, file: BinaryIO) -> None:
         os.fsync(file.fileno())
         about = {"size_bytes": self.offset, "sha256": self.sha256, **self.about}
-        about_path(self._path).write_text(json.dumps(about), encoding="utf-8")
+        fd = os.open(about_path(self._path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as beside:
+            beside.write(json.dumps(about))
         part_path(self._path).rename(self._path)
         file.close()
         self._file = None

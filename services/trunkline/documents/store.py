@@ -85,7 +85,7 @@ class DocumentStore:
             ConfigurationError: it can't be used.
         """
         with _translated(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             # It holds what people wrote: nobody else may read it.
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

@@ -63,7 +63,7 @@ async def add_registry(server: MeshServer, settings: Settings, *, name: str) -> 
 
 def _prepare(settings: Settings) -> None:
     try:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         problem = f"can't be used: {error.strerror}; choose another with --data"
         raise ConfigurationError(f"data directory {settings.data_dir}", problem) from error

@@ -7,10 +7,11 @@ LangGraph, so load it lazily.
 
 import asyncio
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,7 @@ _UUID_EPOCH: Final = 0x01B21DD213814000
 _LINGER_S: Final = 20.0
 # Reading in the file of another host must not hold up our own turns.
 _BUSY_S: Final = 0.05
+_IN_MEMORY: Final = ":memory:"
 
 
 @dataclass(slots=True)
@@ -150,10 +152,15 @@ def _open(path: Path) -> Checkpoints:
         return _connected(path)
     except sqlite3.DatabaseError:
         # No file can be made there now: this turn does without.
-        return _connected(Path(":memory:"))
+        return _connected(Path(_IN_MEMORY))
 
 
 def _connected(path: Path) -> Checkpoints:
+    if str(path) != _IN_MEMORY:
+        # It holds what people said: nobody else may read it. SQLite's other files follow suit, and
+        # SQLite says what is wrong when there can be none.
+        with suppress(OSError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     connection = sqlite3.connect(path, check_same_thread=False)
     try:
         connection.execute("PRAGMA synchronous=OFF")
