@@ -1,5 +1,6 @@
 """Turns spans into OTLP: what an exporter's thread does for every span, so it has to be cheap."""
 
+import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
@@ -10,6 +11,7 @@ from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
+from opentelemetry.util import types
 
 _KINDS: Final = {
     SpanKind.INTERNAL: trace_pb2.Span.SPAN_KIND_INTERNAL,
@@ -25,25 +27,45 @@ _CODES: Final = {
 _SCALARS: Final = (str, int, float)
 _IS_REMOTE_KNOWN: Final = int(trace_pb2.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK)
 _IS_REMOTE: Final = int(trace_pb2.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK)
+# How fields begin on the wire, ids with their lengths, and what many spans say in the same bytes.
+_SPAN: Final = trace_pb2.ScopeSpans(spans=[trace_pb2.Span()]).SerializeToString()[:1]
+_TRACE_ID: Final = trace_pb2.Span(trace_id=bytes(16)).SerializeToString()[:2]
+_SPAN_ID: Final = trace_pb2.Span(span_id=bytes(8)).SerializeToString()[:2]
+_PARENT_ID: Final = trace_pb2.Span(parent_span_id=bytes(8)).SerializeToString()[:2]
+_START: Final = trace_pb2.Span(start_time_unix_nano=1).SerializeToString()[:1]
+_END: Final = trace_pb2.Span(end_time_unix_nano=1).SerializeToString()[:1]
+_TIMES: Final = struct.Struct("<cQcQ")
+_ATTRIBUTE: Final = trace_pb2.Span(attributes=[common_pb2.KeyValue()]).SerializeToString()[:1]
+_KEY: Final = common_pb2.KeyValue(key="k").SerializeToString()[:1]
+_VALUE: Final = common_pb2.KeyValue(value=common_pb2.AnyValue()).SerializeToString()[:1]
+_TEXT: Final = common_pb2.AnyValue(string_value="v").SerializeToString()[:1]
+_HERE: Final = trace_pb2.Span(flags=_IS_REMOTE_KNOWN).SerializeToString()
+_BELOW_REMOTE: Final = trace_pb2.Span(flags=_IS_REMOTE_KNOWN | _IS_REMOTE).SerializeToString()
+_UNSET: Final = trace_pb2.Span(status=trace_pb2.Status()).SerializeToString()
 
 
 def encoded(spans: Sequence[ReadableSpan]) -> otlp.ExportTraceServiceRequest:
-    """Return what OpenTelemetry's own encoder does, for most spans in a tenth of its time."""
+    """Return what OpenTelemetry's own encoder does, for most spans in an eighth of its time."""
     request = otlp.ExportTraceServiceRequest()
-    scopes: dict[tuple[int, int], trace_pb2.ScopeSpans] = {}
+    parts: dict[tuple[int, int], list[bytes]] = {}
+    scopes: list[trace_pb2.ScopeSpans] = []
     for span in spans:
         # By identity: comparing resources takes longer than encoding the span.
         key = (id(span.resource), id(span.instrumentation_scope))
-        if key not in scopes:
+        pieces = parts.get(key)
+        if pieces is None:
             whole = encode_spans([span])
             del whole.resource_spans[0].scope_spans[0].spans[:]
             request.resource_spans.extend(whole.resource_spans)
-            scopes[key] = request.resource_spans[-1].scope_spans[0]
-        scopes[key].spans.append(_encoded(span))
+            scopes.append(request.resource_spans[-1].scope_spans[0])
+            pieces = parts[key] = []
+        pieces += (_SPAN, _sized(_encoded(span)))
+    for scope, pieces in zip(scopes, parts.values(), strict=True):
+        scope.MergeFromString(b"".join(pieces))
     return request
 
 
-def _encoded(span: ReadableSpan) -> trace_pb2.Span:
+def _encoded(span: ReadableSpan) -> bytes:
     context, parent = span.context, span.parent
     attributes = span.attributes or {}
     if not (
@@ -53,47 +75,66 @@ def _encoded(span: ReadableSpan) -> trace_pb2.Span:
         or span.dropped_attributes
         or not all(isinstance(value, _SCALARS) for value in attributes.values())
     ):
-        return _plain(span, context, parent)
-    return encode_spans([span]).resource_spans[0].scope_spans[0].spans[0]
+        return _plain(span, context, parent, attributes)
+    whole = encode_spans([span]).resource_spans[0].scope_spans[0].spans[0]
+    return whole.SerializeToString()
 
 
-def _plain(span: ReadableSpan, context: SpanContext, parent: SpanContext | None) -> trace_pb2.Span:
-    made = trace_pb2.Span(
-        trace_id=context.trace_id.to_bytes(16, "big"),
-        span_id=context.span_id.to_bytes(8, "big"),
-        name=span.name,
-        kind=_KINDS[span.kind],
-        start_time_unix_nano=span.start_time or 0,
-        end_time_unix_nano=span.end_time or 0,
-        flags=_IS_REMOTE_KNOWN,
-    )
+def _plain(
+    span: ReadableSpan,
+    context: SpanContext,
+    parent: SpanContext | None,
+    attributes: types.Attributes,
+) -> bytes:
+    pieces = [_TRACE_ID, context.trace_id.to_bytes(16, "big")]
+    pieces += (_SPAN_ID, context.span_id.to_bytes(8, "big"))
     if parent is not None:
-        made.parent_span_id = parent.span_id.to_bytes(8, "big")
-        if parent.is_remote:
-            made.flags |= _IS_REMOTE
+        pieces += (_PARENT_ID, parent.span_id.to_bytes(8, "big"))
+    pieces.append(_BELOW_REMOTE if parent is not None and parent.is_remote else _HERE)
+    pieces.append(_named(span.name, span.kind))
+    pieces.append(_TIMES.pack(_START, span.start_time or 0, _END, span.end_time or 0))
+    pieces += [_attribute(*item) for item in (attributes or {}).items()]
     status = span.status
-    if status.status_code is not StatusCode.UNSET:
-        made.status.code = _CODES[status.status_code]
-        made.status.message = status.description or ""
+    if status.status_code is StatusCode.UNSET:
+        pieces.append(_UNSET)
     else:
-        made.status.SetInParent()
-    attributes = span.attributes
-    if attributes:
-        made.MergeFromString(b"".join([_attribute(*item) for item in attributes.items()]))
-    return made
+        pieces.append(_ended(_CODES[status.status_code], status.description or ""))
+    return b"".join(pieces)
 
 
-# Most attributes say the same of many spans.
+# Most spans are called the same, and most attributes say the same, as others before.
+@lru_cache(maxsize=1024)
+def _named(name: str, kind: SpanKind) -> bytes:
+    return trace_pb2.Span(name=name, kind=_KINDS[kind]).SerializeToString()
+
+
+def _ended(code: trace_pb2.Status.StatusCode.ValueType, message: str) -> bytes:
+    status = trace_pb2.Status(code=code, message=message)
+    return trace_pb2.Span(status=status).SerializeToString()
+
+
 @lru_cache(maxsize=1024, typed=True)
 def _attribute(key: str, value: str | bool | float) -> bytes:  # noqa: FBT001  any value
     """Return an attribute as a part of a span's bytes."""
     if isinstance(value, str):
-        said = common_pb2.AnyValue(string_value=value)
+        said = _TEXT + _sized(value.encode())
     elif isinstance(value, bool):
-        said = common_pb2.AnyValue(bool_value=value)
+        said = common_pb2.AnyValue(bool_value=value).SerializeToString()
     elif isinstance(value, int):
-        said = common_pb2.AnyValue(int_value=value)
+        said = common_pb2.AnyValue(int_value=value).SerializeToString()
     else:
-        said = common_pb2.AnyValue(double_value=value)
-    one = trace_pb2.Span(attributes=[common_pb2.KeyValue(key=key, value=said)])
-    return one.SerializeToString()
+        said = common_pb2.AnyValue(double_value=value).SerializeToString()
+    return _ATTRIBUTE + _sized(b"".join((_KEY, _sized(key.encode()), _VALUE, _sized(said))))
+
+
+def _sized(part: bytes) -> bytes:
+    """Return bytes behind their length, as protobuf has it."""
+    left = len(part)
+    if left < 0x80:
+        return bytes((left,)) + part
+    length = bytearray()
+    while left >= 0x80:
+        length.append(left & 0x7F | 0x80)
+        left >>= 7
+    length.append(left)
+    return bytes(length) + part

@@ -51,6 +51,16 @@ def test_plain_spans_are_the_same(tracer: Tracer, exporter: InMemorySpanExporter
     assert ours == theirs
 
 
+def test_texts_of_any_length_are_the_same(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
+    # Lengths take one, two and three bytes on the wire; characters up to four.
+    for length in (0, 1, 100, 127, 128, 129, 16_383, 16_384, 20_000):
+        attributes = {"a" * 200: "x" * length, "é€😀": "é€😀" * length}
+        with tracer.start_as_current_span("é" * length, attributes=attributes) as span:
+            span.set_status(StatusCode.ERROR, "😀" * length)
+    ours, theirs = both_ways(exporter)
+    assert ours == theirs
+
+
 def test_uncommon_spans_are_the_same(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
     carrier = {
         "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
