@@ -8,7 +8,7 @@ from functools import partial
 from trunkline.agents.authoring import FunctionAgent
 from trunkline.agents.journals import Journals
 from trunkline.agents.options import read_options
-from trunkline.agents.takeover import Takeover, claim_names
+from trunkline.agents.takeover import Takeover, adopt, claim_names
 from trunkline.client import Directory, RegistryClient, running
 from trunkline.client.web.elsewhere import Elsewhere
 from trunkline.errors import ConfigurationError, PeerUnavailableError
@@ -114,7 +114,7 @@ async def open_hosts(
             ) as hosts,
         ):
             for free in journals.open_free(family):
-                await hosts.adopt(free.journal, checkpoint_path=free.checkpoint_path)
+                await adopt(hosts, free)
             yield hosts
     finally:
         own.journal.close()

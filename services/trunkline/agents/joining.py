@@ -7,7 +7,7 @@ from trunkline.agents.hosting import Attendance, on_mesh, open_hosts, serve_host
 from trunkline.client import Channels, Directory, RegistryClient
 from trunkline.runtime import Serving
 from trunkline.server import MeshServer
-from trunkline.settings import Settings, check_exposure, reachable
+from trunkline.settings import Settings, advertised, check_exposure, reachable
 from trunkline.tasks.agent import Agent
 from trunkline.traces import configure
 
@@ -28,6 +28,7 @@ async def join_mesh(
         JournalUnavailableError: the data directory can't be used.
     """
     check_exposure("listen", settings.listen, is_allowed=settings.insecure)
+    told = advertised(settings.listen, settings.advertise, mesh=settings.mesh)
     mesh = str(settings.mesh)
     channels = Channels.of(settings)
     directory = Directory(channels, mesh)
@@ -45,13 +46,15 @@ async def join_mesh(
         serve_host(server, hosts)
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, _STOP_GRACE_S)
+        # Calls to itself need not find the way that others take.
+        channels.alias(told.with_port_of(address), reachable(address))
         registry = RegistryClient(channels.get(mesh))
         membership = await stack.enter_async_context(
             on_mesh(
                 hosts,
                 registry,
                 directory,
-                address=reachable(address),
+                address=told.with_port_of(address),
                 settings=settings,
                 attendance=attendance,
             )

@@ -16,7 +16,7 @@ def run(*agents: Agent) -> None:
     """Put agents on a mesh and serve them until SIGTERM or Ctrl-C, then finish what runs.
 
     `--mesh HOST:PORT` (or TRUNKLINE_MESH) says where the mesh is, `--listen HOST:PORT` where this
-    process serves, `--data DIR` where its journal lies. Prints `ready agent=NAME grpc=HOST:PORT`
+    process serves, `--advertise HOST[:PORT]` where others reach it, `--data DIR` where its journal lies. Prints `ready agent=NAME grpc=HOST:PORT`
     once the agents are registered, and `standby agent=NAME …` while another process has the name:
     it takes that one's place when it is gone. Exits 1 with one line on stderr when it can't go on.
     """
@@ -38,6 +38,7 @@ def _parse(agents: Sequence[Agent]) -> Mapping[str, object]:
     parser = argparse.ArgumentParser(description=f"Serve on a mesh: {names}")
     parser.add_argument("--mesh", metavar="HOST:PORT", help="the mesh to join")
     parser.add_argument("--listen", metavar="HOST:PORT", help="serve here [127.0.0.1:0]")
+    parser.add_argument("--advertise", metavar="HOST[:PORT]", help="others reach it there")
     parser.add_argument("--data", metavar="DIR", dest="data_dir", help="folder of the journal")
     parser.add_argument(
         "--insecure", action="store_const", const=True, help="listen on other than loopback"

@@ -5,10 +5,12 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
 
 from trunkline.agents.handover import Handover
-from trunkline.agents.journals import Journals
-from trunkline.client import Directory
+from trunkline.agents.journals import Journals, OpenJournal
+from trunkline.client import Backoff, Directory
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite import Orphan
 from trunkline.registry import Membership
@@ -16,6 +18,11 @@ from trunkline.tasks.hosts import Hosts
 from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
+
+# A journal that can't be taken over is tried again after so long, and is said to be in trouble
+# when that failed so often: whoever was merely slower finds it in good hands by then.
+_TRY_AGAIN_S: Final = 60.0
+_SERIOUS: Final = 3
 
 
 class Takeover:
@@ -56,6 +63,7 @@ class Takeover:
         self._served: frozenset[str] = frozenset()
         self._alert_until_s = 0.0
         self._began = time.monotonic()
+        self._troubled: dict[str, _Trouble] = {}
 
     async def run(self) -> None:
         """Look again and again, until it is canceled or the host has lost its own journal."""
@@ -83,6 +91,9 @@ class Takeover:
     def _is_for_us(self, orphan: Orphan) -> bool:
         if orphan.journal_id in self._hosts.journal_ids:
             return False
+        trouble = self._troubled.get(orphan.journal_id)
+        if trouble is not None and time.monotonic() < trouble.until_s:
+            return False
         if orphan.agents <= set(self._hosts.agents):
             return True
         known_for_s = min(orphan.lost_for_s, time.monotonic() - self._began - self._lease_s)
@@ -93,21 +104,48 @@ class Takeover:
         before, self._stood_by = self._stood_by, self._membership.standby.names
         for agent in sorted(before - self._stood_by):
             for free in await asyncio.to_thread(self._journals.open_free, agent):
-                await self._hosts.adopt(free.journal, checkpoint_path=free.checkpoint_path)
+                await adopt(self._hosts, free)
 
     async def _take(self, orphan: Orphan) -> None:
         try:
             found = await asyncio.to_thread(self._journals.take_over, orphan)
+            if found is not None:
+                await self._hosts.adopt(found.journal, checkpoint_path=found.checkpoint_path)
         except JournalUnavailableError as error:
-            logger.info("journal.not_taken", extra={"path": orphan.path, "problem": error.problem})
+            self._put_off(orphan, error)
             return
-        if found is None:
-            return
-        logger.warning(
-            "journal.taken_over",
-            extra={"journal": orphan.journal_id, "lost_for_s": round(orphan.lost_for_s, 1)},
-        )
-        await self._hosts.adopt(found.journal, checkpoint_path=found.checkpoint_path)
+        self._troubled.pop(orphan.journal_id, None)
+        if found is not None:
+            logger.warning(
+                "journal.taken_over",
+                extra={"journal": orphan.journal_id, "lost_for_s": round(orphan.lost_for_s, 1)},
+            )
+
+    def _put_off(self, orphan: Orphan, error: JournalUnavailableError) -> None:
+        """Try later: somebody may have been quicker, or it can't be read."""
+        trouble = self._troubled.setdefault(orphan.journal_id, _Trouble())
+        trouble.until_s = time.monotonic() + trouble.backoff.next_s()
+        trouble.count += 1
+        level = logging.ERROR if trouble.count == _SERIOUS else logging.INFO
+        extra = {"path": orphan.path, "problem": error.problem}
+        logger.log(level, "journal.not_taken", extra=extra)
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """With a journal that could not be taken over."""
+
+    backoff: Backoff = field(default_factory=lambda: Backoff(limit_s=_TRY_AGAIN_S))
+    count: int = 0
+    until_s: float = 0.0
+
+
+async def adopt(hosts: Hosts, free: OpenJournal) -> None:
+    """Serve a journal that nobody had; one that can't be read is left out."""
+    try:
+        await hosts.adopt(free.journal, checkpoint_path=free.checkpoint_path)
+    except JournalUnavailableError as error:
+        logger.error("journal.left_out", extra={"path": free.path, "problem": error.problem})
 
 
 async def claim_names(membership: Membership, directory: Directory, *, every_s: float) -> None:

@@ -119,7 +119,6 @@ class TaskHost:
         self._keepers: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
         recovery = Recovery(
             self.journal,
             self.agents,
@@ -131,6 +130,7 @@ class TaskHost:
         )
         found = recovery.reserve()
         self.push_configs.outbox.open(self.journal)
+        await self._group.__aenter__()
         self._keepers = [
             self._group.create_task(self._holding.keep()),
             self._group.create_task(recovery.take_up(found)),

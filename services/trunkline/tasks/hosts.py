@@ -9,7 +9,12 @@ from types import TracebackType
 from typing import Self
 
 from trunkline.artifacts import Blobs
-from trunkline.errors import PeerUnavailableError, TaskNotFoundError
+from trunkline.errors import (
+    JournalUnavailableError,
+    PeerUnavailableError,
+    TaskNotFoundError,
+    TrunklineError,
+)
 from trunkline.journal.journal import Journal
 from trunkline.journal.listing import merged, page_size_of
 from trunkline.tasks.agent import Agent
@@ -115,10 +120,13 @@ class Hosts:
 
         The journal is closed with this, or when somebody else takes it in turn. Returns as soon
         as its tasks can be read.
+
+        Raises:
+            JournalUnavailableError: they can't be; it is closed, and for others to take over.
         """
-        served = asyncio.Event()
+        served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._group.create_task(self._serve(journal, checkpoint_path, served))
-        await served.wait()
+        await asyncio.shield(served)
 
     def waiting(self) -> dict[str, frozenset[str]]:
         """Return adopted journals whose tasks all wait, some of them for agents that aren't here.
@@ -262,7 +270,7 @@ class Hosts:
         return None
 
     async def _serve(
-        self, journal: Journal, checkpoint_path: Path | None, served: asyncio.Event
+        self, journal: Journal, checkpoint_path: Path | None, served: asyncio.Future[None]
     ) -> None:
         """Serve an adopted journal until this ends, or somebody else has it."""
         host = self._host(journal, checkpoint_path)
@@ -270,14 +278,21 @@ class Hosts:
             async with host:
                 self._hosts[journal.id] = host
                 self._left.discard(journal.id)
-                served.set()
+                served.set_result(None)
                 if self._is_draining:
                     await host.drain(0)
                 await _first_of(self._leaving, host.lost)
                 if host.lost.is_set() and self._hosts.get(journal.id) is host:
                     self._forget(journal.id)
+        except JournalUnavailableError as error:
+            if served.done():
+                raise
+            # One damaged file must not end all that is served beside it.
+            with suppress(TrunklineError):
+                journal.close(as_lost=True)
+            served.set_exception(error)
         finally:
-            served.set()
+            served.cancel()
             host.close()
 
     def _forget(self, journal_id: str) -> None:

@@ -82,7 +82,8 @@ class SqliteStore:
             try:
                 return cls(path, claimed, synchronous)
             except BaseException:
-                release(connection, claimed.epoch)
+                # What waits for a takeover goes on waiting: the next try may succeed.
+                (forsake if claimed.was_lost else release)(connection, claimed.epoch)
                 raise
 
     @classmethod
@@ -396,7 +397,7 @@ class SqliteStore:
 def _make_file(path: Path) -> None:
     """Make the file if there is none."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # It holds what people wrote: nobody else may read it. SQLite's other files follow suit.
         # One that is there is not touched: closing it would drop the locks that this process has.
         with contextlib.suppress(FileExistsError):

@@ -70,9 +70,10 @@ class Outbox:
 
     def open(self, journal: Journal) -> None:
         """Take up the webhooks that a journal holds. JournalUnavailableError."""
+        found = journal.webhooks.find(states=LIVE)
         self._journals[journal.id] = journal
         self._left.discard(journal.id)
-        for row in reversed(journal.webhooks.find(states=LIVE)):
+        for row in reversed(found):
             try:
                 self.take_up(journal, webhook_of(row))
             except (DecodeError, InvalidArgumentError):
