@@ -16,9 +16,10 @@ def run(*agents: Agent) -> None:
     """Put agents on a mesh and serve them until SIGTERM or Ctrl-C, then finish what runs.
 
     `--mesh HOST:PORT` (or TRUNKLINE_MESH) says where the mesh is, `--listen HOST:PORT` where this
-    process serves, `--advertise HOST[:PORT]` where others reach it, `--data DIR` where its journal lies. Prints `ready agent=NAME grpc=HOST:PORT`
-    once the agents are registered, and `standby agent=NAME …` while another process has the name:
-    it takes that one's place when it is gone. Exits 1 with one line on stderr when it can't go on.
+    process serves, `--advertise HOST[:PORT]` where others reach it, `--data DIR` where its journal
+    lies. Prints `ready agent=NAME grpc=HOST:PORT` once the agents are registered, and `standby
+    agent=NAME …` while another process has the name: it takes that one's place when it is gone.
+    Exits 1 with one line on stderr when it can't go on.
     """
     flags = _parse(agents)
     # Before gRPC is loaded: it would tell people about every connection that is closed.

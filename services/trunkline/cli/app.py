@@ -12,6 +12,7 @@ from trunkline.cli.options import (
     ACCOUNT,
     A2aGrpc,
     Account,
+    Advertise,
     Agent,
     AgentSpecs,
     AllowWebhook,
@@ -35,6 +36,7 @@ from trunkline.cli.outcome import Exit, finish, run
 from trunkline.cli.public import card, keys
 from trunkline.cli.terminal import accept_any_text
 from trunkline.cli.usage import QuestionCommand, parse_and_run
+from trunkline.mesh.shipped import SHIPPED
 
 # Rich help and tracebacks take half a second to load.
 app = typer.Typer(
@@ -92,6 +94,7 @@ def up(
             metavar="HOST:PORT", help="Serve the mesh's gRPC here. [default: 127.0.0.1:50051]"
         ),
     ] = None,
+    advertise: Advertise = None,
     data: Data = None,
     mcp: McpFile = None,
     agent: AgentSpecs = None,
@@ -108,6 +111,7 @@ def up(
         "http": http,
         "a2a_grpc": a2a_grpc,
         "mesh": mesh,
+        "advertise": advertise,
         "data_dir": data,
         "mcp_file": mcp,
         "agents": agent or None,
@@ -166,6 +170,7 @@ def serve_tools(
     mesh: Mesh = None,
     *,
     listen: Listen = None,
+    advertise: Advertise = None,
     data: Data = None,
     mcp: McpFile = None,
     insecure: Insecure = False,
@@ -177,6 +182,7 @@ def serve_tools(
     flags = {
         "mesh": mesh,
         "listen": listen,
+        "advertise": advertise,
         "data_dir": data,
         "mcp_file": mcp,
         "insecure": insecure or None,
@@ -190,13 +196,14 @@ def serve_agents(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="supervisor, echo, math, currency, research, or one of the MCP file's.",
+            help=f"{', '.join(SHIPPED)}, or one of the MCP file's.",
             show_default=False,
         ),
     ] = None,
     mesh: Mesh = None,
     *,
     listen: Listen = None,
+    advertise: Advertise = None,
     data: Data = None,
     mcp: McpFile = None,
     agent: AgentSpecs = None,
@@ -209,6 +216,7 @@ def serve_agents(
     flags = {
         "mesh": mesh,
         "listen": listen,
+        "advertise": advertise,
         "data_dir": data,
         "mcp_file": mcp,
         "agents": agent or None,
@@ -252,6 +260,7 @@ def join(
         typer.Option(metavar="HOST", help="Let its card lead to this host, too; may be repeated."),
     ] = None,
     listen: Listen = None,
+    advertise: Advertise = None,
     data: Data = None,
     insecure: Insecure = False,
     json: Json = False,
@@ -267,7 +276,13 @@ def join(
         api_key_header=api_key_header,
         hosts=host or (),
     )
-    flags = {"mesh": mesh, "listen": listen, "data_dir": data, "insecure": insecure or None}
+    flags = {
+        "mesh": mesh,
+        "listen": listen,
+        "advertise": advertise,
+        "data_dir": data,
+        "insecure": insecure or None,
+    }
     _run_service(command.join(url, flags, remote, as_json=json))
 
 

@@ -68,6 +68,10 @@ Listen = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Serve gRPC here. [default: any port of 127.0.0.1]"),
 ]
+Advertise = Annotated[
+    str | None,
+    typer.Option(metavar="HOST[:PORT]", help="Others reach it there. [default: where it serves]"),
+]
 Data = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Journals and documents are kept here. [default: .trunkline]"),

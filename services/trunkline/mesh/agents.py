@@ -14,7 +14,15 @@ from trunkline.agents.math import agent as math_agent
 from trunkline.agents.research import agent as research_agent
 from trunkline.client import Directory, running
 from trunkline.errors import ConfigurationError
-from trunkline.mesh.argocd import NAME as ARGOCD
+from trunkline.mesh.shipped import (
+    ARGOCD,
+    CURRENCY,
+    ECHO,
+    MATH,
+    RESEARCH,
+    SHIPPED,
+    SUPERVISOR,
+)
 from trunkline.mesh.tools import load_tools
 from trunkline.reasoning import (
     AllowedTools,
@@ -106,17 +114,17 @@ def _known_agents(
         return AllowedTools(mesh_tools, options) if options else mesh_tools
 
     model_of = partial(ModelChoice.of_agent, settings)
-    known: dict[str, Callable[[], Agent]] = {
-        "supervisor": partial(_supervisor, settings, directory, "supervisor"),
-        "echo": lambda: echo,
-        "math": lambda: math_agent(tools_of("math"), model_of("math")),
-        "currency": lambda: currency_agent(tools_of("currency"), model_of("currency")),
-        "research": lambda: research_agent(tools_of("research"), model_of("research")),
+    shipped: dict[str, Callable[[], Agent]] = {
+        SUPERVISOR: partial(_supervisor, settings, directory, SUPERVISOR),
+        ECHO: lambda: echo,
+        MATH: lambda: math_agent(tools_of(MATH), model_of(MATH)),
+        CURRENCY: lambda: currency_agent(tools_of(CURRENCY), model_of(CURRENCY)),
+        RESEARCH: lambda: research_agent(tools_of(RESEARCH), model_of(RESEARCH)),
+        ARGOCD: lambda: argocd_agent(tools_of(ARGOCD), model_of(ARGOCD)),
     }
-    if ARGOCD in config.bundled:
-        known[ARGOCD] = lambda: argocd_agent(tools_of(ARGOCD), model_of(ARGOCD))
+    known = {name: shipped[name] for name in SHIPPED if name != ARGOCD or ARGOCD in config.bundled}
     for name in settings.supervisors:
-        if name in known and name != "supervisor":
+        if name in known and name != SUPERVISOR:
             problem = "an agent that ships has this name; choose another"
             raise ConfigurationError(f"[supervisor.{name}]", problem)
         known[name] = partial(_supervisor, settings, directory, name)

@@ -5,11 +5,11 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from trunkline.errors import ConfigurationError
+from trunkline.mesh.shipped import ARGOCD
 from trunkline.settings import HostPort, Settings
 from trunkline.tools.config import McpConfig, Overlay, ServerConfig
 from trunkline.tools.servers.argocd.command import COMMAND, TOKEN_KEY
 
-NAME = "argocd"
 _IDLE_S = 60.0
 
 
@@ -22,7 +22,7 @@ def with_argocd(config: McpConfig, settings: Settings) -> McpConfig:
         ConfigurationError: the token would travel in the clear.
     """
     argocd = settings.argocd
-    if not argocd.url or NAME in config.servers:
+    if not argocd.url or ARGOCD in config.servers:
         return config
     place = urlsplit(argocd.url)
     if place.scheme != "https" and not HostPort(place.hostname or "", 0).is_loopback:
@@ -39,5 +39,5 @@ def with_argocd(config: McpConfig, settings: Settings) -> McpConfig:
         env={TOKEN_KEY: token} if token else {},
         trunkline=Overlay(idle_s=_IDLE_S),
     )
-    servers = {**config.servers, NAME: server}
-    return replace(config, servers=servers, bundled=config.bundled | {NAME})
+    servers = {**config.servers, ARGOCD: server}
+    return replace(config, servers=servers, bundled=config.bundled | {ARGOCD})

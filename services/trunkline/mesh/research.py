@@ -5,11 +5,10 @@ from dataclasses import replace
 
 from trunkline.documents import FILE_NAME
 from trunkline.documents.embedding import EmbeddingModel
+from trunkline.mesh.shipped import RESEARCH
 from trunkline.settings import Settings
 from trunkline.tools.config import McpConfig
 from trunkline.tools.servers.research.command import COMMAND, EMBEDDINGS_KEY, TAVILY_KEY
-
-_NAME = "research"
 
 
 def with_research(config: McpConfig, settings: Settings) -> McpConfig:
@@ -17,7 +16,7 @@ def with_research(config: McpConfig, settings: Settings) -> McpConfig:
 
     Another server that an operator has put into its place is left alone.
     """
-    server = config.servers.get(_NAME)
+    server = config.servers.get(RESEARCH)
     if server is None or server.command != COMMAND:
         return config
     research = settings.research
@@ -41,4 +40,4 @@ def with_research(config: McpConfig, settings: Settings) -> McpConfig:
             "env": {name: key for name, key in keys.items() if key} | server.env,
         }
     )
-    return replace(config, servers={**config.servers, _NAME: told})
+    return replace(config, servers={**config.servers, RESEARCH: told})

@@ -13,7 +13,7 @@ from trunkline.mesh.research import with_research
 from trunkline.registry import Membership
 from trunkline.runtime import Serving
 from trunkline.server import MeshServer
-from trunkline.settings import Settings, check_exposure
+from trunkline.settings import Settings, advertised, check_exposure
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, agents_from_config, load_config
 from trunkline.tools.settings import AdapterSettings
@@ -32,6 +32,7 @@ async def serve_tools(settings: Settings) -> AsyncIterator[Serving]:
         ConfigurationError: the address can't be listened on.
     """
     check_exposure("listen", settings.listen, is_allowed=settings.insecure)
+    told = advertised(settings.listen, settings.advertise, mesh=settings.mesh)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
         stack.callback(configure("tools", mesh_address=mesh).shutdown)
@@ -45,8 +46,8 @@ async def serve_tools(settings: Settings) -> AsyncIterator[Serving]:
         await stack.enter_async_context(adapter)
         member = registry_service_pb2.Host(
             # It has no journal to be known by: whoever comes to its address comes in its place.
-            host_id=f"tools@{address}",
-            address=address,
+            host_id=f"tools@{told.with_port_of(address)}",
+            address=told.with_port_of(address),
             services=server.services,
         )
         membership = Membership(RegistryClient(channels.get(mesh)), member)

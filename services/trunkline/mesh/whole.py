@@ -1,5 +1,6 @@
 """A whole mesh in one process: `trunkline up`."""
 
+import logging
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,8 +15,10 @@ from trunkline.mesh.remotes import remotes_of
 from trunkline.mesh.tools import add_tools, load_tools
 from trunkline.runtime import Serving
 from trunkline.server import MeshServer
-from trunkline.settings import Settings, check_exposure, reachable
+from trunkline.settings import Settings, advertised, check_exposure, reachable
 from trunkline_bridge.webhooks.signatures import keep_secret
+
+logger = logging.getLogger(__name__)
 
 # How long a mesh may take until its own registry shows its own agents.
 _READY_TIMEOUT_S = 30.0
@@ -55,13 +58,14 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
         serve_host(server, hosts)
         (mesh_address, _) = server.bind(str(settings.mesh), local)
         reached = reachable(mesh_address)
+        told = _told(settings, reached)
         adapter = add_tools(server, config, settings, directory, mesh_address=reached)
         await server.start()
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         # Inside the server's life: the MCP servers send it their last spans.
         await stack.enter_async_context(adapter)
         # Calls from this process to its own host don't leave it.
-        channels.alias(mesh_address, local)
+        channels.alias(told, local)
         await stack.enter_async_context(directory)
         secret = settings.webhook_secret or keep_secret(settings.data_dir)
         bridge = open_bridge(directory, settings, webhook_secret=secret)
@@ -71,7 +75,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
                 hosts,
                 RegistryClient(channels.get(local)),
                 directory,
-                address=mesh_address,
+                address=told,
                 settings=settings,
                 services=server.services,
                 attendance=attendance,
@@ -89,3 +93,13 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
             failed=hosts.lost,
             standby=membership.standby,
         )
+
+
+def _told(settings: Settings, reached: str) -> str:
+    """Return where others are told to reach the mesh's agents; alone, a mesh needs no others."""
+    if settings.advertise or not settings.mesh.is_any:
+        told = advertised(settings.mesh, settings.advertise, mesh=settings.mesh)
+        return told.with_port_of(reached)
+    problem = "from other machines its agents can't be reached; give --advertise HOST"
+    logger.warning("mesh.not_advertised", extra={"problem": problem})
+    return reached

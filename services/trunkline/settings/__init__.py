@@ -1,6 +1,6 @@
 """Settings of a mesh: what can be set, where that is found, what may be reached from outside."""
 
-from trunkline.settings.addresses import HostPort, check_exposure, reachable
+from trunkline.settings.addresses import HostPort, advertised, check_exposure, reachable
 from trunkline.settings.agents import AgentOptions, ModelOptions
 from trunkline.settings.loading import PREFIX, load_settings
 from trunkline.settings.remotes import Remote, RemotePeer
@@ -20,6 +20,7 @@ __all__ = [
     "Research",
     "Settings",
     "SupervisorOptions",
+    "advertised",
     "check_exposure",
     "load_settings",
     "reachable",

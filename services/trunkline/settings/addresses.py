@@ -1,6 +1,7 @@
 """Addresses to listen on, and which of them other machines may reach."""
 
 import ipaddress
+import socket
 from dataclasses import dataclass
 from typing import Self
 
@@ -31,6 +32,10 @@ class HostPort:
         elif ":" in host:
             raise ValueError(f"{text!r}: an IPv6 host stands in brackets, like [::1]:{port}")
         return cls(host=host, port=int(port))
+
+    def with_port_of(self, bound: str) -> str:
+        """Return it as text; instead of port 0, with the port of something that listens."""
+        return str(self if self.port else HostPort(self.host, HostPort.parse(bound).port))
 
     @property
     def is_loopback(self) -> bool:
@@ -67,6 +72,57 @@ def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
             "use 127.0.0.1, or give --insecure if that is what you want" + _OR_ASK.get(name, "")
         )
         raise ConfigurationError(where=f"--{name}", problem=problem)
+
+
+def advertised(listen: HostPort, given: str, *, mesh: HostPort) -> HostPort:
+    """Return where others reach what listens at `listen`; port 0 stands for the one bound there.
+
+    `given` is what the operator says, `HOST` or `HOST:PORT`. Nothing is needed where the address
+    says it itself, or where the way to a mesh on another machine leads from one of this machine's.
+
+    Raises:
+        ConfigurationError: `given` is neither, or it is needed.
+    """
+    if given:
+        return _read_advertised(given)
+    if not listen.is_any:
+        return listen
+    found = "" if mesh.is_loopback or mesh.is_any else _address_towards(mesh)
+    if not found:
+        problem = (
+            f"{listen} stands for all addresses of this machine, and the others on the mesh have "
+            "to know one: give --advertise HOST, or HOST:PORT"
+        )
+        raise ConfigurationError(where="--advertise", problem=problem)
+    return HostPort(found, 0)
+
+
+def _read_advertised(given: str) -> HostPort:
+    is_bare = ":" not in given.rpartition("]")[2]
+    try:
+        address = HostPort.parse(f"{given}:0" if is_bare else given)
+    except ValueError as error:
+        raise ConfigurationError(where="--advertise", problem=f"{error}, or HOST") from error
+    if address.is_any:
+        problem = f"{given!r} stands for any address; name one that others can reach"
+        raise ConfigurationError(where="--advertise", problem=problem)
+    return address
+
+
+def _address_towards(mesh: HostPort) -> str:
+    """This machine's address on the way to another one; empty: there is no way yet."""
+    try:
+        for family, kind, _, _, place in socket.getaddrinfo(
+            mesh.host, mesh.port, type=socket.SOCK_DGRAM
+        ):
+            # Nothing is sent: the system only looks up its way.
+            with socket.socket(family, kind) as probe:
+                probe.connect(place)
+                host = str(probe.getsockname()[0])
+                return "" if HostPort(host, 0).is_loopback else host
+    except OSError:
+        pass
+    return ""
 
 
 def reachable(address: str) -> str:

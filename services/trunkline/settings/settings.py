@@ -24,6 +24,9 @@ class Settings:
     """Where the mesh serves gRPC: registry, traces, OTLP; in one process also tasks and tools."""
     listen: HostPort = HostPort("127.0.0.1", 0)
     """Where agents or tools in a process of their own serve gRPC. Port 0 picks one."""
+    advertise: str = ""
+    """Where the others on the mesh reach this process: HOST or HOST:PORT; empty: where it listens.
+    What listens on all addresses of a machine has to say one."""
     data_dir: Path = Path(".trunkline")
     """Folder of journals and traces. In the file, a relative path starts at the file's folder."""
     mcp_file: Path | None = None

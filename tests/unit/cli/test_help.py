@@ -7,6 +7,7 @@ import pytest
 
 from trunkline.cli.groups import WebhookState
 from trunkline.cli.inside.webhooks import STATES
+from trunkline.mesh.shipped import SHIPPED
 
 HEAVY = ("asyncio", "grpc", "httpx2", "langgraph", "mcp", "opentelemetry", "rich", "starlette")
 PROBE = """
@@ -47,6 +48,11 @@ def test_help_names_every_command() -> None:
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_can_print_json(command: str) -> None:
     assert "--json" in run(command, "--help")
+
+
+def test_help_names_every_agent_that_ships() -> None:
+    named = set(run("serve", "agents", "--help").replace(",", " ").split())
+    assert named >= {*SHIPPED, "supervisor", "argocd"}
 
 
 def test_help_of_webhooks_names_what_can_be_done_with_them() -> None:

@@ -12,6 +12,7 @@ from trunkline.settings import (
     ModelOptions,
     Settings,
     SupervisorOptions,
+    advertised,
     check_exposure,
     load_settings,
     reachable,
@@ -161,6 +162,42 @@ def test_where_this_machine_reaches_an_address_for_all_interfaces() -> None:
     assert reachable("0.0.0.0:70") == "127.0.0.1:70"
     assert reachable("[::]:70") == "127.0.0.1:70"
     assert reachable("10.0.0.1:70") == "10.0.0.1:70"
+
+
+@pytest.mark.parametrize(
+    ("listen", "given", "told"),
+    [
+        ("127.0.0.1:0", "", "127.0.0.1:77"),
+        ("10.0.0.1:70", "", "10.0.0.1:70"),
+        ("0.0.0.0:0", "agents.example", "agents.example:77"),
+        ("[::]:0", "[fd00::1]", "[fd00::1]:77"),
+        ("0.0.0.0:0", "10.0.0.1:99", "10.0.0.1:99"),
+        ("127.0.0.1:0", "10.0.0.1", "10.0.0.1:77"),
+    ],
+)
+def test_others_are_told_where_a_process_listens_or_what_its_operator_says(
+    listen: str, given: str, told: str
+) -> None:
+    found = advertised(HostPort.parse(listen), given, mesh=HostPort("127.0.0.1", 1))
+    assert found.with_port_of("0.0.0.0:77" if listen.endswith(":0") else listen) == told
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("", "stands for all addresses of this machine.*give --advertise HOST"),
+        ("0.0.0.0:0", "name one that others can reach"),
+        ("[::]:1", "name one that others can reach"),
+        ("http://a", "is not a number.*or HOST"),
+        ("fd00::1", "stands in brackets"),
+        ("a:", "is not a number"),
+    ],
+)
+def test_who_listens_everywhere_has_to_say_one_address(given: str, problem: str) -> None:
+    everywhere = HostPort.parse("0.0.0.0:0")
+    for mesh in (HostPort("127.0.0.1", 1), everywhere):
+        with pytest.raises(ConfigurationError, match=f"^--advertise: .*{problem}"):
+            advertised(everywhere, given, mesh=mesh)
 
 
 def test_a_supervisor_is_a_table_that_says_whom_it_asks(tmp_path: Path) -> None:
