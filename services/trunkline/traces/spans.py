@@ -64,9 +64,21 @@ def packed(records: Iterable[Record]) -> bytes:
 
 def unpacked(content: bytes) -> Iterator[Record]:
     """Yield what was packed."""
+    for service, span in _parts_of(content):
+        yield _record_of(span, service.decode())
+
+
+def span_ids_of(content: bytes) -> Iterator[str]:
+    """Yield the ids of what was packed, at a quarter of the cost of all of it."""
+    return (span.span_id.hex() for _, span in _parts_of(content))
+
+
+def _parts_of(content: bytes) -> Iterator[tuple[bytes, trace_pb2.Span]]:
     parts = (content[offset : offset + size] for offset, size in frames(content))
-    for service, span in zip(parts, parts, strict=True):
-        yield _record_of(trace_pb2.Span.FromString(span), service.decode())
+    return (
+        (service, trace_pb2.Span.FromString(span))
+        for service, span in zip(parts, parts, strict=True)
+    )
 
 
 def span_of(record: Record) -> trace_service_pb2.Span:

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from trunkline import telemetry
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
-from trunkline.traces.spans import NAME_LIMIT, Record, packed, span_of, unpacked
+from trunkline.traces.spans import NAME_LIMIT, Record, packed, span_ids_of, span_of, unpacked
 from trunkline.v1 import trace_service_pb2
 
 # More spans of one trace are dropped: a loop that makes spans must not push out all other traces.
@@ -154,13 +154,13 @@ class SpanStore:
         with self._lock, self._errors(), self._database:
             self._database.execute("BEGIN")
             self._change += 1
-            added = [
-                one for trace_id, spans in found.items() for one in self._add_to(trace_id, spans)
-            ]
+            new = {trace_id: self._new_of(trace_id, spans) for trace_id, spans in found.items()}
+            self._write({trace_id: spans for trace_id, spans in new.items() if spans})
             gone = self._prune()
         for listener in self._listeners:
             listener()
-        return {(one.trace_id, one.span_id) for one in added if one.trace_id not in gone}
+        kept = (spans for trace_id, spans in new.items() if trace_id not in gone)
+        return {(one.trace_id, one.span_id) for spans in kept for one in spans}
 
     def get_trace(self, *, trace_id: str = "", task_id: str = "") -> list[trace_service_pb2.Span]:
         """Return the spans of a trace by start time; of a task, those of its latest trace.
@@ -238,35 +238,37 @@ class SpanStore:
         self._change: int = self._one("SELECT coalesce(max(change), 0) FROM traces")
         self._count: int = self._one("SELECT count(*) FROM traces")
 
-    def _add_to(self, trace_id: str, spans: Mapping[str, Record]) -> Sequence[Record]:
-        """Bring a trace's row up to date, and return those of the spans that are to be kept."""
+    def _new_of(self, trace_id: str, spans: Mapping[str, Record]) -> Sequence[Record]:
+        """Return those of a trace's spans that are to be kept."""
         known = self._database.execute(
             "SELECT span_count FROM traces WHERE trace_id = ?", (trace_id,)
         ).fetchone()
-        new, room = list(spans.values()), SPANS_IN_A_TRACE
         if known is None:
             self._count += 1
-        else:
-            contents = self._contents(trace_id)
-            here = {record.span_id for content in contents for record in unpacked(content)}
-            new = [one for one in new if one.span_id not in here]
-            room = max(0, room - known[0])
-        new = new[:room]
-        if new:
-            self._database.execute("INSERT INTO spans VALUES (?, ?)", (trace_id, packed(new)))
-            self._add_news(trace_id, _news_of(new))
-        return new
+            return list(spans.values())[:SPANS_IN_A_TRACE]
+        here = {span_id for one in self._contents(trace_id) for span_id in span_ids_of(one)}
+        new = [one for span_id, one in spans.items() if span_id not in here]
+        return new[: max(0, SPANS_IN_A_TRACE - known[0])]
+
+    def _write(self, new: Mapping[str, Sequence[Record]]) -> None:
+        """Write new spans, and bring the rows of their traces up to date."""
+        contents: list[tuple[str, bytes]] = []
+        traces: list[tuple[str | int, ...]] = []
+        tasks: list[tuple[str, str, int]] = []
+        for trace_id, spans in new.items():
+            news = _news_of(spans)
+            contents.append((trace_id, packed(spans)))
+            times, counts = (news.start_ns, news.end_ns), (news.span_count, news.error_count)
+            root = (news.root_name, news.root_service)
+            traces.append((trace_id, *times, *counts, *root, self._change))
+            tasks += [(task_id, trace_id, weight) for task_id, weight in news.tasks.items()]
+        self._database.executemany("INSERT INTO spans VALUES (?, ?)", contents)
+        self._database.executemany(_UPSERT_TRACE, traces)
+        self._database.executemany(_UPSERT_TASK, tasks)
 
     def _contents(self, trace_id: str) -> list[bytes]:
         found = self._database.execute("SELECT spans FROM spans WHERE trace_id = ?", (trace_id,))
         return [content for (content,) in found]
-
-    def _add_news(self, trace_id: str, news: _News) -> None:
-        row = (news.start_ns, news.end_ns, news.span_count, news.error_count)
-        root = (news.root_name, news.root_service)
-        self._database.execute(_UPSERT_TRACE, (trace_id, *row, *root, self._change))
-        for task_id, weight in news.tasks.items():
-            self._database.execute(_UPSERT_TASK, (task_id, trace_id, weight))
 
     def _prune(self) -> set[str]:
         """Drop the oldest traces that are too many or too old, a bounded number at once."""
