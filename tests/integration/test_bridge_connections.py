@@ -26,6 +26,7 @@ from harness.sse import (
     user_message,
 )
 from trunkline.agents.echo import echo
+from trunkline.tasks.lifecycle import State
 from trunkline_bridge import Bridge
 from trunkline_bridge.serving import serve_http
 
@@ -162,7 +163,7 @@ async def test_a_client_that_vanishes_anywhere_leaves_nothing_behind(bridged: Br
             await reader.readuntil(b"data: ")
         reset(writer)
     await all_answers_are_over(bridged)
-    await bridged.mesh.until(task_id, lambda now: now.task.status.state == 2)
+    await bridged.mesh.until(task_id, lambda now: now.task.status.state == State.TASK_STATE_WORKING)
     await call(bridged.url, ECHO, "CancelTask", {"id": task_id})
 
 
@@ -205,7 +206,9 @@ async def test_a_reader_that_stalls_is_waited_for_and_catches_up(bridged: Bridge
     await reader.readuntil(b"data: ")
     # Its task ends, and others are served, while it takes nothing.
     task_id = await the_only_task(bridged)
-    await bridged.mesh.until(task_id, lambda now: now.task.status.state == 3)
+    await bridged.mesh.until(
+        task_id, lambda now: now.task.status.state == State.TASK_STATE_COMPLETED
+    )
     for _ in range(20):
         assert len(await whole(bridged.url, "count 20")) > 20
     await until(lambda: bridged.bridge.open_answers == 1)

@@ -22,6 +22,7 @@ from harness.a2a_grpc import (
 )
 from trunkline.agents import agent
 from trunkline.agents.echo import echo
+from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn.context import TaskContext
 from trunkline_bridge import BridgeSettings
 from trunkline_bridge.inbound.cards import RESUME_EXTENSION
@@ -214,7 +215,7 @@ async def test_a_client_that_leaves_ends_nothing_but_its_call(mesh: GrpcMesh) ->
 async def until_working(mesh: GrpcMesh, task_id: str) -> None:
     """Wait until a task's agent has begun; it must not have ended."""
     await mesh.bridged.mesh.until(
-        task_id, lambda now: now.task.status.state == a2a_pb2.TASK_STATE_WORKING
+        task_id, lambda now: now.task.status.state == State.TASK_STATE_WORKING
     )
 
 
