@@ -1,7 +1,6 @@
 """A whole mesh in one process: `trunkline up`."""
 
 import logging
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -15,6 +14,7 @@ from trunkline.mesh.remotes import remotes_of
 from trunkline.mesh.tools import add_tools, load_tools
 from trunkline.runtime import Serving
 from trunkline.server import MeshServer
+from trunkline.server.socket_folder import socket_address
 from trunkline.settings import Settings, advertised, check_exposure, reachable
 from trunkline_bridge.webhooks.signatures import keep_secret
 
@@ -39,8 +39,7 @@ async def open_mesh(settings: Settings) -> AsyncIterator[Serving]:
     check_exposure("mesh", settings.mesh, is_allowed=settings.insecure)
     config = load_tools(settings)
     async with AsyncExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-"))
-        local = f"unix:{folder}/mesh.sock"
+        local = stack.enter_context(socket_address())
         channels = Channels.of(settings)
         directory = Directory(channels, local)
         attendance = Attendance()

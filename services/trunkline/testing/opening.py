@@ -1,6 +1,5 @@
 """Opens the mesh of a test: a registry, a host and its agents, over a socket in a folder."""
 
-import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import (
     AbstractAsyncContextManager,
@@ -17,6 +16,7 @@ from trunkline.client import Channels, Directory, RegistryClient
 from trunkline.errors import ConfigurationError, PeerTimeoutError
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
+from trunkline.server.socket_folder import socket_address
 from trunkline.settings import AgentOptions, Settings
 from trunkline.tasks.agent import Agent
 
@@ -72,8 +72,7 @@ async def open_directory(
     """
     attendance = Attendance()
     async with AsyncExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="trunkline-"))
-        local = f"unix:{folder}/mesh.sock"
+        local = stack.enter_context(socket_address())
         channels = Channels.of(settings)
         directory = Directory(channels, local)
         await stack.enter_async_context(channels)
