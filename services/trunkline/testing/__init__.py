@@ -1,16 +1,27 @@
 """What tests of agents need: a mesh of their own, and a model that says what it is told.
 
-    from trunkline.testing import async_test, mesh
-
-    @async_test
-    async def test_it_greets():
-        async with mesh(hello) as m:
-            answer = await m.ask("Ada")
-        assert answer.state == "completed"
-        assert answer.text == "Hello, Ada!"
+>>> import asyncio
+>>> from trunkline import agent
+>>> from trunkline.testing import mesh
+>>> @agent(name="hello", description="Greets people by name.")
+... async def hello(task):
+...     return f"Hello, {task.text}!"
+>>> async def greeted(name):
+...     async with mesh(hello) as m:
+...         return await m.ask(name)
+>>> answer = asyncio.run(greeted("Ada"))
+>>> answer.state, answer.text
+('completed', 'Hello, Ada!')
 
 It works under any test runner; nothing needs to be installed beside Trunkline. The mesh is a real
-one (journal, leases, gRPC) in a temporary folder, without a port: it takes some 50 ms.
+one (journal, leases, gRPC) in a temporary folder, without a port: it takes some 50 ms. `help` of
+each of these says more:
+
+- `mesh(agent, …)` opens a `Mesh` for a block: ask its agents, stream, look at tasks, cancel them.
+- `Answer` is what came of a turn: its state, text, artifacts, tools and approvals.
+- `Stream` is a turn while it runs.
+- `ScriptedModel` reasons as a test tells it, with a `Call` for each call of a tool.
+- `@async_test` lets runners that know no coroutines run one as a test.
 """
 
 import os

@@ -1,6 +1,7 @@
 """The mesh for tests of agents, as such a test uses it."""
 
 import asyncio
+import doctest
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -10,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from harness.processes import free_address
-from trunkline import Message, Part, TaskContext, agent, from_a2a
+from trunkline import Message, Part, TaskContext, agent, from_a2a, testing
 from trunkline.errors import AgentNotFoundError, ConfigurationError
 from trunkline.testing import Answer, Mesh, async_test, mesh
 
@@ -193,3 +194,10 @@ def test_it_loads_neither_langgraph_nor_mcp_for_those_who_use_neither() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert loaded.stdout.strip() == b"[]"
+
+
+def test_the_example_of_the_door_runs_and_all_behind_it_is_named() -> None:
+    assert doctest.testmod(testing) == (0, 7)
+    said = testing.__doc__ or ""
+    assert [name for name in testing.__all__ if name not in said] == []
+    assert all(getattr(testing, name).__doc__ for name in testing.__all__)
