@@ -1,6 +1,8 @@
 """How every process of ours runs: its event loop, its garbage, how it says ready and is stopped."""
 
 import asyncio
+import contextlib
+import contextvars
 import gc
 import logging
 import os
@@ -8,9 +10,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+_Given = ParamSpec("_Given")
+_Loaded = TypeVar("_Loaded")
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +28,9 @@ _GC_THRESHOLDS = (50_000, 20, 50)
 _LEFT_BEHIND_S = 5.0
 # What joins later than this is said to be waited for.
 _JOIN_NOTICE_S = 0.5
+# Not the loop's own threads: those are waited for when it closes.
+_loader = ThreadPoolExecutor(thread_name_prefix="load")
+_loads: "set[Future[Any]]" = set()
 
 
 class Standby:
@@ -60,7 +70,8 @@ def run(work: Coroutine[Any, Any, int]) -> int:
     """Run a process's work on an event loop of its own, uvloop's where installed; its exit code.
 
     When the work is over, so is the process, five seconds later at the latest: agents' code that
-    can't be stopped, in a thread or because it ignores being canceled, doesn't hold it up.
+    can't be stopped, in a thread or because it ignores being canceled, doesn't hold it up. What
+    `load` still loads ends with it at once.
     """
     code, end = 1, None
     try:
@@ -72,7 +83,24 @@ def run(work: Coroutine[Any, Any, int]) -> int:
     finally:
         if end is not None:
             end.cancel()
+    if _loads:
+        # The interpreter would wait for them.
+        _leave(code)
     return code
+
+
+async def load(
+    work: Callable[_Given, _Loaded], *given: _Given.args, **named: _Given.kwargs
+) -> _Loaded:
+    """Do in a thread what loads code, which takes seconds: nobody needs it when the process ends.
+
+    Canceling leaves it to itself. Raises what it raises.
+    """
+    call = partial(contextvars.copy_context().run, work, *given, **named)
+    loading = _loader.submit(call)
+    _loads.add(loading)
+    loading.add_done_callback(_loads.discard)
+    return await asyncio.wrap_future(loading)
 
 
 def state_line(state: str, served: Mapping[str, str]) -> str:
@@ -137,13 +165,19 @@ def _end_soon(code: int) -> threading.Timer:
 
     def end() -> None:
         logger.warning("process.left_code_behind")
-        sys.stdout.flush()
-        os._exit(code)
+        _leave(code)
 
     timer = threading.Timer(_LEFT_BEHIND_S, end)
     timer.daemon = True
     timer.start()
     return timer
+
+
+def _leave(code: int) -> None:
+    """End the process now."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(code)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -1,10 +1,10 @@
 """An agent whose turns are reasoned: a model, and the tools of some MCP servers."""
 
-import asyncio
 import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trunkline import runtime
 from trunkline.errors import ModelOverflowError
 from trunkline.reasoning.memory.ordering import in_order
 from trunkline.reasoning.models import Model, ModelChoice, open_model
@@ -157,7 +157,7 @@ class ReasoningAgent:
 
 async def _load() -> "ModuleType":
     # Takes seconds and some 80 MB: in a thread, so that everything else goes on.
-    return await asyncio.to_thread(importlib.import_module, "trunkline.reasoning.graph")
+    return await runtime.load(importlib.import_module, "trunkline.reasoning.graph")
 
 
 def _without_tools(listing: Listing) -> str:

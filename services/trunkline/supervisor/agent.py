@@ -4,7 +4,6 @@ When its host dies in a turn, the next one goes on from the journal: that holds 
 called and what has been said, so it is a better checkpoint than any file beside it.
 """
 
-import asyncio
 import contextlib
 import importlib
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trunkline import runtime
 from trunkline.client import Directory
 from trunkline.errors import PeerError
 from trunkline.settings import SupervisorOptions
@@ -115,7 +115,7 @@ class Supervisor:
     async def _compiled(self) -> "SupervisorGraph":
         if self._graph is None:
             # Loading takes a second or two, which the loop has better uses for.
-            self._graph = await asyncio.to_thread(_compile, remembers=self._planner is not None)
+            self._graph = await runtime.load(_compile, remembers=self._planner is not None)
         return self._graph
 
     def _current_router(self) -> Router:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
-from trunkline import telemetry
+from trunkline import runtime, telemetry
 from trunkline.client.backoff import Backoff
 from trunkline.errors import (
     PeerTimeoutError,
@@ -239,7 +239,7 @@ class ToolServer:
 
     async def _serve(self, link: Link, group: asyncio.TaskGroup) -> str:
         # Takes a second, so not before it is needed, and beside the child's own start.
-        sessions = await asyncio.to_thread(importlib.import_module, "trunkline.tools.session")
+        sessions = await runtime.load(importlib.import_module, "trunkline.tools.session")
         self._must_list.clear()
         async with AsyncExitStack() as stack:
             try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from opentelemetry.trace import Span, SpanKind
 
-from trunkline import telemetry
+from trunkline import runtime, telemetry
 from trunkline.reasoning.models.providers import Provider
 from trunkline.reasoning.models.replies import check_reply, finish_reason, whole_of
 from trunkline.reasoning.models.trouble import ModelTrouble, trouble_of
@@ -51,7 +51,7 @@ class OneModel:
             ModelTrouble: it can't be made.
         """
         if self._chat is None:
-            self._chat = await asyncio.to_thread(self._make)
+            self._chat = await runtime.load(self._make)
         return self._chat
 
     async def ask(
