@@ -81,5 +81,5 @@ async def run(
         asyncio.timeout(LIMIT_S),
     ):
         out, err = await process.communicate(None if stdin is None else stdin.encode())
-    assert "Traceback" not in err.decode()
+    assert "Traceback" not in err.decode(), err.decode()
     return Done(process.returncode, out.decode(), err.decode())

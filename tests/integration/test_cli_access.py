@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +15,8 @@ from harness.command_line import LIMIT_S, Done, run
 from harness.processes import MeshProcess, running_mesh
 from harness.tokens import SigningKey, key_set, write_api_keys
 from trunkline.cli import card, keys
-from trunkline.errors import InvalidArgumentError, PeerUnavailableError
+from trunkline.cli.talk.client import A2AClient
+from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TaskNotFoundError
 
 SIGNER = SigningKey("mesh-2026")
 
@@ -33,6 +36,34 @@ class Guarded:
         done = await self.run("keys", "add", name, "--file", "keys.toml", *words)
         assert done.exit == 0, done.err
         return done.out.strip()
+
+    async def until_known(self, key: str) -> None:
+        """Wait until the mesh has seen a key that was just made: a second, or so."""
+        end = time.monotonic() + LIMIT_S
+        async with A2AClient(self.mesh.http_url, api_key=key) as client:
+            while not await self._knows(client):
+                assert time.monotonic() < end, "the key is not known"
+                await asyncio.sleep(0.05)
+
+    async def _knows(self, client: A2AClient) -> bool:
+        try:
+            await client.get_task("none")
+        except InvalidArgumentError as error:
+            if "not known" not in str(error):
+                raise
+            return False
+        except TaskNotFoundError:
+            return True
+        raise AssertionError("there is no such task")
+
+    async def ask(self, key: str) -> str:
+        """Have a task made, and return its id."""
+        async with (
+            A2AClient(f"{self.mesh.http_url}/agents/echo", api_key=key) as client,
+            aclosing(client.stream("count 2")) as results,
+        ):
+            (task_id,) = [one["task"]["id"] async for one in results if "task" in one]
+        return str(task_id)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -61,22 +92,23 @@ async def test_a_question_needs_a_key_as_a_flag_or_in_the_environment(guarded: G
     assert refused.err.startswith("error: --api-key or TRUNKLINE_API_KEY: ")
     assert (await guarded.run(*ask, "--api-key", "wrong")).exit == 1
 
-    # A key that was just made is known within a second.
-    async def answer() -> Done:
-        return await guarded.run(*ask, TRUNKLINE_API_KEY=key)
-
-    async with asyncio.timeout(LIMIT_S):
-        while (done := await answer()).exit:
-            assert "not known" in done.err
+    await guarded.until_known(key)
+    assert (await guarded.run(*ask, TRUNKLINE_API_KEY=key)).out == "1 2 \n"
     assert (await guarded.run(*ask, "--api-key", key)).out == "1 2 \n"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_tasks_are_shown_to_who_names_their_account(guarded: Guarded) -> None:
+    key = await guarded.add_key("ben", "--account", "bakers")
+    await guarded.until_known(key)
+    task_id = await guarded.ask(key)
 
     mesh = ("--mesh", guarded.mesh.mesh_address, "--json")
     assert (await guarded.run("tasks", *mesh)).json == []
-    found = (await guarded.run("tasks", "--account", "acme", *mesh)).json
-    assert [task["agent"] for task in found] == ["echo", "echo"]
-    task_id = found[0]["task_id"]
+    (found,) = (await guarded.run("tasks", "--account", "bakers", *mesh)).json
+    assert (found["task_id"], found["agent"]) == (task_id, "echo")
     assert (await guarded.run("task", task_id, *mesh)).exit == 1
-    assert (await guarded.run("task", task_id, "--account", "acme", *mesh)).exit == 0
+    assert (await guarded.run("task", task_id, "--account", "bakers", *mesh)).exit == 0
 
 
 def test_keys_are_listed_and_taken_away_again(
