@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Set
 from contextlib import suppress
+from typing import Final
 
 from trunkline.agents.journals import Journals
 from trunkline.client import Directory
@@ -12,6 +14,8 @@ from trunkline.tasks.hosts import Hosts
 from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
+
+_REST_LEASES: Final = 4
 
 
 class Handover:
@@ -30,20 +34,25 @@ class Handover:
         directory: Directory,
         *,
         describe: Callable[[], registry_service_pb2.Host],
-        patience_s: float,
+        lease_s: float,
     ) -> None:
-        """`describe` says what the registry is told of `hosts`; it is waited for `patience_s`."""
+        """`describe` says what the registry is told of `hosts`."""
         self._hosts = hosts
         self._journals = journals
         self._membership = membership
         self._directory = directory
         self._describe = describe
-        self._patience_s = patience_s
+        self._patience_s = lease_s / 4
+        self._rest_s = _REST_LEASES * lease_s
+        self._rests: dict[str, float] = {}
 
     async def look(self) -> None:
         """Give what is to be given."""
         for journal_id, agents in self._hosts.waiting().items():
-            if await self._has_heir(agents):
+            # One that came back, since its heir didn't take it, is not given again at once.
+            if time.monotonic() >= self._rests.get(journal_id, 0.0) and await self._has_heir(
+                agents
+            ):
                 await self._give(journal_id)
 
     async def _has_heir(self, agents: Set[str]) -> bool:
@@ -73,6 +82,7 @@ class Handover:
             # Meanwhile somebody may have canceled a task, or the journal be lost.
             if self._membership.registered.is_set() and journal_id in self._hosts.waiting():
                 self._hosts.give_back(journal_id)
+                self._rests[journal_id] = time.monotonic() + self._rest_s
                 return
         self._membership.update(self._describe())
 

@@ -99,7 +99,8 @@ async def open_hosts(
 
     journals = Journals(settings)
     family = agents[0].card.name
-    own = journals.open_own(family)
+    names = {agent.card.name for agent in agents}
+    own = journals.open_own(family, names)
     try:
         async with (
             _kept(agents, settings, attendance or Attendance()),
@@ -113,7 +114,7 @@ async def open_hosts(
                 open_elsewhere=Elsewhere(directory, settings.allow_fetch).open,
             ) as hosts,
         ):
-            for free in journals.open_free(family):
+            for free in journals.open_free(family, names):
                 await adopt(hosts, free)
             yield hosts
     finally:

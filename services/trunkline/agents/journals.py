@@ -7,6 +7,7 @@ the ones before over. Agents' names hold no dots, so no family is a part of anot
 import logging
 import re
 import shutil
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from trunkline.artifacts import blobs_beside
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
-from trunkline.journal.sqlite import Orphan, discard, is_held, is_owned, orphans
+from trunkline.journal.sqlite import Left, Orphan, discard, is_held, is_owned, left_in, orphans
 from trunkline.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -50,8 +51,11 @@ class Journals:
             compact_after_s=settings.compact_after_s, retain_s=settings.retain_s
         )
 
-    def open_own(self, family: str) -> OpenJournal:
-        """Open the first journal of a family that nobody has, or a new one.
+    def open_own(self, family: str, agents: Set[str]) -> OpenJournal:
+        """Open the first journal of a family that nobody has, or a new one, for these agents.
+
+        One with unfinished tasks of others is not for them: as its host's own it would stay where
+        those can't go on.
 
         Raises:
             JournalUnavailableError: not even a new one can be made.
@@ -59,20 +63,26 @@ class Journals:
         known = self._family(family)
         new = max(known, default=0) + 1
         for number in sorted({1, *known}):
-            if (found := self._open_free(self._path(family, number))) is not None:
+            path = self._path(family, number)
+            left = self._left_in(path)
+            if left is not None and not left.agents <= agents:
+                continue
+            if (found := self._open_free(path)) is not None:
                 return found
         return self._open(self._path(family, new))
 
-    def open_free(self, family: str) -> list[OpenJournal]:
+    def open_free(self, family: str, agents: Set[str]) -> list[OpenJournal]:
         """Open all journals of a family that are there and that nobody has, this process included.
 
-        Those that hold no task at all are removed instead.
+        Those that hold no task at all are removed instead. What a host lost that ran others than
+        these agents is left to it for a while: see `Takeover`.
         """
         paths = [self._path(family, number) for number in sorted(self._family(family))]
         found = [
             self._open_free(path)
             for path in paths
-            if not is_owned(path) and not self._discard(path)
+            if not is_owned(path) and not self._is_for_others(path, agents)
+            if not self._discard(path)
         ]
         return [one for one in found if one is not None]
 
@@ -119,6 +129,17 @@ class Journals:
             # One that isn't there was removed just now, or can't be made: the next will tell.
             if not is_owned(path) and path.exists():
                 self._leave_out(path, error)
+            return None
+
+    def _is_for_others(self, path: Path, agents: Set[str]) -> bool:
+        left = self._left_in(path)
+        return left is not None and left.was_lost and not left.agents <= agents
+
+    def _left_in(self, path: Path) -> Left | None:
+        """What is in a journal; None: it can't be read, and whoever opens it is told why."""
+        try:
+            return left_in(path) if path.exists() else None
+        except JournalUnavailableError:
             return None
 
     def _discard(self, path: Path) -> bool:

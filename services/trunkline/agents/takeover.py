@@ -32,10 +32,10 @@ class Takeover:
     that its unfinished tasks need. Half a lease later whoever comes first takes it: what its agents
     can't go on with fails, and says so. Whoever has just started gives the others a lease and a
     half to start as well: after an outage of all, each is to find its own journal. A journal whose
-    tasks all wait for somebody isn't for those: it stays until a host of its agents comes, which
-    alone can go on with an answer. What a host gave back when it left is opened by whoever stood by
-    for its agents. What was taken by a host that can't go on with what waits there is given to one
-    that can, when it comes; see `Handover`.
+    tasks all wait for somebody isn't for those that run none of its agents: it stays until a host
+    of them comes, which alone can go on with an answer. What a host gave back when it left is
+    opened by whoever stood by for its agents. What was taken by a host that can't go on with what
+    waits there is given to one that can, when it comes; see `Handover`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Takeover:
         self._membership = membership
         self._directory = directory
         self._handover = Handover(
-            hosts, journals, membership, directory, describe=describe, patience_s=lease_s / 4
+            hosts, journals, membership, directory, describe=describe, lease_s=lease_s
         )
         self._lease_s = lease_s
         self._describe = describe
@@ -94,16 +94,20 @@ class Takeover:
         trouble = self._troubled.get(orphan.journal_id)
         if trouble is not None and time.monotonic() < trouble.until_s:
             return False
-        if orphan.agents <= set(self._hosts.agents):
+        ours = self._hosts.agents.keys()
+        if orphan.agents <= ours:
             return True
+        if orphan.only_waits and not orphan.agents & ours:
+            return False
         known_for_s = min(orphan.lost_for_s, time.monotonic() - self._began - self._lease_s)
-        return not orphan.only_waits and known_for_s > self._lease_s / 2
+        return known_for_s > self._lease_s / 2
 
     async def _succeed(self) -> None:
         """Open the journals that a host gave back whose agents are served here from now on."""
         before, self._stood_by = self._stood_by, self._membership.standby.names
         for agent in sorted(before - self._stood_by):
-            for free in await asyncio.to_thread(self._journals.open_free, agent):
+            ours = self._hosts.agents.keys()
+            for free in await asyncio.to_thread(self._journals.open_free, agent, ours):
                 await adopt(self._hosts, free)
 
     async def _take(self, orphan: Orphan) -> None:

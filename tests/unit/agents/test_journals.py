@@ -15,6 +15,8 @@ from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite.schema import disown
 from trunkline.settings import Settings
 
+AGENTS = {"math", "echo"}
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -49,10 +51,16 @@ def make(path: Path) -> str:
     return asyncio.run(create())
 
 
+def lose(path: Path) -> None:
+    """Let a journal look as if its host had died."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        disown(file)
+
+
 def test_the_first_journal_of_a_host_is_named_after_it(
     journals: Journals, folder: Path, held: ExitStack
 ) -> None:
-    own = hold(held, journals.open_own("math"))
+    own = hold(held, journals.open_own("math", AGENTS))
     assert own.path == folder / "math.db"
     assert own.checkpoint_path == folder / "math.db.checkpoints"
 
@@ -61,14 +69,14 @@ def test_a_host_comes_back_to_the_journal_that_it_had(
     journals: Journals, folder: Path, held: ExitStack
 ) -> None:
     known = make(folder / "math.db")
-    assert hold(held, journals.open_own("math")).journal.id == known
+    assert hold(held, journals.open_own("math", AGENTS)).journal.id == known
 
 
 def test_a_host_whose_journal_somebody_has_takes_the_next(
     journals: Journals, folder: Path, held: ExitStack
 ) -> None:
-    first = hold(held, journals.open_own("math"))
-    second = hold(held, journals.open_own("math"))
+    first = hold(held, journals.open_own("math", AGENTS))
+    second = hold(held, journals.open_own("math", AGENTS))
     assert second.path == folder / "math.2.db"
     assert second.journal.id != first.journal.id
 
@@ -81,21 +89,42 @@ def test_all_free_journals_of_the_family_and_no_others_are_opened_beside(
         make(folder / name)
     (folder / "math.db.checkpoints").touch()
     hold(held, OpenJournal(Journal.open(folder / "math.2.db"), folder / "math.2.db"))
-    own = hold(held, journals.open_own("math"))
-    found = [hold(held, one).path.name for one in journals.open_free("math")]
+    own = hold(held, journals.open_own("math", AGENTS))
+    found = [hold(held, one).path.name for one in journals.open_free("math", AGENTS)]
     assert own.path.name == "math.db"
     assert found == ["math.10.db"]
+
+
+def test_a_journal_that_holds_tasks_of_others_is_no_host_s_own(
+    journals: Journals, folder: Path, held: ExitStack
+) -> None:
+    make(folder / "math.db")
+    assert hold(held, journals.open_own("math", {"math"})).path.name == "math.2.db"
+    # It is served beside that: nobody else opens what was given back.
+    assert [hold(held, one).path.name for one in journals.open_free("math", {"math"})] == [
+        "math.db"
+    ]
+
+
+def test_what_a_host_lost_that_ran_others_is_left_to_it(
+    journals: Journals, folder: Path, held: ExitStack
+) -> None:
+    make(folder / "math.db")
+    lose(folder / "math.db")
+    assert hold(held, journals.open_own("math", {"math"})).path.name == "math.2.db"
+    assert journals.open_free("math", {"math"}) == []
+    assert [hold(held, one).path.name for one in journals.open_free("math", AGENTS)] == ["math.db"]
 
 
 def test_journals_without_tasks_are_removed_unless_somebody_has_them(
     journals: Journals, folder: Path, held: ExitStack
 ) -> None:
-    own = hold(held, journals.open_own("math"))
+    own = hold(held, journals.open_own("math", AGENTS))
     Journal.open(folder / "math.2.db").close()
     make(folder / "math.3.db")
     for name in ("math.2.db.checkpoints", "math.3.db.checkpoints"):
         (folder / name).touch()
-    found = [hold(held, one).path.name for one in journals.open_free("math")]
+    found = [hold(held, one).path.name for one in journals.open_free("math", AGENTS)]
     assert found == ["math.3.db"]
     assert list(folder.glob("math.2.db*")) == []
     assert (folder / "math.3.db.checkpoints").exists()
@@ -106,8 +135,7 @@ def test_the_journal_of_a_host_that_died_before_it_had_a_task_is_removed(
     journals: Journals, folder: Path
 ) -> None:
     Journal.open(folder / "math.db").close()
-    with closing(sqlite3.connect(folder / "math.db", isolation_level=None)) as file:
-        disown(file)
+    lose(folder / "math.db")
     (orphan,) = journals.orphans()
     assert journals.take_over(orphan) is None
     assert list(folder.iterdir()) == []
@@ -122,6 +150,6 @@ def test_a_damaged_journal_is_left_out_and_said_so(
     folder.mkdir()
     (folder / "math.db").write_bytes(b"no journal at all, but more than nothing" * 100)
     with caplog.at_level(logging.ERROR):
-        assert hold(held, journals.open_own("math")).path == folder / "math.2.db"
+        assert hold(held, journals.open_own("math", AGENTS)).path == folder / "math.2.db"
     assert [record.getMessage() for record in caplog.records] == ["journal.left_out"]
     assert (folder / "math.db").read_bytes().startswith(b"no journal")

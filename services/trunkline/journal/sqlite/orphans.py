@@ -62,8 +62,7 @@ def _orphan(path: Path, held: dict[Path, float]) -> Orphan | None:
             return None
         if tenure.owner.is_this_process:
             return None
-        rows = connection.execute("SELECT DISTINCT agent, state FROM tasks WHERE stage = 0")
-        unfinished = [(agent, state) for agent, state in rows if state not in TERMINAL]
+        unfinished = _unfinished(connection)
         return Orphan(
             path,
             tenure.journal_id,
@@ -72,6 +71,30 @@ def _orphan(path: Path, held: dict[Path, float]) -> Orphan | None:
             only_waits=bool(unfinished) and all(state in INTERRUPTED for _, state in unfinished),
             is_empty=_is_empty(connection),
         )
+
+
+def _unfinished(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+    """The agents of unfinished tasks, with the states of those."""
+    rows = connection.execute("SELECT DISTINCT agent, state FROM tasks WHERE stage = 0")
+    return [(agent, state) for agent, state in rows if state not in TERMINAL]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a host left that ended."""
+
+    was_lost: bool
+    """The host did not give the journal back."""
+    agents: frozenset[str]
+    """The agents of its unfinished tasks."""
+
+
+def left_in(path: Path) -> Left:
+    """Return what is in a journal that nobody has. JournalUnavailableError."""
+    with looking(path) as connection:
+        tenure = tenure_of(connection, path)
+        agents = frozenset(agent for agent, _ in _unfinished(connection))
+        return Left(not tenure.is_free, agents)
 
 
 def is_held(folder: Path, journal_id: str) -> bool:
