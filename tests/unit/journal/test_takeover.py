@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -247,3 +248,20 @@ def test_a_process_that_its_parent_does_not_look_after_is_gone() -> None:
         assert all(pool.map(lambda _: owner.end(within_s=60), range(2)))
     assert not owner.is_alive
     end(process)
+
+
+def test_a_journal_that_cannot_be_read_when_it_is_taken_over_still_waits_for_a_takeover(
+    path: Path, frozen: tuple["subprocess.Popen[str]", str, int]
+) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("ALTER TABLE commits RENAME TO away")
+    with pytest.raises(JournalUnavailableError):
+        Journal.take_over(path)
+    (orphan,) = orphans(path.parent)
+    assert not orphan.only_waits
+    # What kept it from being read may pass: a disk that fails, too many open files.
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("ALTER TABLE away RENAME TO commits")
+    journal = Journal.take_over(path)
+    assert journal.head(frozen[1]) == 3
+    journal.close()
