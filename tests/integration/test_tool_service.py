@@ -1,6 +1,7 @@
 """The tool adapter over real gRPC: lists, calls, cancellation, and one trace."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,8 +19,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from harness.tool_servers import awkward
 from trunkline import telemetry
 from trunkline.client import Channels, ToolClient
-from trunkline.errors import PeerTimeoutError, ToolNotFoundError, ToolServerUnavailableError
+from trunkline.errors import (
+    InvalidArgumentError,
+    PeerTimeoutError,
+    ToolNotFoundError,
+    ToolServerUnavailableError,
+)
 from trunkline.server import MeshServer
+from trunkline.tasks.turn.content import exact
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import McpConfig, ServerConfig
 from trunkline.tools.settings import AdapterSettings
@@ -95,6 +102,21 @@ async def test_whole_numbers_arrive_whole_however_deep() -> None:
     async with client_of(awkward=AWKWARD) as client:
         (response,) = await call(client, "types", value={"a": [2, 2.5, {"b": 3}], "c": 4})
     assert response.result.content[0].text == '{"a": [2, 2.5, {"b": 3}], "c": 4}'
+
+
+async def test_whole_numbers_that_a_struct_would_round_come_as_they_are() -> None:
+    value = {"a": [2**53 + 1, -(2**64) - 1, 2**60], "b": 0.1}
+    request = tool_service_pb2.CallToolRequest(server="awkward", tool="types")
+    request.exact_arguments = exact({"value": value})
+    async with client_of(awkward=AWKWARD) as client, asyncio.timeout(TIMEOUT_S):
+        async with client.call_tool(request) as responses:
+            (response,) = [one async for one in responses]
+        assert json.loads(response.result.content[0].text) == value
+        for wrong in ("[]", '{"half'):
+            request.exact_arguments = wrong
+            with pytest.raises(InvalidArgumentError, match="is no JSON object"):
+                async with client.call_tool(request) as responses:
+                    await anext(aiter(responses))
 
 
 async def test_the_list_is_watched_through_start_end_and_start() -> None:

@@ -12,6 +12,7 @@ from langchain_core.messages.tool import ToolCall
 from trunkline.reasoning.memory.waiting import Waiting, open_calls, packed
 from trunkline.reasoning.turn import State, Turn
 from trunkline.tasks.approvals import ApprovalDecision, plain
+from trunkline.tasks.turn.content import exact
 from trunkline.v1 import event_pb2, snapshot_pb2, tool_service_pb2
 
 
@@ -39,7 +40,10 @@ def gate_of(turn: Turn, state: State) -> Gate:
             gate.free.append((call, ""))
             continue
         approval = _approval(turn, gate, tool, call)
-        if approval is None or not approval.HasField("answered"):
+        if approval is None and exact(call["args"]):
+            # Whoever approves it would be shown other numbers.
+            gate.results.append(_unshown(tool, call))
+        elif approval is None or not approval.HasField("answered"):
             gate.waiting.append(call)
         elif approval.answered.decision == ApprovalDecision.REJECTED:
             gate.results.append(_rejection(tool, call, approval.answered))
@@ -86,6 +90,14 @@ def _approval(
         return None
     gate.approvals[_key(call)] = found.requested.approval_id
     return found
+
+
+def _unshown(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessage:
+    text = (
+        f"{tool.server}/{tool.name} was not called: it needs approval, and whole numbers from 2^53 "
+        "on can't be shown exactly for that. Give them as text, if it takes that, or answer."
+    )
+    return ToolMessage(content=text, tool_call_id=call["id"] or "", status="error")
 
 
 def _rejection(

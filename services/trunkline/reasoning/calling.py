@@ -30,6 +30,7 @@ from trunkline.reasoning.tools.citing import quoted
 from trunkline.reasoning.tools.results import files, said
 from trunkline.reasoning.turn import State, Turn, check_room
 from trunkline.reasoning.verdict import Status
+from trunkline.tasks.turn.content import exact
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import tool_service_pb2
 
@@ -129,7 +130,11 @@ def _request(
     task: TaskContext, tool: tool_service_pb2.Tool, arguments: dict[str, Any]
 ) -> tool_service_pb2.CallToolRequest:
     request = tool_service_pb2.CallToolRequest(
-        server=tool.server, tool=tool.name, task_id=task.id, agent=task.agent
+        server=tool.server,
+        tool=tool.name,
+        task_id=task.id,
+        agent=task.agent,
+        exact_arguments=exact(arguments),
     )
     request.account = task.latest.account
     request.arguments.update(arguments)

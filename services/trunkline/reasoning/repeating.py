@@ -13,7 +13,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.reasoning.turn import Turn
-from trunkline.tasks.approvals import plain
+from trunkline.tasks.turn.content import struct
 from trunkline.tasks.turn.context import HOST_STOPPED
 from trunkline.v1 import snapshot_pb2, tool_service_pb2
 
@@ -44,9 +44,11 @@ class Begun:
     ) -> snapshot_pb2.ToolCallInfo | None:
         """Return how such a call was begun before; each is returned once."""
         label = f"{tool.server}/{tool.name}"
+        # As the journal has them, where large numbers are rounded.
+        wanted = struct(arguments) if self._calls else None
         for call in self._calls:
             started = call.started
-            is_it = started.tool == label and plain(started.arguments) == arguments
+            is_it = started.tool == label and started.arguments == wanted
             if approval_id:
                 is_it = started.call_id.partition("/")[0] == approval_id
             if is_it:

@@ -1,6 +1,7 @@
 """Serves `trunkline.v1.ToolService` from the tool adapter."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -9,7 +10,7 @@ from google.protobuf import json_format
 
 from trunkline.client.artifacts import ArtifactClient
 from trunkline.client.tools import time_left_s
-from trunkline.errors import ToolNotFoundError
+from trunkline.errors import InvalidArgumentError, ToolNotFoundError
 from trunkline.settings import AgentOptions
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.fitting import Keep
@@ -64,7 +65,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             result = await self._adapter.call(
                 request.server,
                 request.tool,
-                _plain(json_format.MessageToDict(request.arguments)),
+                _arguments(request),
                 timeout_s=time_left_s(request),
                 on_progress=news.write,
                 keep=self._keep_for(request),
@@ -150,6 +151,20 @@ class _News:
         """Write what waits, then nothing more."""
         async with self._lock:
             self._is_over = True
+
+
+def _arguments(request: tool_service_pb2.CallToolRequest) -> dict[str, Any]:
+    """Return what a tool is called with. InvalidArgumentError: it is no JSON object."""
+    if not request.exact_arguments:
+        given: dict[str, Any] = _plain(json_format.MessageToDict(request.arguments))
+        return given
+    try:
+        exact = json.loads(request.exact_arguments)
+    except (ValueError, RecursionError):
+        exact = None
+    if not isinstance(exact, dict):
+        raise InvalidArgumentError("exact_arguments", "is no JSON object")
+    return exact
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401

@@ -227,6 +227,7 @@ class CallToolRequest(_message.Message):
     AGENT_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
     ACCOUNT_FIELD_NUMBER: _builtins.int
+    EXACT_ARGUMENTS_FIELD_NUMBER: _builtins.int
     server: _builtins.str
     """The server."""
     tool: _builtins.str
@@ -237,6 +238,10 @@ class CallToolRequest(_message.Message):
     """The agent on whose behalf."""
     account: _builtins.str
     """Whose task that is; what is too large for the result is kept with it."""
+    exact_arguments: _builtins.str
+    """The arguments as JSON text, where a Struct would round them: whole numbers from 2^53 on. It
+    holds, then; `arguments` are what readers of a Struct make of it.
+    """
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
         """Its arguments."""
@@ -255,10 +260,11 @@ class CallToolRequest(_message.Message):
         agent: _builtins.str = ...,
         deadline: _timestamp_pb2.Timestamp | None = ...,
         account: _builtins.str = ...,
+        exact_arguments: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "deadline", b"deadline"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "arguments", b"arguments", "deadline", b"deadline", "server", b"server", "task_id", b"task_id", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["account", b"account", "agent", b"agent", "arguments", b"arguments", "deadline", b"deadline", "exact_arguments", b"exact_arguments", "server", b"server", "task_id", b"task_id", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,6 +17,7 @@ from trunkline.journal.journal import Journal
 from trunkline.reasoning import Listing
 from trunkline.reasoning.memory.waiting import Waiting, open_calls, packed, waiting_of
 from trunkline.reasoning.models import Model
+from trunkline.reasoning.tools.source import OnProgress
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
@@ -333,3 +334,37 @@ async def test_wherever_a_host_dies_an_approved_call_is_made_once_or_said_to_be_
             assert (now.task.status.state, texts(now)[-1]) == (DONE, "Ordered 3 apples."), at
     whole.close()
     assert said_unknown
+
+
+async def test_a_large_number_goes_to_a_tool_exactly_and_nobody_approves_another_one(
+    tmp_path: Path,
+) -> None:
+    class Seen(Orders):
+        """A shop that notes what its calls hold exactly."""
+
+        def __init__(self, **flags: bool) -> None:
+            super().__init__(**flags)
+            self.exact: list[str] = []
+
+        async def call_tool(
+            self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+        ) -> tool_service_pb2.ToolResult:
+            """Order."""
+            self.exact.append(request.exact_arguments)
+            return await super().call_tool(request, on_progress=on_progress)
+
+    large = 2**53 + 1
+    free = Seen(needs_approval=False)
+    model = ScriptedModel([order(large), order(2**53 - 1)], "Done.")
+    (tmp_path / "free").mkdir()
+    async with life(tmp_path / "free", shop("apples", free, model=Model.of(model))) as only:
+        assert (await only.ask("order many")).task.status.state == DONE
+    assert sorted(free.exact) == ["", f'{{"n": {large}, "item": "apples"}}']
+
+    asking = Orders()
+    model = ScriptedModel([order(large)], "I can't.")
+    (tmp_path / "asking").mkdir()
+    async with life(tmp_path / "asking", shop("apples", asking, model=Model.of(model))) as only:
+        ended = await only.ask("order many")
+    assert (ended.task.status.state, len(ended.approvals), asking.made) == (DONE, 0, [])
+    assert "can't be shown exactly" in str(model.asked[-1][-1].content)

@@ -12,6 +12,8 @@ from trunkline.v1 import message_pb2, part_pb2
 
 # Of values within each other: protobuf reads a hundred messages deep, and each takes three.
 _LEVELS: Final = 24
+# A Struct's numbers are floats.
+_ROUNDED_FROM: Final = 2**53
 
 Content: TypeAlias = str | part_pb2.Part | message_pb2.Message
 
@@ -51,6 +53,19 @@ def struct(values: Mapping[str, Any] | None) -> struct_pb2.Struct | None:
     result = struct_pb2.Struct()
     result.update(dict(values))
     return result
+
+
+def exact(values: Mapping[str, Any]) -> str:
+    """Return JSON values as JSON text if a Struct would round them; else empty."""
+    return json.dumps(values, ensure_ascii=False, allow_nan=False) if _is_rounded(values) else ""
+
+
+def _is_rounded(value: object) -> bool:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return any(_is_rounded(one) for one in value)
+    return isinstance(value, int) and abs(value) >= _ROUNDED_FROM
 
 
 def _may_be_carried(value: object, levels: int) -> bool:
