@@ -20,7 +20,11 @@ class Health:
         return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
 
     async def readiness(self, _request: Request) -> Response:
-        """Say whether requests would reach the default agent, and how far hosts are trusted."""
+        """Say whether requests would reach the default agent, and how far hosts are trusted.
+
+        That is the state of the breaker of each host that was called: by its address, and by the
+        names of its agents.
+        """
         body: dict[str, object]
         try:
             self._directory.agent(self._default_agent)
@@ -29,4 +33,5 @@ class Health:
         else:
             body, status = {"status": "ready"}, 200
         body["breakers"] = self._directory.breakers()
+        body["agents"] = self._directory.breakers_of_agents()
         return JSONResponse(body, status_code=status, headers={"cache-control": "no-store"})

@@ -282,6 +282,10 @@ async def test_it_is_ready_when_the_default_agent_is_there(tmp_path: Path) -> No
         readiness = (await bridged.client.get(bridged.url + "/readyz")).json()
         assert readiness["status"] == "ready"
         assert readiness["breakers"].get(joined.address, "closed") == "closed"
+        await bridged.at("/agents/echo").send("hello")
+        readiness = (await bridged.client.get(bridged.url + "/readyz")).json()
+        assert readiness["breakers"] == {joined.address: "closed"}
+        assert readiness["agents"] == {"echo": "closed"}
 
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])

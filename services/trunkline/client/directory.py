@@ -142,6 +142,12 @@ class Directory:
         addresses = {host.address for host in self.hosts}
         return {address: state for address, state in states.items() if address in addresses}
 
+    def breakers_of_agents(self) -> Mapping[str, str]:
+        """Return the state of the breaker of the host of each agent, if that was called."""
+        states = self._channels.breakers.states()
+        hosts = {name: host.address for name, (host, _) in sorted(self._agents.items())}
+        return {name: states[address] for name, address in hosts.items() if address in states}
+
     def follow(
         self,
         task_id: str,
