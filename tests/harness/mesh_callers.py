@@ -88,18 +88,22 @@ class Caller:
 
     async def answer(self, task_id: str, text: str, *, agent: str = "echo") -> None:
         """Answer a task that waits, wherever it is, and follow the turn to its end."""
-        message = message_pb2.Message(
-            message_id=f"answer-{text}",
-            task_id=task_id,
-            role=message_pb2.ROLE_USER,
-            parts=[part_pb2.Part(text=text)],
-        )
-        submission = message_service_pb2.Submission()
         async with self.directory.begin(
-            agent, message=message, submission=submission, patience_s=PATIENCE_S
+            agent,
+            message=_answer(task_id, text),
+            submission=message_service_pb2.Submission(),
+            patience_s=PATIENCE_S,
         ) as turn:
             async for _ in turn:
                 pass
+
+    async def give(self, task_id: str, text: str, *, agent: str = "echo") -> None:
+        """Answer a task on whatever host serves it now, once."""
+        await self.directory.for_task(task_id).send_message(
+            agent=agent,
+            message=_answer(task_id, text),
+            submission=message_service_pb2.Submission(),
+        )
 
     def host_of(self, task_id: str) -> str:
         """Return the address of the host that serves the task now; empty: none does."""
@@ -123,6 +127,15 @@ class Caller:
         await self.directory.wait_until(
             lambda known: set(known.agents()) == set(agents), timeout_s=PATIENCE_S
         )
+
+
+def _answer(task_id: str, text: str) -> message_pb2.Message:
+    return message_pb2.Message(
+        message_id=f"answer-{text}",
+        task_id=task_id,
+        role=message_pb2.ROLE_USER,
+        parts=[part_pb2.Part(text=text)],
+    )
 
 
 def text_of(snapshot: snapshot_pb2.TaskSnapshot) -> str:

@@ -1,8 +1,12 @@
 """Journals whose tasks wait go back to a host that can go on with them, when one comes."""
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
 from harness.mesh_callers import has_ended, hosts, text_of, waits, why
+from trunkline.errors import PeerUnavailableError
 from trunkline.v1 import task_pb2
 
 
@@ -17,9 +21,13 @@ async def test_tasks_that_wait_go_back_to_a_host_of_their_agent_when_one_comes(
         ended = await caller.until(running, has_ended)
         assert ended.task.status.state == task_pb2.TASK_STATE_FAILED
         await caller.until(waiting, waits)
-        await services.restart("echo")
+        with pytest.raises(PeerUnavailableError, match="try again"):
+            await caller.give(waiting, "too early")
+        async with asyncio.TaskGroup() as group:
+            # Whoever follows his answer is patient, and it arrives once.
+            group.create_task(caller.answer(waiting, "Ada"))
+            await services.restart("echo")
         await caller.moved_to("echo", waiting)
-        await caller.answer(waiting, "Ada")
         answered = await caller.until(waiting, has_ended)
         assert answered.task.status.state == task_pb2.TASK_STATE_COMPLETED, why(answered)
         assert text_of(answered) == "answer: Ada"
