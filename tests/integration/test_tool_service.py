@@ -108,7 +108,7 @@ async def test_whole_numbers_that_a_struct_would_round_come_as_they_are() -> Non
     value = {"a": [2**53 + 1, -(2**64) - 1, 2**60], "b": 0.1}
     request = tool_service_pb2.CallToolRequest(server="awkward", tool="types")
     request.exact_arguments = exact({"value": value})
-    async with client_of(awkward=AWKWARD) as client, asyncio.timeout(TIMEOUT_S):
+    async with client_of(awkward=AWKWARD) as client:
         async with client.call_tool(request) as responses:
             (response,) = [one async for one in responses]
         assert json.loads(response.result.content[0].text) == value
