@@ -30,10 +30,11 @@ from trunkline.journal.writing.grouping import (
     Created,
     Grouping,
     Known,
-    Landing,
     Pending,
     PendingAppend,
     PendingCreate,
+    PendingWriting,
+    Writing,
 )
 from trunkline.journal.writing.lane import Lane
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
@@ -181,17 +182,23 @@ class Journal:
         status, JournalUnavailableError.
         """
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.write(task_id, fence, drafts, done)
-        return done
-
-    def write(self, task_id: str, fence: int, drafts: Sequence[Draft], done: Landing) -> None:
-        """Append events; `done` gets what the future of `append` would, and must be quick."""
         if fence != self.epoch:
             done.set_exception(FencedError(task_id))
         elif not drafts:
             done.set_exception(InvalidArgumentError("drafts", "are none"))
         else:
             self._put(PendingAppend(task_id, drafts, done))
+        return done
+
+    def write(self, task_id: str, fence: int, writer: Writing) -> None:
+        """Append what `writer` has when the next write begins, in a later turn of the loop.
+
+        It gets what the future of `append` would, and must be quick.
+        """
+        if fence != self.epoch:
+            writer.set_exception(FencedError(task_id))
+        else:
+            self._put(PendingWriting(task_id, writer))
 
     def head(self, task_id: str) -> int:
         """Return the last committed sequence of a task. TaskNotFoundError."""

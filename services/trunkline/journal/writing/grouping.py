@@ -38,8 +38,11 @@ class Created:
     is_new: bool
 
 
-class Landing(Protocol):
-    """Whoever waits for an append: a future, or what is cheaper than one."""
+class Writing(Protocol):
+    """Whoever appends to a task, and says what once it is being written: cheaper than a future."""
+
+    def take(self) -> Sequence[Draft]:
+        """Return what there is to append by now."""
 
     def done(self) -> bool:
         """Nobody waits any more."""
@@ -51,12 +54,19 @@ class Landing(Protocol):
         """It has not happened."""
 
 
+class PendingWriting(NamedTuple):
+    """A task's writer that waits for the next commit."""
+
+    task_id: str
+    done: Writing
+
+
 class PendingAppend(NamedTuple):
     """Events of a task that wait for the next commit."""
 
     task_id: str
     drafts: Sequence[Draft]
-    done: Landing
+    done: asyncio.Future[int]
 
 
 class PendingCreate(NamedTuple):
@@ -89,10 +99,16 @@ class PendingWebhook(NamedTuple):
     done: asyncio.Future[None]
 
 
-Pending = PendingAppend | PendingCreate | PendingBind | PendingWebhook
+Pending = PendingWriting | PendingAppend | PendingCreate | PendingBind | PendingWebhook
 
 # Each takes the outcome of its own kind.
-_Done: TypeAlias = Landing | asyncio.Future[Created] | asyncio.Future[str] | asyncio.Future[None]
+_Done: TypeAlias = (
+    Writing
+    | asyncio.Future[int]
+    | asyncio.Future[Created]
+    | asyncio.Future[str]
+    | asyncio.Future[None]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +142,10 @@ class Grouping:
     def add(self, pending: Pending) -> None:
         """Take in what is pending; what can't be written fails alone, at once."""
         try:
-            if isinstance(pending, PendingAppend):
-                outcome: object = self._append(pending.task_id, pending.drafts)
+            if isinstance(pending, PendingWriting):
+                outcome: object = self._append(pending.task_id, pending.done.take())
+            elif isinstance(pending, PendingAppend):
+                outcome = self._append(pending.task_id, pending.drafts)
             elif isinstance(pending, PendingCreate):
                 outcome = self._create(pending)
             elif isinstance(pending, PendingBind):

@@ -1,7 +1,7 @@
 """Brings what an agent emits into the journal: lifecycle at once, text deltas in runs."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import Draft, draft
@@ -10,32 +10,13 @@ from trunkline.tasks.turn.flushing import Flushing
 from trunkline.v1 import event_pb2, part_pb2
 
 
-class _Flight:
-    """What the journal tells of a write: a future and its callback would cost the loop a turn."""
-
-    __slots__ = ("_landed",)
-
-    def __init__(self, landed: Callable[[BaseException | None], None]) -> None:
-        self._landed = landed
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, _head: int) -> None:
-        self._landed(None)
-
-    def set_exception(self, error: BaseException) -> None:
-        # Whoever flushes has to be through with it.
-        asyncio.get_running_loop().call_soon(self._landed, error)
-
-
 class Emitter:
     """The one writer of a task during a turn.
 
-    At most one flush is in flight. Whatever is urgent goes with the next flush at once; text
-    deltas wait for the host's next tick, and those of one artifact that gathered meanwhile become
-    one run. What can't be written for want of a disk is kept and tried again; any other failure of
-    a write is raised by everything that follows.
+    At most one write is in flight, and takes what there is when the journal begins it. Whatever is
+    urgent goes with the next one at once; text deltas wait for the host's next tick, and those of
+    one artifact that gathered meanwhile become one run. What can't be written for want of a disk
+    is kept and tried again; any other failure of a write is raised by everything that follows.
     """
 
     def __init__(
@@ -171,6 +152,25 @@ class Emitter:
         # The write itself isn't canceled with whoever waits for it.
         await asyncio.shield(self._journal.append(self._task_id, self._fence, [draft(events)]))
 
+    def take(self) -> Sequence[Draft]:
+        """Return what there is to write: for the journal."""
+        self._seal_events()
+        self._sent, self._drafts, self._pending_bytes = self._drafts, [], 0
+        self._is_urgent = False
+        return self._sent
+
+    def done(self) -> bool:
+        """The journal has to tell in any case. A future and its callback would cost more."""
+        return False
+
+    def set_result(self, _head: int, /) -> None:
+        """It is written."""
+        self._landed(None)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """It is not; whoever flushes has to be through with it first."""
+        asyncio.get_running_loop().call_soon(self._landed, error)
+
     def on_tick(self) -> None:
         """Flush: the host's tick has come."""
         self._is_waiting = False
@@ -215,13 +215,8 @@ class Emitter:
 
         What else is emitted meanwhile goes along: all that a quick agent says is one write.
         """
-        if not (self._is_urgent or self._is_in_flight or self._is_stalled):
-            asyncio.get_running_loop().call_soon(self._flush_urgent)
         self._is_urgent = True
-
-    def _flush_urgent(self) -> None:
-        if self._is_urgent:
-            self._flush()
+        self._flush()
 
     def _schedule(self) -> None:
         """Flush at the host's next tick; what is in flight schedules the next when it lands."""
@@ -232,13 +227,9 @@ class Emitter:
     def _flush(self) -> None:
         if self._is_in_flight or self._is_stalled or self._error is not None:
             return
-        self._seal_events()
-        if not self._drafts:
-            return
-        self._sent, self._drafts, self._pending_bytes = self._drafts, [], 0
-        self._is_urgent = False
-        self._is_in_flight = True
-        self._journal.write(self._task_id, self._fence, self._sent, _Flight(self._landed))
+        if self._drafts or self._events:
+            self._is_in_flight = True
+            self._journal.write(self._task_id, self._fence, self)
 
     def _seal_events(self) -> None:
         if self._events:
