@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trunkline.client.backoff import Backoff
 from trunkline.client.stream import TaskStream
+from trunkline.client.trunk.line import Taker
 from trunkline.errors import (
     AgentNotFoundError,
     FencedError,
@@ -111,6 +112,7 @@ class FollowedStream(TaskStream):
         self._opened_at_s = 0.0
         self._current = AsyncExitStack()
         self._stream: TaskStream | None = None
+        self._taker: Taker | None = None
 
     @property
     def cursor(self) -> tuple[int, int]:
@@ -129,6 +131,12 @@ class FollowedStream(TaskStream):
 
     async def __aexit__(self, *_error: object) -> None:
         await self._current.aclose()
+
+    def offer_to(self, taker: Taker) -> None:
+        """Let `taker` have batches as soon as they come; see `TaskStream`."""
+        self._taker = taker
+        if self._stream is not None:
+            self._stream.offer_to(self._offer)
 
     def start_at(self, epoch: int, sequence: int) -> None:
         """Set the cursor, before anything is read."""
@@ -173,6 +181,8 @@ class FollowedStream(TaskStream):
                 problem = error
             else:
                 self._stream = stream
+                if self._taker is not None:
+                    stream.offer_to(self._offer)
                 self._opened_at_s = time.monotonic()
                 self._begin(stream.snapshot)
                 return stream
@@ -191,6 +201,12 @@ class FollowedStream(TaskStream):
             self._epoch, self._sequence = snapshot.epoch, snapshot.sequence
             self._state = snapshot.task.status.state
             self._progress()
+
+    def _offer(self, batches: list[bytes]) -> int:
+        taken = self._taker(batches) if self._taker is not None else 0
+        if taken:
+            self._note(batches[:taken])
+        return taken
 
     def _note(self, batches: list[bytes]) -> None:
         # They are looked into when somebody asks, which is hardly ever.

@@ -185,6 +185,12 @@ def open_sealed(sealed: bytes) -> tuple[event_pb2.BatchHeader, int]:
     Raises:
         DecodeError: these bytes are no sealed batch.
     """
+    begin, end = _header_place(sealed)
+    return event_pb2.BatchHeader.FromString(sealed[begin:end]), end
+
+
+def _header_place(sealed: bytes) -> tuple[int, int]:
+    """Return where the header of a sealed batch begins and ends in the bytes. DecodeError."""
     if not sealed.startswith(_HEADER_TAG):
         raise DecodeError("no sealed batch: it doesn't begin with a header")
     length = shift = 0
@@ -193,8 +199,7 @@ def open_sealed(sealed: bytes) -> tuple[event_pb2.BatchHeader, int]:
         begin += 1
         length |= (byte & 0x7F) << shift
         if byte < 0x80:
-            end = begin + length
-            return event_pb2.BatchHeader.FromString(sealed[begin:end]), end
+            return begin, begin + length
         shift += 7
     raise DecodeError("no sealed batch: its header is cut off")
 
@@ -240,7 +245,13 @@ def parse(sealed: bytes, *, until: int | None = None) -> event_pb2.EventBatch:
     return batch
 
 
-def splice(sealed: bytes, *, agent: str, known: MutableMapping[str, int]) -> list[Draft]:
+def splice(
+    sealed: bytes,
+    *,
+    agent: str,
+    known: MutableMapping[str, int],
+    header: event_pb2.BatchHeader | None = None,
+) -> list[Draft]:
     """Return what a sealed batch of a child adds to artifacts, as drafts for its parent's journal.
 
     A batch that holds nothing else is not parsed: its events are copied as bytes.
@@ -248,9 +259,13 @@ def splice(sealed: bytes, *, agent: str, known: MutableMapping[str, int]) -> lis
     `agent` is the child's agent. `known` holds, by the task that wrote first, the last sequence
     that was forwarded: what is not behind it is left out, and it is moved on. So a child's stream
     may be read again from anywhere. Events between which others were left out get drafts of their
-    own, since the sequences of a draft's origin have no gaps.
+    own, since the sequences of a draft's origin have no gaps. `header` is the batch's, if whoever
+    calls has read it.
     """
-    header, begin = open_sealed(sealed)
+    if header is None:
+        header, begin = open_sealed(sealed)
+    else:
+        _, begin = _header_place(sealed)
     origin = _origin_for_parent(header, agent)
     writer = origin.task_id
     skipped = max(0, known.get(writer, 0) + 1 - origin.first_sequence)

@@ -15,6 +15,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.journal.events import Kind
 from trunkline.supervisor.steps import Outcome, shortened
 from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
 from trunkline.tasks.lifecycle import State
@@ -25,6 +26,7 @@ from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 # Within the grace that a canceled turn has.
 _CANCEL_S = 1.5
 _MIB = 1024 * 1024
+_TEXT = Kind.DELTA.bit
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Child:
         self._patience_s = limits.patience_s
         self._heard: Transcript | None = None
         self._bytes = 0
+        # What a batch that was heard as it came was refused for.
+        self._refusal: Exception | None = None
 
     async def run(self, message: message_pb2.Message, *, is_known: bool = False) -> Outcome:
         """Give the child its message and forward what it adds to artifacts until its turn is over.
@@ -171,10 +175,13 @@ class Child:
         self._heard = heard
         if heard.is_over:
             return heard.outcome()
+        stream.offer_to(lambda batches: self._hear(batches, heard, silence))
         async for batches in stream:
             # Our own journal may take its time: that is no silence of the child's.
             silence.speaks()
             for sealed in batches:
+                if self._refusal is not None:
+                    raise self._refusal
                 heard.take(sealed)
                 await self._forward(sealed)
                 if heard.asked:
@@ -183,6 +190,30 @@ class Child:
                     return heard.outcome()
             silence.listen()
         raise PeerProtocolError(f"agent {self._agent!r}", "its stream ended before its task")
+
+    def _hear(self, batches: list[bytes], heard: Transcript, silence: Silence) -> int:
+        """Forward texts as they come, as far as nothing is to be waited for; return how many."""
+        taken = 0
+        try:
+            while taken < len(batches) and self._hear_text(batches[taken], heard):
+                taken += 1
+        except Exception as error:  # noqa: BLE001  Whatever it is, whoever listens meets it.
+            self._refusal = error
+        silence.listen()
+        return taken
+
+    def _hear_text(self, sealed: bytes, heard: Transcript) -> bool:
+        """Forward a batch that holds text alone; False: it holds more, or has to wait."""
+        size = len(sealed)
+        if self._bytes + size > self._limits.content_bytes or not self._task.is_flowing:
+            return False
+        batch = heard.open(sealed)
+        if batch.header.kinds != _TEXT:
+            return False
+        heard.follow(batch)
+        self._bytes += size
+        self._task.forward_at_once(sealed, batch.header, agent=self._agent)
+        return True
 
     async def _forward(self, sealed: bytes) -> None:
         self._bytes += len(sealed)

@@ -17,7 +17,7 @@ KEPT_CHARS = 256 * 1024
 """Text of a child that goes into the answer; all of it is in the child's own artifacts."""
 
 # Nearly all there is; an enum takes its time to find a member.
-_DELTA: Final = Kind.DELTA
+_DELTA_BIT: Final = Kind.DELTA.bit
 
 
 @dataclass(slots=True)
@@ -109,21 +109,25 @@ class Transcript:
         Raises:
             PeerProtocolError: the contract forbids it; the transcript is not to be used any more.
         """
-        batch = self._opened(sealed)
+        self.follow(self.open(sealed))
+
+    def follow(self, batch: event_pb2.EventBatch) -> None:
+        """Follow a batch that was opened; see `take`."""
         header = batch.header
         writer = header.origin.task_id
         count = kinds = 0
         for event in batch.events:
             if self.state in TERMINAL:
                 raise self._nonsense("it went on after its end")
-            kind = self._kind_of(event)
-            kinds |= 1 << kind
-            if kind is _DELTA:
+            if event.HasField("delta"):
                 delta = event.delta
                 texts = list(delta.texts)
                 count += len(texts) or 1
+                kinds |= _DELTA_BIT
                 self._on_delta(writer, delta, texts)
                 continue
+            kind = self._kind_of(event)
+            kinds |= kind.bit
             count += event_count(event)
             if kind is Kind.STATUS:
                 self.state = event.status.status.state
@@ -179,7 +183,12 @@ class Transcript:
             self._room += artifact.forget()
             artifact.is_earlier = True
 
-    def _opened(self, sealed: bytes) -> event_pb2.EventBatch:
+    def open(self, sealed: bytes) -> event_pb2.EventBatch:
+        """Return the batch that comes next, before it is followed.
+
+        Raises:
+            PeerProtocolError: it isn't.
+        """
         try:
             batch = event_pb2.EventBatch.FromString(sealed)
         except DecodeError:

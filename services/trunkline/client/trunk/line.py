@@ -32,6 +32,8 @@ _WRITE_MET_END: Final = "Internal error from Core"
 
 # It gives bytes: gRPC would log what can't be parsed, and call it the end.
 RawCall: TypeAlias = grpc.aio.StreamStreamCall[trunk_service_pb2.ConnectRequest, bytes]
+# Takes what it can of batches without waiting, and returns how many; must not raise.
+Taker: TypeAlias = Callable[[list[bytes]], int]
 Connect: TypeAlias = grpc.aio.StreamStreamMultiCallable[trunk_service_pb2.ConnectRequest, bytes]
 
 
@@ -282,7 +284,8 @@ class StreamCall:
     """A call with a stream of batches: iterating gives what came together, in order.
 
     What was taken is given back as credit when its reader comes for more, so a slow reader keeps a
-    window's worth here, and no more.
+    window's worth here, and no more. While the reader waits, what comes goes to `taker`, if one is
+    set, and wakes the reader only with what that leaves.
     """
 
     __slots__ = (
@@ -294,12 +297,14 @@ class StreamCall:
         "_waiter",
         "call_id",
         "is_over",
+        "taker",
     )
 
     def __init__(self, line: Line) -> None:
         self.call_id = 0
         self.is_over = False
         """The peer, or the trunk, has ended it."""
+        self.taker: Taker | None = None
         self._line = line
         self._first: bytes | None = None
         self._batches: list[bytes] = []
@@ -317,7 +322,12 @@ class StreamCall:
     def deliver(self, frame: trunk_service_pb2.TrunkFrame) -> None:
         """Take what came."""
         if frame.batches:
-            self._batches.extend(frame.batches)
+            if self.taker is not None and self._is_awaited:
+                self._batches = self._offer(self.taker, list(frame.batches))
+                if not (self._batches or frame.HasField("end")):
+                    return
+            else:
+                self._batches.extend(frame.batches)
         if frame.HasField("response"):
             self._first = frame.response
         if frame.HasField("end"):
@@ -349,10 +359,7 @@ class StreamCall:
         return self
 
     async def __anext__(self) -> list[bytes]:
-        owed_bytes = self._owed_bytes
-        if owed_bytes * 2 >= WINDOW_BYTES and not self.is_over:
-            self._owed_bytes = 0
-            self._line.give_credit(self.call_id, owed_bytes)
+        self._give_back()
         while not self._batches:
             if self.is_over:
                 if self._error is not None:
@@ -362,6 +369,24 @@ class StreamCall:
         batches, self._batches = self._batches, []
         self._owed_bytes += sum(map(len, batches))
         return batches
+
+    def _give_back(self) -> None:
+        owed_bytes = self._owed_bytes
+        if owed_bytes * 2 >= WINDOW_BYTES and not self.is_over:
+            self._owed_bytes = 0
+            self._line.give_credit(self.call_id, owed_bytes)
+
+    @property
+    def _is_awaited(self) -> bool:
+        """The reader has taken all there was, and waits for more."""
+        return self._waiter is not None and not self._waiter.done()
+
+    def _offer(self, taker: Taker, batches: list[bytes]) -> list[bytes]:
+        """Give the taker what came; return what it leaves."""
+        taken = taker(batches)
+        self._owed_bytes += sum(map(len, batches[:taken]))
+        self._give_back()
+        return batches[taken:]
 
     async def _news(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()

@@ -326,6 +326,22 @@ class TaskContext(Turn, Generic[SettingsT]):
             (await self._begin_work()).put_drafts(drafts)
             await self._emitter.make_room()
 
+    @property
+    def is_flowing(self) -> bool:
+        """What is forwarded now needs to wait for nothing."""
+        return (
+            self._state == _WORKING
+            and self._create is None
+            and not (self._is_over or self._is_canceling or self._emitter.is_full)
+            and self._emitter.error is None
+        )
+
+    def forward_at_once(self, sealed: bytes, header: event_pb2.BatchHeader, *, agent: str) -> None:
+        """Do what `forward` does with a batch whose header was read, while `is_flowing`."""
+        drafts = splice(sealed, agent=agent, known=self._forwarded, header=header)
+        if drafts:
+            self._emitter.put_drafts(drafts)
+
     async def rewind(self, lengths: Mapping[str, int] | None = None) -> None:
         """Cut what an earlier attempt of this turn wrote back to what the agent goes on from.
 
