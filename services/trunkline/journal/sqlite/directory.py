@@ -4,8 +4,10 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from trunkline.journal.store import SealedBatch
 
 
 class Place(NamedTuple):
@@ -46,18 +48,26 @@ class Directory:
         # Commits of the batches of tasks that were dropped.
         self._dropped: list[array[int]] = []
 
-    def add(self, task_id: str, first_sequence: int, count: int, place: Place) -> None:
-        """Remember the batch that follows those of the task that are known."""
+    def add(
+        self, commit_id: int, batches: Sequence[SealedBatch], places: Iterable[tuple[int, int]]
+    ) -> None:
+        """Remember the batches of a commit, each behind those of its task that are known.
+
+        `places` are their offsets and sizes in the commit.
+        """
+        tasks = self._tasks
         with self._lock:
-            entries = self._tasks.get(task_id)
-            if entries is None:
-                entries = self._tasks[task_id] = _Entries()
-            self._needed_by[place.commit_id] += 1
-            entries.firsts.append(first_sequence)
-            entries.commits.append(place.commit_id)
-            entries.offsets.append(place.offset)
-            entries.sizes.append(place.size_bytes)
-            entries.head = first_sequence + count - 1
+            for batch, (offset, size_bytes) in zip(batches, places, strict=True):
+                entries = tasks.get(batch.task_id)
+                if entries is None:
+                    entries = tasks[batch.task_id] = _Entries()
+                entries.firsts.append(batch.first_sequence)
+                entries.commits.append(commit_id)
+                entries.offsets.append(offset)
+                entries.sizes.append(size_bytes)
+                entries.head = batch.first_sequence + batch.count - 1
+            if batches:
+                self._needed_by[commit_id] += len(batches)
 
     def head(self, task_id: str) -> int | None:
         """Return the last sequence of a task; None: nothing of it is here."""

@@ -19,6 +19,12 @@ _SETTLED_TASKS: Final = 32
 _DELETED_COMMITS: Final = 128
 _DELETED_CHUNKS: Final = 32
 _RELEASED_BATCHES: Final = 512
+# Many at once: in a statement of its own, each would cost four times as much. By their commits in
+# JSON: the offset in the upper half of a number, the size in the lower.
+_SLICES: Final = (
+    "SELECT substr(payload, (place.value >> 32) + 1, place.value & 4294967295) "
+    "FROM json_each(?) AS place CROSS JOIN commits ON commits.id = CAST(place.key AS INTEGER)"
+)
 # Of the latest commits, kept in memory: a task that ends at once is settled from there.
 _LATEST_BYTES: Final = 512 * 1024
 
@@ -177,7 +183,7 @@ def slices_of(connection: sqlite3.Connection, places: Sequence[Place], path: str
         return []
     first, last = places[0].commit_id, places[-1].commit_id
     if last - first >= 2 * len(places):
-        return [_slice_of(connection, place, path) for place in places]
+        return _each_of(connection, places, path)
     # Most of the commits in between hold something of the task: they are read in one go.
     payloads = dict(
         connection.execute(
@@ -193,13 +199,9 @@ def slices_of(connection: sqlite3.Connection, places: Sequence[Place], path: str
         raise JournalUnavailableError(path, DAMAGED) from error
 
 
-def _slice_of(connection: sqlite3.Connection, place: Place, path: str) -> bytes:
-    # SQL counts bytes from 1.
-    found = connection.execute(
-        "SELECT substr(payload, ?, ?) FROM commits WHERE id = ?",
-        (place.offset + 1, place.size_bytes, place.commit_id),
-    ).fetchone()
-    if found is None:
+def _each_of(connection: sqlite3.Connection, places: Sequence[Place], path: str) -> list[bytes]:
+    said = ",".join([f'"{one.commit_id}":{one.offset << 32 | one.size_bytes}' for one in places])
+    found = [sealed for (sealed,) in connection.execute(_SLICES, (f"{{{said}}}",))]
+    if len(found) != len(places):
         raise JournalUnavailableError(path, DAMAGED)
-    sealed: bytes = found[0]
-    return sealed
+    return found

@@ -15,7 +15,7 @@ from trunkline.journal.events import header_of
 from trunkline.journal.sqlite import aliases, rows, webhooks
 from trunkline.journal.sqlite.checkpoint import Checkpointer
 from trunkline.journal.sqlite.connection import connect, distrusted, looking, translated
-from trunkline.journal.sqlite.directory import Directory, Place
+from trunkline.journal.sqlite.directory import Directory
 from trunkline.journal.sqlite.ids import Ids
 from trunkline.journal.sqlite.payload import frames, pack
 from trunkline.journal.sqlite.schema import Claim, claim, forsake, note, noted, release, tenure_of
@@ -24,6 +24,7 @@ from trunkline.journal.sqlite.writer import Synchronous, Writer
 from trunkline.journal.store import (
     CommitGroup,
     KeyRecord,
+    SealedBatch,
     StoredFold,
     Stray,
     TaskFilter,
@@ -124,9 +125,7 @@ class SqliteStore:
         self._settling.latest.add(commit_id, payload)
         self._ids.add(group.created)
         self.is_log_long = self._checkpointer.wrote(len(payload))
-        for batch, (offset, size_bytes) in zip(group.batches, places, strict=True):
-            place = Place(commit_id, offset, size_bytes)
-            self._directory.add(batch.task_id, batch.first_sequence, batch.count, place)
+        self._directory.add(commit_id, group.batches, places)
         if group.changed:
             self._settling.add_ended(row.task_id for row in group.changed.values() if row.is_ended)
 
@@ -346,11 +345,15 @@ class SqliteStore:
         unsettled = {row.task_id for row in self._unsettled()}
         header = None
         for commit_id, payload in self._read.execute("SELECT id, payload FROM commits ORDER BY id"):
+            batches, places = [], []
             for offset, size_bytes in frames(payload):
                 header = header_of(payload[offset : offset + size_bytes])
                 if header.task_id in unsettled:
-                    place = Place(commit_id, offset, size_bytes)
-                    self._directory.add(header.task_id, header.first_sequence, header.count, place)
+                    batches.append(
+                        SealedBatch(header.task_id, header.first_sequence, header.count, b"")
+                    )
+                    places.append((offset, size_bytes))
+            self._directory.add(commit_id, batches, places)
             if not self._directory.has_commit(commit_id):
                 self._settling.add_free(commit_id)
         if header is not None:
