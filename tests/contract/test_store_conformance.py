@@ -106,6 +106,34 @@ def write_ended(store: JournalStore, task_id: str = TASK, *, ended_ns: int = 0) 
     return [one.sealed for one in batches]
 
 
+def test_a_task_that_is_thinly_spread_over_commits_is_read_and_settled_whole(
+    reopenable: Reopenable,
+) -> None:
+    other = f"{TASK}-other"
+    batches = [stored([created()], 1), stored([begin("a", "x")], 2)]
+    reopenable.now.commit(
+        group(*batches, stored([created()], 1, task_id=other), made=[row(), row(other)])
+    )
+    for number in range(2, 62):
+        told = [stored([append("a", "of the other")], number, task_id=other)]
+        if number % 6 == 0:
+            # Two in one commit, with something between them.
+            at = len(batches) + 1
+            batches += [stored([append("a", f"{at}")], at), stored([append("a", "and")], at + 1)]
+            told = [batches[-2], *told, batches[-1]]
+        reopenable.now.commit(group(*told))
+    batches.append(stored([completed()], len(batches) + 1))
+    last = row(state=ENDED, head=len(batches))
+    reopenable.now.commit(group(batches[-1], changed=[last]))
+    written = [one.sealed for one in batches]
+    for store in reopenable.lives():
+        assert store.read(TASK, 0, limit_bytes=2**30) == written
+        assert store.read(TASK, 7, limit_bytes=0) == written[7:8]
+    reopenable.settled()
+    for store in reopenable.lives():
+        assert store.read(TASK, 0, limit_bytes=2**30) == written
+
+
 def test_what_is_committed_is_read_as_it_was_written(store: JournalStore) -> None:
     store.commit(group(FIRST, SECOND, made=[row()]))
     store.commit(group(THIRD))
