@@ -45,6 +45,21 @@ async def test_a_returned_text_is_one_closed_artifact_of_a_completed_task(
     assert await states(host, snapshot.task.id) == ["working", "completed"]
 
 
+async def test_all_that_a_quick_agent_says_is_written_at_once(open_host: Open) -> None:
+    async def quick(task: TaskContext) -> None:
+        answer = task.artifact()
+        for word in ("one ", "two ", "three"):
+            await answer.append(word)
+        await answer.close()
+
+    host = await open_host(define(quick))
+    snapshot = await finish(host)
+    watch = host.watch(snapshot.task.id, account="", after=0, until_head=True)
+    batches = [batch async for frame in watch for batch in frame.batches]
+    # The task, and the rest.
+    assert len(batches) == 2
+
+
 async def test_a_returned_part_keeps_its_kind(open_host: Open) -> None:
     async def picture(task: TaskContext) -> part_pb2.Part:
         return part_pb2.Part(raw=b"\x89PNG", media_type="image/png", filename="a.png")
