@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from harness.processes import free_address
 from trunkline.agents.hosting import describe_host, open_hosts, serve_host
 from trunkline.client import Channels, Directory, HostClient, RegistryClient
+from trunkline.errors import PeerUnavailableError
 from trunkline.registry import Membership, RegistryServicer
 from trunkline.server import MeshServer
 from trunkline.settings import Settings, SupervisorOptions
@@ -152,8 +153,19 @@ class SmallMesh:
         self, task_id: str, predicate: Callable[[snapshot_pb2.TaskSnapshot], bool]
     ) -> snapshot_pb2.TaskSnapshot:
         """Follow a task until its fold is as the predicate wants it."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    return await self._follow(task_id, predicate)
+                except PeerUnavailableError:
+                    # Its host is starting, or starved, for longer than callers wait for one.
+                    await asyncio.sleep(0.05)
+
+    async def _follow(
+        self, task_id: str, predicate: Callable[[snapshot_pb2.TaskSnapshot], bool]
+    ) -> snapshot_pb2.TaskSnapshot:
         client = self.directory.for_task(task_id)
-        async with asyncio.timeout(PATIENCE_S), client.watch_task(task_id, account="") as stream:
+        async with client.watch_task(task_id, account="") as stream:
             snapshot = await self.look(task_id)
             if predicate(snapshot):
                 return snapshot
@@ -184,7 +196,7 @@ class SmallMesh:
 
 
 @asynccontextmanager
-async def open_small_mesh(folder: Path, *, lease_s: float = 1.0) -> AsyncIterator[SmallMesh]:
+async def open_small_mesh(folder: Path, *, lease_s: float = 10.0) -> AsyncIterator[SmallMesh]:
     """Open a mesh with a registry and nobody on it."""
     async with AsyncExitStack() as stack:
         channels = await stack.enter_async_context(Channels())
