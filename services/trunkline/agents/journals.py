@@ -75,15 +75,18 @@ class Journals:
         """Open all journals of a family that are there and that nobody has, this process included.
 
         Those that hold no task at all are removed instead. What a host lost that ran others than
-        these agents is left to it for a while: see `Takeover`.
+        these agents is left to it for a while: see `Takeover`. What hosts of other families gave
+        back is opened as well, if its unfinished tasks are of these agents alone.
         """
         paths = [self._path(family, number) for number in sorted(self._family(family))]
+        free = [path for path in paths if not is_owned(path)]
         found = [
             self._open_free(path)
-            for path in paths
-            if not is_owned(path) and not self._is_for_others(path, agents)
-            if not self._discard(path)
+            for path in free
+            if not self._is_for_others(path, agents) and not self._discard(path)
         ]
+        others = sorted(set(self._folder.glob("*.db")) - set(paths))
+        found += [self._open_free(path) for path in others if self._waits_for(path, agents)]
         return [one for one in found if one is not None]
 
     def orphans(self) -> list[Orphan]:
@@ -134,6 +137,12 @@ class Journals:
     def _is_for_others(self, path: Path, agents: Set[str]) -> bool:
         left = self._left_in(path)
         return left is not None and left.was_lost and not left.agents <= agents
+
+    def _waits_for(self, path: Path, agents: Set[str]) -> bool:
+        left = None if is_owned(path) else self._left_in(path)
+        return (
+            left is not None and not left.was_lost and bool(left.agents) and left.agents <= agents
+        )
 
     def _left_in(self, path: Path) -> Left | None:
         """What is in a journal; None: it can't be read, and whoever opens it is told why."""

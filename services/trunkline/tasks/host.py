@@ -29,6 +29,7 @@ from trunkline.tasks.rows import find_row, own_row
 from trunkline.tasks.running.admission import Admissions
 from trunkline.tasks.running.answering import AnswerApproval, Answering, not_here
 from trunkline.tasks.running.deadlines import DEADLINE_PASSED, Deadlines
+from trunkline.tasks.running.draining import drain
 from trunkline.tasks.running.ending import CancelChild, Endings
 from trunkline.tasks.running.recovery import Recovery
 from trunkline.tasks.running.runs import Run, Runs
@@ -36,7 +37,6 @@ from trunkline.tasks.running.strays import Strays
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.submission import ANONYMOUS, Accepted
 from trunkline.tasks.sweeping import sweep
-from trunkline.tasks.turn.context import TaskContext
 from trunkline.tasks.turn.files import Files, OpenElsewhere
 from trunkline.tasks.turn.flushing import Flushing
 from trunkline.tasks.validation import check_alias, check_message
@@ -46,8 +46,6 @@ from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_se
 __all__ = ["CancelChild", "TaskHost"]
 
 logger = logging.getLogger(__name__)
-
-_LEFT_OVER = "the host shut down; send it again"
 
 
 class TaskHost:
@@ -332,23 +330,13 @@ class TaskHost:
     async def drain(self, grace_s: float) -> None:
         """Take nothing new, give what runs `grace_s` to end, and then fail what is left."""
         self._is_draining = True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                while runs := self._runs.all():
-                    for run in runs:
-                        await run.done.wait()
-        left = self._runs.all()
-        for run in left:
-            if run.context is not None and run.context.state in INTERRUPTED:
-                run.stop()  # The question is out, and can still be answered.
-            elif not self.lost.is_set():
-                grace_s = self._settings.cancel_grace_s
-                reason = _left_over(run.context)
-                self._endings.begin(run, State.TASK_STATE_FAILED, reason, grace_s=grace_s)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.cancel_grace_s + 1):
-                for run in left:
-                    await run.done.wait()
+        await drain(
+            self._runs,
+            self._endings,
+            grace_s=grace_s,
+            cancel_grace_s=self._settings.cancel_grace_s,
+            is_lost=self.lost,
+        )
 
     @property
     def waits_for(self) -> frozenset[str]:
@@ -429,11 +417,3 @@ class TaskHost:
     def _own_row(self, task_id: str, account: str) -> TaskRow:
         self._holding.check()
         return own_row(self.journal, task_id, account)
-
-
-def _left_over(context: TaskContext | None) -> str:
-    """Say that the host shut down, and what to do then: what was approved may have been done."""
-    approved = context.approved_calls() if context is not None else ()
-    if not approved:
-        return _LEFT_OVER
-    return f"the host shut down while it called {', '.join(approved)}: see whether that was done"

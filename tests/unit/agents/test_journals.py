@@ -90,7 +90,7 @@ def test_all_free_journals_of_the_family_and_no_others_are_opened_beside(
     (folder / "math.db.checkpoints").touch()
     hold(held, OpenJournal(Journal.open(folder / "math.2.db"), folder / "math.2.db"))
     own = hold(held, journals.open_own("math", AGENTS))
-    found = [hold(held, one).path.name for one in journals.open_free("math", AGENTS)]
+    found = [hold(held, one).path.name for one in journals.open_free("math", {"math"})]
     assert own.path.name == "math.db"
     assert found == ["math.10.db"]
 
@@ -104,6 +104,19 @@ def test_a_journal_that_holds_tasks_of_others_is_no_host_s_own(
     assert [hold(held, one).path.name for one in journals.open_free("math", {"math"})] == [
         "math.db"
     ]
+
+
+def test_what_another_family_gave_back_is_opened_if_it_waits_for_these_agents_alone(
+    journals: Journals, folder: Path, held: ExitStack
+) -> None:
+    for name in ("currency.db", "research.db", "math.db"):
+        make(folder / name)
+    Journal.open(folder / "empty.db").close()
+    hold(held, OpenJournal(Journal.open(folder / "research.db"), folder / "research.db"))
+    hold(held, journals.open_own("math", AGENTS))
+    assert journals.open_free("math", {"math"}) == []
+    (other,) = journals.open_free("math", AGENTS)
+    assert hold(held, other).path.name == "currency.db"
 
 
 def test_what_a_host_lost_that_ran_others_is_left_to_it(
