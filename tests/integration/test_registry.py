@@ -4,9 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any
 
+import grpc
 import pytest
 
+from harness.processes import free_address
 from trunkline.client import Channels, Directory, RegistryClient
 from trunkline.errors import (
     AgentNameTakenError,
@@ -48,13 +51,29 @@ def names(
 
 
 @asynccontextmanager
-async def registry_at(address: str = "127.0.0.1:0", *, lease_s: float = 10.0) -> AsyncIterator[str]:
+async def registry_at(
+    address: str = "127.0.0.1:0",
+    *,
+    lease_s: float = 10.0,
+    kind: type[RegistryServicer] = RegistryServicer,
+    grace_s: float = 0.0,
+) -> AsyncIterator[str]:
     server = MeshServer()
-    async with RegistryServicer(lease_s=lease_s) as registry:
+    async with kind(lease_s=lease_s) as registry:
         server.add_registry(registry)
         (bound,) = await server.start(address)
         yield bound
-    await server.stop(0)
+    await server.stop(grace_s)
+
+
+class RegistryOfBefore(RegistryServicer):
+    """Knows single renewals alone."""
+
+    async def HoldLease(  # noqa: N802  gRPC's name
+        self, _requests: AsyncIterator[registry_service_pb2.HoldLeaseRequest], context: Any
+    ) -> registry_service_pb2.HoldLeaseResponse:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no such method")
+        raise AssertionError
 
 
 @pytest.fixture
@@ -78,6 +97,18 @@ def client(channels: Channels, address: str) -> RegistryClient:
 async def directory(channels: Channels, address: str) -> AsyncIterator[Directory]:
     async with Directory(channels, address) as directory:
         yield directory
+
+
+async def until_away(directory: Directory) -> PeerUnavailableError:
+    """Wait until a directory has noticed that its registry is away; return what it says then."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=0.05)
+            except PeerTimeoutError:
+                continue
+            except PeerUnavailableError as away:
+                return away
 
 
 async def test_a_registered_host_is_listed_with_the_end_of_its_lease(
@@ -155,10 +186,44 @@ async def test_a_silent_host_is_gone_for_everybody_when_its_lease_ends(channels:
         assert await client.list_agents() == []
 
 
+async def test_whoever_holds_a_lease_is_told_when_it_has_run_out(channels: Channels) -> None:
+    async with registry_at(lease_s=0.3) as address, asyncio.timeout(PATIENCE_S):
+        client = RegistryClient(channels.get(address))
+        await client.register(host("h-1", "math"))
+        with pytest.raises(HostNotFoundError):
+            await client.hold_lease("h-1", every_s=0.6)
+
+
+async def test_a_registry_that_stops_waits_for_no_lease_that_is_held(channels: Channels) -> None:
+    is_held = asyncio.Event()
+
+    class Registry(RegistryServicer):
+        async def HoldLease(  # noqa: N802  gRPC's name
+            self, requests: AsyncIterator[registry_service_pb2.HoldLeaseRequest], context: Any
+        ) -> registry_service_pb2.HoldLeaseResponse:
+            is_held.set()
+            return await super().HoldLease(requests, context)
+
+    async def hold(client: RegistryClient) -> None:
+        with pytest.raises(PeerUnavailableError):
+            await client.hold_lease("h-1", every_s=PATIENCE_S)
+
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        asyncio.TaskGroup() as group,
+        registry_at(kind=Registry, grace_s=2 * PATIENCE_S) as address,
+    ):
+        client = RegistryClient(channels.get(address))
+        await client.register(host("h-1"))
+        group.create_task(hold(client))
+        await is_held.wait()
+
+
+@pytest.mark.parametrize("kind", [RegistryServicer, RegistryOfBefore])
 async def test_a_member_stays_longer_than_a_lease_and_leaves_at_its_end(
-    channels: Channels,
+    channels: Channels, kind: type[RegistryServicer]
 ) -> None:
-    async with registry_at(lease_s=1.0) as address:
+    async with registry_at(lease_s=1.0, kind=kind) as address:
         client = RegistryClient(channels.get(address))
         async with aclosing(client.watch_agents()) as pictures, asyncio.timeout(PATIENCE_S):
             assert names(await anext(pictures)) == []
@@ -203,7 +268,7 @@ async def test_a_member_registers_again_when_the_registry_was_restarted(
     channels: Channels,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
-        async with registry_at(lease_s=1.0) as address:
+        async with registry_at(free_address(), lease_s=1.0) as address:
             directory = await stack.enter_async_context(Directory(channels, address))
             member = Membership(RegistryClient(channels.get(address)), host("h-1", "math"))
             await stack.enter_async_context(member)
@@ -240,7 +305,7 @@ async def test_what_a_member_says_while_the_registry_is_away_is_told_later(
     channels: Channels,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
-        async with registry_at(lease_s=1.0) as address:
+        async with registry_at(free_address(), lease_s=1.0) as address:
             client = RegistryClient(channels.get(address))
             member = await stack.enter_async_context(Membership(client, host("h-1", "math")))
         member.update(host("h-1", "echo"))
@@ -255,14 +320,14 @@ async def test_while_hosts_come_back_to_a_restarted_registry_nobody_takes_them_f
     channels: Channels,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
-        async with registry_at() as address:
+        async with registry_at(free_address()) as address:
             client = RegistryClient(channels.get(address))
             for name in ("h-1", "h-2", "h-3"):
                 await client.register(host(name, f"agent-of-{name}", journal_id=f"j-{name}"))
             directory = await stack.enter_async_context(Directory(channels, address))
             await directory.wait_until(lambda d: len(d.hosts) == 3, timeout_s=PATIENCE_S)
         seen = directory.revision
-        async with registry_at(address, lease_s=1.0):
+        async with registry_at(address, lease_s=2.0):
             await stack.enter_async_context(Membership(client, host("h-1", journal_id="j-h-1")))
             # It took over what h-2 had; and h-3 is gone for good, which shows after a lease.
             taken = host("h-4", "another", journal_id="j-h-2")
@@ -368,13 +433,12 @@ async def test_a_directory_keeps_its_picture_while_the_registry_is_away_and_catc
     channels: Channels,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
-        async with registry_at() as address:
+        async with registry_at(free_address()) as address:
             await RegistryClient(channels.get(address)).register(host("h-1", "math"))
             directory = await stack.enter_async_context(Directory(channels, address))
             await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
         assert names(directory.hosts) == ["h-1"]
-        with pytest.raises(PeerUnavailableError):
-            await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=0.5)
+        await until_away(directory)
         async with registry_at(address):
             await RegistryClient(channels.get(address)).register(host("h-2", "echo"))
             await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
@@ -388,7 +452,7 @@ async def test_a_directory_that_never_reached_the_registry_says_so(channels: Cha
         with pytest.raises(PeerUnavailableError, match=r"127\.0\.0\.1:1"):
             directory.for_agent("math")
         with pytest.raises(PeerUnavailableError, match="refused"):
-            await directory.wait_until(lambda d: d.revision > 0, timeout_s=1.0)
+            raise await until_away(directory)
 
 
 async def test_waiting_for_a_mesh_that_never_comes_to_be_ends(directory: Directory) -> None:

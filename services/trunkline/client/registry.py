@@ -1,15 +1,23 @@
 """Calls to the registry."""
 
+import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import TypeAlias
 
 import grpc
 
 from trunkline.client.channels import peer_of
 from trunkline.client.status import mesh_errors
+from trunkline.errors import PeerTimeoutError, PeerUnavailableError, UnsupportedOperationError
 from trunkline.v1 import registry_service_pb2, registry_service_pb2_grpc
 
 # Short: the registry answers from memory, and a lease must not run out while a call hangs.
 TIMEOUT_S = 5.0
+
+_Holding: TypeAlias = grpc.aio.StreamUnaryCall[
+    registry_service_pb2.HoldLeaseRequest, registry_service_pb2.HoldLeaseResponse
+]
 
 
 class RegistryClient:
@@ -40,6 +48,52 @@ class RegistryClient:
         with mesh_errors(self.peer):
             response = await self._stub.KeepAlive(request, timeout=TIMEOUT_S)
         return response.lease.ToNanoseconds() / 1e9
+
+    async def hold_lease(self, host_id: str, *, every_s: float) -> None:
+        """Renew a lease at once and then every so many seconds, until this is canceled.
+
+        Raises:
+            HostNotFoundError: it has run out, or the registry was started anew; register again.
+        """
+        try:
+            with mesh_errors(self.peer):
+                await self._hold(self._stub.HoldLease(), host_id, every_s)
+        except UnsupportedOperationError:
+            # A registry of before knows single renewals alone.
+            while True:
+                await self.keep_alive(host_id)
+                await asyncio.sleep(every_s)
+
+    async def _hold(self, call: _Holding, host_id: str, every_s: float) -> None:
+        over = asyncio.Event()
+        call.add_done_callback(lambda _: over.set())
+        request = registry_service_pb2.HoldLeaseRequest(host_id=host_id)
+        try:
+            while not over.is_set():
+                await self._renew(call, request)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(every_s):
+                        await over.wait()
+            await call
+            raise PeerUnavailableError(self.peer, "it ended the stream of renewals")
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # By gRPC: somebody closed the channel.
+            raise PeerUnavailableError(self.peer, "its channel is closed") from None
+        finally:
+            call.cancel()
+
+    async def _renew(self, call: _Holding, request: registry_service_pb2.HoldLeaseRequest) -> None:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                await call.write(request)
+        except TimeoutError:
+            raise PeerTimeoutError(self.peer, f"it took no renewal in {TIMEOUT_S:g} s") from None
+        except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+            # It is over: whoever waits for its end hears why.
+            return
 
     async def deregister(self, host_id: str) -> None:
         """Take a host off the mesh. Repeating it is harmless."""

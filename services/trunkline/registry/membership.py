@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
@@ -80,21 +81,22 @@ class Membership:
         while True:
             if not self.registered.is_set():
                 await self._insist(self._register)
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._lease_s / 3):
-                    await self._is_changed.wait()
-            if not self._is_changed.is_set():
-                await self._insist(self._renew)
+            async with running(self._insist(self._hold)):
+                await self._is_changed.wait()
 
     async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
         # Of a short lease not much may be lost between two tries.
         backoff = Backoff(limit_s=min(_RETRY_LIMIT_S, self._lease_s / 3 or _RETRY_LIMIT_S))
         told = ""
         while True:
+            began_s = time.monotonic()
             try:
                 await call()
             except TrunklineError as error:
+                if time.monotonic() - began_s > self._lease_s:
+                    # All was well for a while.
+                    backoff.reset()
+                    told = ""
                 # Also a name that was taken meanwhile may become free again.
                 if error.reason != told:
                     logger.warning("registry.refused", extra={"reason": error.reason})
@@ -103,11 +105,11 @@ class Membership:
             else:
                 return
 
-    async def _renew(self) -> None:
+    async def _hold(self) -> None:
         try:
-            self._lease_s = await self._client.keep_alive(self._host.host_id)
+            await self._client.hold_lease(self._host.host_id, every_s=self._lease_s / 3)
         except HostNotFoundError:
-            self.registered.clear()
+            self.update(self._host)
 
     async def _register(self) -> None:
         self._is_changed.clear()

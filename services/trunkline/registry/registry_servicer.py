@@ -64,6 +64,16 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._leases.renew(request.host_id)
         return registry_service_pb2.KeepAliveResponse(lease=self._lease())
 
+    async def HoldLease(
+        self,
+        requests: AsyncIterator[registry_service_pb2.HoldLeaseRequest],
+        _context: _Context,
+    ) -> registry_service_pb2.HoldLeaseResponse:
+        async for request in requests:
+            self._look()
+            self._leases.renew(request.host_id)
+        return registry_service_pb2.HoldLeaseResponse()
+
     async def Deregister(
         self, request: registry_service_pb2.DeregisterRequest, _context: _Context
     ) -> registry_service_pb2.DeregisterResponse:

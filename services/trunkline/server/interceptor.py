@@ -21,7 +21,7 @@ from trunkline.errors import (
 from trunkline.server.calls import QUIET_METHODS, ServedCall
 from trunkline.server.status import abort
 
-# Watches that never end by themselves.
+# Streams that never end by themselves.
 _UPKEEP = tuple(method for method in QUIET_METHODS if method != "trunkline.v1.TrunkService/")
 
 _TRACE_KEYS = ("traceparent", "tracestate")
@@ -63,11 +63,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             or handler.stream_stream
         )
         make = _MAKE_HANDLER[handler.request_streaming, handler.response_streaming]
+        is_stream = handler.request_streaming or handler.response_streaming
+        bounds = self._until_stop if is_stream and method.startswith(_UPKEEP) else nullcontext
         if handler.response_streaming:
-            bounds = self._until_stop if method.startswith(_UPKEEP) else nullcontext
             answer = _answering_many(method, behaviour, bounds)
         else:
-            answer = _answering_one(method, behaviour)
+            answer = _answering_one(method, behaviour, bounds)
         return make(
             answer,
             request_deserializer=handler.request_deserializer,
@@ -98,9 +99,13 @@ _MAKE_HANDLER: dict[tuple[bool, bool], Callable[..., _Handler]] = {
 }
 
 
-def _answering_one(method: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+def _answering_one(
+    method: str,
+    behaviour: Callable[..., Any],
+    bounds: Callable[[], AbstractAsyncContextManager[None]],
+) -> Callable[..., Any]:
     async def answer(request: object, context: _Context) -> object:
-        async with _answered(method, context, is_stream=False):
+        async with _answered(method, context, is_stream=False), bounds():
             return await behaviour(request, context)
 
     return answer

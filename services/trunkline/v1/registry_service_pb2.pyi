@@ -210,6 +210,45 @@ class KeepAliveResponse(_message.Message):
 Global___KeepAliveResponse: _TypeAlias = KeepAliveResponse  # noqa: Y015
 
 @_typing.final
+class HoldLeaseRequest(_message.Message):
+    """Renews the lease now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOST_ID_FIELD_NUMBER: _builtins.int
+    host_id: _builtins.str
+    """The host."""
+    def __init__(
+        self,
+        *,
+        host_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_id", b"host_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldLeaseRequest: _TypeAlias = HoldLeaseRequest  # noqa: Y015
+
+@_typing.final
+class HoldLeaseResponse(_message.Message):
+    """The host has ended the stream, and its lease holds for as long as the last request made it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldLeaseResponse: _TypeAlias = HoldLeaseResponse  # noqa: Y015
+
+@_typing.final
 class DeregisterRequest(_message.Message):
     """Which host."""
 

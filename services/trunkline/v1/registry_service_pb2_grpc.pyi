@@ -40,6 +40,11 @@ class RegistryServiceStub:
     """
     KeepAlive: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.KeepAliveRequest, _registry_service_pb2.KeepAliveResponse]
     """Renews a lease. NOT_FOUND (HOST_NOT_FOUND) when it has run out: register again."""
+    HoldLease: _grpc.StreamUnaryMultiCallable[_registry_service_pb2.HoldLeaseRequest, _registry_service_pb2.HoldLeaseResponse]
+    """Renews a lease with each request, for as long as the host lives: a message one way costs a
+    third of a call. Nothing is answered but NOT_FOUND (HOST_NOT_FOUND), at the end of it all, when
+    the lease has run out: register again.
+    """
     Deregister: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.DeregisterRequest, _registry_service_pb2.DeregisterResponse]
     """Takes a host off the mesh. Repeating it is harmless."""
     ListAgents: _grpc.UnaryUnaryMultiCallable[_registry_service_pb2.ListAgentsRequest, _registry_service_pb2.ListAgentsResponse]
@@ -59,6 +64,11 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     """
     KeepAlive: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.KeepAliveRequest, _registry_service_pb2.KeepAliveResponse]  # type: ignore[assignment]
     """Renews a lease. NOT_FOUND (HOST_NOT_FOUND) when it has run out: register again."""
+    HoldLease: _aio.StreamUnaryMultiCallable[_registry_service_pb2.HoldLeaseRequest, _registry_service_pb2.HoldLeaseResponse]  # type: ignore[assignment]
+    """Renews a lease with each request, for as long as the host lives: a message one way costs a
+    third of a call. Nothing is answered but NOT_FOUND (HOST_NOT_FOUND), at the end of it all, when
+    the lease has run out: register again.
+    """
     Deregister: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.DeregisterRequest, _registry_service_pb2.DeregisterResponse]  # type: ignore[assignment]
     """Takes a host off the mesh. Repeating it is harmless."""
     ListAgents: _aio.UnaryUnaryMultiCallable[_registry_service_pb2.ListAgentsRequest, _registry_service_pb2.ListAgentsResponse]  # type: ignore[assignment]
@@ -87,6 +97,17 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_registry_service_pb2.KeepAliveResponse, _abc.Awaitable[_registry_service_pb2.KeepAliveResponse]]:
         """Renews a lease. NOT_FOUND (HOST_NOT_FOUND) when it has run out: register again."""
+
+    @_abc_1.abstractmethod
+    def HoldLease(
+        self,
+        request_iterator: _MaybeAsyncIterator[_registry_service_pb2.HoldLeaseRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_service_pb2.HoldLeaseResponse, _abc.Awaitable[_registry_service_pb2.HoldLeaseResponse]]:
+        """Renews a lease with each request, for as long as the host lives: a message one way costs a
+        third of a call. Nothing is answered but NOT_FOUND (HOST_NOT_FOUND), at the end of it all, when
+        the lease has run out: register again.
+        """
 
     @_abc_1.abstractmethod
     def Deregister(
