@@ -276,16 +276,18 @@ class TrunkConnection:
                 break
             watching = next(iter(self._ready))
             del self._ready[watching]
-            frame = trunk_service_pb2.TrunkFrame(call_id=watching.call_id)
+            # Filled in its place: put there afterwards, it would be copied.
+            frame = response.frames.add(call_id=watching.call_id)
             taken_bytes = self._fill(frame, watching)
             if taken_bytes > TURN_BYTES and size:
                 # A single batch that is large travels in a message of its own, the next.
-                self._unsent.append((taken_bytes, frame))
+                self._unsent.append((taken_bytes, response.frames.pop()))
                 self._unsent_bytes += taken_bytes
                 break
             if frame.batches or frame.HasField("end"):
-                response.frames.append(frame)
                 size += taken_bytes
+            else:
+                del response.frames[-1]
         return response
 
     def _fill(self, frame: trunk_service_pb2.TrunkFrame, watching: _Watching) -> int:
