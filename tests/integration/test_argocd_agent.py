@@ -119,10 +119,13 @@ async def test_a_sync_that_is_rejected_is_not_done(
 
 
 async def test_without_an_address_there_is_no_such_agent(tmp_path: Path) -> None:
-    async with running_mesh(tmp_path) as mesh:
-        done = await run("agents", "--mesh", mesh.mesh_address, "--json")
-        assert "argocd" not in done.out
-        assert "math" in done.out
+    async with (
+        running_mesh(tmp_path) as mesh,
+        httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
+    ):
+        for name, status in (("argocd", 404), ("math", 200)):
+            card = await client.get(f"{mesh.http_url}/agents/{name}/.well-known/agent-card.json")
+            assert card.status_code == status
     (tmp_path / "trunkline.toml").write_text('[argocd]\nurl = "http://argocd.example"\n')
     done = await run("up", "--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", folder=tmp_path)
     assert done.exit != 0
