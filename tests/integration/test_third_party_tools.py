@@ -207,7 +207,8 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
         up = await stack.enter_async_context(
             running_mesh(home, environment={"MEMORY_FOLDER": str(folder)})
         )
-        channels = await stack.enter_async_context(Channels())
+        # With so many processes beside it, the mesh may be silent for a while.
+        channels = await stack.enter_async_context(Channels(ping_s=PATIENCE_S))
         mesh = SmallMesh(stack, folder, channels, up.mesh_address)
         await stack.enter_async_context(mesh.directory)
         await mesh.directory.wait_until(

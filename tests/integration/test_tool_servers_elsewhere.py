@@ -12,6 +12,7 @@ import pytest
 
 from harness.certificates import self_signed
 from harness.http_tools import HttpTools, http_tools, serving
+from harness.processes import free_address
 from harness.tool_servers import QUICK, READY_TIMEOUT_S, becomes, call, running, until
 from trunkline.errors import ToolNotFoundError, ToolServerUnavailableError
 from trunkline.tools.adapter import ToolAdapter
@@ -132,8 +133,10 @@ async def test_a_server_that_says_400_of_a_session_it_forgot_is_understood_too()
 async def test_a_server_that_goes_and_comes_back_is_connected_to_again(is_older: bool) -> None:
     settings = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.2, probe_s=0.05)
     tools = HttpTools(is_older=is_older, is_json=False)
-    async with serving(tools):
-        port = int(tools.url.rpartition(":")[2].partition("/")[0])
+    # No port that somebody else may be given while it is away.
+    port = int(free_address().rpartition(":")[2])
+    async with serving(tools, port=port):
+        pass
     with pytest.raises(ToolServerUnavailableError, match="localhost can't be reached"):
         async with reached(tools, settings):
             pass

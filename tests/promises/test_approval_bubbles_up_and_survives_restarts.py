@@ -125,7 +125,7 @@ class OneServiceEach:
                 str(mcp_file(self._folder)),
                 agents=("supervisor", *FRUIT),
                 # All come back before anybody takes over what another one had been doing.
-                environment={"TRUNKLINE_LEASE_S": "10"},
+                environment={"TRUNKLINE_LEASE_S": "60"},
             )
             self._services = await self._stack.enter_async_context(opening)
             return

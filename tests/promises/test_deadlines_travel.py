@@ -41,7 +41,9 @@ async def warm_up(mesh: MeshProcess, tool: BlockedTool) -> None:
 
 async def test_deadlines_travel(tmp_path: Path, scale: Scale) -> None:
     """Bridge, supervisor, agent and a blocked tool: all of it ends with the caller's time."""
-    runs = scale.pick(ci=4, prove=200)
+    runs = scale.pick(ci=2, prove=200)
+    # In CI as long as the way down to the tool may take on a machine that has much else to do.
+    given_s = scale.pick(ci=2.0, prove=0.5)
     late: list[float] = []
     told: list[float] = []
     async with (
@@ -53,14 +55,14 @@ async def test_deadlines_travel(tmp_path: Path, scale: Scale) -> None:
         await warm_up(mesh, tool)
         for _ in range(runs):
             params = {"message": user_message(tool.question)}
-            headers = {"Trunkline-Timeout": "0.5"}
+            headers = {"Trunkline-Timeout": str(given_s)}
             fold = WireFold()
             async with sse(mesh.http_url, "/", "SendStreamingMessage", params, headers) as answer:
                 async for event in answer.events():
                     fold.apply(event)
             ended_at = datetime.now(UTC)
             ended = await tool.begins()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 await ended.wait()
             told_at = datetime.now(UTC)
             assert fold.state == "TASK_STATE_FAILED"
@@ -113,7 +115,7 @@ async def test_an_agent_has_a_default_deadline_that_a_caller_may_shorten(tmp_pat
     flags = ("--agent", "harness.slow_agent:slow")
     environment = {"PYTHONPATH": os.pathsep.join((str(HARNESS), os.environ.get("PYTHONPATH", "")))}
     async with running_mesh(tmp_path, *flags, environment=environment) as mesh:
-        for header in ({}, {"Trunkline-Timeout": "0.3"}, {"Trunkline-Timeout": "600"}):
+        for header in ({}, {"Trunkline-Timeout": "0.7"}, {"Trunkline-Timeout": "600"}):
             fold = WireFold()
             params = {"message": user_message("anything")}
             started = datetime.now(UTC)

@@ -72,7 +72,8 @@ class Trial:
                 await self.services.kill(self.process)
                 if self.harm == "kill and restart":
                     await self.services.restart(self.process)
-                    self.is_back_in_time = time.monotonic() - self.harmed_at < LEASE_S
+                    # When it was killed, of its lease a part was over already.
+                    self.is_back_in_time = time.monotonic() - self.harmed_at < LEASE_S / 2
 
     async def _back(self, state: str) -> None:
         process = self.services.processes[self.process]

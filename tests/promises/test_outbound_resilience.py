@@ -159,7 +159,7 @@ async def running_trouble(folder: Path) -> AsyncIterator[Services]:
     """A mesh with a good agent and bad ones, each host a process; `garbler` is this process."""
     module = "harness.trouble_agents"
     # Longer than elsewhere: who is busy with a flood must not be taken for dead.
-    async with open_services(folder, environment=environment(lease_s="5")) as services:
+    async with open_services(folder, environment=environment(lease_s="15")) as services:
         await services.start("registry", "registry")
         await services.launch("bridge", "bridge")
         for name in ("supervisor", "echo"):
@@ -176,7 +176,7 @@ async def running_trouble(folder: Path) -> AsyncIterator[Services]:
 
 async def are_known(services: Services, *agents: str) -> bool:
     """Whether the bridge knows these agents."""
-    async with httpx.AsyncClient(base_url=services.http_url) as client:
+    async with httpx.AsyncClient(base_url=services.http_url, timeout=PATIENCE_S) as client:
         paths = [f"/agents/{name}/.well-known/agent-card.json" for name in agents]
         return all([(await client.get(path)).status_code == 200 for path in paths])
 
@@ -248,7 +248,7 @@ async def test_the_breaker_of_a_host_goes_through_its_states(tmp_path: Path) -> 
         url = services.http_url
 
         async def is_so(state: str) -> bool:
-            async with httpx.AsyncClient(base_url=url) as client:
+            async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
                 breakers = (await client.get("/readyz")).json().get("breakers", {})
             return bool(breakers.get(services._addresses["echo"]) == state)
 
