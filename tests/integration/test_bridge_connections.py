@@ -164,7 +164,8 @@ async def test_a_client_that_vanishes_anywhere_leaves_nothing_behind(bridged: Br
         reset(writer)
     await all_answers_are_over(bridged)
     await bridged.mesh.until(task_id, lambda now: now.task.status.state == State.TASK_STATE_WORKING)
-    await call(bridged.url, ECHO, "CancelTask", {"id": task_id})
+    task = await call(bridged.url, ECHO, "CancelTask", {"id": task_id})
+    assert task["result"]["status"]["state"] == "TASK_STATE_CANCELED"
 
 
 async def test_a_client_that_gives_up_waiting_ends_its_call_and_not_its_task(

@@ -238,6 +238,7 @@ async def test_whoever_leaves_within_requests_sent_ahead_leaves_nothing_behind(
         lambda: len(asyncio.all_tasks()) <= before,
         lambda: f"{before} tasks, there are {asyncio.all_tasks()}",
     )
+    assert bridged.bridge.open_answers == 0
 
 
 async def leave_within_requests_sent_ahead(bridged: BridgedMesh, probe: HttpProbe) -> None:
