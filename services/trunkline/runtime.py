@@ -5,12 +5,13 @@ import contextlib
 import contextvars
 import gc
 import logging
+import math
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,8 +29,7 @@ _GC_THRESHOLDS = (50_000, 20, 50)
 _LEFT_BEHIND_S = 5.0
 # What joins later than this is said to be waited for.
 _JOIN_NOTICE_S = 0.5
-# Not the loop's own threads: those are waited for when it closes.
-_loader = ThreadPoolExecutor(thread_name_prefix="load")
+# What is being loaded, in threads that are not the loop's: it waits for its own when it closes.
 _loads: "set[Future[Any]]" = set()
 
 
@@ -97,10 +97,30 @@ async def load(
     Canceling leaves it to itself. Raises what it raises.
     """
     call = partial(contextvars.copy_context().run, work, *given, **named)
-    loading = _loader.submit(call)
-    _loads.add(loading)
+    loading: Future[_Loaded] = Future()
+    loading.set_running_or_notify_cancel()
     loading.add_done_callback(_loads.discard)
+
+    def do() -> None:
+        try:
+            loading.set_result(call())
+        except BaseException as error:  # noqa: BLE001  it is raised where it is waited for
+            loading.set_exception(error)
+
+    _loads.add(loading)
+    threading.Thread(target=do, name="load").start()
     return await asyncio.wrap_future(loading)
+
+
+def next_beat(now_s: float, period_s: float) -> float:
+    """Return when the next beat of a period comes, by the clock of event loops.
+
+    It is a tenth of the period away at least, and 1.1 of it at most. The beats are the same in all
+    processes of a machine: what they do every so often wakes each of them, and whomever they all
+    call, once and not at as many moments.
+    """
+    # A timer may fire just before its beat, which is not to come twice.
+    return math.floor(now_s / period_s + 1.1) * period_s
 
 
 def state_line(state: str, served: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from trunkline.client import Backoff, Directory
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite import Orphan
 from trunkline.registry import Membership
+from trunkline.runtime import next_beat
 from trunkline.tasks.hosts import Hosts
 from trunkline.v1 import registry_service_pb2
 
@@ -158,10 +159,11 @@ async def claim_names(membership: Membership, directory: Directory, *, every_s: 
     It looks whenever the mesh changes, and again after `every_s`: a picture may have come before
     the registry's refusal did.
     """
+    loop = asyncio.get_running_loop()
     while True:
         revision = directory.revision
         if revision:
             membership.claim(membership.standby.names - directory.agents().keys())
         with suppress(TimeoutError):
-            async with asyncio.timeout(every_s):
+            async with asyncio.timeout_at(next_beat(loop.time(), every_s)):
                 await directory.changed(revision)

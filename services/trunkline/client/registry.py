@@ -10,6 +10,7 @@ import grpc
 from trunkline.client.channels import peer_of
 from trunkline.client.status import mesh_errors
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError, UnsupportedOperationError
+from trunkline.runtime import next_beat
 from trunkline.v1 import registry_service_pb2, registry_service_pb2_grpc
 
 # Short: the registry answers from memory, and a lease must not run out while a call hangs.
@@ -50,7 +51,7 @@ class RegistryClient:
         return response.lease.ToNanoseconds() / 1e9
 
     async def hold_lease(self, host_id: str, *, every_s: float) -> None:
-        """Renew a lease at once and then every so many seconds, until this is canceled.
+        """Renew a lease at once and then on every beat of so many seconds, until this is canceled.
 
         Raises:
             HostNotFoundError: it has run out, or the registry was started anew; register again.
@@ -65,14 +66,14 @@ class RegistryClient:
                 await asyncio.sleep(every_s)
 
     async def _hold(self, call: _Holding, host_id: str, every_s: float) -> None:
-        over = asyncio.Event()
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
         call.add_done_callback(lambda _: over.set())
         request = registry_service_pb2.HoldLeaseRequest(host_id=host_id)
         try:
             while not over.is_set():
                 await self._renew(call, request)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(every_s):
+                    async with asyncio.timeout_at(next_beat(loop.time(), every_s)):
                         await over.wait()
             await call
             raise PeerUnavailableError(self.peer, "it ended the stream of renewals")

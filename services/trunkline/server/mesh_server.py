@@ -39,7 +39,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", RECEIVE_BYTES),
     ("grpc.max_send_message_length", -1),
-    ("grpc.keepalive_time_ms", 10_000),
+    # Of peers that vanished without a word only memory is left here: callers ask sooner.
+    ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     # Our clients ping every ten seconds, also without calls; grpc takes that for an attack.

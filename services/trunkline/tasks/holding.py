@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from trunkline.errors import FencedError, JournalUnavailableError, PeerUnavailableError
 from trunkline.journal.journal import Journal
+from trunkline.runtime import next_beat
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,8 @@ class Holding:
                 if was_renewed:
                     logger.error("host.lease_not_renewed", extra={"problem": error.problem})
                 was_renewed = False
-            await asyncio.sleep(self._lease_s / 3)
+            now_s = asyncio.get_running_loop().time()
+            await asyncio.sleep(next_beat(now_s, self._lease_s / 3) - now_s)
 
     def lose(self) -> None:
         """Note that somebody else has taken the journal."""
