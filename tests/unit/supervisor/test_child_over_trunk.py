@@ -1,0 +1,126 @@
+"""What comes from a child over a trunk: text is forwarded as it comes, and nonsense never is."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from harness.tasks import NOTHING, Open, define, message, texts
+from trunkline.client import TaskStream
+from trunkline.client.silence import Silence
+from trunkline.client.trunk.line import Line, StreamCall
+from trunkline.errors import PeerProtocolError, PeerUnavailableError
+from trunkline.journal.events import delta_run, draft, seal
+from trunkline.supervisor.child import Child, ChildLimits
+from trunkline.supervisor.transcript import Transcript
+from trunkline.tasks.host import TaskHost
+from trunkline.tasks.lifecycle import State
+from trunkline.tasks.submission import Accepted
+from trunkline.tasks.turn.context import TaskContext
+from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, trunk_service_pb2
+
+CHILD = "journal-child"
+
+
+@pytest.fixture
+async def call() -> AsyncIterator[StreamCall]:
+    """A stream on a trunk that nobody runs: the test is the peer."""
+    line = Line(_never, peer="peer", ping_s=60.0, connect_s=60.0, on_news=_nothing)  # type: ignore[arg-type]
+    begun = StreamCall(line)
+    begun.call_id = line.begin(begun, trunk_service_pb2.TrunkCall())
+    yield begun
+    line.end(PeerUnavailableError("peer", "the test is over"))
+
+
+class Parent:
+    """An agent that follows one child, with what came of it."""
+
+    def __init__(self, call: StreamCall) -> None:
+        self.error: PeerProtocolError | None = None
+        self._call = call
+
+    async def run(self, task: TaskContext) -> None:
+        snapshot = snapshot_pb2.TaskSnapshot(sequence=1, epoch=1)
+        snapshot.task.status.state = task_pb2.TASK_STATE_WORKING
+        directory = None
+        child = Child(task, directory, agent="kid", task_id=CHILD, limits=ChildLimits())  # type: ignore[arg-type]
+        try:
+            async with Silence(60.0) as silence:
+                heard = Transcript(CHILD, "kid", snapshot)
+                await child._listen(TaskStream(None, self._call), heard, silence)
+        except PeerProtocolError as error:
+            self.error = error
+
+
+def frame(*events: event_pb2.Event, at: int) -> trunk_service_pb2.TrunkFrame:
+    """One batch, as the child's host sends it."""
+    sealed = seal(draft(events), task_id=CHILD, epoch=1, first_sequence=at, time_ns=time.time_ns())
+    return trunk_service_pb2.TrunkFrame(batches=[sealed])
+
+
+BEGUN = delta_run("answer", ["one "], start=event_pb2.ArtifactStart())
+
+
+def completed() -> event_pb2.Event:
+    event = event_pb2.Event()
+    event.status.status.state = task_pb2.TASK_STATE_COMPLETED
+    return event
+
+
+async def begin(host: TaskHost, call: StreamCall) -> str:
+    """Have the parent forward the child's first text; now it waits for more."""
+    accepted = await host.submit("tested", message("go"), NOTHING)
+    assert isinstance(accepted, Accepted)
+    call.deliver(frame(BEGUN, at=2))
+    async with asyncio.timeout(30):
+        async for shown in host.watch(accepted.task_id, account="", after=0):
+            if any(b"one " in batch for batch in shown.batches):
+                break
+    return accepted.task_id
+
+
+async def test_text_is_forwarded_as_it_comes_and_the_rest_by_who_listens(
+    call: StreamCall, open_host: Open
+) -> None:
+    parent = Parent(call)
+    host = await open_host(define(parent.run))
+    task_id = await begin(host, call)
+    call.deliver(frame(delta_run("answer", ["two ", "three "]), at=3))
+    call.deliver(frame(delta_run("answer", ["four"], last=True), at=5))
+    # Nothing of it is left for who listens.
+    assert not call._batches
+    call.deliver(frame(completed(), at=6))
+    ended = await host.wait_turn(task_id)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED
+    assert texts(ended) == ["one two three four"]
+    assert parent.error is None
+
+
+@pytest.mark.parametrize(
+    ("lie", "at", "problem"),
+    [
+        pytest.param(delta_run("answer", ["lie"]), 4, "event 4 follows event 2", id="gap"),
+        pytest.param(delta_run("else", ["lie"]), 3, "appended to before its create", id="append"),
+    ],
+)
+async def test_nonsense_is_refused_and_nothing_of_it_is_forwarded(
+    call: StreamCall, open_host: Open, lie: event_pb2.Event, at: int, problem: str
+) -> None:
+    parent = Parent(call)
+    host = await open_host(define(parent.run))
+    task_id = await begin(host, call)
+    call.deliver(frame(lie, at=at))
+    call.deliver(frame(delta_run("answer", ["behind it"]), at=3))
+    ended = await host.wait_turn(task_id)
+    assert parent.error is not None
+    assert problem in parent.error.problem
+    assert texts(ended) == ["one "]
+
+
+def _never() -> None:
+    raise AssertionError("nobody connects")
+
+
+def _nothing() -> None:
+    pass
