@@ -40,7 +40,7 @@ async def test_cancel_means_stop(tmp_path: Path, scale: Scale) -> None:
     async with (
         running_mesh(tmp_path, *mcp_flags(tmp_path)) as mesh,
         blocked_tool() as tool,
-        Channels() as channels,
+        Channels(ping_s=PATIENCE_S) as channels,
     ):
         for _ in range(runs):
             params: Json = {"message": user_message(tool.question)}
@@ -144,7 +144,7 @@ async def test_a_race_with_cancel_has_one_outcome(
     }
     async with (
         running_mesh(tmp_path, *flags, environment=environment) as mesh,
-        Channels() as channels,
+        Channels(ping_s=PATIENCE_S) as channels,
     ):
 
         async def one(seed: int) -> None:

@@ -49,7 +49,7 @@ async def test_deadlines_travel(tmp_path: Path, scale: Scale) -> None:
     async with (
         running_mesh(tmp_path, *mcp_flags(tmp_path)) as mesh,
         blocked_tool() as tool,
-        Channels() as channels,
+        Channels(ping_s=PATIENCE_S) as channels,
     ):
         client = HostClient(channels.get(mesh.mesh_address))
         await warm_up(mesh, tool)
@@ -83,7 +83,7 @@ async def test_deadlines_travel(tmp_path: Path, scale: Scale) -> None:
 
 async def test_a_stream_s_own_timeout_ends_only_the_stream(tmp_path: Path) -> None:
     """A call that is given up, over gRPC and over SSE, leaves its task alone."""
-    async with running_mesh(tmp_path) as mesh, Channels() as channels:
+    async with running_mesh(tmp_path) as mesh, Channels(ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(mesh.mesh_address))
         message = message_pb2.Message(
             message_id="m", role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text="count 40 25")]
@@ -133,7 +133,7 @@ async def test_an_agent_has_a_default_deadline_that_a_caller_may_shorten(tmp_pat
 
 async def deadline_of(mesh: MeshProcess, task_id: str) -> datetime:
     """A task's absolute deadline."""
-    async with Channels() as channels:
+    async with Channels(ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(mesh.mesh_address))
         task = await client.get_task(task_id, account="anonymous")
     assert task.HasField("deadline")
@@ -156,7 +156,7 @@ async def test_ask_gives_its_timeout_along(tmp_path: Path) -> None:
 async def test_no_hidden_limit_ends_what_takes_over_a_minute(tmp_path: Path, scale: Scale) -> None:
     """A silent task goes on as long as it takes, asked by a stream and by one call."""
     seconds = scale.pick(ci=3, prove=70)
-    async with running_mesh(tmp_path) as mesh, Channels() as channels:
+    async with running_mesh(tmp_path) as mesh, Channels(ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(mesh.mesh_address))
         message = message_pb2.Message(
             message_id="m",

@@ -182,13 +182,13 @@ async def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
     environment = {
         "PYTHONPATH": os.pathsep.join((str(HARNESS / "clock"), os.environ.get("PYTHONPATH", ""))),
         "CLOCK_OFFSET_FILE": str(offset),
-        "TRUNKLINE_LEASE_S": "1",
+        "TRUNKLINE_LEASE_S": "4",
     }
     async with running_mesh(tmp_path, environment=environment) as mesh:
         folds = await ask_all(mesh, ["before"])
         for jump_s in (-3600, 2 * 24 * 3600, -7 * 24 * 3600):
             fold = WireFold()
-            # Longer than a lease.
+            # Longer than it takes until a lease is looked at, and renewed.
             params = {"message": user_message("count 60 25")}
             async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params) as answer:
                 events = answer.events()

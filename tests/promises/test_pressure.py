@@ -11,7 +11,7 @@ import pytest
 
 from harness.processes import MeshProcess, running_mesh
 from harness.proving import Scale
-from harness.sse import Json, RefusedError, WireFold, send, sse, user_message
+from harness.sse import PATIENCE_S, Json, RefusedError, WireFold, send, sse, user_message
 from harness.worker_agent import CONCURRENCY, WORK_S
 from trunkline.client import Channels, HostClient
 from trunkline.errors import OverloadedError
@@ -72,7 +72,7 @@ async def test_priorities_overtake_and_a_full_queue_says_so_at_once(tmp_path: Pa
     """All places taken, the queue filled: the next one is refused, the urgent one goes first."""
     async with (
         running_mesh(tmp_path, *FLAGS, environment=environment()) as mesh,
-        Channels() as channels,
+        Channels(ping_s=PATIENCE_S) as channels,
     ):
         client = HostClient(channels.get(mesh.mesh_address))
         blocking = [await submit(client, "block") for _ in range(CONCURRENCY)]
@@ -128,7 +128,7 @@ async def test_ten_times_the_capacity(tmp_path: Path, scale: Scale, rng: random.
     outcomes: Counter[str] = Counter()
     async with (
         running_mesh(tmp_path, *FLAGS, environment=environment()) as mesh,
-        Channels() as channels,
+        Channels(ping_s=PATIENCE_S) as channels,
     ):
         pid = mesh.process.pid
         rss: list[int] = []

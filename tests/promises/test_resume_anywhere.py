@@ -9,7 +9,7 @@ import pytest
 from harness.following import follow
 from harness.processes import Services, running_mesh, running_services
 from harness.proving import Scale
-from harness.sse import Json, WireEvent, WireFold, call, sse, user_message
+from harness.sse import PATIENCE_S, Json, WireEvent, WireFold, call, sse, user_message
 from trunkline.client import Channels, HostClient
 from trunkline.v1 import event_pb2, snapshot_pb2
 
@@ -117,7 +117,7 @@ async def told_by_get_task(services: Services, task_id: str) -> dict[str, str]:
 
 async def grpc_reader_resumes(address: str, task_id: str, *, rng: random.Random, cuts: int) -> None:
     """The same by WatchTask: every batch is a cursor."""
-    async with Channels() as channels:
+    async with Channels(ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(address))
         whole = await client.get_task(task_id, account="anonymous")
         cursor = 0
