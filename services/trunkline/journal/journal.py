@@ -191,14 +191,11 @@ class Journal:
         return done
 
     def write(self, task_id: str, fence: int, writer: Writing) -> None:
-        """Append what `writer` has when the next write begins, in a later turn of the loop.
-
-        It gets what the future of `append` would, and must be quick.
-        """
-        if fence != self.epoch:
-            writer.set_exception(FencedError(task_id))
-        else:
+        """Append what `writer` has when the next write begins; it is told as `append`'s future."""
+        if fence == self.epoch:
             self._put(PendingWriting(task_id, writer))
+        else:
+            writer.set_exception(FencedError(task_id))
 
     def head(self, task_id: str) -> int:
         """Return the last committed sequence of a task. TaskNotFoundError."""
@@ -479,10 +476,8 @@ class Journal:
             self._forget(task_id)
 
     def _batches(self, task_id: str, after: int, limit_bytes: int) -> Batches:
-        batches = self._tails.find(task_id, after, limit_bytes=limit_bytes)
-        if batches is None:
-            batches = self._store.read(task_id, after, limit_bytes=limit_bytes)
-        return batches
+        kept = self._tails.find(task_id, after, limit_bytes=limit_bytes)
+        return self._store.read(task_id, after, limit_bytes=limit_bytes) if kept is None else kept
 
     def _epoch_at(self, row: TaskRow, sequence: int) -> int:
         """The epoch of the batch that covers a sequence."""
