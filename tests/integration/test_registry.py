@@ -249,6 +249,7 @@ async def test_a_member_whose_agent_is_taken_stands_by_until_it_claims_the_name(
         assert member.standby.names == {"math"}
         _, second = await client.list_agents()
         assert [agent.card.name for agent in second.agents] == ["echo"]
+        assert second.standby_agents == ["math"]
         # What it says anew claims nothing, and a claim may come too early.
         member.update(host("h-2", "math", "echo"))
         member.claim(frozenset({"math"}))
@@ -262,6 +263,7 @@ async def test_a_member_whose_agent_is_taken_stands_by_until_it_claims_the_name(
         assert member.standby.names == frozenset()
         (only,) = await client.list_agents()
         assert [agent.card.name for agent in only.agents] == ["math", "echo"]
+        assert only.standby_agents == []
 
 
 async def test_a_member_registers_again_when_the_registry_was_restarted(
