@@ -14,7 +14,7 @@ import pytest_asyncio
 from harness.command_line import LIMIT_S, Done, run
 from harness.processes import MeshProcess, running_mesh
 from harness.tokens import SigningKey, key_set, write_api_keys
-from trunkline.cli import card, keys
+from trunkline.cli.public import card, keys
 from trunkline.cli.talk.client import A2AClient
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TaskNotFoundError
 

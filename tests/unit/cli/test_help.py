@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from trunkline.cli.groups import WebhookState
+from trunkline.cli.commands.inside import WebhookState
 from trunkline.cli.inside.webhooks import STATES
 from trunkline.mesh.shipped import SHIPPED
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 
-from trunkline.cli.serve import serve
+from trunkline.cli.serving.serve import serve
 from trunkline.logs import configure_logging
 from trunkline.mesh.whole import open_mesh
 from trunkline.settings import load_settings

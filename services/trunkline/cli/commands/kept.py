@@ -1,87 +1,13 @@
-"""The groups of commands about what a mesh keeps: webhooks, and its data on disk."""
+"""The groups of commands about what a mesh keeps on disk: its data, and documents."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from trunkline.cli.options import Data, Json, Mesh, TaskId
-from trunkline.cli.outcome import finish, run
+from trunkline.cli.options import Data, Json
+from trunkline.cli.outcome import finish
 from trunkline.cli.usage import QuestionCommand
-
-webhooks = typer.Typer(help="See what became of webhooks, and send again what failed.")
-
-
-class WebhookState(StrEnum):
-    """States of webhooks, by the names that people use: those of the contract."""
-
-    IDLE = "idle"
-    PENDING = "pending"
-    WAITING = "waiting"
-    DEAD = "dead"
-    DONE = "done"
-
-
-ConfigId = Annotated[
-    str, typer.Argument(metavar="WEBHOOK", help="Its id. [all of the task]", show_default=False)
-]
-
-
-@webhooks.command("list")
-def webhooks_list(
-    mesh: Mesh = None,
-    *,
-    state: Annotated[
-        WebhookState | None,
-        typer.Option(
-            metavar="STATE",
-            help="Only in this state: idle, pending, waiting, dead or done.",
-            show_default=False,
-        ),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """List webhooks of all hosts, the last made first."""
-    from trunkline.cli.inside import webhooks as command
-
-    run(command.list_all(mesh, state=state or "", as_json=json))
-
-
-@webhooks.command("show")
-def webhooks_show(
-    task_id: TaskId, config_id: ConfigId = "", mesh: Mesh = None, *, json: Json = False
-) -> None:
-    """Show the webhooks of a task: how far each has come, why it failed. Exits 1 without any."""
-    from trunkline.cli.inside import webhooks as command
-
-    run(command.show(task_id, config_id, mesh, as_json=json))
-
-
-@webhooks.command("replay")
-def webhooks_replay(
-    task_id: TaskId,
-    config_id: ConfigId = "",
-    mesh: Mesh = None,
-    *,
-    from_start: Annotated[
-        bool, typer.Option("--from-start", help="Send all again, also what arrived.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Send what failed, behind the last event that arrived."""
-    from trunkline.cli.inside import webhooks as command
-
-    run(command.replay(task_id, config_id, mesh, from_start=from_start, as_json=json))
-
-
-@webhooks.command("secret")
-def webhooks_secret(data: Data = None) -> None:
-    """Print what posts are signed with, for receivers to check them by."""
-    from trunkline.cli.inside import webhooks as command
-
-    finish(lambda: command.secret(data))
-
 
 data = typer.Typer(help="Check, copy, bring back and trim what a mesh keeps on disk.")
 

@@ -33,7 +33,7 @@ def add_key(
     json: Json = False,
 ) -> None:
     """Make a key and print it. It is shown this once: only its SHA-256 is kept."""
-    from trunkline.cli import keys as command
+    from trunkline.cli.public import keys as command
 
     finish(lambda: command.add(name, file, account=account or name, as_json=json))
 
@@ -41,7 +41,7 @@ def add_key(
 @keys.command("list")
 def list_keys(file: KeyFile = None, *, json: Json = False) -> None:
     """List the keys: names and accounts."""
-    from trunkline.cli import keys as command
+    from trunkline.cli.public import keys as command
 
     finish(lambda: command.show(file, as_json=json))
 
@@ -49,7 +49,7 @@ def list_keys(file: KeyFile = None, *, json: Json = False) -> None:
 @keys.command("remove")
 def remove_key(name: Name, file: KeyFile = None, *, json: Json = False) -> None:
     """Take a key away. A mesh that runs refuses it within a second."""
-    from trunkline.cli import keys as command
+    from trunkline.cli.public import keys as command
 
     finish(lambda: command.remove(name, file, as_json=json))
 
@@ -57,7 +57,7 @@ def remove_key(name: Name, file: KeyFile = None, *, json: Json = False) -> None:
 @card.command("show")
 def show_card(url: CardUrl, *, json: Json = False) -> None:
     """Show what an agent says about itself."""
-    from trunkline.cli import card as command
+    from trunkline.cli.public import card as command
 
     run(command.show(url, as_json=json))
 
@@ -76,6 +76,6 @@ def verify_card(
     json: Json = False,
 ) -> None:
     """Verify a card's signature by a key that you trust. Exits 0 only if one is good."""
-    from trunkline.cli import card as command
+    from trunkline.cli.public import card as command
 
     run(command.verify(url, str(key) if key else jwks, as_json=json))

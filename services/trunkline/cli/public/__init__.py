@@ -1,0 +1,1 @@
+"""Commands about the public side: who may call, and what cards say."""
