@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.states import State
+from trunkline.journal.varint import varint
 from trunkline.v1 import event_pb2
 
 _NS_PER_S = 1_000_000_000
@@ -132,7 +133,7 @@ def draft(events: Sequence[event_pb2.Event], *, origin: event_pb2.Origin | None 
         # What is nearly always asked for goes without further calls.
         count += (len(event.delta.texts) if kind is _DELTA else event_count(event)) or 1
         said = event.SerializeToString()
-        pieces += (_EVENT_TAG, _varint(len(said)), said)
+        pieces += (_EVENT_TAG, varint(len(said)), said)
     listed: tuple[event_pb2.Event, ...] = ()
     if kinds & _LISTED:
         listed = tuple(event for event in events if kind_of(event).bit & _LISTED)
@@ -161,7 +162,7 @@ class Sealer:
         else:
             header.origin.CopyFrom(draft.origin)
         said = header.SerializeToString()
-        return b"".join((_HEADER_TAG, _varint(len(said)), said, draft.body))
+        return b"".join((_HEADER_TAG, varint(len(said)), said, draft.body))
 
 
 def seal(draft: Draft, *, task_id: str, epoch: int, first_sequence: int, time_ns: int) -> bytes:
@@ -376,15 +377,3 @@ def _kinds(events: Iterable[event_pb2.Event]) -> int:
     for event in events:
         kinds |= kind_of(event).bit
     return kinds
-
-
-def _varint(value: int) -> bytes:
-    """Encode a length as protobuf does; a header takes one byte or two."""
-    if value < 0x80:
-        return bytes((value,))
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from trunkline.journal.varint import varint
 from trunkline.tasks.watch import Frame, TaskWatch
 from trunkline.v1 import message_pb2, message_service_pb2, task_service_pb2
 
@@ -70,12 +71,6 @@ def _responses(frame: Frame, *, snapshot_field: int, batches_field: int) -> Iter
         yield b"".join(pending)
 
 
-def _field(number: int, content: bytes) -> tuple[bytes, bytes]:
-    """Return what stands before a field's content, and the content."""
-    head = bytearray([number << 3 | _LENGTH_DELIMITED])
-    length = len(content)
-    while length > 0x7F:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    head.append(length)
-    return bytes(head), content
+def _field(number: int, content: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return a field's tag, its content's length, and the content."""
+    return bytes((number << 3 | _LENGTH_DELIMITED,)), varint(len(content)), content
