@@ -1,7 +1,8 @@
 """A deadline ends a task whatever it does, and holds while it waits."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+import time
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from trunkline.errors import PeerTimeoutError
 from trunkline.journal.journal import Journal
 from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.running import deadlines
 from trunkline.tasks.submission import Accepted
 from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import message_service_pb2
@@ -147,6 +149,28 @@ async def test_an_answer_that_is_no_task_yet_is_late_at_its_deadline(open_host: 
             await host.submit("tested", message(), within(0.1))
     async with asyncio.timeout(30):
         await all_over(host)
+
+
+async def test_nothing_expires_early_though_the_process_is_stopped_between_two_looks_at_a_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped_s = 0.2
+
+    class StoppedBeforeIt(datetime):
+        """A clock that the machine lets the process look at only after a while."""
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            time.sleep(stopped_s)
+            return datetime.now(tz)
+
+    monkeypatch.setattr(deadlines, "datetime", StoppedBeforeIt)
+    over: asyncio.Future[datetime] = asyncio.get_running_loop().create_future()
+    one = deadlines.Deadlines(lambda _: over.set_result(datetime.now(UTC)))
+    deadline = datetime.now(UTC) + timedelta(seconds=2 * stopped_s)
+    one.add("task", deadline)
+    async with asyncio.timeout(30):
+        assert await over > deadline - timedelta(seconds=stopped_s / 2)
 
 
 async def test_a_deadline_leaves_nothing_behind(open_host: Open) -> None:

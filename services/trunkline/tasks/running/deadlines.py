@@ -29,7 +29,9 @@ class Deadlines:
 
     def add(self, task_id: str, deadline: datetime) -> None:
         """Have the task expire at the deadline; soon, if that has passed."""
-        due_s = self._loop.time() + (deadline - datetime.now(UTC)).total_seconds()
+        # In this order: what comes between the two looks at a clock makes it later, never earlier.
+        left_s = (deadline - datetime.now(UTC)).total_seconds()
+        due_s = self._loop.time() + left_s
         self._due[task_id] = due_s
         heapq.heappush(self._heap, (due_s, task_id))
         self._set_timer()
