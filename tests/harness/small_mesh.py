@@ -199,7 +199,8 @@ class SmallMesh:
 async def open_small_mesh(folder: Path, *, lease_s: float = 10.0) -> AsyncIterator[SmallMesh]:
     """Open a mesh with a registry and nobody on it."""
     async with AsyncExitStack() as stack:
-        channels = await stack.enter_async_context(Channels())
+        # A busy machine is silent for a while; whoever leaves this mesh closes its connections.
+        channels = await stack.enter_async_context(Channels(ping_s=PATIENCE_S))
         registry = await stack.enter_async_context(RegistryServicer(lease_s))
         server = MeshServer()
         server.add_registry(registry)

@@ -3,7 +3,7 @@
 import io
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -151,18 +151,22 @@ def locked() -> bytes:
     return target.getvalue()
 
 
-HOSTILE = {
-    "empty.md": (b"", "no text"),
-    "blank.txt": (b" \n\t\n", "no text"),
-    "binary.txt": (bytes(range(256)) * 10, "no text"),
-    "broken.pdf": (b"%PDF-1.4\n" + b"nonsense" * 100, "broken"),
-    "not.pdf": (b"<html>", "broken"),
-    "cut.pdf": (pdf(["Hello."])[:200], "broken"),
-    "pictures.pdf": (pdf([], []), "no text"),
-    "bomb.pdf": (with_contents([b"(x) Tj " * 30_000_000]), "no text|broken|too much|too long"),
-    "deep.html": (b"<div>" * 200_000 + b"<script>", "no text"),
-    "endless.md": (b"a" * 21_000_000, "too much text"),
-    "sections.md": (b"# a\nb\n" * 110_000, "too many sections"),
+# Made only by the tests that read them: some are large.
+HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
+    "empty.md": (lambda: b"", "no text"),
+    "blank.txt": (lambda: b" \n\t\n", "no text"),
+    "binary.txt": (lambda: bytes(range(256)) * 10, "no text"),
+    "broken.pdf": (lambda: b"%PDF-1.4\n" + b"nonsense" * 100, "broken"),
+    "not.pdf": (lambda: b"<html>", "broken"),
+    "cut.pdf": (lambda: pdf(["Hello."])[:200], "broken"),
+    "pictures.pdf": (lambda: pdf([], []), "no text"),
+    "bomb.pdf": (
+        lambda: with_contents([b"(x) Tj " * 30_000_000]),
+        "no text|broken|too much|too long",
+    ),
+    "deep.html": (lambda: b"<div>" * 200_000 + b"<script>", "no text"),
+    "endless.md": (lambda: b"a" * 21_000_000, "too much text"),
+    "sections.md": (lambda: b"# a\nb\n" * 110_000, "too many sections"),
 }
 
 
@@ -170,10 +174,10 @@ HOSTILE = {
 def test_a_hostile_file_is_refused_with_the_reason_and_the_next_is_read(
     reader: Reader, tmp_path: Path, name: str
 ) -> None:
-    content, reason = HOSTILE[name]
+    made, reason = HOSTILE[name]
 
     with pytest.raises(Unreadable, match=reason):
-        read(reader, tmp_path, name, content)
+        read(reader, tmp_path, name, made())
 
     assert read(reader, tmp_path, "good.md", b"# Good\n\nfine").title == "Good"
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from harness.lives import die, replay
 from harness.shop import Orders, shop
@@ -220,6 +220,29 @@ async def test_a_call_that_was_cut_off_is_not_made_again_and_that_is_said(
         ended = await second.ended(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED
     assert "nobody knows whether it was done" in said(ended)
+    assert len(orders.made) == 1
+
+
+async def test_a_call_of_a_number_that_the_journal_rounds_is_known_again_after_a_crash(
+    tmp_path: Path,
+) -> None:
+    def reply(messages: Sequence[BaseMessage]) -> str | Call:
+        return "I can't tell." if isinstance(messages[-1], ToolMessage) else order(2**53 + 1)
+
+    orders = Orders(needs_approval=False)
+    # Asked once before the crash; after it, about the call and its result, or about that alone.
+    model = ScriptedModel(reply, reply, reply)
+    agent = shop("apples", orders, model=Model.of(model))
+    orders.go.clear()
+    async with short_life(tmp_path, agent) as first:
+        task_id = await first.begin("order many")
+        async with asyncio.timeout(30):
+            await orders.began.wait()
+    orders.go.set()
+    async with life(tmp_path, agent) as second:
+        ended = await second.ended(task_id)
+    assert ended.task.status.state == DONE, said(ended)
+    assert "nobody knows whether it was done" in str(model.asked[-1][-1].content)
     assert len(orders.made) == 1
 
 
