@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite.connection import connect, distrusted, looking
-from trunkline.journal.sqlite.schema import claim, disown, release, tenure_of
+from trunkline.journal.sqlite.schema import claim, release, tenure_of
 from trunkline.journal.states import INTERRUPTED, TERMINAL
 
 logger = logging.getLogger(__name__)
@@ -132,10 +132,7 @@ def discard(path: Path) -> bool:
         # From here on nobody else opens it: its owner is alive.
         claimed = claim(connection, path)
         if not _is_empty(connection):
-            if claimed.was_lost:
-                disown(connection)
-            else:
-                release(connection, claimed.epoch)
+            release(connection, claimed.epoch, as_lost=claimed.was_lost)
             return False
     for name in (path, f"{path}-wal", f"{path}-shm"):
         Path(name).unlink(missing_ok=True)

@@ -194,18 +194,15 @@ def claim(connection: sqlite3.Connection, path: Path) -> Claim:
     return Claim(tenure.journal_id, epoch, was_lost=not tenure.is_free)
 
 
-def release(connection: sqlite3.Connection, epoch: int) -> None:
-    """Stop being the owner, so that the next one needs no takeover."""
-    connection.execute(
-        "UPDATE meta SET owner_pid = 0, owner_started = '' WHERE epoch = ?", (epoch,)
-    )
+def release(connection: sqlite3.Connection, epoch: int, *, as_lost: bool = False) -> None:
+    """Stop being the owner, so that the next one needs no takeover.
 
-
-def forsake(connection: sqlite3.Connection, epoch: int) -> None:
-    """Stop being the owner as if it had died just now: the next one needs a takeover."""
+    It needs one if this is left `as_lost`: as if its owner had died just now.
+    """
+    pid, started = (_NOBODY, f"{boot_id()}/left") if as_lost else (0, "")
     connection.execute(
         "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = ? WHERE epoch = ?",
-        (_NOBODY, f"{boot_id()}/left", time.monotonic(), epoch),
+        (pid, started, time.monotonic(), epoch),
     )
 
 

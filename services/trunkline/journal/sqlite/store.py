@@ -18,7 +18,7 @@ from trunkline.journal.sqlite.connection import connect, distrusted, looking, tr
 from trunkline.journal.sqlite.directory import Directory
 from trunkline.journal.sqlite.ids import Ids
 from trunkline.journal.sqlite.payload import frames, pack
-from trunkline.journal.sqlite.schema import Claim, claim, forsake, note, noted, release, tenure_of
+from trunkline.journal.sqlite.schema import Claim, claim, note, noted, release, tenure_of
 from trunkline.journal.sqlite.settling import Settling, slices_of
 from trunkline.journal.sqlite.writer import Synchronous, Writer
 from trunkline.journal.store import (
@@ -84,7 +84,7 @@ class SqliteStore:
                 return cls(path, claimed, synchronous)
             except BaseException:
                 # What waits for a takeover goes on waiting: the next try may succeed.
-                (forsake if claimed.was_lost else release)(connection, claimed.epoch)
+                release(connection, claimed.epoch, as_lost=claimed.was_lost)
                 raise
 
     @classmethod
@@ -303,10 +303,7 @@ class SqliteStore:
         with self._writer.alone() as connection:
             try:
                 note(connection, self.clock, self.epoch)
-                if as_lost:
-                    forsake(connection, self.epoch)
-                else:
-                    release(connection, self.epoch)
+                release(connection, self.epoch, as_lost=as_lost)
             finally:
                 self._checkpointer.close()
                 self._read.close()
