@@ -29,11 +29,13 @@ class Holding:
 
     async def keep(self) -> None:
         """Renew the lease, until this is canceled or the journal was lost."""
-        was_renewed = True
+        loop = asyncio.get_running_loop()
+        was_renewed, until_s = True, loop.time() + self._lease_s
         while not self.over.is_set():
             try:
                 self._journal.renew(self._lease_s)
-                was_renewed = True
+                self._mind_gap(loop.time() - until_s)
+                was_renewed, until_s = True, loop.time() + self._lease_s
             except FencedError:
                 self.lose()
                 return
@@ -42,8 +44,14 @@ class Holding:
                 if was_renewed:
                     logger.error("host.lease_not_renewed", extra={"problem": error.problem})
                 was_renewed = False
-            now_s = asyncio.get_running_loop().time()
+            now_s = loop.time()
             await asyncio.sleep(next_beat(now_s, self._lease_s / 3) - now_s)
+
+    def _mind_gap(self, over_for_s: float) -> None:
+        """Say that the lease was over for a while: whoever had seen it would have ended this."""
+        if over_for_s > 0:
+            extra = {"journal": self._journal.id, "over_for_s": round(over_for_s, 1)}
+            logger.warning("host.lease_renewed_late", extra=extra)
 
     def lose(self) -> None:
         """Note that somebody else has taken the journal."""

@@ -99,7 +99,9 @@ def test_a_journal_is_not_looked_into_while_a_lease_that_was_seen_holds(path: Pa
 
 
 async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_whole(
-    path: Path, frozen: tuple["subprocess.Popen[str]", str, int]
+    path: Path,
+    frozen: tuple["subprocess.Popen[str]", str, int],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     process, task_id, epoch = frozen
     (orphan,) = orphans(path.parent)
@@ -108,6 +110,9 @@ async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_whole(
     assert 1 <= orphan.lost_for_s < 600
     journal = Journal.take_over(path)
     assert process.wait(timeout=60) == -signal.SIGKILL
+    # It could not say why itself.
+    (said,) = [one for one in caplog.records if one.message == "host.killed"]
+    assert (vars(said)["pid"], "lease is over" in vars(said)["reason"]) == (process.pid, True)
     assert (journal.id, journal.epoch) == (orphan.journal_id, epoch + 1)
     assert journal.head(task_id) == 3
     assert await journal.append(task_id, journal.epoch, [draft([append("a", "z")])]) == 4

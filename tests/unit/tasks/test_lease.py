@@ -1,8 +1,11 @@
 """What a host does when its lease can't be renewed, or is lost."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from harness.tasks import NOTHING, define, finish, message
 from trunkline.errors import FencedError, JournalUnavailableError
@@ -44,6 +47,23 @@ async def test_a_journal_that_cannot_be_written_for_a_moment_ends_nothing(tmp_pa
         journal.problem = None
         snapshot = await finish(host)
         assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
+    journal.close()
+
+
+async def test_a_lease_that_was_over_for_a_while_is_said_to_have_been(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def busy(task: TaskContext) -> None:
+        # Nothing else comes to its turn.
+        time.sleep(2 * QUICK.lease_s)
+
+    journal = Reluctant.open(tmp_path / "journal.db")
+    async with TaskHost(journal, [define(busy)], settings=QUICK) as host:
+        await finish(host)
+        async with asyncio.timeout(30):
+            while "host.lease_renewed_late" not in caplog.messages:
+                await journal.tries.acquire()
+                await asyncio.sleep(0)
     journal.close()
 
 

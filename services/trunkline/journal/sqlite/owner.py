@@ -1,6 +1,7 @@
 """Tells processes apart: a pid and when its process started, since pids are used again."""
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from trunkline.journal.clock import boot_id
+
+logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.002
 _PROC = Path("/proc")
@@ -49,10 +52,13 @@ class Owner:
     def end(self, *, within_s: float) -> bool:
         """Kill the very process, if it is there; tell whether it is gone in time.
 
-        A stopped process ends as well. One that only waits for its parent is gone.
+        A stopped process ends as well. One that only waits for its parent is gone. What is killed
+        can't say why any more: it is said here.
         """
         deadline_s = time.monotonic() + within_s
         if self.is_alive:
+            reason = "its lease is over: it was stopped, or too busy to renew it"
+            logger.warning("host.killed", extra={"pid": self.pid, "reason": reason})
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)
         while self.is_alive:
