@@ -50,9 +50,8 @@ class Handover:
         """Give what is to be given."""
         for journal_id, agents in self._hosts.waiting().items():
             # One that came back, since its heir didn't take it, is not given again at once.
-            if time.monotonic() >= self._rests.get(journal_id, 0.0) and await self._has_heir(
-                agents
-            ):
+            is_resting = time.monotonic() < self._rests.get(journal_id, 0.0)
+            if not is_resting and await self._has_heir(agents):
                 await self._give(journal_id)
 
     async def _has_heir(self, agents: Set[str]) -> bool:
@@ -61,7 +60,7 @@ class Handover:
             # A host is named after its own journal: where that is, it looks for others.
             if (
                 host.host_id != self._hosts.journal.id
-                and agents <= runs(host)
+                and agents <= _agents_of(host)
                 and await asyncio.to_thread(self._journals.is_held, host.host_id)
             ):
                 return True
@@ -87,6 +86,6 @@ class Handover:
         self._membership.update(self._describe())
 
 
-def runs(host: registry_service_pb2.Host) -> frozenset[str]:
+def _agents_of(host: registry_service_pb2.Host) -> frozenset[str]:
     """Return the agents whose tasks a host can go on with, also those it stands by for."""
     return frozenset(agent.card.name for agent in host.agents) | frozenset(host.standby_agents)

@@ -39,7 +39,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._upkeep: set[asyncio.Timeout] = set()
 
     def end_upkeep(self) -> None:
-        """End the mesh's own watches, which never end by themselves: their readers come back."""
+        """End the mesh's own streams, which never end by themselves: their callers come back."""
         for scope in self._upkeep:
             scope.reschedule(asyncio.get_running_loop().time())
 

@@ -95,7 +95,6 @@ class TrunkConnection:
         self._news = asyncio.Event()
         self._is_pinged = False
         self._is_draining = False
-        self._is_left = False
 
     async def serve(self) -> None:
         """Serve until the peer has left, or everything is answered after `drain`."""
@@ -127,7 +126,6 @@ class TrunkConnection:
                 await self._has_room.wait()
         # Nothing more is asked, and nobody reads what is left.
         self.close()
-        self._is_left = True
         self.drain()
 
     def _take(self, request: trunk_service_pb2.ConnectRequest) -> None:

@@ -335,7 +335,7 @@ class TaskHost:
             self._endings,
             grace_s=grace_s,
             cancel_grace_s=self._settings.cancel_grace_s,
-            is_lost=self.lost,
+            lost=self.lost,
         )
 
     @property

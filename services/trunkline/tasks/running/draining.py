@@ -14,9 +14,9 @@ _LEFT_OVER: Final = "the host shut down; send it again"
 
 
 async def drain(
-    runs: Runs, endings: Endings, *, grace_s: float, cancel_grace_s: float, is_lost: asyncio.Event
+    runs: Runs, endings: Endings, *, grace_s: float, cancel_grace_s: float, lost: asyncio.Event
 ) -> None:
-    """Give what runs `grace_s` to end, and then fail what is left, if it is still the host's."""
+    """Give what runs `grace_s` to end, then fail what is left, unless the journal is `lost`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(grace_s):
             while left := runs.all():
@@ -25,7 +25,7 @@ async def drain(
     for run in left:
         if run.context is not None and run.context.state in INTERRUPTED:
             run.stop()  # The question is out, and can still be answered.
-        elif not is_lost.is_set():
+        elif not lost.is_set():
             reason = _left_over(run.context)
             endings.begin(run, State.TASK_STATE_FAILED, reason, grace_s=cancel_grace_s)
     with suppress(TimeoutError):
