@@ -44,11 +44,9 @@ SERVICE_NAME: Final = "service.name"
 SERVICE_VERSION: Final = "service.version"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
-NETWORK_TRANSPORT: Final = "network.transport"
 HTTP_REQUEST_METHOD: Final = "http.request.method"
 HTTP_REQUEST_RESEND_COUNT: Final = "http.request.resend_count"
 HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
-HTTP_ROUTE: Final = "http.route"
 
 # RPC (release candidate): the span is named by RPC_METHOD, "package.Service/Method".
 RPC_SYSTEM_NAME: Final = "rpc.system.name"
@@ -56,15 +54,11 @@ RPC_METHOD: Final = "rpc.method"
 RPC_STATUS_CODE: Final = "rpc.status_code"
 # Ours: seconds left when a call arrived that must end in time.
 RPC_DEADLINE_S: Final = "trunkline.rpc.deadline_s"
-JSONRPC_REQUEST_ID: Final = "jsonrpc.request.id"
 
 # Generative AI (development).
 GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
 GEN_AI_PROVIDER_NAME: Final = "gen_ai.provider.name"
-GEN_AI_AGENT_ID: Final = "gen_ai.agent.id"
 GEN_AI_AGENT_NAME: Final = "gen_ai.agent.name"
-GEN_AI_AGENT_DESCRIPTION: Final = "gen_ai.agent.description"
-GEN_AI_AGENT_VERSION: Final = "gen_ai.agent.version"
 GEN_AI_CONVERSATION_ID: Final = "gen_ai.conversation.id"
 GEN_AI_REQUEST_MODEL: Final = "gen_ai.request.model"
 GEN_AI_RESPONSE_MODEL: Final = "gen_ai.response.model"
@@ -73,19 +67,15 @@ GEN_AI_USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 GEN_AI_TOOL_NAME: Final = "gen_ai.tool.name"
 GEN_AI_TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
-GEN_AI_WORKFLOW_NAME: Final = "gen_ai.workflow.name"
 
-# Values of GEN_AI_OPERATION_NAME, with which the span's name begins; the name of the agent, tool,
-# model or workflow follows.
+# Values of GEN_AI_OPERATION_NAME, with which the span's name begins; the name of the agent, tool or
+# model follows.
 INVOKE_AGENT: Final = "invoke_agent"
 PLAN: Final = "plan"
 EXECUTE_TOOL: Final = "execute_tool"
 CHAT: Final = "chat"
-INVOKE_WORKFLOW: Final = "invoke_workflow"
 
 # Model Context Protocol (development).
-MCP_METHOD_NAME: Final = "mcp.method.name"
-MCP_PROTOCOL_VERSION: Final = "mcp.protocol.version"
 MCP_SESSION_ID: Final = "mcp.session.id"
 # Value of ERROR_TYPE when a tool answers that it failed.
 TOOL_ERROR: Final = "tool_error"
@@ -93,8 +83,6 @@ TOOL_ERROR: Final = "tool_error"
 # Agent2Agent (draft): the span is named by A2A_METHOD_NAME.
 A2A_METHOD_NAME: Final = "a2a.method.name"
 A2A_TASK_ID: Final = "a2a.task.id"
-A2A_TASK_STATE: Final = "a2a.task.state"
-A2A_MESSAGE_ID: Final = "a2a.message.id"
 A2A_PROTOCOL_VERSION: Final = "a2a.protocol.version"
 A2A_TENANT: Final = "a2a.tenant"
 
@@ -106,7 +94,6 @@ TURN: Final = "trunkline.turn"
 APPROVAL_ID: Final = "trunkline.approval.id"
 APPROVALS_REQUESTED: Final = "trunkline.approvals.requested"
 APPROVALS_ANSWERED: Final = "trunkline.approvals.answered"
-HOST_ID: Final = "trunkline.host.id"
 ROUTE_AGENT: Final = "trunkline.route.agent"
 ROUTE_CONFIDENCE: Final = "trunkline.route.confidence"
 TOOL_SERVER: Final = "trunkline.tool.server"
