@@ -55,7 +55,7 @@ async def test_a_lease_that_was_over_for_a_while_is_said_to_have_been(
 ) -> None:
     async def busy(task: TaskContext) -> None:
         # Nothing else comes to its turn.
-        time.sleep(2 * QUICK.lease_s)
+        time.sleep(2 * QUICK.lease_s)  # noqa: ASYNC251
 
     journal = Reluctant.open(tmp_path / "journal.db")
     async with TaskHost(journal, [define(busy)], settings=QUICK) as host:
