@@ -163,11 +163,6 @@ class ModelServer:
         """How many replies of the script nobody has asked for yet."""
         return len(self._script)
 
-    async def until_asked(self, count: int) -> list[Asked]:
-        """Wait for so many requests, and return them."""
-        await _until(lambda: len(self.asked) >= count, f"it was asked {len(self.asked)} times only")
-        return self.asked[:count]
-
     async def until_ended(self, asked: Asked) -> None:
         """Wait until nothing more is sent to a request."""
         await _until(asked.ended.is_set, "the answer goes on")

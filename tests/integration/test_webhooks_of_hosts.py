@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from harness.processes import Services, open_services
+from harness import mesh_callers
+from harness.mesh_callers import PATIENCE_S, POLL_S
+from harness.processes import Services
 from harness.tasks import message
-from trunkline.client import Channels, Directory, HostClient
+from trunkline.client import Directory, HostClient
 from trunkline.errors import FencedError, PeerError, TaskNotFoundError
 from trunkline.v1 import (
     message_service_pb2,
@@ -22,9 +24,6 @@ from trunkline.v1 import (
     webhook_service_pb2,
 )
 
-# Far above what any wait needs, so that only a hang meets it.
-PATIENCE_S = 45.0
-POLL_S = 0.02
 URL = "https://receiver.example/hook"
 SECRET = "t0ken"
 
@@ -83,22 +82,10 @@ class Deliverer:
 async def hosts(
     folder: Path, *agents: str, environment: dict[str, str]
 ) -> AsyncIterator[tuple[Services, Deliverer]]:
-    async with (
-        open_services(folder, environment=environment) as services,
-        Channels() as channels,
-    ):
-        await services.start("registry", "registry")
-        for name in agents:
-            await services.launch(name, "agents", name)
-        for name in agents:
-            await services.ready(name)
-        async with Directory(channels, services.mesh_address) as directory:
-            await directory.wait_until(
-                lambda known: set(known.agents()) == set(agents), timeout_s=PATIENCE_S
-            )
-            deliverer = Deliverer(directory)
-            await deliverer.begin()
-            yield services, deliverer
+    async with mesh_callers.hosts(folder, *agents, environment=environment) as (services, caller):
+        deliverer = Deliverer(caller.directory)
+        await deliverer.begin()
+        yield services, deliverer
 
 
 async def post_a_part_and_kill(services: Services, deliverer: Deliverer) -> str:
