@@ -3,6 +3,7 @@ import logging
 
 import pytest
 
+from harness.hand_clock import HandClock
 from trunkline.client import Breaker, Breakers, BreakerSettings
 from trunkline.errors import (
     PeerProtocolError,
@@ -13,21 +14,13 @@ from trunkline.errors import (
 )
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def breaker(clock: Clock) -> Breaker:
+def breaker(clock: HandClock) -> Breaker:
     return Breaker("10.0.0.7:50051", clock=clock)
 
 
@@ -90,7 +83,7 @@ def test_the_callers_own_deadline_is_no_failure_of_the_peer(breaker: Breaker) ->
 
 
 def test_open_it_says_what_is_wrong_and_when_the_peer_is_tried_again(
-    breaker: Breaker, clock: Clock
+    breaker: Breaker, clock: HandClock
 ) -> None:
     open_it(breaker)
     clock.now += 17.5
@@ -102,7 +95,7 @@ def test_open_it_says_what_is_wrong_and_when_the_peer_is_tried_again(
     )
 
 
-def test_half_open_it_lets_one_call_through_at_a_time(breaker: Breaker, clock: Clock) -> None:
+def test_half_open_it_lets_one_call_through_at_a_time(breaker: Breaker, clock: HandClock) -> None:
     open_it(breaker)
     clock.now += 60
     assert state_of(breaker) == "half-open"
@@ -113,7 +106,7 @@ def test_half_open_it_lets_one_call_through_at_a_time(breaker: Breaker, clock: C
     assert state_of(breaker) == "closed"
 
 
-def test_a_failed_probe_opens_it_for_as_long_again(breaker: Breaker, clock: Clock) -> None:
+def test_a_failed_probe_opens_it_for_as_long_again(breaker: Breaker, clock: HandClock) -> None:
     open_it(breaker)
     clock.now += 60
     with breaker.guard():
@@ -123,7 +116,7 @@ def test_a_failed_probe_opens_it_for_as_long_again(breaker: Breaker, clock: Cloc
     assert breaker.retry_in_s == 60
 
 
-def test_a_cancelled_probe_makes_room_for_the_next(breaker: Breaker, clock: Clock) -> None:
+def test_a_cancelled_probe_makes_room_for_the_next(breaker: Breaker, clock: HandClock) -> None:
     open_it(breaker)
     clock.now += 60
     with pytest.raises(asyncio.CancelledError), breaker.guard():
@@ -142,7 +135,7 @@ def test_a_peer_that_was_seen_to_live_is_tried_at_once(breaker: Breaker) -> None
 
 
 def test_each_change_of_state_is_one_log_line(
-    breaker: Breaker, clock: Clock, caplog: pytest.LogCaptureFixture
+    breaker: Breaker, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="trunkline.client.breaker")
     open_it(breaker)

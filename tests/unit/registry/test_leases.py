@@ -2,26 +2,19 @@
 
 import pytest
 
+from harness.hand_clock import HandClock
 from trunkline.errors import AgentNameTakenError, HostNotFoundError, InvalidArgumentError
 from trunkline.registry.leases import Leases
 from trunkline.v1 import registry_service_pb2
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def leases(clock: Clock) -> Leases:
+def leases(clock: HandClock) -> Leases:
     return Leases(lease_s=10.0, clock=clock)
 
 
@@ -40,7 +33,7 @@ def living(leases: Leases) -> list[str]:
     return [known.host_id for known, _ in leases.living()]
 
 
-def test_a_lease_runs_out_exactly_at_its_end(leases: Leases, clock: Clock) -> None:
+def test_a_lease_runs_out_exactly_at_its_end(leases: Leases, clock: HandClock) -> None:
     leases.register(host("h-1"))
     clock.now += 9.99
     assert living(leases) == ["h-1"]
@@ -49,7 +42,7 @@ def test_a_lease_runs_out_exactly_at_its_end(leases: Leases, clock: Clock) -> No
 
 
 def test_a_renewed_lease_begins_anew_and_is_no_change_to_readers(
-    leases: Leases, clock: Clock
+    leases: Leases, clock: HandClock
 ) -> None:
     leases.register(host("h-1"))
     revision = leases.revision
@@ -60,14 +53,14 @@ def test_a_renewed_lease_begins_anew_and_is_no_change_to_readers(
     assert leases.revision == revision
 
 
-def test_a_lease_that_ran_out_cannot_be_renewed(leases: Leases, clock: Clock) -> None:
+def test_a_lease_that_ran_out_cannot_be_renewed(leases: Leases, clock: HandClock) -> None:
     leases.register(host("h-1"))
     clock.now += 10
     with pytest.raises(HostNotFoundError):
         leases.renew("h-1")
 
 
-def test_the_next_end_is_that_of_the_oldest_lease(leases: Leases, clock: Clock) -> None:
+def test_the_next_end_is_that_of_the_oldest_lease(leases: Leases, clock: HandClock) -> None:
     assert leases.next_end_s() is None
     leases.register(host("h-1"))
     clock.now += 4
@@ -79,7 +72,7 @@ def test_the_next_end_is_that_of_the_oldest_lease(leases: Leases, clock: Clock) 
     assert leases.next_end_s() == 0
 
 
-def test_the_name_of_a_host_that_ran_out_is_free(leases: Leases, clock: Clock) -> None:
+def test_the_name_of_a_host_that_ran_out_is_free(leases: Leases, clock: HandClock) -> None:
     leases.register(host("h-1", "math"))
     with pytest.raises(AgentNameTakenError):
         leases.register(host("h-2", "math"))
@@ -151,7 +144,7 @@ def test_an_adopted_journal_that_is_taken_over_again_is_nobody_else_s(leases: Le
     assert journals(leases) == {"j-2": ["j-2"], "j-3": ["j-3", "j-1"]}
 
 
-def test_while_nobody_could_renew_a_lease_none_runs_out(leases: Leases, clock: Clock) -> None:
+def test_while_nobody_could_renew_a_lease_none_runs_out(leases: Leases, clock: HandClock) -> None:
     leases.register(host("h-1"))
     clock.now += 12
     leases.extend(12)

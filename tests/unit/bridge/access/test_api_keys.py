@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.hand_clock import HandClock
 from harness.tokens import write_api_keys
 from trunkline.errors import ConfigurationError
 from trunkline_bridge.inbound.access.api_keys import (
@@ -16,14 +17,6 @@ from trunkline_bridge.inbound.access.api_keys import (
     sha256_of,
     write_keys,
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_what_is_written_is_read_and_only_by_its_owner(tmp_path: Path) -> None:
@@ -52,7 +45,7 @@ def test_another_key_is_nobodys(tmp_path: Path, key: str) -> None:
 
 
 def test_changes_of_the_file_hold_within_a_second(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = HandClock()
     path = write_api_keys(tmp_path / "keys.toml", [("a", "acme", "k")])
     keys = ApiKeys(path, clock)
     write_api_keys(path, [("b", "acme", "l")])
@@ -63,7 +56,7 @@ def test_changes_of_the_file_hold_within_a_second(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [None, "[[key]", "key = 1"])
 def test_a_file_that_became_unreadable_has_no_keys(tmp_path: Path, text: str | None) -> None:
-    clock = Clock()
+    clock = HandClock()
     path = write_api_keys(tmp_path / "keys.toml", [("a", "acme", "k")])
     keys = ApiKeys(path, clock)
     if text is None:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from harness.hand_clock import HandClock
 from harness.tokens import SigningKey, key_set
 from trunkline.errors import PeerUnavailableError
 from trunkline_bridge.inbound.access.key_sets import (
@@ -45,14 +46,6 @@ class Issuer:
         return Response(self.keys, status_code=self.status)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 async def issuer() -> AsyncIterator[Issuer]:
     made = Issuer()
@@ -77,7 +70,7 @@ async def test_keys_are_fetched_once_for_all_who_ask_together(issuer: Issuer) ->
 async def test_those_who_leave_before_an_answer_do_not_make_us_fetch_each_time(
     issuer: Issuer,
 ) -> None:
-    clock = Clock()
+    clock = HandClock()
     keys = KeySet(issuer.url, clock)
     issuer.may_answer.clear()
     async with asyncio.TaskGroup() as group:
@@ -96,7 +89,7 @@ async def test_those_who_leave_before_an_answer_do_not_make_us_fetch_each_time(
 async def test_a_new_key_is_found_and_unknown_ones_do_not_make_us_fetch_each_time(
     issuer: Issuer,
 ) -> None:
-    clock = Clock()
+    clock = HandClock()
     keys = KeySet(issuer.url, clock)
     assert await found(keys, "first")
     issuer.keys = key_set(FIRST, SECOND)
@@ -111,7 +104,7 @@ async def test_a_new_key_is_found_and_unknown_ones_do_not_make_us_fetch_each_tim
 
 
 async def test_a_key_that_was_taken_away_is_not_good_for_long(issuer: Issuer) -> None:
-    clock = Clock()
+    clock = HandClock()
     keys = KeySet(issuer.url, clock)
     assert await found(keys, "first")
     issuer.keys = key_set(SECOND)
@@ -121,7 +114,7 @@ async def test_a_key_that_was_taken_away_is_not_good_for_long(issuer: Issuer) ->
 
 
 async def test_known_keys_outlive_an_issuer_that_is_away(issuer: Issuer) -> None:
-    clock = Clock()
+    clock = HandClock()
     keys = KeySet(issuer.url, clock)
     assert await found(keys, "first")
     issuer.status = 503
