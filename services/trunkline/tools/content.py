@@ -11,6 +11,7 @@ import mcp_types
 from google.protobuf import struct_pb2
 
 from trunkline.tools.config import Overlay, ToolOverlay
+from trunkline.tools.results import failed
 from trunkline.v1 import part_pb2, tool_service_pb2
 
 MATCH_KEY = "trunkline/match"
@@ -60,11 +61,6 @@ def to_result(result: mcp_types.CallToolResult, *, tool: str) -> tool_service_pb
         content=parts,
         structured_content=_struct(structured),
     )
-
-
-def failed(text: str) -> tool_service_pb2.ToolResult:
-    """Return the result of a tool that failed for a reason of its own."""
-    return tool_service_pb2.ToolResult(is_error=True, content=[part_pb2.Part(text=text)])
 
 
 def _needs_approval(

@@ -8,7 +8,7 @@ from google.protobuf import json_format
 
 from trunkline.artifacts.references import INLINE_LIMIT_BYTES
 from trunkline.errors import TrunklineError
-from trunkline.tools.content import failed
+from trunkline.tools.results import failed
 from trunkline.v1 import part_pb2, tool_service_pb2
 
 Keep: TypeAlias = Callable[[bytes, part_pb2.Part], Awaitable[part_pb2.Part]]

@@ -22,12 +22,13 @@ from pydantic import ValidationError
 from trunkline.client.backoff import Backoff
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
 from trunkline.tools.config import Overlay
-from trunkline.tools.content import failed, to_result, to_tool
+from trunkline.tools.content import to_result, to_tool
 from trunkline.tools.links.endpoint import Endpoint
 from trunkline.tools.links.link import Link, NotTakenError, Sending, sending
 from trunkline.tools.links.pipes import Pipes
 from trunkline.tools.links.server_process import ServerProcess
 from trunkline.tools.links.streaming import connection
+from trunkline.tools.results import failed
 from trunkline.v1 import tool_service_pb2
 
 logger = logging.getLogger(__name__)
