@@ -5,7 +5,6 @@ import contextlib
 import contextvars
 import gc
 import logging
-import math
 import os
 import signal
 import sys
@@ -110,17 +109,6 @@ async def load(
     _loads.add(loading)
     threading.Thread(target=do, name="load").start()
     return await asyncio.wrap_future(loading)
-
-
-def next_beat(now_s: float, period_s: float) -> float:
-    """Return when the next beat of a period comes, by the clock of event loops.
-
-    It is a tenth of the period away at least, and 1.1 of it at most. The beats are the same in all
-    processes of a machine: what they do every so often wakes each of them, and whomever they all
-    call, once and not at as many moments.
-    """
-    # A timer may fire just before its beat, which is not to come twice.
-    return math.floor(now_s / period_s + 1.1) * period_s
 
 
 def state_line(state: str, served: Mapping[str, str]) -> str:

@@ -10,11 +10,11 @@ from typing import Final
 
 from trunkline.agents.handover import Handover
 from trunkline.agents.journals import Journals, OpenJournal
+from trunkline.beats import next_beat
 from trunkline.client import Backoff, Directory
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite import Orphan
 from trunkline.registry import Membership
-from trunkline.runtime import next_beat
 from trunkline.tasks.hosts import Hosts
 from trunkline.v1 import registry_service_pb2
 

@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 import grpc
 
+from trunkline.beats import next_beat, until_beat
 from trunkline.client.channels import peer_of
 from trunkline.client.status import mesh_errors
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError, UnsupportedOperationError
-from trunkline.runtime import next_beat
 from trunkline.v1 import registry_service_pb2, registry_service_pb2_grpc
 
 # Short: the registry answers from memory, and a lease must not run out while a call hangs.
@@ -56,14 +56,12 @@ class RegistryClient:
         Raises:
             HostNotFoundError: it has run out, or the registry was started anew; register again.
         """
-        try:
-            with mesh_errors(self.peer):
-                await self._hold(self._stub.HoldLease(), host_id, every_s)
-        except UnsupportedOperationError:
-            # A registry of before knows single renewals alone.
-            while True:
-                await self.keep_alive(host_id)
-                await asyncio.sleep(every_s)
+        with suppress(UnsupportedOperationError), mesh_errors(self.peer):
+            await self._hold(self._stub.HoldLease(), host_id, every_s)
+        # A registry of before knows single renewals alone.
+        while True:
+            await self.keep_alive(host_id)
+            await until_beat(every_s)
 
     async def _hold(self, call: _Holding, host_id: str, every_s: float) -> None:
         loop, over = asyncio.get_running_loop(), asyncio.Event()

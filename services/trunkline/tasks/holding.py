@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from trunkline.beats import until_beat
 from trunkline.errors import FencedError, JournalUnavailableError, PeerUnavailableError
 from trunkline.journal.journal import Journal
-from trunkline.runtime import next_beat
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,7 @@ class Holding:
                 if was_renewed:
                     logger.error("host.lease_not_renewed", extra={"problem": error.problem})
                 was_renewed = False
-            now_s = loop.time()
-            await asyncio.sleep(next_beat(now_s, self._lease_s / 3) - now_s)
+            await until_beat(self._lease_s / 3)
 
     def _mind_gap(self, over_for_s: float) -> None:
         """Say that the lease was over for a while: whoever had seen it would have ended this."""

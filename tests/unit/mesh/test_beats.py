@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.runtime import next_beat
+from trunkline.beats import next_beat
 
 
 @given(st.floats(0.0, 1e8), st.floats(0.01, 1000.0))
