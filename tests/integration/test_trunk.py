@@ -24,7 +24,7 @@ from harness.tool_servers import becomes
 from trunkline import telemetry
 from trunkline.client import BreakerSettings, Channels, HostClient, MeshChannel
 from trunkline.client.trunk import REQUEST_BYTES
-from trunkline.client.trunk.line import WINDOW_BYTES
+from trunkline.client.trunk.calls import WINDOW_BYTES
 from trunkline.errors import (
     JournalUnavailableError,
     PeerProtocolError,

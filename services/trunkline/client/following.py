@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trunkline.client.backoff import Backoff
 from trunkline.client.stream import TaskStream
-from trunkline.client.trunk.line import Taker
+from trunkline.client.trunk.calls import Taker
 from trunkline.errors import (
     AgentNotFoundError,
     FencedError,

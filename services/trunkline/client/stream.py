@@ -7,7 +7,7 @@ from typing import TypeAlias
 import grpc
 
 from trunkline.client.status import mesh_errors
-from trunkline.client.trunk.line import StreamCall, Taker
+from trunkline.client.trunk.calls import StreamCall, Taker
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from trunkline.client.background import running
-from trunkline.client.trunk.line import WINDOW_BYTES, Line, StreamCall
+from trunkline.client.trunk.calls import WINDOW_BYTES, StreamCall
+from trunkline.client.trunk.line import Line
 from trunkline.errors import PeerUnavailableError
 from trunkline.v1 import trunk_service_pb2
 

@@ -9,7 +9,8 @@ import pytest
 from harness.tasks import NOTHING, Open, define, message, texts
 from trunkline.client import TaskStream
 from trunkline.client.silence import Silence
-from trunkline.client.trunk.line import Line, StreamCall
+from trunkline.client.trunk.calls import StreamCall
+from trunkline.client.trunk.line import Line
 from trunkline.errors import PeerProtocolError, PeerUnavailableError
 from trunkline.journal.events import delta_run, draft, seal
 from trunkline.supervisor.child import Child, ChildLimits

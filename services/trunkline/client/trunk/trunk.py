@@ -10,14 +10,8 @@ import grpc
 
 from trunkline.client.breaker import Breaker, is_failure
 from trunkline.client.tracing import MethodSpans, end_span
-from trunkline.client.trunk.line import (
-    CONNECT,
-    WINDOW_BYTES,
-    Connect,
-    Line,
-    StreamCall,
-    UnaryCall,
-)
+from trunkline.client.trunk.calls import WINDOW_BYTES, StreamCall, UnaryCall
+from trunkline.client.trunk.line import CONNECT, Connect, Line
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError, TrunklineError
 from trunkline.v1 import trunk_service_pb2
 
