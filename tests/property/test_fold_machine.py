@@ -15,7 +15,8 @@ from hypothesis.stateful import (
 
 from harness.journal_events import TASK, append, begin, completed, created, sealed, status, working
 from trunkline.errors import InvalidAgentResponseError
-from trunkline.journal.events import event_count, parse
+from trunkline.journal.cutting import parse
+from trunkline.journal.events import event_count
 from trunkline.journal.fold import Fold
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, task_pb2
 

@@ -1,6 +1,6 @@
-"""Makes, seals, trims and splices batches of events: the bytes that journal and wire share."""
+"""Makes and seals batches of events: the bytes that journal and wire share."""
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -47,8 +47,6 @@ class Kind(IntEnum):
 _KINDS = {field.name: Kind(field.number) for field in event_pb2.Event.DESCRIPTOR.oneofs[0].fields}
 # Nearly all there is; an enum takes its time to find a member.
 _DELTA = Kind.DELTA
-# What a parent takes over from a child.
-_FORWARDED = Kind.DELTA.bit | Kind.REWOUND.bit
 # What changes the row that lists show.
 _LISTED = Kind.STATUS.bit | Kind.ROUTE_DECIDED.bit
 
@@ -177,20 +175,11 @@ def header_of(sealed: bytes) -> event_pb2.BatchHeader:
     Raises:
         DecodeError: these bytes are no sealed batch.
     """
-    return open_sealed(sealed)[0]
+    begin, end = header_place(sealed)
+    return event_pb2.BatchHeader.FromString(sealed[begin:end])
 
 
-def open_sealed(sealed: bytes) -> tuple[event_pb2.BatchHeader, int]:
-    """Parse the header of a sealed batch; return it, and where the events begin in the bytes.
-
-    Raises:
-        DecodeError: these bytes are no sealed batch.
-    """
-    begin, end = _header_place(sealed)
-    return event_pb2.BatchHeader.FromString(sealed[begin:end]), end
-
-
-def _header_place(sealed: bytes) -> tuple[int, int]:
+def header_place(sealed: bytes) -> tuple[int, int]:
     """Return where the header of a sealed batch begins and ends in the bytes. DecodeError."""
     if not sealed.startswith(_HEADER_TAG):
         raise DecodeError("no sealed batch: it doesn't begin with a header")
@@ -209,171 +198,3 @@ def last_sequence(sealed: bytes) -> int:
     """Return the last sequence that a sealed batch covers."""
     header = header_of(sealed)
     return header.first_sequence + header.count - 1
-
-
-def trim(sealed: bytes, after: int) -> bytes:
-    """Return what a sealed batch holds behind a sequence, a run of texts split where it must be.
-
-    For the resume path: it parses the batch, unless there is nothing to cut off.
-    """
-    skipped = after + 1 - header_of(sealed).first_sequence
-    if skipped <= 0:
-        return sealed
-    batch = event_pb2.EventBatch.FromString(sealed)
-    events = _behind(batch.events, skipped)
-    rest = event_pb2.EventBatch(header=batch.header, events=events)
-    header = rest.header
-    header.first_sequence += skipped
-    header.count -= skipped
-    header.kinds = _kinds(events)
-    if header.HasField("origin"):
-        header.origin.first_sequence += skipped
-    return rest.SerializeToString()
-
-
-def parse(sealed: bytes, *, until: int | None = None) -> event_pb2.EventBatch:
-    """Parse a sealed batch, up to a sequence that it covers if one is given."""
-    batch = event_pb2.EventBatch.FromString(sealed)
-    header = batch.header
-    if until is None or header.first_sequence + header.count - 1 <= until:
-        return batch
-    kept = until + 1 - header.first_sequence
-    events = _before(batch.events, kept)
-    del batch.events[:]
-    batch.events.extend(events)
-    header.count = kept
-    header.kinds = _kinds(events)
-    return batch
-
-
-def splice(
-    sealed: bytes,
-    *,
-    agent: str,
-    known: MutableMapping[str, int],
-    header: event_pb2.BatchHeader | None = None,
-) -> list[Draft]:
-    """Return what a sealed batch of a child adds to artifacts, as drafts for its parent's journal.
-
-    A batch that holds nothing else is not parsed: its events are copied as bytes.
-
-    `agent` is the child's agent. `known` holds, by the task that wrote first, the last sequence
-    that was forwarded: what is not behind it is left out, and it is moved on. So a child's stream
-    may be read again from anywhere. Events between which others were left out get drafts of their
-    own, since the sequences of a draft's origin have no gaps. `header` is the batch's, if whoever
-    calls has read it.
-    """
-    if header is None:
-        header, begin = open_sealed(sealed)
-    else:
-        _, begin = _header_place(sealed)
-    origin = _origin_for_parent(header, agent)
-    writer = origin.task_id
-    skipped = max(0, known.get(writer, 0) + 1 - origin.first_sequence)
-    if skipped >= header.count or not header.kinds & _FORWARDED:
-        return []
-    if not skipped and not header.kinds & ~_FORWARDED:
-        known[writer] = origin.first_sequence + header.count - 1
-        return [Draft(sealed[begin:], header.count, header.kinds, origin)]
-    batch = event_pb2.EventBatch.FromString(sealed)
-    events: Sequence[event_pb2.Event] = _behind(batch.events, skipped) if skipped else batch.events
-    sequence = origin.first_sequence + skipped
-    drafts: list[Draft] = []
-    for is_forwarded, run, count in _runs(events):
-        if is_forwarded:
-            drafts.append(draft(run, origin=_origin_at(origin, sequence)))
-            known[writer] = sequence + count - 1
-        sequence += count
-    return drafts
-
-
-def _runs(
-    events: Sequence[event_pb2.Event],
-) -> Iterable[tuple[bool, Sequence[event_pb2.Event], int]]:
-    """Yield adjacent events that a parent takes over, or not, and how many sequences they cover."""
-    run: list[event_pb2.Event] = []
-    count = 0
-    was_forwarded = False
-    for event in events:
-        is_forwarded = bool(kind_of(event).bit & _FORWARDED)
-        if run and is_forwarded != was_forwarded:
-            yield was_forwarded, run, count
-            run, count = [], 0
-        run.append(event)
-        count += event_count(event)
-        was_forwarded = is_forwarded
-    if run:
-        yield was_forwarded, run, count
-
-
-def _origin_for_parent(header: event_pb2.BatchHeader, agent: str) -> event_pb2.Origin:
-    """Where the events were first written, as the parent of this batch's task says it."""
-    origin = event_pb2.Origin()
-    if header.HasField("origin"):
-        origin.CopyFrom(header.origin)
-        origin.path.insert(0, agent)
-        origin.child_task_id = header.task_id
-        return origin
-    origin.agent = agent
-    origin.task_id = header.task_id
-    origin.first_sequence = header.first_sequence
-    origin.path.append(agent)
-    return origin
-
-
-def _origin_at(origin: event_pb2.Origin, sequence: int) -> event_pb2.Origin:
-    moved = event_pb2.Origin()
-    moved.CopyFrom(origin)
-    moved.first_sequence = sequence
-    return moved
-
-
-def _behind(events: Iterable[event_pb2.Event], skipped: int) -> list[event_pb2.Event]:
-    """Leave out the first sequences; a run of texts goes on with those that are left."""
-    rest: list[event_pb2.Event] = []
-    for event in events:
-        count = event_count(event)
-        if skipped <= 0:
-            rest.append(event)
-        elif skipped < count:
-            rest.append(_cut(event, skipped))
-        skipped -= count
-    return rest
-
-
-def _before(events: Iterable[event_pb2.Event], kept: int) -> list[event_pb2.Event]:
-    """Keep the first sequences; a run of texts ends with those that are kept."""
-    first: list[event_pb2.Event] = []
-    for event in events:
-        if kept <= 0:
-            break
-        count = event_count(event)
-        one = event_pb2.Event()
-        one.CopyFrom(event)
-        if kept < count:
-            del (one.delta if one.HasField("delta") else one.plan).texts[kept:]
-            # The close belongs to the run's last text.
-            if one.HasField("delta"):
-                one.delta.last = False
-        first.append(one)
-        kept -= count
-    return first
-
-
-def _cut(event: event_pb2.Event, skipped: int) -> event_pb2.Event:
-    """Leave out a run's first texts, and with them what the first delta says of the artifact."""
-    rest = event_pb2.Event()
-    rest.CopyFrom(event)
-    if rest.HasField("delta"):
-        del rest.delta.texts[:skipped]
-        rest.delta.ClearField("start")
-    else:
-        del rest.plan.texts[:skipped]
-    return rest
-
-
-def _kinds(events: Iterable[event_pb2.Event]) -> int:
-    kinds = 0
-    for event in events:
-        kinds |= kind_of(event).bit
-    return kinds

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
-from trunkline.journal.events import parse
+from trunkline.journal.cutting import parse
 from trunkline.journal.fold import Fold
 from trunkline.journal.store import JournalStore, StoredFold, TaskRow
 

@@ -11,18 +11,17 @@ from harness.journal_events import (
     working,
 )
 from trunkline.errors import InvalidArgumentError
+from trunkline.journal.cutting import parse, trim
 from trunkline.journal.events import (
     Kind,
     draft,
     event_count,
     header_of,
     last_sequence,
-    parse,
     plan_run,
     seal,
-    splice,
-    trim,
 )
+from trunkline.journal.splicing import splice
 from trunkline.v1 import artifact_pb2, event_pb2, task_pb2
 
 ORIGIN = event_pb2.Origin(agent="math", task_id="child", first_sequence=7, path=["math"])

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, cast
 from typing_extensions import TypeVar
 
 from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
-from trunkline.journal.events import Draft, splice
+from trunkline.journal.events import Draft
+from trunkline.journal.splicing import splice
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transition
 from trunkline.tasks.turn.asking import Asking
 from trunkline.tasks.turn.children import OpenChildren

@@ -10,7 +10,8 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
-from trunkline.journal.events import header_of, parse
+from trunkline.journal.cutting import parse
+from trunkline.journal.events import header_of
 from trunkline.journal.fold import Fold
 from trunkline.journal.sqlite import rows, webhooks
 from trunkline.journal.sqlite.connection import DAMAGED, looking
