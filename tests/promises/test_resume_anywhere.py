@@ -21,13 +21,6 @@ def told(events: Sequence[WireEvent]) -> list[tuple[str, Json]]:
     return [(event.id, event.result) for event in events]
 
 
-async def read_uncut(url: str, question: str) -> list[WireEvent]:
-    """Ask, and read the whole stream on one connection."""
-    params = {"message": user_message(question)}
-    async with sse(url, "/agents/echo", "SendStreamingMessage", params) as answer:
-        return [event async for event in answer.events()]
-
-
 async def read_cut(
     url: str, task_id: str, last_event_id: str, *, rng: random.Random, cuts: int
 ) -> tuple[list[WireEvent], int]:
