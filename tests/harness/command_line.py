@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -51,7 +51,8 @@ async def starting(
 ) -> AsyncIterator[Started]:
     """Start a command, leading a session of its own; `variables` are of its environment.
 
-    If it runs at the end of the block, it is killed with all that it has started.
+    If it runs at the end of the block, it is killed with all that it has started. An error of the
+    block tells what the command has said of its own.
     """
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
@@ -65,10 +66,29 @@ async def starting(
     )
     try:
         yield cast("Started", process)
+    except Exception as error:
+        error.add_note(await _last_words(process))
+        raise
     finally:
-        if process.returncode is None:
+        await _killed(process)
+
+
+async def _killed(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+        await process.wait()
+
+
+async def _last_words(process: asyncio.subprocess.Process) -> str:
+    """What the command has written to stderr that nobody has read."""
+    await _killed(process)
+    said = b""
+    # Whatever it had started may hold the other end for a while.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(5):
+            said = await process.stderr.read() if process.stderr else b""
+    return f"{process.returncode=}, stderr: {said.decode()}"
 
 
 async def run(

@@ -494,7 +494,7 @@ async def test_a_mesh_that_stops_does_not_wait_for_what_it_still_loads(tmp_path:
 
 async def test_without_a_mesh_an_ephemeral_one_answers_and_goes(tmp_path: Path) -> None:
     done = await run("ask", "what is 1+2", TRUNKLINE_HTTP="127.0.0.1:1", TMPDIR=str(tmp_path))
-    assert (done.exit, done.out) == (0, "3\n")
+    assert (done.exit, done.out) == (0, "3\n"), done.err
     assert done.err.startswith("no mesh at http://127.0.0.1:1: starting an ephemeral one")
     assert done.err.count("\n") == 1
     assert content_of(tmp_path) == []
