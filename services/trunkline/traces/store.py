@@ -151,8 +151,7 @@ class SpanStore:
                 found[record.trace_id].setdefault(record.span_id, record)
         if not found:
             return set()
-        with self._lock, self._errors(), self._database:
-            self._database.execute("BEGIN")
+        with self._lock, self._errors(), self._transaction():
             self._change += 1
             new = {trace_id: self._new_of(trace_id, spans) for trace_id, spans in found.items()}
             self._write({trace_id: spans for trace_id, spans in new.items() if spans})
@@ -321,6 +320,18 @@ class SpanStore:
 
     def _one(self, query: str, *values: object) -> int:
         return int(self._database.execute(query, values).fetchone()[0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Write all of it or, when it fails, nothing: what is counted here goes back, too."""
+        was = self._change, self._count
+        try:
+            with self._database:
+                self._database.execute("BEGIN")
+                yield
+        except BaseException:
+            self._change, self._count = was
+            raise
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -156,6 +156,17 @@ def test_the_oldest_traces_go_when_there_are_too_many(store: SpanStore) -> None:
     assert ids(store.get_trace(task_id="t-30")) == ["1"]
 
 
+def test_traces_that_found_no_room_on_the_disk_push_out_none(store: SpanStore) -> None:
+    store.add(span(number, 1, at_s=number) for number in range(1, 91))
+    (pages,) = store._database.execute("PRAGMA page_count").fetchone()
+    store._database.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(JournalUnavailableError):
+        store.add(span(number, 1, name="n" * 250) for number in range(1001, 1501))
+    store._database.execute(f"PRAGMA max_page_count = {1000 * pages}")
+    store.add([span(91, 1, at_s=91)])
+    assert len(store.list_traces(page_size=100).traces) == 91
+
+
 def test_traces_that_are_too_old_go(tmp_path: Path) -> None:
     with SpanStore(tmp_path / "traces.db", age_s=3600) as store:
         store.add([span(1, 1, at_s=-NOW_S)])
