@@ -1,5 +1,6 @@
 """Conversations over A2A: each question a task of its own, with restarts of the mesh between."""
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,14 @@ from harness.bridge import Caller
 from harness.processes import MeshProcess, ended, running_mesh
 
 TIMEOUT_S = 120.0
+
+
+def only(folder: Path, *servers: str) -> dict[str, str]:
+    """Have only these tool servers: each is a process with libraries of its own, in each life."""
+    left_out = {"math", "currency", "research"} - set(servers)
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {name: {"disabled": True} for name in left_out}}))
+    return {"TRUNKLINE_MCP_FILE": str(file)}
 
 
 async def send(mesh: MeshProcess, path: str, text: str, **message: Any) -> Any:
@@ -34,7 +43,7 @@ async def test_what_was_said_before_restarts_is_remembered(tmp_path: Path) -> No
     paths = ("/agents/math", "/")
     contexts: dict[str, str] = {}
     waiting: dict[str, str] = {}
-    async with running_mesh(tmp_path) as mesh:
+    async with running_mesh(tmp_path, environment=only(tmp_path, "math")) as mesh:
         for path in paths:
             first = await send(mesh, path, "What's 2+2?")
             assert answer_of(first) == "4"
@@ -45,10 +54,10 @@ async def test_what_was_said_before_restarts_is_remembered(tmp_path: Path) -> No
         await stop(mesh, signal.SIGKILL)
 
     # One that is stopped in good order, with nothing said: the first question takes a while.
-    async with running_mesh(tmp_path) as mesh:
+    async with running_mesh(tmp_path, environment=only(tmp_path)) as mesh:
         await stop(mesh, signal.SIGTERM)
 
-    async with running_mesh(tmp_path) as mesh:
+    async with running_mesh(tmp_path, environment=only(tmp_path, "math")) as mesh:
         for path, context_id in contexts.items():
             second = await send(mesh, path, "What about 3+3?", contextId=context_id)
             assert answer_of(second) == "6"

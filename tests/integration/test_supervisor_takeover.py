@@ -3,15 +3,15 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from harness.killable import KillableAgent
-from harness.model_server import Call, Pause, Reply, call, model_server, say
+from harness.model_server import Call, ModelServer, Pause, Reply, call, model_server, say
 from harness.small_mesh import SmallMesh, open_small_mesh
 from harness.tasks import texts
 from trunkline.agents import FunctionAgent, agent
@@ -83,6 +83,14 @@ def finished(snapshot: snapshot_pb2.TaskSnapshot) -> set[str]:
     return {child.started.agent for child in snapshot.children if child.HasField("finished")}
 
 
+async def same_by_its_journal(mesh: SmallMesh, ended: snapshot_pb2.TaskSnapshot) -> None:
+    """See that the fold of what was streamed is what the host holds."""
+    fold = Fold(ended.task.id)
+    for batch in await mesh.events(ended.task.id):
+        fold.apply(batch)
+    assert texts(fold.snapshot()) == texts(ended)
+
+
 async def test_what_has_ended_is_kept_and_what_runs_is_followed_on(
     supervisor: KillableAgent,
 ) -> None:
@@ -108,11 +116,7 @@ async def test_what_has_ended_is_kept_and_what_runs_is_followed_on(
     assert [plan.revision for plan in ended.plans] == [1]
     assert [child.started.step_id for child in ended.children] == ["step-1", "step-2", "step-3"]
     assert len(ended.routes) == 3
-    journal = await mesh.events(task_id)
-    fold = Fold(task_id)
-    for batch in journal:
-        fold.apply(batch)
-    assert texts(fold.snapshot()) == texts(ended)
+    await same_by_its_journal(mesh, ended)
 
 
 async def test_an_answer_that_was_given_is_not_given_again(supervisor: KillableAgent) -> None:
@@ -138,34 +142,33 @@ async def test_an_answer_that_was_given_is_not_given_again(supervisor: KillableA
     assert helpers.runs == ["Ada"]
 
 
-async def test_a_plan_and_an_answer_that_a_model_was_making_are_made_again(
-    supervisor: KillableAgent,
-) -> None:
+STEPS = [{"agent": "red", "text": "begin"}, {"agent": "green", "text": "end"}]
+
+
+@contextmanager
+def planned_by_a_model(supervisor: KillableAgent) -> Iterator[ModelServer]:
+    """Let a model plan for the supervisor, and word its answers."""
+    with model_server() as provider:
+        planner = {"TRUNKLINE_PLANNER_MODEL": "openai:planner"}
+        supervisor.environment = {**provider.environment, **planner}
+        yield provider
+
+
+async def test_a_plan_that_a_model_was_making_is_made_again(supervisor: KillableAgent) -> None:
     helpers = Helpers()
     mesh = supervisor.mesh
     await mesh.join(helpers.quick("red"), helpers.quick("green"))
-    planning, wording = Pause(), Pause()
-    steps = [{"agent": "red", "text": "begin"}, {"agent": "green", "text": "end"}]
-    plan = json.dumps({"steps": steps})
+    planning = Pause()
+    plan = json.dumps({"steps": STEPS})
     broken = Call("make_plan", pieces=(plan[:60], planning, plan[60:]))
-    with model_server() as provider:
+    with planned_by_a_model(supervisor) as provider:
         provider.script(
-            Reply(calls=(broken,)),
-            call("make_plan", steps=steps),
-            say("Both ", wording, "were there."),
-            say("Both are done."),
+            Reply(calls=(broken,)), call("make_plan", steps=STEPS), say("Both are done.")
         )
-        supervisor.environment = {
-            **provider.environment,
-            "TRUNKLINE_PLANNER_MODEL": "openai:planner",
-        }
         await supervisor.start()
         task_id = await mesh.begin("begin and end")
         await planning.reached()
         await mesh.until(task_id, lambda now: any(plan.text for plan in now.plans))
-        await supervisor.kill_and_start()
-        await wording.reached()
-        await mesh.until(task_id, lambda now: any("Both" in text for text in texts(now)))
         await supervisor.kill_and_start()
         ended = await end_of(mesh, task_id)
         assert provider.left == 0
@@ -174,12 +177,36 @@ async def test_a_plan_and_an_answer_that_a_model_was_making_are_made_again(
     (made,) = ended.plans
     assert (made.revision, made.text) == (2, "1. red: begin\n2. green: end")
     assert sorted(texts(ended)[:2]) == ["green is done", "red is done"]
+    assert texts(ended)[-1] == "Both are done."
+    await same_by_its_journal(mesh, ended)
+
+
+async def test_an_answer_that_a_model_was_making_is_made_again(supervisor: KillableAgent) -> None:
+    helpers = Helpers()
+    mesh = supervisor.mesh
+    await mesh.join(helpers.quick("red"), helpers.quick("green"))
+    wording = Pause()
+    with planned_by_a_model(supervisor) as provider:
+        provider.script(
+            call("make_plan", steps=STEPS),
+            say("Both ", wording, "were there."),
+            say("Both are done."),
+        )
+        await supervisor.start()
+        task_id = await mesh.begin("begin and end")
+        await wording.reached()
+        await mesh.until(task_id, lambda now: any("Both" in text for text in texts(now)))
+        await supervisor.kill_and_start()
+        ended = await end_of(mesh, task_id)
+        assert provider.left == 0
+
+    # Neither the plan nor its steps were made again.
+    assert sorted(helpers.runs) == ["green", "red"]
+    assert [plan.revision for plan in ended.plans] == [1]
+    assert sorted(texts(ended)[:2]) == ["green is done", "red is done"]
     # The draft, rewound and written anew, and the answer that it became.
     assert texts(ended)[2:] == ["Both are done."] * 2
-    fold = Fold(task_id)
-    for batch in await mesh.events(task_id):
-        fold.apply(batch)
-    assert texts(fold.snapshot()) == texts(ended)
+    await same_by_its_journal(mesh, ended)
 
 
 async def test_from_any_point_of_the_journal_a_turn_is_found_where_it_was(tmp_path: Path) -> None:
