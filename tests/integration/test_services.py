@@ -241,7 +241,8 @@ async def test_tasks_that_wait_are_left_to_hosts_of_their_agents_however_long_th
             lambda found: found.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED,
         )
         await services.kill("echo")
-        await lost_for(tmp_path, 1.0)
+        # Twice as long as others wait before they take what is nobody else's.
+        await lost_for(tmp_path, float(QUICK["TRUNKLINE_LEASE_S"]))
         await services.restart("echo")
         assert journals(tmp_path) == {"echo.db", "math.db"}
         await caller.sees("echo", "math")

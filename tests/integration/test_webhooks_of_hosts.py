@@ -168,7 +168,9 @@ async def test_a_post_that_was_not_recorded_is_repeated_when_its_host_was_killed
 
 
 async def test_whoever_takes_a_journal_over_has_its_webhooks(tmp_path: Path) -> None:
-    quick = {"TRUNKLINE_LEASE_S": "1"}
-    async with hosts(tmp_path, "echo", "math", environment=quick) as (services, deliverer):
+    async with hosts(tmp_path, "echo", "math", environment=mesh_callers.QUICK) as (
+        services,
+        deliverer,
+    ):
         lost = await post_a_part_and_kill(services, deliverer)
         await expect_the_rest(deliverer, lost)
