@@ -1,8 +1,8 @@
 """The death of a host inside a test, and journals that end where one did."""
 
-from trunkline.journal.cutting import parse
 from trunkline.journal.events import draft
 from trunkline.journal.journal import Journal
+from trunkline.journal.reading.cutting import parse
 from trunkline.tasks.host import TaskHost
 
 

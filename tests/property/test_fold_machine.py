@@ -15,9 +15,9 @@ from hypothesis.stateful import (
 
 from harness.journal_events import TASK, append, begin, completed, created, sealed, status, working
 from trunkline.errors import InvalidAgentResponseError
-from trunkline.journal.cutting import parse
 from trunkline.journal.events import event_count
 from trunkline.journal.fold import Fold
+from trunkline.journal.reading.cutting import parse
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, task_pb2
 
 TEXTS = st.lists(st.text(max_size=4), min_size=1, max_size=4)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.journal_events import TASK, append, begin, created, sealed, status, working
-from trunkline.journal.cutting import parse, trim
 from trunkline.journal.events import event_count, header_of, last_sequence, plan_run
 from trunkline.journal.fold import Fold, fold_all
+from trunkline.journal.reading.cutting import parse, trim
 from trunkline.journal.splicing import splice
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 

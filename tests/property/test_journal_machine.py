@@ -19,10 +19,10 @@ from hypothesis.stateful import (
 
 from harness.journal_events import append, begin, completed, created, working
 from trunkline.errors import CursorExpiredError, TaskEndedError
-from trunkline.journal.cutting import parse
 from trunkline.journal.events import draft, header_of
 from trunkline.journal.fold import fold_all
 from trunkline.journal.journal import Journal, Retention
+from trunkline.journal.reading.cutting import parse
 from trunkline.v1 import event_pb2, task_service_pb2
 
 

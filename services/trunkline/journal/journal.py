@@ -14,11 +14,11 @@ from trunkline.errors import (
     JournalUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.journal.cutting import trim
 from trunkline.journal.events import Draft, header_of, last_sequence
 from trunkline.journal.ids import new_task_id
 from trunkline.journal.listing import cursor_of, filter_of, page_size_of, response_of
 from trunkline.journal.reading.audience import Audience
+from trunkline.journal.reading.cutting import trim
 from trunkline.journal.reading.folds import Folds
 from trunkline.journal.reading.tail import Tails
 from trunkline.journal.retention import Retention

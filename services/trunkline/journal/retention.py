@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
-from trunkline.journal.cutting import parse
 from trunkline.journal.fold import Fold
+from trunkline.journal.reading.cutting import parse
 from trunkline.journal.store import JournalStore, StoredFold, TaskRow
 
 _NS_PER_S: Final = 1_000_000_000

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Final
 
-from trunkline.journal.cutting import behind
 from trunkline.journal.events import (
     Draft,
     Kind,
@@ -13,6 +12,7 @@ from trunkline.journal.events import (
     header_place,
     kind_of,
 )
+from trunkline.journal.reading.cutting import behind
 from trunkline.v1 import event_pb2
 
 # What a parent takes over from a child.

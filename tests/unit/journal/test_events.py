@@ -11,7 +11,6 @@ from harness.journal_events import (
     working,
 )
 from trunkline.errors import InvalidArgumentError
-from trunkline.journal.cutting import parse, trim
 from trunkline.journal.events import (
     Kind,
     draft,
@@ -21,6 +20,7 @@ from trunkline.journal.events import (
     plan_run,
     seal,
 )
+from trunkline.journal.reading.cutting import parse, trim
 from trunkline.journal.splicing import splice
 from trunkline.v1 import artifact_pb2, event_pb2, task_pb2
 

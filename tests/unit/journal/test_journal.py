@@ -15,9 +15,9 @@ from trunkline.errors import (
     TaskEndedError,
     TaskNotFoundError,
 )
-from trunkline.journal.cutting import parse
 from trunkline.journal.events import draft, header_of, last_sequence
 from trunkline.journal.journal import Created, Journal
+from trunkline.journal.reading.cutting import parse
 from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 
 COMPLETED = task_pb2.TASK_STATE_COMPLETED

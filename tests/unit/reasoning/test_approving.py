@@ -12,9 +12,9 @@ from harness.lives import die, replay
 from harness.shop import Orders, shop
 from harness.tasks import NOTHING, message, said, texts
 from trunkline.errors import ToolServerUnavailableError
-from trunkline.journal.cutting import parse
 from trunkline.journal.events import header_of
 from trunkline.journal.journal import Journal
+from trunkline.journal.reading.cutting import parse
 from trunkline.reasoning import Listing
 from trunkline.reasoning.memory.waiting import Waiting, open_calls, packed, waiting_of
 from trunkline.reasoning.models import Model

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from trunkline.errors import CursorExpiredError
-from trunkline.journal.cutting import parse
 from trunkline.journal.fold import Fold
+from trunkline.journal.reading.cutting import parse
 from trunkline.journal.store import StoredFold
 from trunkline.v1 import event_pb2, snapshot_pb2
 

@@ -10,9 +10,9 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
-from trunkline.journal.cutting import parse
 from trunkline.journal.events import header_of
 from trunkline.journal.fold import Fold
+from trunkline.journal.reading.cutting import parse
 from trunkline.journal.sqlite import rows, webhooks
 from trunkline.journal.sqlite.connection import DAMAGED, looking
 from trunkline.journal.sqlite.payload import frames
