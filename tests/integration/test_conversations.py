@@ -1,6 +1,5 @@
 """Conversations over A2A: each question a task of its own, with restarts of the mesh between."""
 
-import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,16 +8,9 @@ import httpx2
 
 from harness.bridge import Caller
 from harness.processes import MeshProcess, ended, running_mesh
+from harness.shipped_tools import only
 
 TIMEOUT_S = 120.0
-
-
-def only(folder: Path, *servers: str) -> dict[str, str]:
-    """Have only these tool servers: each is a process with libraries of its own, in each life."""
-    left_out = {"math", "currency", "research"} - set(servers)
-    file = folder / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": {name: {"disabled": True} for name in left_out}}))
-    return {"TRUNKLINE_MCP_FILE": str(file)}
 
 
 async def send(mesh: MeshProcess, path: str, text: str, **message: Any) -> Any:

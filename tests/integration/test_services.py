@@ -25,6 +25,7 @@ from harness.mesh_callers import (
     why,
 )
 from harness.processes import open_services, running_mesh
+from harness.shipped_tools import only
 from trunkline.client import Channels, Directory, RegistryClient
 from trunkline.errors import AgentNotFoundError, PeerError, PeerUnavailableError
 from trunkline.v1 import task_pb2
@@ -36,7 +37,8 @@ BACK = {"TRUNKLINE_LEASE_S": "3"}
 
 
 async def test_services_may_start_in_any_order(tmp_path: Path) -> None:
-    async with open_services(tmp_path) as services, Channels() as channels:
+    opening = open_services(tmp_path, environment=only(tmp_path, "math"))
+    async with opening as services, Channels() as channels:
         services.reserve_mesh_address()
         await services.launch("supervisor", "agents", "supervisor")
         await services.launch("math", "agents", "math")
