@@ -64,6 +64,7 @@ async def test_a_lease_that_was_over_for_a_while_is_said_to_have_been(
             while "host.lease_renewed_late" not in caplog.messages:
                 await journal.tries.acquire()
                 await asyncio.sleep(0)
+        assert not host.lost.is_set()
     journal.close()
 
 
