@@ -13,22 +13,37 @@ _PREFIX: Final = "trunkline-socket-"
 _SOCKET: Final = "mesh.sock"
 # Locked as long as the process lives.
 _OWNER: Final = "owner"
+# What every system takes as a socket's path: macOS has the least, Linux some more.
+_PATH_LIMIT_BYTES: Final = 103
 
 
 @contextlib.contextmanager
 def socket_address() -> Iterator[str]:
     """Yield `unix:PATH` of a socket that only this user can reach, in a folder for the block.
 
-    Folders of processes of this user that were killed are removed first.
+    It is where temporary files are, or in `/tmp` if a path there is too long for a socket. Folders
+    of processes of this user that were killed are removed first.
     """
-    _remove_abandoned()
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
+    place = _place()
+    _remove_abandoned(place)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place) as name:
         folder = Path(name)
         owner = _lock(folder)
         try:
             yield f"unix:{folder / _SOCKET}"
         finally:
             os.close(owner)
+
+
+def _place() -> Path:
+    usual = Path(tempfile.gettempdir())
+    # `mkdtemp` puts eight letters behind the prefix.
+    longest = usual / f"{_PREFIX}{'x' * 8}" / _SOCKET
+    if len(os.fsencode(longest)) <= _PATH_LIMIT_BYTES:
+        return usual
+    # Folders in it are made for this user alone, under names that nobody can guess.
+    short = Path("/tmp")  # noqa: S108
+    return short if os.access(short, os.W_OK | os.X_OK) else usual
 
 
 def _lock(folder: Path) -> int:
@@ -40,8 +55,8 @@ def _lock(folder: Path) -> int:
     return lock
 
 
-def _remove_abandoned() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+def _remove_abandoned(place: Path) -> None:
+    for folder in place.glob(f"{_PREFIX}*"):
         # Another process may be at it, or it is somebody else's.
         with contextlib.suppress(OSError):
             info = folder.lstat()

@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,11 +23,12 @@ with socket_address() as address:
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place of the test's own for temporary files, of its children, too."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A place of the test's own for temporary files, of its children, too; `tmp_path` is long."""
+    with tempfile.TemporaryDirectory(prefix="t") as name:
+        monkeypatch.setenv("TMPDIR", name)
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        yield Path(name)
 
 
 def _holder() -> tuple[subprocess.Popen[str], Path]:
@@ -67,3 +70,22 @@ def test_what_looks_alike_and_is_none_of_ours_stays(temporary: Path) -> None:
     assert begun.is_dir()
     assert (full / "letters").exists()
     assert (target / "owner").exists()
+
+
+def test_where_paths_are_too_long_for_a_socket_another_place_is_found(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = temporary / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    killed, abandoned = _holder()
+    with killed:
+        os.kill(killed.pid, signal.SIGKILL)
+    with socket_address() as address, socket.socket(socket.AF_UNIX) as listening:
+        path = Path(address.removeprefix("unix:"))
+        listening.bind(str(path))
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert not abandoned.exists()
+    assert not path.parent.exists()
+    assert list(long.iterdir()) == []
