@@ -5,13 +5,13 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final
 
 from trunkline.agents.handover import Handover
 from trunkline.agents.journals import Journals, OpenJournal
+from trunkline.agents.setbacks import Setbacks
 from trunkline.beats import next_beat
-from trunkline.client import Backoff, Directory
+from trunkline.client import Directory
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.sqlite import Orphan
 from trunkline.registry import Membership
@@ -20,9 +20,8 @@ from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
 
-# A journal that can't be taken over is tried again after so long, and is said to be in trouble
-# when that failed so often: whoever was merely slower finds it in good hands by then.
-_TRY_AGAIN_S: Final = 60.0
+# A journal is said to be in trouble when so many takeovers of it failed: whoever was merely slower
+# finds it in good hands by then.
 _SERIOUS: Final = 3
 
 
@@ -64,14 +63,16 @@ class Takeover:
         self._served: frozenset[str] = frozenset()
         self._alert_until_s = 0.0
         self._began = time.monotonic()
-        self._troubled: dict[str, _Trouble] = {}
+        self._setbacks = Setbacks()
 
     async def run(self) -> None:
         """Look again and again, until it is canceled or the host has lost its own journal."""
         while not self._hosts.lost.is_set():
             await asyncio.sleep(self._lease_s / 4)
             self._mind_what_left()
-            for orphan in await asyncio.to_thread(self._journals.orphans):
+            orphans = await asyncio.to_thread(self._journals.orphans)
+            self._setbacks.keep({orphan.journal_id for orphan in orphans})
+            for orphan in orphans:
                 if self._is_for_us(orphan):
                     await self._take(orphan)
             await self._succeed()
@@ -92,8 +93,7 @@ class Takeover:
     def _is_for_us(self, orphan: Orphan) -> bool:
         if orphan.journal_id in self._hosts.journal_ids:
             return False
-        trouble = self._troubled.get(orphan.journal_id)
-        if trouble is not None and time.monotonic() < trouble.until_s:
+        if self._setbacks.is_pausing(orphan.journal_id):
             return False
         ours = self._hosts.agents.keys()
         if orphan.agents <= ours:
@@ -119,7 +119,6 @@ class Takeover:
         except JournalUnavailableError as error:
             self._put_off(orphan, error)
             return
-        self._troubled.pop(orphan.journal_id, None)
         if found is not None:
             logger.warning(
                 "journal.taken_over",
@@ -128,21 +127,10 @@ class Takeover:
 
     def _put_off(self, orphan: Orphan, error: JournalUnavailableError) -> None:
         """Try later: somebody may have been quicker, or it can't be read."""
-        trouble = self._troubled.setdefault(orphan.journal_id, _Trouble())
-        trouble.until_s = time.monotonic() + trouble.backoff.next_s()
-        trouble.count += 1
-        level = logging.ERROR if trouble.count == _SERIOUS else logging.INFO
+        count = self._setbacks.note(orphan.journal_id)
+        level = logging.ERROR if count == _SERIOUS else logging.INFO
         extra = {"path": orphan.path, "problem": error.problem}
         logger.log(level, "journal.not_taken", extra=extra)
-
-
-@dataclass(slots=True)
-class _Trouble:
-    """With a journal that could not be taken over."""
-
-    backoff: Backoff = field(default_factory=lambda: Backoff(limit_s=_TRY_AGAIN_S))
-    count: int = 0
-    until_s: float = 0.0
 
 
 async def adopt(hosts: Hosts, free: OpenJournal) -> None:
