@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from harness.listening import listening
+
 PATIENCE_S = 60.0
 
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -130,27 +132,7 @@ async def open_receiver(
 ) -> AsyncIterator[Receiver]:
     """Serve for the length of a block, at any port."""
     receiver = Receiver(decide)
-    connections: set[asyncio.Task[None]] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        connections.add(task)
-        try:
-            # asyncio would log the cancellation at the end as an error.
-            with contextlib.suppress(asyncio.CancelledError):
-                await receiver.serve(reader, writer)
-        finally:
-            connections.discard(task)
-
-    server = await asyncio.start_server(serve, host, 0, ssl=context, limit=1 << 20)
     scheme = "http" if context is None else "https"
-    receiver.url = f"{scheme}://{host}:{server.sockets[0].getsockname()[1]}/hook"
-    try:
+    async with listening(receiver.serve, host=host, context=context) as port:
+        receiver.url = f"{scheme}://{host}:{port}/hook"
         yield receiver
-    finally:
-        server.close()
-        for task in connections:
-            task.cancel()
-        if connections:
-            await asyncio.wait(connections)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from trunkline.client import running
+from harness.listening import listening
 
 Json: TypeAlias = dict[str, Any]
 Writer: TypeAlias = asyncio.StreamWriter
@@ -181,35 +181,26 @@ async def scripted_agent(
 ) -> AsyncIterator[ScriptedAgent]:
     """Serve an agent called Scripted for the length of a block."""
     agent = ScriptedAgent()
-    server = await asyncio.start_server(agent.serve, "127.0.0.1", port)
-    bound = server.sockets[0].getsockname()[1]
-    agent.url = f"http://127.0.0.1:{bound}"
-    extensions = [{"uri": resumes}] if resumes else []
-    agent.card = {
-        "name": "Scripted",
-        "description": "Says what it is told to.",
-        "version": "1",
-        "supportedInterfaces": [
-            {"url": agent.url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
-        ],
-        "capabilities": {"streaming": streaming, "extensions": extensions},
-        "defaultInputModes": ["text/plain"],
-        "defaultOutputModes": ["text/plain"],
-        "skills": [{"id": "s", "name": "s", "description": "s", "tags": ["s"]}],
-    }
+    async with listening(agent.serve, port=port) as bound:
+        agent.url = f"http://127.0.0.1:{bound}"
+        extensions = [{"uri": resumes}] if resumes else []
+        agent.card = {
+            "name": "Scripted",
+            "description": "Says what it is told to.",
+            "version": "1",
+            "supportedInterfaces": [
+                {"url": agent.url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+            ],
+            "capabilities": {"streaming": streaming, "extensions": extensions},
+            "defaultInputModes": ["text/plain"],
+            "defaultOutputModes": ["text/plain"],
+            "skills": [{"id": "s", "name": "s", "description": "s", "tags": ["s"]}],
+        }
 
-    async def show_card(_call: Call, writer: Writer) -> None:
-        writer.write(head("application/json") + json.dumps(agent.card).encode())
-        await writer.drain()
+        async def show_card(_call: Call, writer: Writer) -> None:
+            writer.write(head("application/json") + json.dumps(agent.card).encode())
+            await writer.drain()
 
-    agent.on("card", show_card)
-    agent.on("CancelTask", result(task("CANCELED")["task"]))
-    async with running(_serving(server)):
+        agent.on("card", show_card)
+        agent.on("CancelTask", result(task("CANCELED")["task"]))
         yield agent
-
-
-async def _serving(server: asyncio.Server) -> None:
-    try:
-        await server.serve_forever()
-    finally:
-        server.close()
