@@ -7,20 +7,20 @@ the wire knows (a malformed envelope, an unknown method or version) is raised as
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from google.rpc import code_pb2
 
 from trunkline import errors, telemetry
-from trunkline_bridge.public import public
+from trunkline.redaction import redact_addresses
 
 logger = logging.getLogger(__name__)
 
-DOMAIN = "a2a-protocol.org"
+ERROR_DOMAIN = "a2a-protocol.org"
 _TYPES = "type.googleapis.com/google.rpc."
 
 
-class Row(NamedTuple):
+class ErrorKind(NamedTuple):
     """What an error is in each binding."""
 
     rpc_code: int
@@ -30,28 +30,32 @@ class Row(NamedTuple):
     """google.rpc.Code: the status over gRPC, and its name over plain HTTP."""
 
 
-PARSE_ERROR = Row(-32700, "INVALID_REQUEST", 400)
-INVALID_REQUEST = Row(-32600, "INVALID_REQUEST", 400)
-METHOD_NOT_FOUND = Row(-32601, "METHOD_NOT_FOUND", 404, code_pb2.UNIMPLEMENTED)
-INVALID_PARAMS = Row(-32602, "INVALID_PARAMS", 400)
-INTERNAL_ERROR = Row(-32603, "INTERNAL_ERROR", 500, code_pb2.INTERNAL)
-TASK_NOT_FOUND = Row(-32001, "TASK_NOT_FOUND", 404, code_pb2.NOT_FOUND)
-TASK_NOT_CANCELABLE = Row(-32002, "TASK_NOT_CANCELABLE", 400, code_pb2.FAILED_PRECONDITION)
-PUSH_NOTIFICATION_NOT_SUPPORTED = Row(
+PARSE_ERROR = ErrorKind(-32700, "INVALID_REQUEST", 400)
+INVALID_REQUEST = ErrorKind(-32600, "INVALID_REQUEST", 400)
+METHOD_NOT_FOUND = ErrorKind(-32601, "METHOD_NOT_FOUND", 404, code_pb2.UNIMPLEMENTED)
+INVALID_PARAMS = ErrorKind(-32602, "INVALID_PARAMS", 400)
+INTERNAL_ERROR = ErrorKind(-32603, "INTERNAL_ERROR", 500, code_pb2.INTERNAL)
+TASK_NOT_FOUND = ErrorKind(-32001, "TASK_NOT_FOUND", 404, code_pb2.NOT_FOUND)
+TASK_NOT_CANCELABLE = ErrorKind(-32002, "TASK_NOT_CANCELABLE", 400, code_pb2.FAILED_PRECONDITION)
+PUSH_NOTIFICATION_NOT_SUPPORTED = ErrorKind(
     -32003, "PUSH_NOTIFICATION_NOT_SUPPORTED", 400, code_pb2.FAILED_PRECONDITION
 )
-UNSUPPORTED_OPERATION = Row(-32004, "UNSUPPORTED_OPERATION", 400, code_pb2.FAILED_PRECONDITION)
-CONTENT_TYPE_NOT_SUPPORTED = Row(-32005, "CONTENT_TYPE_NOT_SUPPORTED", 400)
-INVALID_AGENT_RESPONSE = Row(-32006, "INVALID_AGENT_RESPONSE", 500, code_pb2.INTERNAL)
-EXTENDED_CARD_NOT_CONFIGURED = Row(
+UNSUPPORTED_OPERATION = ErrorKind(
+    -32004, "UNSUPPORTED_OPERATION", 400, code_pb2.FAILED_PRECONDITION
+)
+CONTENT_TYPE_NOT_SUPPORTED = ErrorKind(-32005, "CONTENT_TYPE_NOT_SUPPORTED", 400)
+INVALID_AGENT_RESPONSE = ErrorKind(-32006, "INVALID_AGENT_RESPONSE", 500, code_pb2.INTERNAL)
+EXTENDED_CARD_NOT_CONFIGURED = ErrorKind(
     -32007, "EXTENDED_AGENT_CARD_NOT_CONFIGURED", 400, code_pb2.FAILED_PRECONDITION
 )
-EXTENSION_SUPPORT_REQUIRED = Row(
+EXTENSION_SUPPORT_REQUIRED = ErrorKind(
     -32008, "EXTENSION_SUPPORT_REQUIRED", 400, code_pb2.FAILED_PRECONDITION
 )
-VERSION_NOT_SUPPORTED = Row(-32009, "VERSION_NOT_SUPPORTED", 400, code_pb2.FAILED_PRECONDITION)
+VERSION_NOT_SUPPORTED = ErrorKind(
+    -32009, "VERSION_NOT_SUPPORTED", 400, code_pb2.FAILED_PRECONDITION
+)
 
-SPECIFIED = (
+SPECIFIED_KINDS = (
     PARSE_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -70,25 +74,25 @@ SPECIFIED = (
 """The errors that A2A and JSON-RPC assign codes to, each one its own."""
 
 # A2A assigns no codes to these; -32000 is JSON-RPC's own code for a server's errors.
-UNAUTHENTICATED = Row(-32000, "UNAUTHENTICATED", 401, code_pb2.UNAUTHENTICATED)
-FORBIDDEN = Row(-32000, "PERMISSION_DENIED", 403, code_pb2.PERMISSION_DENIED)
-OVERLOADED = Row(-32000, "RESOURCE_EXHAUSTED", 429, code_pb2.RESOURCE_EXHAUSTED)
-UNAVAILABLE = Row(-32000, "UNAVAILABLE", 503, code_pb2.UNAVAILABLE)
-TIMEOUT = Row(-32000, "DEADLINE_EXCEEDED", 504, code_pb2.DEADLINE_EXCEEDED)
-AGENT_NOT_FOUND = Row(-32602, "AGENT_NOT_FOUND", 404, code_pb2.NOT_FOUND)
-NOT_HERE = Row(-32602, "INVALID_PARAMS", 404, code_pb2.NOT_FOUND)
+UNAUTHENTICATED = ErrorKind(-32000, "UNAUTHENTICATED", 401, code_pb2.UNAUTHENTICATED)
+FORBIDDEN = ErrorKind(-32000, "PERMISSION_DENIED", 403, code_pb2.PERMISSION_DENIED)
+OVERLOADED = ErrorKind(-32000, "RESOURCE_EXHAUSTED", 429, code_pb2.RESOURCE_EXHAUSTED)
+UNAVAILABLE = ErrorKind(-32000, "UNAVAILABLE", 503, code_pb2.UNAVAILABLE)
+TIMEOUT = ErrorKind(-32000, "DEADLINE_EXCEEDED", 504, code_pb2.DEADLINE_EXCEEDED)
+AGENT_NOT_FOUND = ErrorKind(-32602, "AGENT_NOT_FOUND", 404, code_pb2.NOT_FOUND)
+RESOURCE_NOT_FOUND = ErrorKind(-32602, "INVALID_PARAMS", 404, code_pb2.NOT_FOUND)
 
-TABLE: Mapping[type[errors.TrunklineError], Row] = {
+ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
     errors.InvalidArgumentError: INVALID_PARAMS,
     errors.ContentTypeNotSupportedError: CONTENT_TYPE_NOT_SUPPORTED,
     errors.MessageKeyReusedError: INVALID_PARAMS,
     errors.AgentNotFoundError: AGENT_NOT_FOUND,
     errors.TaskNotFoundError: TASK_NOT_FOUND,
     errors.WebhookNotFoundError: TASK_NOT_FOUND,
-    errors.ArtifactNotFoundError: NOT_HERE,
-    errors.ToolNotFoundError: NOT_HERE,
-    errors.TraceNotFoundError: NOT_HERE,
-    errors.ApprovalNotFoundError: NOT_HERE,
+    errors.ArtifactNotFoundError: RESOURCE_NOT_FOUND,
+    errors.ToolNotFoundError: RESOURCE_NOT_FOUND,
+    errors.TraceNotFoundError: RESOURCE_NOT_FOUND,
+    errors.ApprovalNotFoundError: RESOURCE_NOT_FOUND,
     errors.HostNotFoundError: UNAVAILABLE,
     errors.AgentNameTakenError: INTERNAL_ERROR,
     errors.TaskNotCancelableError: TASK_NOT_CANCELABLE,
@@ -117,7 +121,7 @@ TABLE: Mapping[type[errors.TrunklineError], Row] = {
 class WireError(Exception):
     """An error as A2A says it: its row of the table, a text, and details."""
 
-    row: Row
+    kind: ErrorKind
     text: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     violations: tuple[tuple[str, str], ...] = ()
@@ -146,8 +150,8 @@ class WireError(Exception):
         """
         info = {
             "@type": f"{_TYPES}ErrorInfo",
-            "reason": self.row.reason,
-            "domain": DOMAIN,
+            "reason": self.kind.reason,
+            "domain": ERROR_DOMAIN,
             "metadata": dict(self.metadata),
         }
         details: list[dict[str, Any]] = [info]
@@ -165,7 +169,7 @@ def invalid_params(*violations: tuple[str, str]) -> WireError:
     return WireError(INVALID_PARAMS, text, violations=violations)
 
 
-def wire_error(error: Exception) -> WireError:
+def to_wire_error(error: Exception) -> WireError:
     """Return what the wire says of an error.
 
     What nobody expected is logged, once and here, and becomes an internal error that tells its
@@ -174,26 +178,62 @@ def wire_error(error: Exception) -> WireError:
     if isinstance(error, WireError):
         return error
     if isinstance(error, errors.TrunklineError) and type(error) is not errors.InternalError:
-        text, metadata = public(error)
-        row = next((TABLE[cls] for cls in type(error).__mro__ if cls in TABLE), INTERNAL_ERROR)
+        text, metadata = redact_error(error)
+        row = next(
+            (ERROR_KINDS[cls] for cls in type(error).__mro__ if cls in ERROR_KINDS), INTERNAL_ERROR
+        )
         violations: tuple[tuple[str, str], ...] = ()
         if isinstance(error, errors.InvalidArgumentError):
             violations = ((error.field, error.problem),)
         retry_after_s = "1" if row is UNAVAILABLE else ""
         if isinstance(error, errors.OverloadedError):
             retry_after_s = error.retry_after_s or "1"
-        return WireError(row, text, _camel(metadata), violations, retry_after_s)
+        return WireError(row, text, _camel_case_keys(metadata), violations, retry_after_s)
     if isinstance(error, errors.InternalError):
         return WireError(INTERNAL_ERROR, str(error), {"traceId": error.trace_id})
-    trace_id = telemetry.trace_id()
+    trace_id = telemetry.current_trace_id()
     logger.error("request.failed", exc_info=error, extra={"trace_id": trace_id})
     return WireError(INTERNAL_ERROR, str(errors.InternalError(trace_id)), {"traceId": trace_id})
 
 
-def _camel(metadata: Mapping[str, str]) -> dict[str, str]:
+def _camel_case_keys(metadata: Mapping[str, str]) -> dict[str, str]:
     """The wire's names are camel case."""
     words = {name: name.split("_") for name in metadata}
     return {
         parts[0] + "".join(part.capitalize() for part in parts[1:]): metadata[name]
         for name, parts in words.items()
     }
+
+
+logger = logging.getLogger(__name__)
+
+_ADVICE: Final[Mapping[type[errors.TrunklineError], str]] = {
+    errors.AgentNotFoundError: "; agents' cards tell their addresses and tenants",
+    errors.TaskNotFoundError: "; ask at its agent's address, as the account that began it",
+    errors.WebhookNotFoundError: "; create it, or list those that there are",
+    # How A2A reads a snapshot.
+    errors.CursorExpiredError: (
+        " (GetTask, or SubscribeToTask without Last-Event-ID while the task goes on)"
+    ),
+}
+
+
+def redact_error(error: errors.TrunklineError) -> tuple[str, dict[str, str]]:
+    """Return an error's text and metadata as anybody may read them.
+
+    What is left out is logged.
+    """
+    inside = error.metadata()
+    if isinstance(error, errors.PeerError):
+        logger.info("request.peer_failed", extra=inside)
+    fields = redact_addresses(error).metadata()
+    if isinstance(error, errors.PeerUnavailableError):
+        fields["problem"] = _add_advice(fields["problem"])
+    text = str(type(error).from_metadata(fields))
+    text += next((_ADVICE[cls] for cls in type(error).__mro__ if cls in _ADVICE), "")
+    return text, {name: fields[name] for name in inside if name != "path"}
+
+
+def _add_advice(problem: str) -> str:
+    """Say what to do next, where who raised it hasn't; what follows a semicolon is advice."""
+    return problem if ";" in problem else f"{problem}; try again in a few seconds"

@@ -23,7 +23,7 @@ async def test_a_table_is_added_up() -> None:
 async def test_it_asks_for_a_file() -> None:
     async with mesh(report) as m:
         asked = await m.ask("add it up")
-        assert (asked.state, asked.said) == ("input-required", "Send a CSV file.")
+        assert (asked.state, asked.status_text) == ("input-required", "Send a CSV file.")
         assert (await m.ask(TABLE, task=asked)).state == "completed"
 
 
@@ -32,4 +32,4 @@ async def test_its_settings_are_heeded() -> None:
     table = Part(raw=b"a;b\n1;2\n3;4\n", media_type="text/csv")
     async with mesh(report, options={"report": {"delimiter": ";", "row_limit": 1}}) as m:
         answer = await m.ask(table)
-    assert (answer.state, answer.said) == ("rejected", "The table has more than 1 rows.")
+    assert (answer.state, answer.status_text) == ("rejected", "The table has more than 1 rows.")

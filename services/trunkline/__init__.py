@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from trunkline.agents.process import run
     from trunkline.mesh.remotes import from_a2a
     from trunkline.tasks.approvals import ApprovalDecision
-    from trunkline.tasks.turn.context import TaskContext
-    from trunkline.tasks.turn.writers import ArtifactWriter, PlanWriter, ToolCall
+    from trunkline.tasks.context import TaskContext
+    from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
     from trunkline.v1.agent_card_pb2 import AgentSkill
     from trunkline.v1.event_pb2 import ApprovalAnswered, PlanStep
     from trunkline.v1.message_pb2 import Message
@@ -53,14 +53,14 @@ _HOMES = {
     "AgentSkill": "trunkline.v1.agent_card_pb2",
     "ApprovalAnswered": "trunkline.v1.event_pb2",
     "ApprovalDecision": "trunkline.tasks.approvals",
-    "ArtifactWriter": "trunkline.tasks.turn.writers",
+    "ArtifactWriter": "trunkline.tasks.writers",
     "FunctionAgent": "trunkline.agents.authoring",
     "Message": "trunkline.v1.message_pb2",
     "Part": "trunkline.v1.part_pb2",
     "PlanStep": "trunkline.v1.event_pb2",
-    "PlanWriter": "trunkline.tasks.turn.writers",
-    "TaskContext": "trunkline.tasks.turn.context",
-    "ToolCall": "trunkline.tasks.turn.writers",
+    "PlanWriter": "trunkline.tasks.writers",
+    "TaskContext": "trunkline.tasks.context",
+    "ToolCall": "trunkline.tasks.writers",
     "agent": "trunkline.agents.authoring",
     "from_a2a": "trunkline.mesh.remotes",
     "from_langgraph": "trunkline.agents.langgraph",

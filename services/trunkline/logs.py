@@ -15,10 +15,10 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 _TALKATIVE = ("mcp", "httpx2", "httpcore2")
 
 
-def configure_logging(*, level: str, form: str) -> None:
+def configure_logging(*, level: str, log_format: str) -> None:
     """Send the log of this process to stderr, from `level` up."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else PlainFormatter())
+    handler.setFormatter(JsonFormatter() if log_format == "json" else PlainFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -58,6 +58,6 @@ def _time_of(record: logging.LogRecord) -> datetime:
 
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
     fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-    if trace_id := telemetry.trace_id():
+    if trace_id := telemetry.current_trace_id():
         fields.setdefault("trace_id", trace_id)
     return fields

@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -32,36 +32,36 @@ _JOIN_NOTICE_S = 0.5
 _loads: "set[Future[Any]]" = set()
 
 
-class Standby:
+class StandbyAgents:
     """The agents that another process serves: this one takes their place when it is gone."""
 
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
         self._news = asyncio.Event()
 
-    def set(self, names: frozenset[str]) -> None:
+    def update(self, names: frozenset[str]) -> None:
         """Say which these are now."""
         if names != self.names:
             self.names = names
             news, self._news = self._news, asyncio.Event()
             news.set()
 
-    async def changed(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait until they are others than now."""
         await self._news.wait()
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ServiceStatus:
     """What a process serves, as those who started it are told."""
 
-    ready: Sequence[Mapping[str, str]]
+    endpoints: Sequence[Mapping[str, str]]
     """A line each: what serves, and where."""
     joined: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the mesh knows of it."""
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when it can't do its work any more, and why is in the log."""
-    standby: Standby = field(default_factory=Standby)
+    standby: StandbyAgents = field(default_factory=StandbyAgents)
     """Which of its agents it doesn't serve yet."""
 
 
@@ -88,7 +88,7 @@ def run(work: Coroutine[Any, Any, int]) -> int:
     return code
 
 
-async def load(
+async def load_in_thread(
     work: Callable[_Given, _Loaded], *given: _Given.args, **named: _Given.kwargs
 ) -> _Loaded:
     """Do in a thread what loads code, which takes seconds: nobody needs it when the process ends.
@@ -111,22 +111,22 @@ async def load(
     return await asyncio.wrap_future(loading)
 
 
-def state_line(state: str, served: Mapping[str, str]) -> str:
+def format_state(state: str, served: Mapping[str, str]) -> str:
     """Return how a process says on stdout that something is `ready`, or on `standby`."""
     return " ".join((state, *(f"{name}={value}" for name, value in served.items())))
 
 
-def waiting_line(mesh: object) -> str:
+def format_waiting(mesh: object) -> str:
     """Return how a process says on stderr that there is no mesh to join yet."""
     return f"waiting for a mesh at {mesh}; `trunkline up` starts one"
 
 
 async def serve(
-    opening: AbstractAsyncContextManager[Serving],
+    service: AbstractAsyncContextManager[ServiceStatus],
     *,
-    tell: Callable[[str, Mapping[str, str]], None],
-    tell_waiting: Callable[[], None],
-    lifeline: int | None = None,
+    on_state: Callable[[str, Mapping[str, str]], None],
+    on_waiting: Callable[[], None],
+    parent_pipe: int | None = None,
 ) -> int:
     """Serve until SIGTERM or Ctrl-C, or the end of the pipe `lifeline`; return the exit code.
 
@@ -135,15 +135,15 @@ async def serve(
     second signal ends the process at once.
     """
     stop = _Stop()
-    if lifeline is not None:
-        stop.on_end_of(lifeline)
+    if parent_pipe is not None:
+        stop.on_end_of(parent_pipe)
     try:
-        async with opening as serving:
+        async with service as serving:
             stop.is_up = True
-            settle()
+            tune_gc()
             async with asyncio.TaskGroup() as group:
                 waits = [
-                    group.create_task(_announce(serving, tell, tell_waiting, stop)),
+                    group.create_task(_announce(serving, on_state, on_waiting, stop)),
                     group.create_task(_watch_failure(serving, stop)),
                 ]
                 await stop.asked.wait()
@@ -157,7 +157,7 @@ async def serve(
     return 1 if stop.has_failed else 0
 
 
-def settle() -> None:
+def tune_gc() -> None:
     """Tell the garbage collector that this process is up.
 
     What lives now lives as long as the process: later collections needn't look at it again, and
@@ -197,7 +197,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _announce(
-    serving: Serving,
+    serving: ServiceStatus,
     tell: Callable[[str, Mapping[str, str]], None],
     tell_waiting: Callable[[], None],
     stop: "_Stop",
@@ -210,15 +210,15 @@ async def _announce(
         await serving.joined.wait()
     told: dict[int, str] = {}
     while not stop.asked.is_set():
-        for number, line in enumerate(serving.ready):
+        for number, line in enumerate(serving.endpoints):
             state = "standby" if line.get("agent") in serving.standby.names else "ready"
             if told.get(number) != state:
                 told[number] = state
                 tell(state, line)
-        await serving.standby.changed()
+        await serving.standby.wait_for_change()
 
 
-async def _watch_failure(serving: Serving, stop: "_Stop") -> None:
+async def _watch_failure(serving: ServiceStatus, stop: "_Stop") -> None:
     await serving.failed.wait()
     stop.fail()
 
@@ -256,3 +256,23 @@ class _Stop:
         self.asked.set()
         if not self.is_up and self._work is not None:
             self._work.cancel()
+
+
+@asynccontextmanager
+async def run_in_background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Run `work` beside the block and cancel it when the block ends.
+
+    What the block raises comes out as it is; when the work itself fails, the block is cancelled
+    and the failure comes out as an exception group, as from any task group.
+    """
+    failure: Exception | None = None
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(work)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  raised again below, out of the group's wrapping
+            failure = error
+        finally:
+            task.cancel()
+    if failure is not None:
+        raise failure

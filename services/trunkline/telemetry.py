@@ -33,10 +33,10 @@ from opentelemetry.util.types import AttributeValue
 from trunkline.errors import TrunklineError
 
 # The name under which our code makes its spans.
-SCOPE: Final = "trunkline"
+TRACER_NAME: Final = "trunkline"
 
 # Characters. A longer text is cut by the SDK that trunkline.traces sets up, and by the span store.
-ATTRIBUTE_LIMIT: Final = 8 * 1024
+ATTRIBUTE_LIMIT_CHARS: Final = 8 * 1024
 
 # OpenTelemetry, general.
 ERROR_TYPE: Final = "error.type"
@@ -111,7 +111,7 @@ _USUAL: Final = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.
 _SERVICE_KEY: Final = otel_context.create_key("trunkline.service")
 
 
-def tracer() -> Tracer:
+def get_tracer() -> Tracer:
     """Return our tracer of the provider that is set now; without one its spans are no-ops."""
     return _tracer_of(trace.get_tracer_provider())
 
@@ -119,7 +119,7 @@ def tracer() -> Tracer:
 @lru_cache(maxsize=8)
 def _tracer_of(provider: TracerProvider) -> Tracer:
     # The SDK makes and compares a few objects, and adds a warning filter, each time it is asked.
-    return provider.get_tracer(SCOPE)
+    return provider.get_tracer(TRACER_NAME)
 
 
 def inject(context: Context | None = None) -> dict[str, str]:
@@ -153,38 +153,38 @@ def extract(carrier: Mapping[str, str]) -> Context:
     return trace.set_span_in_context(NonRecordingSpan(parent), Context())
 
 
-def traceparent() -> str:
+def current_traceparent() -> str:
     """Return the current span as a `traceparent`, or an empty text without one."""
     return inject().get("traceparent", "")
 
 
-def continue_trace(parent: str, *, is_quiet: bool = False) -> None:
+def continue_trace(traceparent: str, *, suppress_spans: bool = False) -> None:
     """Let the rest of this asyncio task belong to the trace that a `traceparent` names.
 
     With `is_quiet` it is upkeep: log lines have the trace's id, but neither this process nor those
     whom it calls add spans, unless a span is begun in another context.
     """
-    context = extract({"traceparent": parent})
-    if is_quiet:
+    context = extract({"traceparent": traceparent})
+    if suppress_spans:
         given = trace.get_current_span(context).get_span_context()
         unsampled = SpanContext(given.trace_id, given.span_id, is_remote=True)
         context = trace.set_span_in_context(NonRecordingSpan(unsampled), Context())
     otel_context.attach(context)
 
 
-def trace_id() -> str:
+def current_trace_id() -> str:
     """Return the current trace's id, 32 hexadecimal digits, or an empty text without one."""
     span_context = trace.get_current_span().get_span_context()
     return trace.format_trace_id(span_context.trace_id) if span_context.is_valid else ""
 
 
-def link_from(parent: str) -> Link | None:
+def parse_link(traceparent: str) -> Link | None:
     """Return a link to the span that a `traceparent` names; None when it names none."""
-    span_context = trace.get_current_span(extract({"traceparent": parent})).get_span_context()
+    span_context = trace.get_current_span(extract({"traceparent": traceparent})).get_span_context()
     return Link(span_context) if span_context.is_valid else None
 
 
-def service_of(context: Context | None = None) -> str:
+def current_service(context: Context | None = None) -> str:
     """Return the service whose work goes on in `context`, else in the current one, else nothing."""
     given = otel_context.get_value(_SERVICE_KEY, context) if context is not None else None
     found = given or otel_context.get_value(_SERVICE_KEY)
@@ -192,7 +192,7 @@ def service_of(context: Context | None = None) -> str:
 
 
 @contextmanager
-def in_service(name: str) -> Iterator[None]:
+def use_service(name: str) -> Iterator[None]:
     """Make spans begun inside say that service `name` made them."""
     token = otel_context.attach(otel_context.set_value(_SERVICE_KEY, name))
     try:
@@ -216,7 +216,7 @@ def mark_error(span: Span, error: BaseException | str) -> None:
     span.set_status(Status(StatusCode.ERROR))
 
 
-def begin_span(
+def start_span(
     name: str,
     *,
     kind: SpanKind = SpanKind.INTERNAL,
@@ -231,12 +231,12 @@ def begin_span(
     """
     parent = context if context is not None else otel_context.get_current()
     given = parent.get(_SERVICE_KEY)
-    service = service or (given if isinstance(given, str) else service_of())
+    service = service or (given if isinstance(given, str) else current_service())
     if service:
         attributes = {**(attributes or {}), SERVICE: service}
         if service != given:
             parent = otel_context.set_value(_SERVICE_KEY, service, parent)
-    made = tracer().start_span(
+    made = get_tracer().start_span(
         name, context=parent, kind=kind, attributes=attributes, links=list(links)
     )
     return made, trace.set_span_in_context(made, parent)
@@ -258,7 +258,7 @@ def span(
     Don't keep it open over a `yield` of an asynchronous generator, which may be closed in another
     context.
     """
-    made, below = begin_span(
+    made, below = start_span(
         name, kind=kind, attributes=attributes, context=context, links=links, service=service
     )
     token = otel_context.attach(below)

@@ -18,7 +18,7 @@ from typing import Literal
 
 from google.protobuf import __version__ as protobuf_version
 
-from trunkline.journal.events import Draft, delta_run, draft
+from trunkline.journal.events import Draft, build_draft, delta_event
 from trunkline.journal.journal import Journal
 from trunkline.v1 import event_pb2
 
@@ -35,7 +35,7 @@ def created() -> event_pb2.Event:
 
 
 def tokens(count: int) -> Draft:
-    return draft([delta_run("artifact-1", [TOKEN] * count)])
+    return build_draft([delta_event("artifact-1", [TOKEN] * count)])
 
 
 async def begin(journal: Journal) -> str:
@@ -43,7 +43,7 @@ async def begin(journal: Journal) -> str:
     await journal.create(task_id, created())
     start = event_pb2.ArtifactStart(name="answer")
     await journal.append(
-        task_id, journal.epoch, [draft([delta_run("artifact-1", [TOKEN], start=start)])]
+        task_id, journal.epoch, [build_draft([delta_event("artifact-1", [TOKEN], start=start)])]
     )
     return task_id
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import Any
 
 from trunkline.cli import main
-from trunkline.journal.events import header_of
+from trunkline.journal.events import parse_header
 from trunkline.journal.sqlite.store import SqliteStore
 from trunkline.journal.store import CommitGroup, TaskRow
 
@@ -30,7 +30,7 @@ class _Memory:
     def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
         found = []
         for sealed in self.batches[task_id]:
-            header = header_of(sealed)
+            header = parse_header(sealed)
             if header.first_sequence + header.count - 1 > after:
                 found.append(sealed)
                 limit_bytes -= len(sealed)

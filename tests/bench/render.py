@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from google.protobuf import json_format
 
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
-from trunkline_bridge.inbound.jsonrpc.envelope import frame
-from trunkline_bridge.projection import Projection, TextPiece, WireEvent
-from trunkline_bridge.rendering import EventRenderer, Shape
-from trunkline_bridge.wire.v0_1_json import V01Shape
-from trunkline_bridge.wire.v0_3_json import V03Shape
-from trunkline_bridge.wire.v1_json import V1Shape
+from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
+from trunkline_bridge.projection import TaskProjection, TextDelta, WireEvent
+from trunkline_bridge.streams.event_renderer import EventRenderer, EventWriter
+from trunkline_bridge.versions.v0_1.json_writer import V01EventWriter
+from trunkline_bridge.versions.v0_3.json_writer import V03EventWriter
+from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
 
 RUN = 100
 ROUNDS = 30
@@ -71,15 +71,19 @@ def rendered(renderer: EventRenderer, events: Sequence[WireEvent]) -> dict[str, 
 
 def main() -> None:
     """Measure and print."""
-    projection = Projection(joined())
+    projection = TaskProjection(joined())
     batch = run_of_texts()
     events = projection.apply(batch)
-    assert all(isinstance(event, TextPiece) for event in events)
-    renderer = EventRenderer(V1Shape(), frame(1))
-    shapes: dict[str, Shape] = {"v1.0": V1Shape(), "v0.3": V03Shape(), "v0.1": V01Shape("task-1")}
+    assert all(isinstance(event, TextDelta) for event in events)
+    renderer = EventRenderer(V1EventWriter(), event_frame(1))
+    shapes: dict[str, EventWriter] = {
+        "v1.0": V1EventWriter(),
+        "v0.3": V03EventWriter(),
+        "v0.1": V01EventWriter("task-1"),
+    }
     figures = {
         "rendered": {
-            version: rendered(EventRenderer(shape, frame(1)), events)
+            version: rendered(EventRenderer(shape, event_frame(1)), events)
             for version, shape in shapes.items()
         },
         "projected_and_rendered": microseconds(

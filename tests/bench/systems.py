@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from bench.processes import System
-from harness.processes import read_line, running_process
+from harness.mesh.processes import read_line, running_process
 
 TESTS = Path(__file__).resolve().parents[1]
 SERVICES = "trunkline"

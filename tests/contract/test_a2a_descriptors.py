@@ -22,9 +22,9 @@ from trunkline.v1 import (
     security_scheme_pb2,
     task_pb2,
 )
-from trunkline_bridge.inbound.grpc.calls import SERVICES
-from trunkline_bridge.inbound.grpc.described import public_pool
-from trunkline_bridge.inbound.grpc.service import Service
+from trunkline_bridge.bindings.grpc import SERVICES
+from trunkline_bridge.bindings.grpc_server import public_pool
+from trunkline_bridge.bindings.grpc_service import GrpcService
 
 OURS = {
     "1.0": (
@@ -84,7 +84,7 @@ def test_every_message_of_a2a_is_ours_field_by_field(version: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.package)
-def test_every_method_of_a2a_is_served_with_a2a_s_types(service: Service) -> None:
+def test_every_method_of_a2a_is_served_with_a2a_s_types(service: GrpcService) -> None:
     """What reflection tells is what the SDK's own descriptors tell, names of packages and all."""
     pool = public_pool([service])
     ours: Any = pool.FindServiceByName(service.name)

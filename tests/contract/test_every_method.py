@@ -6,9 +6,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from harness.a2a_grpc import GrpcMesh
-from harness.partner_agent import partner
-from harness.wires import OPERATIONS, SPOKEN, Wire, open_wires, wire_of
+from harness.a2a.grpc_client import GrpcMesh
+from harness.a2a.protocol_variants import (
+    OPERATIONS,
+    SPOKEN,
+    ProtocolVariant,
+    find_variant,
+    open_variants,
+)
+from harness.agents.partner_agent import partner
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -28,56 +34,56 @@ CELLS = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
-    async with open_wires(tmp_path_factory.mktemp("table"), partner) as mesh:
+    async with open_variants(tmp_path_factory.mktemp("table"), partner) as mesh:
         yield mesh
 
 
 @pytest.mark.parametrize(("spoken", "operation"), CELLS)
 async def test_a_method_works(
-    mesh: GrpcMesh, spoken: tuple[str, type[Wire]], operation: str
+    mesh: GrpcMesh, spoken: tuple[str, type[ProtocolVariant]], operation: str
 ) -> None:
     check = CALLS[operation]
-    await check(wire_of(mesh, spoken))
+    await check(find_variant(mesh, spoken))
 
 
-async def waiting(wire: Wire) -> str:
+async def waiting(wire: ProtocolVariant) -> str:
     """Make a task that waits for input; return its id."""
     task = await wire.send("ask what?")
     assert (task.kind, task.state, task.said) == ("task", "input-required", "what?")
     return task.task
 
 
-async def send(wire: Wire) -> None:
+async def send(wire: ProtocolVariant) -> None:
     task = await wire.send("count 3")
     assert (task.kind, task.state, task.text) == ("task", "completed", "1 2 3 ")
 
 
-async def stream(wire: Wire) -> None:
+async def stream(wire: ProtocolVariant) -> None:
     events = await wire.streamed("count 20")
     texts = [event.text for event in events if event.kind == "artifact"]
     assert "".join(texts) == "".join(f"{number} " for number in range(1, 21))
     assert events[-1].state == "completed"
 
 
-async def get(wire: Wire) -> None:
+async def get(wire: ProtocolVariant) -> None:
     task = await waiting(wire)
     got = await wire.get(task, history=5)
     assert (got.task, got.state, got.history[0]) == (task, "input-required", "ask what?")
 
 
-async def list_tasks(wire: Wire) -> None:
+async def list_tasks(wire: ProtocolVariant) -> None:
     task = await wire.get(await waiting(wire))
     page = await wire.ask("list", contextId=task.context)
     assert [one["id"] for one in page["tasks"]] == [task.task]
 
 
-async def cancel(wire: Wire) -> None:
+async def cancel(wire: ProtocolVariant) -> None:
     task = await waiting(wire)
     canceled = await wire.cancel(task)
     assert (canceled.task, canceled.state) == (task, "canceled")
 
 
-async def subscribe(wire: Wire) -> None:
+async def subscribe(wire: ProtocolVariant) -> None:
     task = await wire.send("wait", now=True) if wire.version != "0.1" else await begun(wire)
     async with wire.subscribe(task.task) as events:
         assert (await anext(events)).task == task.task
@@ -85,31 +91,31 @@ async def subscribe(wire: Wire) -> None:
         assert [event.state async for event in events][-1] == "canceled"
 
 
-async def begun(wire: Wire) -> Any:
+async def begun(wire: ProtocolVariant) -> Any:
     """v0.1 waits for what it has sent, or streams it."""
     async with wire.stream("wait") as events:
         return await anext(events)
 
 
-async def set_push(wire: Wire) -> None:
+async def set_push(wire: ProtocolVariant) -> None:
     made = await wire.ask("set_push", task=await waiting(wire), config="c", url=HOOK)
     assert HOOK in str(made)
 
 
-async def get_push(wire: Wire) -> None:
+async def get_push(wire: ProtocolVariant) -> None:
     task = await waiting(wire)
     made = await wire.ask("set_push", task=task, config="c", url=HOOK)
     assert await wire.ask("get_push", task=task, config="c") == made
 
 
-async def list_push(wire: Wire) -> None:
+async def list_push(wire: ProtocolVariant) -> None:
     task = await waiting(wire)
     made = await wire.ask("set_push", task=task, config="c", url=HOOK)
     listed = await wire.ask("list_push", task=task)
     assert (listed if isinstance(listed, list) else listed["configs"]) == [made]
 
 
-async def delete_push(wire: Wire) -> None:
+async def delete_push(wire: ProtocolVariant) -> None:
     task = await waiting(wire)
     await wire.ask("set_push", task=task, config="c", url=HOOK)
     await wire.ask("delete_push", task=task, config="c")
@@ -117,12 +123,12 @@ async def delete_push(wire: Wire) -> None:
     assert not (listed if isinstance(listed, list) else listed.get("configs"))
 
 
-async def extended_card(wire: Wire) -> None:
+async def extended_card(wire: ProtocolVariant) -> None:
     card = await wire.ask("extended_card")
     assert [skill["id"] for skill in card["skills"]] == ["partner", "secret"]
 
 
-CALLS: dict[str, Callable[[Wire], Awaitable[None]]] = {
+CALLS: dict[str, Callable[[ProtocolVariant], Awaitable[None]]] = {
     "send": send,
     "stream": stream,
     "get": get,

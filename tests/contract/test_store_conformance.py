@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
-from harness.journal_events import (
+from harness.journal.builders import (
     TASK,
     TIME_NS,
     append,
@@ -20,15 +20,15 @@ from harness.journal_events import (
     working,
 )
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.events import header_of
+from trunkline.journal.events import parse_header
 from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.store import (
     AliasRecord,
     CommitGroup,
     JournalStore,
-    KeyRecord,
+    OrphanedChild,
     StoredFold,
-    Stray,
+    SubmissionKey,
     TaskFilter,
     WebhookRow,
 )
@@ -210,7 +210,7 @@ def test_a_group_is_written_as_a_whole_or_not_at_all(reopenable: Reopenable) -> 
 
 
 def test_keys_are_found_until_they_expire(reopenable: Reopenable) -> None:
-    record = KeyRecord("key", "hash", TASK, TIME_NS + 10)
+    record = SubmissionKey("key", "hash", TASK, TIME_NS + 10)
     reopenable.now.commit(CommitGroup([FIRST], {TASK: row()}, {}, [record]))
     for store in reopenable.lives():
         assert store.find_key("key", now_ns=TIME_NS + 9) == record
@@ -219,18 +219,20 @@ def test_keys_are_found_until_they_expire(reopenable: Reopenable) -> None:
 
 
 def test_a_key_that_expired_can_be_used_again(store: JournalStore) -> None:
-    store.commit(CommitGroup([FIRST], {TASK: row()}, {}, [KeyRecord("key", "h", TASK, TIME_NS)]))
+    store.commit(
+        CommitGroup([FIRST], {TASK: row()}, {}, [SubmissionKey("key", "h", TASK, TIME_NS)])
+    )
     other = f"{TASK}-other"
-    renewed = KeyRecord("key", "h2", other, TIME_NS + 20)
+    renewed = SubmissionKey("key", "h2", other, TIME_NS + 20)
     theirs = stored([created()], 1, task_id=other)
     store.commit(CommitGroup([theirs], {other: row(other)}, {}, [renewed]))
     assert store.find_key("key", now_ns=TIME_NS + 10) == renewed
 
 
 def test_renewing_the_lease_forgets_keys_that_expired_long_ago(store: JournalStore) -> None:
-    store.commit(CommitGroup([FIRST], {TASK: row()}, {}, [KeyRecord("key", "h", TASK, 1)]))
+    store.commit(CommitGroup([FIRST], {TASK: row()}, {}, [SubmissionKey("key", "h", TASK, 1)]))
     assert store.find_key("key", now_ns=0) is not None
-    store.renew(60.0)
+    store.renew_lease(60.0)
     assert store.find_key("key", now_ns=0) is None
 
 
@@ -241,7 +243,7 @@ def test_unfinished_tasks_are_those_that_have_not_ended(reopenable: Reopenable) 
         first = stored([created()], 1, task_id=one.task_id)
         reopenable.now.commit(group(first, made=[one]))
     for store in reopenable.lives():
-        assert store.unfinished() == [old, young]
+        assert store.list_unfinished() == [old, young]
 
 
 def test_settling_leaves_nothing_to_settle_and_changes_nothing(reopenable: Reopenable) -> None:
@@ -329,12 +331,12 @@ def test_tasks_that_ended_long_ago_are_found_oldest_first(reopenable: Reopenable
     live = "journal1-live"
     reopenable.now.commit(group(stored([created()], 1, task_id=live), made=[row(live)]))
     for store in reopenable.lives():
-        found = store.ended_before(20, is_compacted=False, limit=10)
+        found = store.list_ended(20, is_compacted=False, limit=10)
         assert [one.task_id[-1] for one in found] == ["a", "b"]
-        found = store.ended_before(99, is_compacted=False, limit=2)
+        found = store.list_ended(99, is_compacted=False, limit=2)
         assert [one.task_id[-1] for one in found] == ["a", "b"]
-        assert store.ended_before(9, is_compacted=False, limit=10) == []
-        assert store.ended_before(99, is_compacted=True, limit=10) == []
+        assert store.list_ended(9, is_compacted=False, limit=10) == []
+        assert store.list_ended(99, is_compacted=True, limit=10) == []
 
 
 def test_a_compacted_task_has_a_fold_in_place_of_its_events(reopenable: Reopenable) -> None:
@@ -356,7 +358,7 @@ def test_a_compacted_task_has_a_fold_in_place_of_its_events(reopenable: Reopenab
         assert store.read(TASK, 0, limit_bytes=LIMIT) == []
         assert store.find_fold(TASK) == FOLD
         assert store.read(other, 0, limit_bytes=LIMIT) == expected
-        compacted = store.ended_before(99, is_compacted=True, limit=10)
+        compacted = store.list_ended(99, is_compacted=True, limit=10)
         assert [one.task_id for one in compacted] == [TASK]
 
 
@@ -374,7 +376,7 @@ def test_the_first_events_of_a_compacted_task_go_first(reopenable: Reopenable) -
     firsts = []
     while reopenable.now.has_backlog():
         left = reopenable.now.read(TASK, 0, limit_bytes=2**30)
-        firsts.append(header_of(left[0]).first_sequence)
+        firsts.append(parse_header(left[0]).first_sequence)
         assert left == [one.sealed for one in batches[firsts[-1] - 1 :]]
         reopenable.now.settle(budget_bytes=1)
     assert firsts == sorted(firsts)
@@ -385,18 +387,18 @@ def test_nothing_is_left_of_a_task_that_is_forgotten(reopenable: Reopenable) -> 
     write_settled(reopenable, TASK, ended_ns=10)
     reopenable.now.compact({TASK: FOLD})
     reopenable.settled()
-    reopenable.now.forget([TASK, "journal1-nobody"])
+    reopenable.now.delete_tasks([TASK, "journal1-nobody"])
     for store in reopenable.lives():
         assert store.find_row(TASK) is None
         assert store.find_fold(TASK) is None
-        assert store.ended_before(99, is_compacted=True, limit=10) == []
+        assert store.list_ended(99, is_compacted=True, limit=10) == []
         assert store.list_rows(TaskFilter("acme"), limit=10).total == 0
 
 
 def test_a_log_is_shortened_without_a_change_to_what_is_read(reopenable: Reopenable) -> None:
     batches = write_ended(reopenable.now)
-    assert reopenable.now.shorten_log()
-    assert not reopenable.now.is_log_long
+    assert reopenable.now.checkpoint()
+    assert not reopenable.now.needs_checkpoint
     for store in reopenable.lives():
         assert store.read(TASK, 0, limit_bytes=LIMIT) == batches
 
@@ -419,7 +421,7 @@ def test_lists_are_by_status_time_newest_first_and_then_by_id(store: JournalStor
     assert [one.task_id[-2:] for one in page.rows] == ["c2", "a1", "b1"]
     assert page.total == 4
     last = page.rows[-1]
-    rest = store.list_rows(TaskFilter("acme"), limit=3, behind=(last.status_time_ns, last.task_id))
+    rest = store.list_rows(TaskFilter("acme"), limit=3, after=(last.status_time_ns, last.task_id))
     assert [one.task_id[-2:] for one in rest.rows] == ["d0"]
     assert rest.total == 4
 
@@ -464,16 +466,19 @@ def test_a_store_keeps_its_id_and_after_a_clean_end_its_epoch(reopenable: Reopen
 
 
 def test_strays_are_kept_until_they_are_dropped(reopenable: Reopenable) -> None:
-    stray, other = Stray("c-1", "acme", 1.5), Stray("c-2", "", 2.5)
+    stray, other = OrphanedChild("c-1", "acme", 1.5), OrphanedChild("c-2", "", 2.5)
     later = replace(stray, until_s=3.5)
     for one in (stray, other, later):
-        reopenable.now.keep_stray(one)
+        reopenable.now.add_orphaned_child(one)
     for store in reopenable.lives():
-        assert sorted(store.strays(), key=lambda kept: kept.task_id) == [later, other]
-    reopenable.now.drop_stray("c-1")
-    reopenable.now.drop_stray("never kept")
+        assert sorted(store.list_orphaned_children(), key=lambda kept: kept.task_id) == [
+            later,
+            other,
+        ]
+    reopenable.now.delete_orphaned_child("c-1")
+    reopenable.now.delete_orphaned_child("never kept")
     for store in reopenable.lives():
-        assert store.strays() == [other]
+        assert store.list_orphaned_children() == [other]
 
 
 DAY_NS = 24 * 60 * 60 * 1_000_000_000
@@ -498,11 +503,11 @@ def test_an_alias_whose_task_never_came_goes_after_a_day(
     bound = [AliasRecord("", alias, task_id) for alias, task_id in ids.items()]
     store.commit(CommitGroup(aliases=bound))
     store.commit(group(stored([created()], 1, task_id=made), made=[row(made)]))
-    store.renew(1.0)
+    store.renew_lease(1.0)
     assert {alias for alias in ids if store.find_alias("", alias)} == set(ids)
     age_ns = store.clock.age_ns()
     monkeypatch.setattr(store.clock, "age_ns", lambda: age_ns + DAY_NS)
-    store.renew(1.0)
+    store.renew_lease(1.0)
     monkeypatch.undo()
     for store in reopenable.lives():
         assert {alias for alias in ids if store.find_alias("", alias)} == {"made", "elsewhere"}
@@ -552,7 +557,7 @@ def test_what_is_forgotten_takes_its_aliases_and_webhooks_along(reopenable: Reop
         reopenable.now.commit(CommitGroup(aliases=[AliasRecord("", f"for {task_id}", task_id)]))
     reopenable.settled().compact({TASK: StoredFold(b"fold", 1, {})})
     assert len(reopenable.now.find_webhooks()) == 2
-    reopenable.now.forget([TASK])
+    reopenable.now.delete_tasks([TASK])
     for store in reopenable.lives():
         assert store.find_webhooks() == [webhook(other, "a")]
         assert store.find_alias("", f"for {TASK}") is None

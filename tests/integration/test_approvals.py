@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from harness.bridge import BridgedMesh, open_bridged_mesh
-from harness.command_line import run
-from harness.shop import Orders, shop
-from harness.tasks import texts
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.agents.inline_agents import texts
+from harness.agents.shop import Orders, shop
+from harness.mesh.command_line import run_command
 from trunkline.errors import ApprovalAnsweredError, TaskEndedError
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
@@ -41,7 +41,7 @@ class Shops:
         request = task_service_pb2.AnswerApprovalRequest(
             task_id=task_id, approval_id=approval_id, account=account, **fields
         )
-        return await self.bridged.mesh.directory.for_task(task_id).answer_approval(request)
+        return await self.bridged.mesh.directory.client_for_task(task_id).answer_approval(request)
 
     async def ended(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
         return await self.bridged.mesh.until(
@@ -276,7 +276,7 @@ async def test_a_child_that_was_answered_at_its_own_address_is_read_and_not_aske
 
 async def test_cancel_of_the_root_withdraws_all(shops: Shops) -> None:
     task = await ask_both(shops)
-    client = shops.bridged.mesh.directory.for_task(task.task.id)
+    client = shops.bridged.mesh.directory.client_for_task(task.task.id)
     await client.cancel_task(task.task.id, account="")
     for one in task.approvals:
         with pytest.raises(TaskEndedError):
@@ -288,23 +288,23 @@ async def test_the_command_line_lists_approves_and_rejects(shops: Shops) -> None
     mesh = ("--mesh", shops.bridged.mesh.registry_address)
     task = await ask_both(shops)
     (_, first), (_, second) = asked_by(task, "apples", "pears")
-    listed = await run("approvals", *mesh, "--json")
+    listed = await run_command("approvals", *mesh, "--json")
     found = {one["approval_id"]: one for one in listed.json}
     assert set(found) == {first, second}
     assert (found[first]["tool"], found[first]["task_id"]) == ("apples/order", task.task.id)
     assert found[first]["arguments"] == {"n": 3, "item": "apples"}
     assert found[first]["path"] == ["supervisor", "apples"]
-    edited = await run("approve", first, *mesh, "--edit", '{"n": 1, "item": "apple"}')
+    edited = await run_command("approve", first, *mesh, "--edit", '{"n": 1, "item": "apple"}')
     assert (edited.exit, edited.out) == (0, f"{first}: approved with other arguments\n")
-    again = await run("reject", first, "too late", *mesh)
+    again = await run_command("reject", first, "too late", *mesh)
     assert again.exit != 0
     assert "was answered before: it is approved with other arguments" in again.err
     await shops.bridged.mesh.until(task.task.id, lambda now: now.turn == 2)
-    assert (await run("reject", second, "too dear", *mesh)).exit == 0
+    assert (await run_command("reject", second, "too dear", *mesh)).exit == 0
     ended = await shops.ended(task.task.id)
     assert texts(ended)[-1] == "pears/order was not called. It was rejected: too dear."
     assert shops.apples.made == [{"n": 1, "item": "apple"}]
-    assert (await run("approvals", *mesh, "--json")).json == []
+    assert (await run_command("approvals", *mesh, "--json")).json == []
 
 
 async def test_the_command_line_refuses_what_answers_no_question(shops: Shops) -> None:
@@ -318,7 +318,7 @@ async def test_the_command_line_refuses_what_answers_no_question(shops: Shops) -
         ("approve", asked, "--account", "other"): f"no approval '{asked}'",
     }
     async with asyncio.TaskGroup() as group:
-        refused = {words: group.create_task(run(*words, *mesh)) for words in refusals}
+        refused = {words: group.create_task(run_command(*words, *mesh)) for words in refusals}
     for words, problem in refusals.items():
         done = refused[words].result()
         assert done.exit != 0

@@ -8,12 +8,12 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from harness.argocd_server import TOKEN, ArgoCDServer, argocd_server
-from harness.bridge import Caller
-from harness.command_line import run
-from harness.curl import curl
-from harness.processes import MeshProcess, running_mesh
-from harness.small_mesh import PATIENCE_S
+from harness.a2a.bridged_mesh import Caller
+from harness.a2a.curl import curl
+from harness.mesh.command_line import run_command
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.mesh.small_mesh import PATIENCE_S
+from harness.remote.argocd_server import TOKEN, ArgoCDServer, argocd_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -51,10 +51,12 @@ def said(task: dict[str, Any]) -> str:
 async def test_show_argocd_version_by_the_command_line_and_the_supervisor(
     mesh: MeshProcess,
 ) -> None:
-    done = await run("ask", "--url", mesh.http_url, "show argocd version", "--json")
+    done = await run_command("ask", "--url", mesh.http_url, "show argocd version", "--json")
     assert (done.json["state"], done.json["agent"]) == ("completed", "argocd")
     assert done.json["answer"].startswith(VERSION)
-    done = await run("ask", "--url", mesh.http_url, "--agent", "argocd", "show argocd version")
+    done = await run_command(
+        "ask", "--url", mesh.http_url, "--agent", "argocd", "show argocd version"
+    )
     assert (done.exit, done.err) == (0, "")
     assert done.out.startswith(VERSION)
 
@@ -109,7 +111,7 @@ async def test_a_sync_that_is_rejected_is_not_done(
     mesh: MeshProcess, agent: Caller, argocd: ArgoCDServer
 ) -> None:
     before = len(argocd.synced)
-    done = await run("ask", "--url", mesh.http_url, "redeploy the shop", "--json")
+    done = await run_command("ask", "--url", mesh.http_url, "redeploy the shop", "--json")
     assert done.json["state"] == "input-required"
     task = await Caller(agent.client, mesh.http_url).send(
         "reject not today", taskId=done.json["task_id"]
@@ -127,7 +129,9 @@ async def test_without_an_address_there_is_no_such_agent(tmp_path: Path) -> None
             card = await client.get(f"{mesh.http_url}/agents/{name}/.well-known/agent-card.json")
             assert card.status_code == status
     (tmp_path / "trunkline.toml").write_text('[argocd]\nurl = "http://argocd.example"\n')
-    done = await run("up", "--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", folder=tmp_path)
+    done = await run_command(
+        "up", "--http", "127.0.0.1:0", "--mesh", "127.0.0.1:0", folder=tmp_path
+    )
     assert done.exit != 0
     assert "[argocd] url" in done.err
     assert "is not https" in done.err

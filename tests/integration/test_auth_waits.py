@@ -6,11 +6,17 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from harness.a2a_grpc import GrpcMesh
-from harness.partner_agent import partner
-from harness.small_mesh import PATIENCE_S
-from harness.wires import SPOKEN, Seen, Wire, open_wires, wire_of
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from harness.a2a.grpc_client import GrpcMesh
+from harness.a2a.protocol_variants import (
+    SPOKEN,
+    ProtocolVariant,
+    SeenTask,
+    find_variant,
+    open_variants,
+)
+from harness.agents.partner_agent import partner
+from harness.mesh.small_mesh import PATIENCE_S
+from trunkline_bridge.protocol import RESUME_EXTENSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -21,18 +27,20 @@ RESUME = {"A2A-Extensions": RESUME_EXTENSION}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
     folder = tmp_path_factory.mktemp("auth_waits")
-    async with open_wires(folder, partner, auth_wait_s=WAIT_S) as mesh:
+    async with open_variants(folder, partner, auth_wait_s=WAIT_S) as mesh:
         yield mesh
 
 
 @pytest.fixture(
     params=[spoken for spoken in SPOKEN if spoken[0] == "1.0"], ids=lambda spoken: spoken[1].binding
 )
-def wire(mesh: GrpcMesh, request: pytest.FixtureRequest) -> Wire:
-    return wire_of(mesh, request.param)
+def wire(mesh: GrpcMesh, request: pytest.FixtureRequest) -> ProtocolVariant:
+    return find_variant(mesh, request.param)
 
 
-async def test_a_stream_ends_well_where_credentials_are_long_in_coming(wire: Wire) -> None:
+async def test_a_stream_ends_well_where_credentials_are_long_in_coming(
+    wire: ProtocolVariant,
+) -> None:
     began_s = asyncio.get_running_loop().time()
     events = await wire.streamed("login first")
     assert asyncio.get_running_loop().time() - began_s >= WAIT_S
@@ -43,10 +51,10 @@ async def test_a_stream_ends_well_where_credentials_are_long_in_coming(wire: Wir
     assert (await wire.streamed("done", task=task))[-1].state == "completed"
 
 
-async def test_a_stream_that_is_taken_up_again_waits_no_longer(wire: Wire) -> None:
+async def test_a_stream_that_is_taken_up_again_waits_no_longer(wire: ProtocolVariant) -> None:
     message_id = f"again-{wire.binding}"
 
-    async def given(**cursor: str) -> list[Seen]:
+    async def given(**cursor: str) -> list[SeenTask]:
         headers = {**RESUME, **cursor}
         return await wire.streamed("login first", message_id=message_id, headers=headers)
 
@@ -56,7 +64,7 @@ async def test_a_stream_that_is_taken_up_again_waits_no_longer(wire: Wire) -> No
     assert await given(**{"Last-Event-ID": first[-1].id}) == []
 
 
-async def test_a_subscription_stays_open_all_the_same(wire: Wire) -> None:
+async def test_a_subscription_stays_open_all_the_same(wire: ProtocolVariant) -> None:
     task = (await wire.streamed("login first"))[0].task
     async with asyncio.timeout(PATIENCE_S), wire.subscribe(task) as events:
         assert (await anext(events)).state == "auth-required"

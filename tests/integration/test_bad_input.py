@@ -12,7 +12,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from harness.processes import MeshProcess, running_mesh
+from harness.mesh.processes import MeshProcess, running_mesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,15 +15,22 @@ from a2a.compat.v0_3 import a2a_v0_3_pb2
 from a2a.types import a2a_pb2
 from a2a.utils.signing import create_signature_verifier
 
-from harness.a2a_grpc import GrpcMesh, asked, asked_before, everything, refusal, served
-from harness.bridge import BridgedMesh, open_bridged_mesh
-from harness.rest import user_message
-from harness.small_mesh import PATIENCE_S
-from harness.tokens import SigningKey, key_set, token_settings, write_api_keys
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.a2a.grpc_client import (
+    GrpcMesh,
+    collect,
+    open_bridge_grpc,
+    refusal,
+    send_request,
+    v0_3_send_request,
+)
+from harness.a2a.rest_client import user_message
+from harness.mesh.small_mesh import PATIENCE_S
+from harness.remote.token_issuer import SigningKey, key_set, token_settings, write_api_keys
 from trunkline import TaskContext, agent
-from trunkline.agents.echo import echo
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.protocol import RESUME_EXTENSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -57,7 +64,7 @@ async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grp
     )
     async with open_bridged_mesh(folder, settings) as bridged:
         await bridged.mesh.join(asker, echo)
-        async with served(bridged) as mesh:
+        async with open_bridge_grpc(bridged) as mesh:
             yield mesh
 
 
@@ -183,12 +190,12 @@ def grpc_calls(mesh: GrpcMesh, task_id: str, metadata: Any) -> Iterator[Any]:
     """Every method that names a task, called."""
     v1, old = mesh.v1, mesh.v0_3
     name = f"tasks/{task_id}"
-    yield v1.SendMessage(asked("x", taskId=task_id), metadata=metadata)
-    yield everything(v1.SendStreamingMessage(asked("x", taskId=task_id), metadata=metadata))
+    yield v1.SendMessage(send_request("x", taskId=task_id), metadata=metadata)
+    yield collect(v1.SendStreamingMessage(send_request("x", taskId=task_id), metadata=metadata))
     yield v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id), metadata=metadata)
     yield v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id), metadata=metadata)
     subscribe = a2a_pb2.SubscribeToTaskRequest(id=task_id)
-    yield everything(v1.SubscribeToTask(subscribe, metadata=metadata))
+    yield collect(v1.SubscribeToTask(subscribe, metadata=metadata))
     config = a2a_pb2.TaskPushNotificationConfig(task_id=task_id, url=HOOK)
     yield v1.CreateTaskPushNotificationConfig(config, metadata=metadata)
     yield v1.GetTaskPushNotificationConfig(
@@ -201,12 +208,14 @@ def grpc_calls(mesh: GrpcMesh, task_id: str, metadata: Any) -> Iterator[Any]:
         a2a_pb2.DeleteTaskPushNotificationConfigRequest(task_id=task_id, id="c"),
         metadata=metadata,
     )
-    yield old.SendMessage(asked_before("x", taskId=task_id), metadata=metadata)
-    yield everything(old.SendStreamingMessage(asked_before("x", taskId=task_id), metadata=metadata))
+    yield old.SendMessage(v0_3_send_request("x", taskId=task_id), metadata=metadata)
+    yield collect(
+        old.SendStreamingMessage(v0_3_send_request("x", taskId=task_id), metadata=metadata)
+    )
     yield old.GetTask(a2a_v0_3_pb2.GetTaskRequest(name=name), metadata=metadata)
     yield old.CancelTask(a2a_v0_3_pb2.CancelTaskRequest(name=name), metadata=metadata)
     again = a2a_v0_3_pb2.TaskSubscriptionRequest(name=name)
-    yield everything(old.TaskSubscription(again, metadata=metadata))
+    yield collect(old.TaskSubscription(again, metadata=metadata))
     create = a2a_v0_3_pb2.CreateTaskPushNotificationConfigRequest(parent=name, config_id="c")
     create.config.push_notification_config.url = HOOK
     yield old.CreateTaskPushNotificationConfig(create, metadata=metadata)
@@ -406,7 +415,7 @@ async def test_the_reference_client_trusts_the_card_and_does_as_it_says(
             interceptors=[AuthInterceptor(Keys(**{scheme: credential}))],
             signature_verifier=create_signature_verifier(key_of, ["ES256"]),
         )
-        events = [event async for event in client.send_message(asked("count 2"))]
+        events = [event async for event in client.send_message(send_request("count 2"))]
         assert events[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
         card = await client.get_extended_agent_card(a2a_pb2.GetExtendedAgentCardRequest())
         assert card.name == "echo"

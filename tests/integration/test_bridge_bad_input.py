@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from harness.bridge import BridgedMesh, open_bridged_mesh
-from harness.small_mesh import PATIENCE_S
-from trunkline.agents.echo import echo
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.mesh.small_mesh import PATIENCE_S
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
 
 LIMIT_BYTES = 20_000

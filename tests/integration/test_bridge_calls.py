@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
-from harness.gate import Gate
-from harness.small_mesh import PATIENCE_S
-from harness.tasks import define
-from trunkline.agents.echo import echo
-from trunkline.tasks.turn.context import TaskContext
+from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
+from harness.agents.inline_agents import define
+from harness.agents.stepped_agent import SteppedAgent
+from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.tasks.context import TaskContext
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.protocol import RESUME_EXTENSION
 
 CARD = "/.well-known/agent-card.json"
 
@@ -224,7 +224,7 @@ async def test_versions_that_are_not(caller: Caller, version: str) -> None:
 
 async def test_a_timeout_ends_the_task_itself(bridged: BridgedMesh) -> None:
     # No agent that may reply directly: its task would not be there before it writes something.
-    await bridged.mesh.join(Gate().agent())
+    await bridged.mesh.join(SteppedAgent().agent())
     caller = bridged.at("/agents/tested")
     params = {"message": caller.message("go")}
     task = (await caller.call("SendMessage", params, {"Trunkline-Timeout": "0.2"}))["task"]

@@ -9,13 +9,13 @@ import pytest
 from a2a.client.card_resolver import parse_agent_card
 from a2a.compat.v0_3 import types as v0_3
 
-from harness.bridge import BridgedMesh, open_bridged_mesh
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from trunkline import TaskContext, agent
-from trunkline.agents.echo import echo
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.inbound.caller import Identity, Security, ServiceParameters
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.edge.caller import Identity, SecurityRequirements, ServiceParameters
+from trunkline_bridge.protocol import RESUME_EXTENSION
 
 CARD = "/.well-known/agent-card.json"
 ORIGINAL = "/.well-known/agent.json"
@@ -148,7 +148,7 @@ async def test_a_public_address_is_what_cards_give(tmp_path: Path) -> None:
 class KnowsSecrets:
     """Lets in whoever says `secret`."""
 
-    security = Security(
+    security = SecurityRequirements(
         schemes={
             "key": security_scheme_pb2.SecurityScheme(
                 api_key_security_scheme=security_scheme_pb2.APIKeySecurityScheme(
@@ -170,7 +170,7 @@ class KnowsSecrets:
         challenge='Bearer realm="test"',
     )
 
-    async def identify(self, parameters: ServiceParameters) -> Identity:
+    async def authenticate(self, parameters: ServiceParameters) -> Identity:
         is_known = parameters.get(b"x-api-key") == "secret"
         return Identity("acme", "ann", is_authenticated=True) if is_known else Identity()
 

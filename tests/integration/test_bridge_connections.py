@@ -12,23 +12,23 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from harness.bridge import BridgedMesh, open_bridged_mesh
-from harness.small_mesh import PATIENCE_S, open_small_mesh
-from harness.sse import (
-    Answer,
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.a2a.sse_client import (
+    ClientFold,
     RefusedError,
+    SseResponse,
     WireEvent,
-    WireFold,
     call,
     request_bytes,
     send,
     sse,
     user_message,
 )
-from trunkline.agents.echo import echo
+from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from trunkline.tasks.lifecycle import State
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import Bridge
-from trunkline_bridge.serving import serve_http
+from trunkline_bridge.edge.http_server import serve_http
 
 ECHO = "/agents/echo"
 
@@ -44,11 +44,11 @@ def streaming(text: str) -> dict[str, object]:
     return {"message": user_message(text)}
 
 
-async def read(answer: Answer) -> list[WireEvent]:
+async def read(answer: SseResponse) -> list[WireEvent]:
     return [event async for event in answer.events()]
 
 
-async def first(answer: Answer) -> WireEvent:
+async def first(answer: SseResponse) -> WireEvent:
     return await anext(answer.events())
 
 
@@ -63,7 +63,7 @@ async def whole(url: str, text: str) -> list[WireEvent]:
 
 async def all_answers_are_over(mesh: BridgedMesh) -> None:
     """Wait until nobody is answered any more."""
-    await until(lambda: not mesh.bridge.open_answers)
+    await until(lambda: not mesh.bridge.in_flight_count)
 
 
 async def test_a_thousand_events_cut_anywhere_are_the_uncut_ones(bridged: BridgedMesh) -> None:
@@ -80,7 +80,7 @@ async def test_a_reader_that_is_cut_again_and_again_while_the_task_runs_misses_n
     bridged: BridgedMesh,
 ) -> None:
     rng = random.Random(4)
-    fold, ids = WireFold(), []
+    fold, ids = ClientFold(), []
     params, method = streaming("count 300 2"), "SendStreamingMessage"
     headers: dict[str, str] = {}
     while not fold.has_ended:
@@ -129,11 +129,11 @@ async def test_a_reader_that_comes_back_after_its_events_are_gone_is_told_at_onc
         headers = {"Last-Event-ID": uncut[-1].id}
         async with sse(bridged.url, ECHO, "SubscribeToTask", task, headers) as answer:
             assert await read(answer) == []
-        fold = WireFold()
+        fold = ClientFold()
         for event in uncut:
             fold.apply(event)
         whole_task = (await call(bridged.url, ECHO, "GetTask", task))["result"]
-        again = WireFold()
+        again = ClientFold()
         again.take_task(whole_task)
         assert again.texts == fold.texts
 
@@ -212,7 +212,7 @@ async def test_a_reader_that_stalls_is_waited_for_and_catches_up(bridged: Bridge
     )
     for _ in range(20):
         assert len(await whole(bridged.url, "count 20")) > 20
-    await until(lambda: bridged.bridge.open_answers == 1)
+    await until(lambda: bridged.bridge.in_flight_count == 1)
     size = 0
     while data := await reader.read(1 << 16):
         size += data.count(b"\ndata: ")
@@ -232,7 +232,11 @@ async def test_a_bridge_that_stops_says_so_and_its_streams_go_on_elsewhere(tmp_p
         bridge = Bridge(mesh.directory)
         async with AsyncExitStack() as clients:
             async with serve_http(
-                bridge.app, host="127.0.0.1", port=0, grace_s=0.2, cut=bridge.cut
+                bridge.app,
+                host="127.0.0.1",
+                port=0,
+                grace_s=0.2,
+                abort_requests=bridge.abort_requests,
             ) as url:
                 wait = streaming("wait 3600")
                 answer = await clients.enter_async_context(
@@ -240,7 +244,7 @@ async def test_a_bridge_that_stops_says_so_and_its_streams_go_on_elsewhere(tmp_p
                 )
                 begun = await first(answer)
                 waiting = group.create_task(send(url, ECHO, "SendMessage", wait))
-                await until(lambda: bridge.open_answers == 2)
+                await until(lambda: bridge.in_flight_count == 2)
             told = [begun, *await read(answer)]
         error = told[-1].response["error"]
         assert (error["code"], error["data"][0]["reason"]) == (-32000, "UNAVAILABLE")

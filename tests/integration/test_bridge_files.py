@@ -10,14 +10,14 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from harness import file_agent
-from harness.bridge import BridgedMesh, Json, open_bridged_mesh
-from harness.small_mesh import PATIENCE_S
+from harness.a2a.bridged_mesh import BridgedMesh, Json, open_bridged_mesh
+from harness.agents import file_agent
+from harness.mesh.small_mesh import PATIENCE_S
 from trunkline import agent
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import part_pb2
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.inbound.caller import Identity, Security, ServiceParameters
+from trunkline_bridge.edge.caller import Identity, SecurityRequirements, ServiceParameters
 
 _CONTENT = bytes(range(256)) * 3000
 _SHA256 = hashlib.sha256(_CONTENT).hexdigest()
@@ -41,9 +41,9 @@ async def _files(task: TaskContext) -> None:
 class _ByHeader:
     """Who a caller is stands in a header."""
 
-    security = Security()
+    security = SecurityRequirements()
 
-    async def identify(self, parameters: ServiceParameters) -> Identity:
+    async def authenticate(self, parameters: ServiceParameters) -> Identity:
         account = parameters.get(b"x-account") or "acme"
         return Identity(account, account, is_authenticated=True)
 

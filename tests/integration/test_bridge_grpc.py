@@ -11,21 +11,21 @@ from a2a.types import a2a_pb2
 from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from harness.a2a_grpc import (
+from harness.a2a.grpc_client import (
     GrpcMesh,
-    asked,
-    asked_before,
-    everything,
+    collect,
     open_grpc_mesh,
     refusal,
-    until_open,
+    send_request,
+    v0_3_send_request,
+    wait_until_open,
 )
 from trunkline.agents import agent
-from trunkline.agents.echo import echo
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.turn.context import TaskContext
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.protocol import RESUME_EXTENSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -61,7 +61,7 @@ def streamed_text(events: list[Any]) -> str:
 
 
 async def test_v1_sends_and_waits(mesh: GrpcMesh) -> None:
-    answer = await mesh.v1.SendMessage(asked("count 3"))
+    answer = await mesh.v1.SendMessage(send_request("count 3"))
     assert answer.task.status.state == a2a_pb2.TASK_STATE_COMPLETED
     assert text_of(answer.task.artifacts) == "1 2 3 "
     got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=answer.task.id))
@@ -71,45 +71,45 @@ async def test_v1_sends_and_waits(mesh: GrpcMesh) -> None:
 
 
 async def test_v1_gets_a_direct_reply_alone(mesh: GrpcMesh) -> None:
-    answer = await mesh.v1.SendMessage(asked("message hello"))
+    answer = await mesh.v1.SendMessage(send_request("message hello"))
     assert text_of([answer.message]) == "hello"
-    (event,) = await everything(
-        mesh.v1.SendStreamingMessage(asked("message hello"), metadata=WITH_RESUME)
+    (event,) = await collect(
+        mesh.v1.SendStreamingMessage(send_request("message hello"), metadata=WITH_RESUME)
     )
     assert text_of([event.message]) == "hello"
     assert not event.message.HasField("metadata")
 
 
 async def test_v1_streams_in_order(mesh: GrpcMesh) -> None:
-    events = await everything(mesh.v1.SendStreamingMessage(asked("count 200")))
+    events = await collect(mesh.v1.SendStreamingMessage(send_request("count 200")))
     assert events[0].HasField("task")
     assert streamed_text(events).split() == [str(number) for number in range(1, 201)]
     assert events[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
 
 
 async def test_v1_answers_a_question_by_the_tasks_id(mesh: GrpcMesh) -> None:
-    events = await everything(mesh.v1.SendStreamingMessage(asked("ask what?")))
+    events = await collect(mesh.v1.SendStreamingMessage(send_request("ask what?")))
     assert events[-1].status_update.status.state == a2a_pb2.TASK_STATE_INPUT_REQUIRED
     task_id = events[0].task.id
-    answered = await mesh.v1.SendMessage(asked("this", taskId=task_id))
+    answered = await mesh.v1.SendMessage(send_request("this", taskId=task_id))
     assert answered.task.id == task_id
     assert answered.task.status.state == a2a_pb2.TASK_STATE_COMPLETED
 
 
 async def test_v1_subscribes_and_cancels(mesh: GrpcMesh) -> None:
-    started = await mesh.v1.SendMessage(asked("wait 3600", now=True))
+    started = await mesh.v1.SendMessage(send_request("wait 3600", now=True))
     task_id = started.task.id
     subscribed = mesh.v1.SubscribeToTask(a2a_pb2.SubscribeToTaskRequest(id=task_id))
     assert (await subscribed.read()).task.id == task_id
     canceled = await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
     assert canceled.status.state == a2a_pb2.TASK_STATE_CANCELED
-    rest = await everything(subscribed)
+    rest = await collect(subscribed)
     assert rest[-1].status_update.status.state == a2a_pb2.TASK_STATE_CANCELED
 
 
 async def test_v1_lists_by_pages(mesh: GrpcMesh) -> None:
-    context_id = (await mesh.v1.SendMessage(asked("one"))).task.context_id
-    await mesh.v1.SendMessage(asked("two", contextId=context_id))
+    context_id = (await mesh.v1.SendMessage(send_request("one"))).task.context_id
+    await mesh.v1.SendMessage(send_request("two", contextId=context_id))
     wanted = a2a_pb2.ListTasksRequest(context_id=context_id, page_size=1)
     page = await mesh.v1.ListTasks(wanted)
     assert (len(page.tasks), page.page_size, page.total_size) == (1, 1, 2)
@@ -122,7 +122,7 @@ async def test_v1_lists_by_pages(mesh: GrpcMesh) -> None:
 
 
 async def test_a_task_is_the_same_over_grpc_and_over_json(mesh: GrpcMesh) -> None:
-    request = asked("file 300", metadata={"deep": [1, {"x": None}], "half": 0.5})
+    request = send_request("file 300", metadata={"deep": [1, {"x": None}], "half": 0.5})
     request.message.parts.add().data.list_value.extend(["a", 2])
     task = (await mesh.v1.SendMessage(request)).task
     shown = await mesh.bridged.at("/").call("GetTask", {"id": task.id})
@@ -133,7 +133,7 @@ async def test_a_task_is_the_same_over_grpc_and_over_json(mesh: GrpcMesh) -> Non
 
 
 async def test_a_tenant_names_the_agent(mesh: GrpcMesh) -> None:
-    answer = await mesh.v1.SendMessage(asked("hello", tenant="other"))
+    answer = await mesh.v1.SendMessage(send_request("hello", tenant="other"))
     assert text_of(answer.task.artifacts) == "other: hello"
     task_id = answer.task.id
     got = await mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id, tenant="other"))
@@ -141,73 +141,75 @@ async def test_a_tenant_names_the_agent(mesh: GrpcMesh) -> None:
     # At the default agent's address it isn't found.
     refused = await refusal(mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=task_id)))
     assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
-    nobody = await refusal(mesh.v1.SendMessage(asked("hello", tenant="nobody")))
+    nobody = await refusal(mesh.v1.SendMessage(send_request("hello", tenant="nobody")))
     assert (nobody.code, nobody.reason) == ("NOT_FOUND", "AGENT_NOT_FOUND")
 
 
 async def test_a_stream_is_gone_on_with_behind_an_event(mesh: GrpcMesh) -> None:
-    events = await everything(mesh.v1.SendStreamingMessage(asked("count 20"), metadata=WITH_RESUME))
+    events = await collect(
+        mesh.v1.SendStreamingMessage(send_request("count 20"), metadata=WITH_RESUME)
+    )
     ids = [getattr(event, event.WhichOneof("payload")).metadata[EVENT_ID] for event in events]
     assert len(set(ids)) == len(ids)
     request = a2a_pb2.SubscribeToTaskRequest(id=events[0].task.id)
     for place in (0, 7, len(ids) - 2, len(ids) - 1):
         seen = (*WITH_RESUME, ("last-event-id", ids[place]))
-        rest = await everything(mesh.v1.SubscribeToTask(request, metadata=seen))
+        rest = await collect(mesh.v1.SubscribeToTask(request, metadata=seen))
         assert rest == events[place + 1 :]
 
 
 async def test_event_ids_are_told_to_those_who_ask(mesh: GrpcMesh) -> None:
-    plain = mesh.v1.SendStreamingMessage(asked("count 2"))
+    plain = mesh.v1.SendStreamingMessage(send_request("count 2"))
     assert not any(
         getattr(event, event.WhichOneof("payload")).HasField("metadata")
-        for event in await everything(plain)
+        for event in await collect(plain)
     )
     assert "a2a-extensions" not in dict(await plain.initial_metadata())
     for key in ("a2a-extensions", "x-a2a-extensions"):
         given = ((key, f"https://unknown.example/x, {RESUME_EXTENSION}"),)
-        call = mesh.v1.SendStreamingMessage(asked("count 2"), metadata=given)
+        call = mesh.v1.SendStreamingMessage(send_request("count 2"), metadata=given)
         assert dict(await call.initial_metadata())[key] == RESUME_EXTENSION
-        await everything(call)
+        await collect(call)
 
 
 async def test_with_the_extension_a_repeated_message_is_submitted_once(mesh: GrpcMesh) -> None:
-    request = asked("count 2")
-    first = await everything(mesh.v1.SendStreamingMessage(request, metadata=WITH_RESUME))
-    again = await everything(mesh.v1.SendStreamingMessage(request, metadata=WITH_RESUME))
+    request = send_request("count 2")
+    first = await collect(mesh.v1.SendStreamingMessage(request, metadata=WITH_RESUME))
+    again = await collect(mesh.v1.SendStreamingMessage(request, metadata=WITH_RESUME))
     assert again[0].task.id == first[0].task.id
     plain = await mesh.v1.SendMessage(request)
     assert plain.task.id != first[0].task.id
 
 
 async def test_a_deadline_of_the_call_ends_the_call_alone(mesh: GrpcMesh) -> None:
-    started = await mesh.v1.SendMessage(asked("wait 3600", now=True))
+    started = await mesh.v1.SendMessage(send_request("wait 3600", now=True))
     task_id = started.task.id
     request = a2a_pb2.SubscribeToTaskRequest(id=task_id)
-    ended = await refusal(lambda: everything(mesh.v1.SubscribeToTask(request, timeout=0.2)))
+    ended = await refusal(lambda: collect(mesh.v1.SubscribeToTask(request, timeout=0.2)))
     assert ended.code == "DEADLINE_EXCEEDED"
-    await until_open(mesh.bridged.bridge.grpc, 0)
+    await wait_until_open(mesh.bridged.bridge.grpc, 0)
     await until_working(mesh, task_id)
     await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
 
 
 async def test_a_timeout_in_the_metadata_is_the_tasks(mesh: GrpcMesh) -> None:
-    call = asked("hello", tenant="slow")
+    call = send_request("hello", tenant="slow")
     answer = await mesh.v1.SendMessage(call, metadata=(("trunkline-timeout", "0.2"),))
     assert answer.task.status.state == a2a_pb2.TASK_STATE_FAILED
     wrong = await refusal(
-        mesh.v1.SendMessage(asked("hello"), metadata=(("trunkline-timeout", "soon"),))
+        mesh.v1.SendMessage(send_request("hello"), metadata=(("trunkline-timeout", "soon"),))
     )
     assert (wrong.code, set(wrong.violations)) == ("INVALID_ARGUMENT", {"Trunkline-Timeout"})
 
 
 async def test_a_client_that_leaves_ends_nothing_but_its_call(mesh: GrpcMesh) -> None:
     calls = mesh.bridged.bridge.grpc
-    await until_open(calls, 0)
-    stream = mesh.v1.SendStreamingMessage(asked("wait 3600"))
+    await wait_until_open(calls, 0)
+    stream = mesh.v1.SendStreamingMessage(send_request("wait 3600"))
     task_id = (await stream.read()).task.id
     assert len(calls) == 1
     stream.cancel()
-    await until_open(calls, 0)
+    await wait_until_open(calls, 0)
     await until_working(mesh, task_id)
     await mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id))
 
@@ -224,7 +226,7 @@ async def until_working(mesh: GrpcMesh, task_id: str) -> None:
     [("1.0", True), ("1.0.7", True), ("", True), ("0.3", False), ("2.0", False), ("x", False)],
 )
 async def test_v1_serves_its_own_version_alone(mesh: GrpcMesh, given: str, is_served: bool) -> None:
-    call = mesh.v1.SendMessage(asked("hello"), metadata=(("a2a-version", given),))
+    call = mesh.v1.SendMessage(send_request("hello"), metadata=(("a2a-version", given),))
     if is_served:
         assert (await call).task.status.state == a2a_pb2.TASK_STATE_COMPLETED
         return
@@ -234,56 +236,58 @@ async def test_v1_serves_its_own_version_alone(mesh: GrpcMesh, given: str, is_se
 
 
 async def test_v0_3_serves_its_own_version_alone(mesh: GrpcMesh) -> None:
-    served = await mesh.v0_3.SendMessage(asked_before("hello"), metadata=(("a2a-version", "0.3"),))
+    served = await mesh.v0_3.SendMessage(
+        v0_3_send_request("hello"), metadata=(("a2a-version", "0.3"),)
+    )
     assert served.task.status.state == old.TASK_STATE_COMPLETED
-    call = mesh.v0_3.SendMessage(asked_before("hello"), metadata=(("a2a-version", "1.0"),))
+    call = mesh.v0_3.SendMessage(v0_3_send_request("hello"), metadata=(("a2a-version", "1.0"),))
     refused = await refusal(call)
     assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
 
 
 async def test_v0_3_sends_and_waits(mesh: GrpcMesh) -> None:
-    answer = await mesh.v0_3.SendMessage(asked_before("count 3"))
+    answer = await mesh.v0_3.SendMessage(v0_3_send_request("count 3"))
     assert answer.task.status.state == old.TASK_STATE_COMPLETED
     assert text_of(answer.task.artifacts) == "1 2 3 "
     assert answer.task.history[0].content[0].text == "count 3"
     got = await mesh.v0_3.GetTask(old.GetTaskRequest(name=f"tasks/{answer.task.id}"))
     assert got == answer.task
-    now = await mesh.v0_3.SendMessage(asked_before("wait 3600", blocking=False))
+    now = await mesh.v0_3.SendMessage(v0_3_send_request("wait 3600", blocking=False))
     canceled = await mesh.v0_3.CancelTask(old.CancelTaskRequest(name=f"tasks/{now.task.id}"))
     assert canceled.status.state == old.TASK_STATE_CANCELLED
-    direct = await mesh.v0_3.SendMessage(asked_before("message hello"))
+    direct = await mesh.v0_3.SendMessage(v0_3_send_request("message hello"))
     assert direct.msg.content[0].text == "hello"
 
 
 async def test_v0_3_streams_to_the_end_of_the_turn(mesh: GrpcMesh) -> None:
-    events = await everything(mesh.v0_3.SendStreamingMessage(asked_before("count 50")))
+    events = await collect(mesh.v0_3.SendStreamingMessage(v0_3_send_request("count 50")))
     assert events[0].HasField("task")
     assert streamed_text(events).split() == [str(number) for number in range(1, 51)]
     finals = [event.status_update.final for event in events if event.HasField("status_update")]
     assert finals == [False] * (len(finals) - 1) + [True]
-    asks = await everything(mesh.v0_3.SendStreamingMessage(asked_before("ask what?")))
+    asks = await collect(mesh.v0_3.SendStreamingMessage(v0_3_send_request("ask what?")))
     assert asks[-1].status_update.final
     assert asks[-1].status_update.status.state == old.TASK_STATE_INPUT_REQUIRED
     task_id = asks[0].task.id
-    answered = await mesh.v0_3.SendMessage(asked_before("this", taskId=task_id))
+    answered = await mesh.v0_3.SendMessage(v0_3_send_request("this", taskId=task_id))
     assert answered.task.status.state == old.TASK_STATE_COMPLETED
 
 
 async def test_v0_3_subscribes_until_the_turn_ends(mesh: GrpcMesh) -> None:
-    now = await mesh.v0_3.SendMessage(asked_before("wait 3600", blocking=False))
+    now = await mesh.v0_3.SendMessage(v0_3_send_request("wait 3600", blocking=False))
     name = f"tasks/{now.task.id}"
     subscribed = mesh.v0_3.TaskSubscription(old.TaskSubscriptionRequest(name=name))
     assert (await subscribed.read()).task.id == now.task.id
     await mesh.v0_3.CancelTask(old.CancelTaskRequest(name=name))
-    rest = await everything(subscribed)
+    rest = await collect(subscribed)
     assert rest[-1].status_update.final
     # What has ended is told again, and no error.
-    told = await everything(mesh.v0_3.TaskSubscription(old.TaskSubscriptionRequest(name=name)))
+    told = await collect(mesh.v0_3.TaskSubscription(old.TaskSubscriptionRequest(name=name)))
     assert [event.WhichOneof("payload") for event in told] == ["task", "status_update"]
 
 
 async def test_v1_keeps_webhooks_and_never_tells_their_secrets(mesh: GrpcMesh) -> None:
-    task_id = (await mesh.v1.SendMessage(asked("ask what?"))).task.id
+    task_id = (await mesh.v1.SendMessage(send_request("ask what?"))).task.id
     config = a2a_pb2.TaskPushNotificationConfig(id="w-1", task_id=task_id, url=HOOK, token="s3cret")
     config.authentication.scheme = "Bearer"
     config.authentication.credentials = "s3cret"
@@ -304,7 +308,7 @@ async def test_v1_keeps_webhooks_and_never_tells_their_secrets(mesh: GrpcMesh) -
 
 
 async def test_v0_3_keeps_webhooks_by_their_names(mesh: GrpcMesh) -> None:
-    task_id = (await mesh.v0_3.SendMessage(asked_before("ask what?"))).task.id
+    task_id = (await mesh.v0_3.SendMessage(v0_3_send_request("ask what?"))).task.id
     request = old.CreateTaskPushNotificationConfigRequest(
         parent=f"tasks/{task_id}", config_id="w-1"
     )
@@ -324,10 +328,10 @@ async def test_v0_3_keeps_webhooks_by_their_names(mesh: GrpcMesh) -> None:
 
 
 async def test_a_webhook_may_come_with_the_message(mesh: GrpcMesh) -> None:
-    request = asked("ask what?")
+    request = send_request("ask what?")
     request.configuration.task_push_notification_config.url = HOOK
     task_id = (await mesh.v1.SendMessage(request)).task.id
-    before = asked_before("ask what?")
+    before = v0_3_send_request("ask what?")
     before.configuration.push_notification.url = HOOK
     other_id = (await mesh.v0_3.SendMessage(before)).task.id
     for one in (task_id, other_id):
@@ -374,8 +378,8 @@ async def test_what_nobody_serves_is_refused_with_what_there_is(
 
 async def test_big_files_are_urls_of_the_http_side_in_both_versions(mesh: GrpcMesh) -> None:
     expected = (bytes(range(256)) * 400)[:100_000]
-    new = await mesh.v1.SendMessage(asked("file 100000"))
-    before = await mesh.v0_3.SendMessage(asked_before("file 100000"))
+    new = await mesh.v1.SendMessage(send_request("file 100000"))
+    before = await mesh.v0_3.SendMessage(v0_3_send_request("file 100000"))
     ((part,),) = (artifact.parts for artifact in new.task.artifacts)
     ((old_part,),) = (artifact.parts for artifact in before.task.artifacts)
     assert old_part.file.name == part.filename == "100000.bin"

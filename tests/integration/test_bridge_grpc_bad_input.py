@@ -12,16 +12,16 @@ from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
 from a2a.types import a2a_pb2
 from google.protobuf import json_format, message_factory
 
-from harness.a2a_grpc import (
+from harness.a2a.grpc_client import (
     GrpcMesh,
-    asked,
-    asked_before,
-    everything,
+    collect,
     open_grpc_mesh,
     refusal,
-    until_open,
+    send_request,
+    v0_3_send_request,
+    wait_until_open,
 )
-from trunkline.agents.echo import echo
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -40,12 +40,12 @@ async def test_unknown_tasks_are_not_found_in_every_method(mesh: GrpcMesh) -> No
     calls = {
         "GetTask": mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id="nope")),
         "CancelTask": mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id="nope")),
-        "SendMessage": mesh.v1.SendMessage(asked("hello", taskId="nope")),
+        "SendMessage": mesh.v1.SendMessage(send_request("hello", taskId="nope")),
         "v0.3": mesh.v0_3.GetTask(old.GetTaskRequest(name="tasks/nope")),
     }
     subscription = mesh.v1.SubscribeToTask(a2a_pb2.SubscribeToTaskRequest(id="nope"))
     refused = {name: await refusal(call) for name, call in calls.items()}
-    refused["SubscribeToTask"] = await refusal(lambda: everything(subscription))
+    refused["SubscribeToTask"] = await refusal(lambda: collect(subscription))
     assert {(one.code, one.reason) for one in refused.values()} == {("NOT_FOUND", "TASK_NOT_FOUND")}
     assert all(one.metadata == {"taskId": "nope"} for one in refused.values())
     text = refused["v0.3"].text
@@ -55,11 +55,11 @@ async def test_unknown_tasks_are_not_found_in_every_method(mesh: GrpcMesh) -> No
 async def test_what_has_ended_takes_no_message_no_subscriber_and_no_cancel(
     mesh: GrpcMesh,
 ) -> None:
-    task_id = (await mesh.v1.SendMessage(asked("hello"))).task.id
-    again = await refusal(mesh.v1.SendMessage(asked("more", taskId=task_id)))
+    task_id = (await mesh.v1.SendMessage(send_request("hello"))).task.id
+    again = await refusal(mesh.v1.SendMessage(send_request("more", taskId=task_id)))
     assert (again.code, again.reason) == ("FAILED_PRECONDITION", "UNSUPPORTED_OPERATION")
     subscription = mesh.v1.SubscribeToTask(a2a_pb2.SubscribeToTaskRequest(id=task_id))
-    late = await refusal(lambda: everything(subscription))
+    late = await refusal(lambda: collect(subscription))
     assert (late.code, late.reason) == ("FAILED_PRECONDITION", "UNSUPPORTED_OPERATION")
     canceled = await refusal(mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest(id=task_id)))
     assert (canceled.code, canceled.reason) == ("FAILED_PRECONDITION", "TASK_NOT_CANCELABLE")
@@ -115,7 +115,7 @@ async def test_missing_and_wrong_fields_are_named(mesh: GrpcMesh) -> None:
     nothing = await refusal(mesh.v1.SendMessage(a2a_pb2.SendMessageRequest()))
     assert (nothing.code, nothing.reason) == ("INVALID_ARGUMENT", "INVALID_PARAMS")
     assert set(nothing.violations) == {"message.messageId", "message.role", "message.parts"}
-    empty = asked("hello")
+    empty = send_request("hello")
     empty.message.parts.add()
     assert set((await refusal(mesh.v1.SendMessage(empty))).violations) == {"message.parts[1]"}
     for call, name in (
@@ -124,7 +124,7 @@ async def test_missing_and_wrong_fields_are_named(mesh: GrpcMesh) -> None:
         (mesh.v1.ListTasks(a2a_pb2.ListTasksRequest(page_size=101)), "pageSize"),
         (mesh.v1.ListTasks(a2a_pb2.ListTasksRequest(status=99)), "status"),  # type: ignore[arg-type]
         (mesh.v1.CancelTask(a2a_pb2.CancelTaskRequest()), "id"),
-        (mesh.v1.SendMessage(asked("x", tenant="no/agent")), "tenant"),
+        (mesh.v1.SendMessage(send_request("x", tenant="no/agent")), "tenant"),
         (mesh.v0_3.GetTask(old.GetTaskRequest(name="nope")), "name"),
     ):
         refused = await refusal(call)
@@ -135,13 +135,13 @@ async def test_a_message_before_is_validated_as_well(mesh: GrpcMesh) -> None:
     refused = await refusal(mesh.v0_3.SendMessage(old.SendMessageRequest()))
     assert refused.code == "INVALID_ARGUMENT"
     assert refused.text.startswith("InvalidParamsError: ")
-    wrong_role = asked_before("hello", role="ROLE_AGENT")
+    wrong_role = v0_3_send_request("hello", role="ROLE_AGENT")
     assert set((await refusal(mesh.v0_3.SendMessage(wrong_role))).violations) == {"message.role"}
 
 
 def holding(value: bytes) -> bytes:
     """A SendMessageRequest whose message's metadata has a google.protobuf.Value of these bytes."""
-    request = asked("hello")
+    request = send_request("hello")
     request.message.metadata["x"] = 12345.5
     whole = request.SerializeToString()
     placeholder = a2a_pb2.SendMessageRequest()
@@ -164,7 +164,7 @@ async def test_numbers_and_times_that_json_does_not_have_are_refused(mesh: GrpcM
 async def test_fields_that_a2a_does_not_have_are_dropped(mesh: GrpcMesh) -> None:
     # Field 1000 of the request and of its message: nobody's.
     unknown = b"\xc2\x3e\x06secret"
-    request = asked("hello")
+    request = send_request("hello")
     request.message.MergeFromString(unknown)
     body = request.SerializeToString() + unknown
     answer = await mesh.raw("/lf.a2a.v1.A2AService/SendMessage", body)
@@ -180,7 +180,9 @@ async def test_deep_nesting_is_refused(mesh: GrpcMesh) -> None:
             value = b"\x0a" + varint(len(value)) + value
             value = b"\x32" + varint(len(value)) + value
         part = b"\x22" + varint(len(value)) + value
-        request = asked("hello").message.SerializeToString() + b"\x2a" + varint(len(part)) + part
+        request = (
+            send_request("hello").message.SerializeToString() + b"\x2a" + varint(len(part)) + part
+        )
         body = b"\x12" + varint(len(request)) + request
         call = mesh.raw("/lf.a2a.v1.A2AService/SendMessage", body)
         if levels <= 46:
@@ -193,7 +195,7 @@ async def test_deep_nesting_is_refused(mesh: GrpcMesh) -> None:
 
 async def test_very_many_values_are_refused_quickly(mesh: GrpcMesh) -> None:
     parts = b"\x2a\x00" * 1_000_000
-    request = asked("hello").message.SerializeToString() + parts
+    request = send_request("hello").message.SerializeToString() + parts
     body = b"\x12" + varint(len(request)) + request
     refused = await refusal(mesh.raw("/lf.a2a.v1.A2AService/SendMessage", body))
     assert refused.code == "INVALID_ARGUMENT"
@@ -203,20 +205,22 @@ async def test_very_many_values_are_refused_quickly(mesh: GrpcMesh) -> None:
 async def test_what_is_too_large_is_refused(mesh: GrpcMesh) -> None:
     large = "x" * (4 * 1024 * 1024)
     for call in (
-        mesh.v1.SendMessage(asked(large)),
-        mesh.v0_3.SendMessage(asked_before(large)),
-        everything(mesh.v1.SendStreamingMessage(asked(large))),
+        mesh.v1.SendMessage(send_request(large)),
+        mesh.v0_3.SendMessage(v0_3_send_request(large)),
+        collect(mesh.v1.SendStreamingMessage(send_request(large))),
     ):
         refused = await refusal(call)
         assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "INVALID_REQUEST")
         assert "is larger than 4194304 bytes; send large content by url" in refused.text
-    assert (await refusal(mesh.v1.SendMessage(asked(2 * large)))).code == "RESOURCE_EXHAUSTED"
+    assert (
+        await refusal(mesh.v1.SendMessage(send_request(2 * large)))
+    ).code == "RESOURCE_EXHAUSTED"
 
 
 async def test_a_call_without_a_message_is_refused(mesh: GrpcMesh) -> None:
     for method in ("SendMessage", "SendStreamingMessage"):
         call: Any = mesh.channel.stream_stream(f"/lf.a2a.v1.A2AService/{method}")
-        refused = await refusal(everything(call(iter([]))))
+        refused = await refusal(collect(call(iter([]))))
         assert (refused.code, refused.reason) == ("INVALID_ARGUMENT", "INVALID_REQUEST")
 
 
@@ -235,8 +239,8 @@ async def test_a_message_that_does_not_come_is_not_waited_for(
             refused = await refusal(call.read())
             assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "INVALID_REQUEST")
             assert "has not come within 1 s" in refused.text
-        assert (await mesh.v1.SendMessage(asked("echo hi"))).HasField("task")
-        await until_open(mesh.bridged.bridge.grpc, 0)
+        assert (await mesh.v1.SendMessage(send_request("echo hi"))).HasField("task")
+        await wait_until_open(mesh.bridged.bridge.grpc, 0)
 
 
 async def test_errors_fit_into_headers_whatever_strangers_write(mesh: GrpcMesh) -> None:
@@ -244,7 +248,7 @@ async def test_errors_fit_into_headers_whatever_strangers_write(mesh: GrpcMesh) 
         refused = await refusal(mesh.v1.GetTask(a2a_pb2.GetTaskRequest(id=name)))
         assert (refused.code, refused.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
         assert refused.metadata["taskId"].endswith("…")
-    request = asked("hello")
+    request = send_request("hello")
     for _ in range(1000):
         request.message.parts.add()
     refused = await refusal(mesh.v1.SendMessage(request))
@@ -256,13 +260,13 @@ async def test_mutated_requests_are_never_a_fault_of_the_server(mesh: GrpcMesh) 
     rng = random.Random(20251122)
     seeds: list[tuple[str, bytes]] = []
     # Ids of their own, so that the same bytes are sent each time.
-    request = asked("hello", messageId="m", contextId="c", metadata={"a": [1, {"b": None}]})
+    request = send_request("hello", messageId="m", contextId="c", metadata={"a": [1, {"b": None}]})
     request.configuration.history_length = 2
     seeds += [
         ("/lf.a2a.v1.A2AService/SendMessage", request.SerializeToString()),
         (
             "/a2a.v1.A2AService/SendMessage",
-            asked_before("hello", messageId="m").SerializeToString(),
+            v0_3_send_request("hello", messageId="m").SerializeToString(),
         ),
     ]
     listing = a2a_pb2.ListTasksRequest(page_size=3, page_token="x", context_id="c")
@@ -277,7 +281,7 @@ async def test_mutated_requests_are_never_a_fault_of_the_server(mesh: GrpcMesh) 
             codes.add(error.code().name)
     assert "INVALID_ARGUMENT" in codes
     assert not codes & SERVER_FAULTS
-    assert (await mesh.v1.SendMessage(asked("hello"))).HasField("task")
+    assert (await mesh.v1.SendMessage(send_request("hello"))).HasField("task")
 
 
 def mutated(rng: random.Random, body: bytes) -> bytes:

@@ -19,23 +19,23 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from harness.a2a_grpc import (
+from harness.a2a.grpc_client import (
     GrpcMesh,
-    asked,
-    asked_before,
-    everything,
+    collect,
     open_grpc_mesh,
     refusal,
-    until_open,
+    send_request,
+    v0_3_send_request,
+    wait_until_open,
 )
-from harness.processes import MeshProcess, running_mesh
-from harness.small_mesh import PATIENCE_S
-from trunkline.agents.echo import echo
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
-from trunkline_bridge.inbound.grpc.server import serve_grpc
+from trunkline_bridge.bindings.grpc_server import serve_grpc
+from trunkline_bridge.protocol import RESUME_EXTENSION
 
 STALLED = 12
 # A client that takes little more than it reads.
@@ -93,17 +93,17 @@ async def test_a_client_that_reads_nothing_holds_up_nobody_and_catches_up(mesh: 
     count = 1000
     narrow = grpc.aio.insecure_channel(mesh.address, options=NARROW)
     stub: Any = a2a_pb2_grpc.A2AServiceStub(narrow)  # type: ignore[no-untyped-call]
-    stalled = stub.SendStreamingMessage(asked(f"count {count} 0 400"), metadata=WITH_RESUME)
+    stalled = stub.SendStreamingMessage(send_request(f"count {count} 0 400"), metadata=WITH_RESUME)
     task = (await stalled.read()).task
     live = mesh.v1.SubscribeToTask(
         a2a_pb2.SubscribeToTaskRequest(id=task.id),
         metadata=(*WITH_RESUME, ("last-event-id", task.metadata[EVENT_ID])),
     )
-    read = await everything(live)
+    read = await collect(live)
     assert read[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
     # The other one's call is still under way, at the client's pace.
-    await until_open(mesh.bridged.bridge.grpc, 1)
-    late = await everything(stalled)
+    await wait_until_open(mesh.bridged.bridge.grpc, 1)
+    late = await collect(stalled)
     assert late == read
     pieces = [part.text for event in late for part in event.artifact_update.artifact.parts]
     assert [piece.split()[0] for piece in pieces] == [str(n) for n in range(1, count + 1)]
@@ -117,11 +117,11 @@ async def test_stalled_clients_cost_bounded_memory(tmp_path: Path) -> None:
         grpc.aio.insecure_channel(process.a2a_grpc_address, options=NARROW) as channel,
     ):
         stub: Any = a2a_pb2_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
-        warm = asked("count 800 0 4000", tenant="echo")
-        await everything(stub.SendStreamingMessage(warm))
+        warm = send_request("count 800 0 4000", tenant="echo")
+        await collect(stub.SendStreamingMessage(warm))
         before_bytes = rss_bytes(process)
         streams = [
-            stub.SendStreamingMessage(asked("count 800 0 4000", tenant="echo"))
+            stub.SendStreamingMessage(send_request("count 800 0 4000", tenant="echo"))
             for _ in range(STALLED)
         ]
         for stream in streams:
@@ -152,11 +152,11 @@ async def test_who_is_served_when_the_process_stops_is_told_how_to_go_on(mesh: G
     async with serve_grpc(bridge.grpc, host="127.0.0.1", port=0, grace_s=0.05) as address:
         channel = grpc.aio.insecure_channel(address)
         stub: Any = a2a_pb2_grpc.A2AServiceStub(channel)  # type: ignore[no-untyped-call]
-        stream = stub.SendStreamingMessage(asked("wait 3600"))
+        stream = stub.SendStreamingMessage(send_request("wait 3600"))
         task_id = (await stream.read()).task.id
-        waiting = stub.SendMessage(asked("wait 3600"))
-        await until_open(bridge.grpc, 2)
-    for call in (everything(stream), waiting):
+        waiting = stub.SendMessage(send_request("wait 3600"))
+        await wait_until_open(bridge.grpc, 2)
+    for call in (collect(stream), waiting):
         told = await refusal(call)
         assert (told.code, told.reason, told.retry_after_s) == ("UNAVAILABLE", "UNAVAILABLE", 1)
         assert "last-event-id" in told.text
@@ -192,7 +192,7 @@ async def test_the_sdk_s_client_finds_the_edge_by_the_card_and_gets_on_with_it(
             grpc_channel_factory=channel_of,
         )
         client = await create_client(card, config)
-        events = [event async for event in client.send_message(asked("count 3"))]
+        events = [event async for event in client.send_message(send_request("count 3"))]
         assert events[0].HasField("task")
         assert events[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED
         task_id = events[0].task.id
@@ -204,7 +204,7 @@ async def test_the_sdk_s_client_finds_the_edge_by_the_card_and_gets_on_with_it(
 
 
 IMPORTS = """
-import trunkline, trunkline_bridge, trunkline_bridge.inbound.grpc.server, trunkline.mesh.whole
+import trunkline, trunkline_bridge, trunkline_bridge.bindings.grpc_server, trunkline.mesh.all_in_one
 from google.protobuf import descriptor_pool
 pool = descriptor_pool.Default()
 for package in ("lf.a2a.v1", "a2a.v1"):
@@ -213,8 +213,8 @@ for package in ("lf.a2a.v1", "a2a.v1"):
     except KeyError:
         continue
     raise SystemExit(f"{package} is in the default pool")
-from trunkline_bridge.inbound.grpc.calls import SERVICES
-from trunkline_bridge.inbound.grpc.described import public_pool
+from trunkline_bridge.bindings.grpc import SERVICES
+from trunkline_bridge.bindings.grpc_server import public_pool
 public_pool(SERVICES)
 from a2a.types import a2a_pb2
 from a2a.compat.v0_3 import a2a_v0_3_pb2
@@ -234,16 +234,16 @@ async def test_strictly_a_call_of_v1_names_its_version(tmp_path: Path) -> None:
     settings = BridgeSettings(default_agent="echo", strict_versions=True)
     async with asyncio.timeout(PATIENCE_S), open_grpc_mesh(tmp_path, settings) as strict:
         await strict.bridged.mesh.join(echo)
-        refused = await refusal(strict.v1.SendMessage(asked("hello")))
+        refused = await refusal(strict.v1.SendMessage(send_request("hello")))
         assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
-        named = strict.v1.SendMessage(asked("hello"), metadata=(("a2a-version", "1.0"),))
+        named = strict.v1.SendMessage(send_request("hello"), metadata=(("a2a-version", "1.0"),))
         assert (await named).HasField("task")
         # One that names none is in v0.3, and so is this.
-        assert (await strict.v0_3.SendMessage(asked_before("hello"))).HasField("task")
+        assert (await strict.v0_3.SendMessage(v0_3_send_request("hello"))).HasField("task")
 
 
 async def test_v0_3_takes_files_as_the_sdk_sends_them(mesh: GrpcMesh) -> None:
-    request = asked_before("echo hi")
+    request = v0_3_send_request("echo hi")
     part = request.request.content.add()
     # The SDK's own conversion puts base64 there.
     part.file.file_with_bytes = b"AP8="

@@ -7,11 +7,11 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
-from harness.rest import RestCaller, RestEvent, content, reason, user_message
-from trunkline.agents.echo import echo
+from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
+from harness.a2a.rest_client import RestCaller, RestEvent, content, reason, user_message
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import Bridge, BridgeSettings
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.protocol import RESUME_EXTENSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -333,7 +333,7 @@ async def test_a_stream_that_is_cut_ends_with_the_error(
     body = {"message": user_message("wait 3600")}
     async with at_echo.stream("POST", "/message:stream", body) as events:
         task_id = (await anext(events)).data["task"]["id"]
-        bridged.bridge.cut()
+        bridged.bridge.abort_requests()
         last = [event async for event in events][-1]
     assert last.kind == "error"
     assert (last.data["error"]["code"], last.data["error"]["status"]) == (503, "UNAVAILABLE")

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
-from harness.rest import Json, RestCaller, RestEvent, content, user_message
-from trunkline.agents.echo import echo
+from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
+from harness.a2a.rest_client import Json, RestCaller, RestEvent, content, user_message
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -9,13 +9,14 @@ from contextlib import ExitStack
 import pytest
 import pytest_asyncio
 
-from harness.bridge import BridgedMesh, open_bridged_mesh
-from harness.hostile_probe import Answer, HttpProbe, read_answer
-from harness.small_mesh import PATIENCE_S
-from trunkline.agents.echo import echo
-from trunkline_bridge import BridgeSettings, serving
-from trunkline_bridge.connections import HEAD_BYTES, Bounds
-from trunkline_bridge.serving import serve_http
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.hostile.http_probe import Answer, HttpProbe, read_answer
+from harness.mesh.small_mesh import PATIENCE_S
+from trunkline_agents.echo.agent import echo
+from trunkline_bridge import BridgeSettings
+from trunkline_bridge.edge import http_server as serving
+from trunkline_bridge.edge.connection_limits import MAX_HEAD_BYTES, ConnectionLimits
+from trunkline_bridge.edge.http_server import serve_http
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -35,11 +36,11 @@ async def bridged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bri
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["h11", "httptools"])
 async def probe(bridged: BridgedMesh, request: pytest.FixtureRequest) -> AsyncIterator[HttpProbe]:
     """A bridge within narrow bounds."""
-    bounds = Bounds(connections=LIMIT, request_timeout_s=TIMEOUT_S)
+    bounds = ConnectionLimits(max_connections=LIMIT, request_timeout_s=TIMEOUT_S)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "_PARSER", request.param)
         async with serve_http(
-            bridged.bridge.app, host="127.0.0.1", port=0, grace_s=0, bounds=bounds
+            bridged.bridge.app, host="127.0.0.1", port=0, grace_s=0, limits=bounds
         ) as url:
             yield HttpProbe(url)
 
@@ -118,7 +119,7 @@ async def test_a_head_of_ten_megabytes_is_refused(probe: HttpProbe) -> None:
     for head in (
         line * 10_000,
         b"X-Long: " + b"x" * 10 * 1024 * 1024,
-        line * (3 * HEAD_BYTES // 1000),
+        line * (3 * MAX_HEAD_BYTES // 1000),
     ):
         answer = await asked(probe, post(valid(), head))
         # h11 has one status for all that it doesn't take.
@@ -139,9 +140,9 @@ async def test_what_is_no_http_is_told_so_in_json(probe: HttpProbe) -> None:
 
 async def test_too_many_connections_are_told_to_come_again(bridged: BridgedMesh) -> None:
     # Nobody is ended for being slow here.
-    bounds = Bounds(connections=LIMIT)
+    bounds = ConnectionLimits(max_connections=LIMIT)
     async with serve_http(
-        bridged.bridge.app, host="127.0.0.1", port=0, grace_s=0, bounds=bounds
+        bridged.bridge.app, host="127.0.0.1", port=0, grace_s=0, limits=bounds
     ) as url:
         probe = HttpProbe(url)
         with ExitStack() as open_ones:
@@ -238,7 +239,7 @@ async def test_whoever_leaves_within_requests_sent_ahead_leaves_nothing_behind(
         lambda: len(asyncio.all_tasks()) <= before,
         lambda: f"{before} tasks, there are {asyncio.all_tasks()}",
     )
-    assert bridged.bridge.open_answers == 0
+    assert bridged.bridge.in_flight_count == 0
 
 
 async def leave_within_requests_sent_ahead(bridged: BridgedMesh, probe: HttpProbe) -> None:
@@ -246,9 +247,9 @@ async def leave_within_requests_sent_ahead(bridged: BridgedMesh, probe: HttpProb
     call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": wait}).encode()
     _, writer = await asyncio.open_connection(*probe.place)
     writer.write(post(call) + post(valid()) * 3)
-    await until(lambda: bridged.bridge.open_answers > 0, lambda: "an answer under way")
+    await until(lambda: bridged.bridge.in_flight_count > 0, lambda: "an answer under way")
     writer.transport.abort()
-    await until(lambda: not bridged.bridge.open_answers, lambda: "no answer under way")
+    await until(lambda: not bridged.bridge.in_flight_count, lambda: "no answer under way")
     listed = await bridged.at("/").call("ListTasks", {"status": "TASK_STATE_WORKING"})
     for task in listed["tasks"]:
         await bridged.at("/").call("CancelTask", {"id": task["id"]})

@@ -13,9 +13,9 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
-from harness.bridge import BridgedMesh, open_bridged_mesh
-from harness.small_mesh import PATIENCE_S
-from trunkline.agents.echo import echo
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.mesh.small_mesh import PATIENCE_S
+from trunkline_agents.echo.agent import echo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,20 +10,19 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
-from harness.gate import Gate
-from harness.small_mesh import PATIENCE_S
+from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, open_bridged_mesh
+from harness.agents.stepped_agent import SteppedAgent
+from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.agents.echo import echo
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.inbound.jsonrpc.envelope import frame
-from trunkline_bridge.inbound.streaming.heartbeats import Heartbeats
-from trunkline_bridge.inbound.streaming.presence import Answers
-from trunkline_bridge.inbound.streaming.sse import send_events
-from trunkline_bridge.projection import WholeEvent, WireEvent
-from trunkline_bridge.rendering import EventRenderer
-from trunkline_bridge.serving import serve_http
-from trunkline_bridge.wire.v1_json import V1Shape
+from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
+from trunkline_bridge.edge.http_server import serve_http
+from trunkline_bridge.edge.in_flight import InFlightRequests
+from trunkline_bridge.projection import FullEvent, WireEvent
+from trunkline_bridge.streams.event_renderer import EventRenderer
+from trunkline_bridge.streams.sse import Heartbeats, send_events
+from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
 
 
 @pytest.fixture
@@ -38,8 +37,8 @@ def caller(bridged: BridgedMesh) -> Caller:
     return bridged.at("/agents/echo")
 
 
-async def join_gate(bridged: BridgedMesh) -> tuple[Gate, Caller]:
-    gate = Gate()
+async def join_gate(bridged: BridgedMesh) -> tuple[SteppedAgent, Caller]:
+    gate = SteppedAgent()
     await bridged.mesh.join(gate.agent())
     return gate, bridged.at("/agents/tested")
 
@@ -235,7 +234,7 @@ async def test_nothing_is_written_to_a_client_that_is_gone(
     over = asyncio.Event()
 
     async def events() -> AsyncGenerator[list[WireEvent], None]:
-        reply = WholeEvent(0, 0, a2a_pb2.StreamResponse())
+        reply = FullEvent(0, 0, a2a_pb2.StreamResponse())
         yield [reply]
         await burst.wait()
         for _ in range(1000):
@@ -243,8 +242,13 @@ async def test_nothing_is_written_to_a_client_that_is_gone(
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
-        work = send_events(send, events(), EventRenderer(V1Shape(), frame(1)), beats=Heartbeats(60))
-        await Answers().give(scope, receive, work, say_cut=nothing_to_say)
+        work = send_events(
+            send,
+            events(),
+            EventRenderer(V1EventWriter(), event_frame(1)),
+            heartbeats=Heartbeats(60),
+        )
+        await InFlightRequests().run(scope, receive, work, send_abort=nothing_to_say)
         over.set()
 
     async def nothing_to_say() -> None:

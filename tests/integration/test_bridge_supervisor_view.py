@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.bridge import Caller, Event, Json, Stream, open_bridged_mesh
-from harness.small_mesh import PATIENCE_S
+from harness.a2a.bridged_mesh import Caller, Event, Json, Stream, open_bridged_mesh
+from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.agents import FunctionAgent, agent
-from trunkline.agents.echo import echo
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
 
 TWO_STEPS = "count 20 1 and count 30 1"

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
-from harness.gate import Gate
-from harness.small_mesh import PATIENCE_S, JoinedHost
-from harness.sse import RefusedError, WireFold, sse
-from trunkline.agents.echo import echo
+from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, open_bridged_mesh
+from harness.a2a.sse_client import ClientFold, RefusedError, sse
+from harness.agents.stepped_agent import SteppedAgent
+from harness.mesh.small_mesh import PATIENCE_S, JoinedHost
 from trunkline.agents.hosting import describe_host
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
 
 HEARTBEAT_S = 0.05
@@ -19,8 +19,8 @@ HEARTBEAT_S = 0.05
 @asynccontextmanager
 async def gated_mesh(
     folder: Path, *, patience_s: float = PATIENCE_S
-) -> AsyncIterator[tuple[BridgedMesh, JoinedHost, Gate]]:
-    gate = Gate()
+) -> AsyncIterator[tuple[BridgedMesh, JoinedHost, SteppedAgent]]:
+    gate = SteppedAgent()
     settings = BridgeSettings(
         default_agent="tested", heartbeat_s=HEARTBEAT_S, patience_s=patience_s
     )
@@ -143,7 +143,7 @@ async def test_tasks_of_an_agent_that_left_live_on_with_whoever_took_them_over(
         del heir.agents[:]
         await bridged.mesh.register(heir)
         await bridged.mesh.directory.wait_until(
-            lambda known: "echo" not in known.agents(), timeout_s=PATIENCE_S
+            lambda known: "echo" not in known.list_agents(), timeout_s=PATIENCE_S
         )
         assert await caller.call("GetTask", {"id": ended["id"]}) == ended
         async with caller.stream("SubscribeToTask", {"id": asked["id"]}) as stream:
@@ -171,10 +171,10 @@ async def reason(caller: Caller, method: str, params: object) -> str:
     return str((await caller.error(method, params))["data"][0]["reason"])
 
 
-async def resume(url: str, last: Event) -> WireFold:
+async def resume(url: str, last: Event) -> ClientFold:
     """Go on behind a task's first event, and come again while the way to its host is not there."""
     task = {"id": last.result["task"]["id"]}
-    fold = WireFold()
+    fold = ClientFold()
     async with asyncio.timeout(PATIENCE_S):
         while not fold.has_ended:
             try:

@@ -11,14 +11,21 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from harness.a2a_grpc import asked, refusal, served
-from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
-from harness.receiver import Answer, Received, Receiver, open_receiver, status, take
-from harness.rest import RestCaller, user_message
-from harness.small_mesh import PATIENCE_S
-from harness.spans import spans_in
+from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
+from harness.a2a.grpc_client import open_bridge_grpc, refusal, send_request
+from harness.a2a.rest_client import RestCaller, user_message
+from harness.mesh.recorded_spans import spans_in
+from harness.mesh.small_mesh import PATIENCE_S
+from harness.remote.webhook_receiver import (
+    Answer,
+    ReceivedPost,
+    WebhookReceiver,
+    accept,
+    open_receiver,
+    status,
+)
 from trunkline import telemetry
-from trunkline.agents.echo import echo
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -97,7 +104,9 @@ def traceparent_of(span: ReadableSpan) -> str:
     return telemetry.format_traceparent(span.context)
 
 
-async def send_with_webhook(caller: Caller, receiver: Receiver, *, version: str = "1.0") -> None:
+async def send_with_webhook(
+    caller: Caller, receiver: WebhookReceiver, *, version: str = "1.0"
+) -> None:
     """Send a message with a webhook that has secrets, in the trace of all tests."""
     url = receiver.url + "/of/opaque-path?key=opaque-query"
     webhook = {"url": url, "token": "opaque-token"}
@@ -200,8 +209,8 @@ async def test_no_content_is_recorded(caller: Caller, spans: InMemorySpanExporte
 async def test_a_call_over_grpc_joins_the_caller_s_trace_and_tells_it(
     bridged: BridgedMesh, spans: InMemorySpanExporter
 ) -> None:
-    async with served(bridged) as mesh:
-        call = mesh.v1.SendMessage(asked("hi"), metadata=(("traceparent", PARENT),))
+    async with open_bridge_grpc(bridged) as mesh:
+        call = mesh.v1.SendMessage(send_request("hi"), metadata=(("traceparent", PARENT),))
         task = (await call).task
         (span,) = await of_bridge(spans, 1)
         assert span.name == "SendMessage"
@@ -220,11 +229,11 @@ async def test_a_call_over_grpc_joins_the_caller_s_trace_and_tells_it(
 async def test_a_call_over_grpc_that_fails_is_marked_and_one_whose_client_leaves_is_not(
     bridged: BridgedMesh, spans: InMemorySpanExporter
 ) -> None:
-    async with served(bridged) as mesh:
+    async with open_bridge_grpc(bridged) as mesh:
         refused = mesh.v0_3.GetTask(a2a_v0_3_pb2.GetTaskRequest(name="tasks/nope"))
         await refusal(refused)
         assert "traceresponse" in dict(await refused.trailing_metadata())
-        stream = mesh.v1.SendStreamingMessage(asked("wait 3600"))
+        stream = mesh.v1.SendStreamingMessage(send_request("wait 3600"))
         await stream.read()
         stream.cancel()
         failed, left = await of_bridge(spans, 2)
@@ -274,8 +283,8 @@ async def test_posts_to_webhooks_are_in_the_trace_of_their_task_and_carry_it_on(
 async def test_each_attempt_to_post_shows_and_why_it_failed(
     caller: Caller, spans: InMemorySpanExporter
 ) -> None:
-    async def decide(_received: Received) -> Answer:
-        receiver.decide = take
+    async def decide(_received: ReceivedPost) -> Answer:
+        receiver.decide = accept
         return status(503, "retry-after: 1")
 
     async with open_receiver(decide) as receiver:

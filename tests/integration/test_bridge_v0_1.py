@@ -7,13 +7,13 @@ from typing import Any, TypeAlias
 import pytest
 import pytest_asyncio
 
-from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
-from harness.gate import Gate
-from harness.small_mesh import PATIENCE_S
+from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, open_bridged_mesh
+from harness.agents.stepped_agent import SteppedAgent
+from harness.mesh.small_mesh import PATIENCE_S
 from trunkline import agent
-from trunkline.agents.echo import echo
-from trunkline.client.following import new_task_id
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.client.task_stream import allocate_task_id
+from trunkline.tasks.context import TaskContext
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,13 +24,13 @@ HOOK = {"url": "https://127.0.0.1/hook", "token": "opaque-77"}
 
 
 @pytest.fixture(scope="module")
-def gate() -> Gate:
-    return Gate()
+def gate() -> SteppedAgent:
+    return SteppedAgent()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridged(
-    tmp_path_factory: pytest.TempPathFactory, gate: Gate
+    tmp_path_factory: pytest.TempPathFactory, gate: SteppedAgent
 ) -> AsyncIterator[BridgedMesh]:
     settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
     async with open_bridged_mesh(tmp_path_factory.mktemp("v0_1"), settings) as mesh:
@@ -134,7 +134,9 @@ async def test_an_id_whose_task_has_ended_begins_another_in_the_same_session(
     assert newest["history"][0]["referenceTaskIds"] == [oldest["id"]]
 
 
-async def test_an_id_is_its_agent_s(bridged: BridgedMesh, caller: Caller, gate: Gate) -> None:
+async def test_an_id_is_its_agent_s(
+    bridged: BridgedMesh, caller: Caller, gate: SteppedAgent
+) -> None:
     await caller.call("tasks/send", asking("chosen-6", "echo here"))
     tested = bridged.at("/agents/tested")
     error = await tested.error("tasks/get", {"id": "chosen-6"})
@@ -181,7 +183,7 @@ async def test_a_stream_ends_where_credentials_are_needed(bridged: BridgedMesh) 
 
 
 async def test_a_task_that_works_is_canceled_by_its_client_s_id(
-    bridged: BridgedMesh, gate: Gate
+    bridged: BridgedMesh, gate: SteppedAgent
 ) -> None:
     tested = bridged.at("/agents/tested")
     gate.began.clear()
@@ -205,7 +207,7 @@ async def test_a_task_that_works_is_canceled_by_its_client_s_id(
 
 
 async def test_a_stream_goes_on_behind_an_event_with_the_same_indexes(
-    bridged: BridgedMesh, gate: Gate
+    bridged: BridgedMesh, gate: SteppedAgent
 ) -> None:
     tested = bridged.at("/agents/tested")
     gate.write("a", "b", "c", "")
@@ -229,8 +231,8 @@ async def test_what_follows_an_unfinished_binding_makes_its_task(
 ) -> None:
     """As after the death of a bridge between the binding and the message."""
     directory = bridged.mesh.directory
-    promised = new_task_id(directory.host_of_agent("echo"))
-    client = directory.for_agent("echo")
+    promised = allocate_task_id(directory.get_agent_host("echo"))
+    client = directory.client_for_agent("echo")
     await client.set_task_alias("anonymous", "echo/chosen-12", promised)
     assert (await caller.error("tasks/get", {"id": "chosen-12"}))["code"] == -32001
     await caller.call("tasks/send", asking("chosen-12", "echo late"))

@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 import pytest
 import pytest_asyncio
 
-from harness.bridge import BridgedMesh, Caller, Event, open_bridged_mesh
-from harness.curl import curl
-from harness.gate import Gate
-from harness.small_mesh import PATIENCE_S
-from trunkline.agents.echo import echo
+from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, open_bridged_mesh
+from harness.a2a.curl import curl
+from harness.agents.stepped_agent import SteppedAgent
+from harness.mesh.small_mesh import PATIENCE_S
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.protocol import RESUME_EXTENSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -24,13 +24,13 @@ HOOK = {"url": "https://127.0.0.1/hook", "token": "opaque-77", "id": "mine"}
 
 
 @pytest.fixture(scope="module")
-def gate() -> Gate:
-    return Gate()
+def gate() -> SteppedAgent:
+    return SteppedAgent()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridged(
-    tmp_path_factory: pytest.TempPathFactory, gate: Gate
+    tmp_path_factory: pytest.TempPathFactory, gate: SteppedAgent
 ) -> AsyncIterator[BridgedMesh]:
     settings = BridgeSettings(default_agent="echo", allow_webhook=("127.0.0.1",))
     async with open_bridged_mesh(tmp_path_factory.mktemp("v0_3"), settings) as mesh:
@@ -194,7 +194,7 @@ async def test_an_ended_task_is_told_again_and_the_stream_closed(echoes: Caller)
 
 
 async def test_two_readers_and_one_that_comes_back_see_the_same(
-    bridged: BridgedMesh, gate: Gate
+    bridged: BridgedMesh, gate: SteppedAgent
 ) -> None:
     tested = bridged.at("/agents/tested")
     params = {**asking("go"), "configuration": {"blocking": False}}
@@ -328,7 +328,9 @@ async def test_a_notification_doesn_t_wait_for_the_turn(bridged: BridgedMesh) ->
     await caller.call("CancelTask", {"id": task["id"]})
 
 
-async def test_a_tenant_names_the_agent_at_the_root_alone(bridged: BridgedMesh, gate: Gate) -> None:
+async def test_a_tenant_names_the_agent_at_the_root_alone(
+    bridged: BridgedMesh, gate: SteppedAgent
+) -> None:
     root = bridged.at("/")
     gate.write("x", "")
     params = {"tenant": "tested", "message": root.message("go")}

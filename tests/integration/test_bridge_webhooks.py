@@ -9,15 +9,23 @@ from typing import Any, TypeAlias
 import pytest
 import pytest_asyncio
 
-from harness.bridge import BridgedMesh, Caller, open_bridged_mesh
-from harness.gate import Gate
-from harness.receiver import OK, Answer, Received, Receiver, open_receiver, status, take
-from harness.small_mesh import PATIENCE_S
-from trunkline.agents.echo import echo
-from trunkline.client import running
+from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
+from harness.agents.stepped_agent import SteppedAgent
+from harness.mesh.small_mesh import PATIENCE_S
+from harness.remote.webhook_receiver import (
+    OK,
+    Answer,
+    ReceivedPost,
+    WebhookReceiver,
+    accept,
+    open_receiver,
+    status,
+)
+from trunkline.client import run_in_background
 from trunkline.v1 import webhook_service_pb2
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import Bridge, BridgeSettings
-from trunkline_bridge.webhooks.signatures import make_secret
+from trunkline_bridge.webhooks.signatures import generate_secret
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,7 +33,7 @@ Json: TypeAlias = dict[str, Any]
 
 SECRETS = ("opaque-77", "hook-secret-1")
 SETTINGS = BridgeSettings(
-    default_agent="echo", allow_webhook=("127.0.0.1",), webhook_secret=make_secret()
+    default_agent="echo", allow_webhook=("127.0.0.1",), webhook_secret=generate_secret()
 )
 DEAD = webhook_service_pb2.WEBHOOK_STATE_DEAD
 DONE = webhook_service_pb2.WEBHOOK_STATE_DONE
@@ -33,12 +41,14 @@ OLD = {"A2A-Version": "0.3"}
 
 
 @pytest.fixture(scope="module")
-def gate() -> Gate:
-    return Gate()
+def gate() -> SteppedAgent:
+    return SteppedAgent()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory, gate: Gate) -> AsyncIterator[BridgedMesh]:
+async def mesh(
+    tmp_path_factory: pytest.TempPathFactory, gate: SteppedAgent
+) -> AsyncIterator[BridgedMesh]:
     folder = tmp_path_factory.mktemp("webhooks")
     async with open_bridged_mesh(folder, SETTINGS, lease_s=10.0) as bridged:
         await bridged.mesh.join(echo, gate.agent())
@@ -51,12 +61,12 @@ def caller(mesh: BridgedMesh) -> Caller:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def receiver() -> AsyncIterator[Receiver]:
+async def receiver() -> AsyncIterator[WebhookReceiver]:
     async with open_receiver() as opened:
         yield opened
 
 
-def config(receiver: Receiver, **fields: object) -> Json:
+def config(receiver: WebhookReceiver, **fields: object) -> Json:
     return {"url": receiver.url, **fields}
 
 
@@ -67,17 +77,17 @@ async def send(caller: Caller, text: str, webhook: Json, *, now: bool = False) -
     return task
 
 
-def kinds(posts: Sequence[Received]) -> list[str]:
+def kinds(posts: Sequence[ReceivedPost]) -> list[str]:
     return [next(iter(post.json)) for post in posts]
 
 
-def states(posts: Sequence[Received]) -> list[str]:
+def states(posts: Sequence[ReceivedPost]) -> list[str]:
     """The states that v1.0 posts tell."""
     told = [post.json.get("task") or post.json.get("statusUpdate") for post in posts]
     return [one["status"]["state"].removeprefix("TASK_STATE_") for one in told if one is not None]
 
 
-def text(posts: Sequence[Received]) -> str:
+def text(posts: Sequence[ReceivedPost]) -> str:
     """What the artifact updates of v1.0 posts fold to."""
     whole = ""
     for post in posts:
@@ -88,12 +98,12 @@ def text(posts: Sequence[Received]) -> str:
     return whole
 
 
-def has_ended(seen: Receiver) -> bool:
+def has_ended(seen: WebhookReceiver) -> bool:
     return "COMPLETED" in states(seen.taken)
 
 
 async def test_a_task_is_told_from_its_first_event_to_its_last(
-    caller: Caller, receiver: Receiver
+    caller: Caller, receiver: WebhookReceiver
 ) -> None:
     webhook = config(receiver, token=SECRETS[0])
     webhook["authentication"] = {"scheme": "Bearer", "credentials": SECRETS[1]}
@@ -116,7 +126,7 @@ async def test_a_task_is_told_from_its_first_event_to_its_last(
 
 
 async def test_an_interrupted_task_is_told_and_its_next_turn_too(
-    caller: Caller, receiver: Receiver
+    caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await send(caller, "ask Which one?", config(receiver))
     await receiver.until(lambda seen: "INPUT_REQUIRED" in states(seen.taken))
@@ -129,7 +139,7 @@ async def test_an_interrupted_task_is_told_and_its_next_turn_too(
 
 
 async def test_one_that_is_registered_later_gets_the_task_as_it_is_then_and_what_follows(
-    caller: Caller, receiver: Receiver
+    caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await caller.send("ask Which one?")
     made = await caller.call(
@@ -144,7 +154,7 @@ async def test_one_that_is_registered_later_gets_the_task_as_it_is_then_and_what
 
 
 async def test_one_that_comes_with_a_later_message_is_registered_before_it_is_given(
-    caller: Caller, receiver: Receiver
+    caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await caller.send("ask Which one?")
     configuration = {"taskPushNotificationConfig": config(receiver)}
@@ -155,7 +165,7 @@ async def test_one_that_comes_with_a_later_message_is_registered_before_it_is_gi
 
 
 async def test_one_that_comes_with_a_message_to_a_task_that_has_ended_is_not_registered(
-    caller: Caller, receiver: Receiver
+    caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await caller.send("echo hello")
     configuration = {"taskPushNotificationConfig": config(receiver)}
@@ -167,10 +177,13 @@ async def test_one_that_comes_with_a_message_to_a_task_that_has_ended_is_not_reg
 
 
 async def test_several_bridges_post_each_event_once(
-    mesh: BridgedMesh, caller: Caller, receiver: Receiver
+    mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver
 ) -> None:
     others = [Bridge(mesh.mesh.directory, SETTINGS) for _ in range(2)]
-    async with running(others[0].deliver()), running(others[1].deliver()):
+    async with (
+        run_in_background(others[0].deliver_webhooks()),
+        run_in_background(others[1].deliver_webhooks()),
+    ):
         async with asyncio.TaskGroup() as group:
             for _ in range(10):
                 group.create_task(send(caller, "count 3 5", config(receiver)))
@@ -179,7 +192,7 @@ async def test_several_bridges_post_each_event_once(
 
 
 async def test_a_task_that_has_ended_is_told_once(
-    mesh: BridgedMesh, caller: Caller, receiver: Receiver
+    mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await caller.send("echo hello")
     await caller.call("CreateTaskPushNotificationConfig", config(receiver, taskId=task["id"]))
@@ -189,7 +202,9 @@ async def test_a_task_that_has_ended_is_told_once(
     assert len(receiver.all) == 1
 
 
-async def test_each_of_several_webhooks_gets_everything(caller: Caller, receiver: Receiver) -> None:
+async def test_each_of_several_webhooks_gets_everything(
+    caller: Caller, receiver: WebhookReceiver
+) -> None:
     async with open_receiver() as other:
         task = await send(caller, "ask Which one?", config(receiver, id="first"))
         params = config(other, taskId=task["id"], id="second")
@@ -203,13 +218,13 @@ async def test_each_of_several_webhooks_gets_everything(caller: Caller, receiver
 
 
 async def test_where_events_are_gone_the_task_as_it_is_takes_their_place(
-    tmp_path: Path, receiver: Receiver
+    tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
-    async def decide(received: Received) -> Answer:
+    async def decide(received: ReceivedPost) -> Answer:
         return OK if "task" in received.json else status(503)
 
     receiver.decide = decide
-    gate = Gate()
+    gate = SteppedAgent()
     async with open_bridged_mesh(tmp_path, SETTINGS) as bridged, asyncio.TaskGroup() as group:
         await bridged.mesh.join(gate.agent(), compact_after_s=0.01, lease_s=1.0)
         caller = bridged.at("/agents/tested")
@@ -227,9 +242,9 @@ async def test_where_events_are_gone_the_task_as_it_is_takes_their_place(
 
 
 async def test_a_receiver_that_is_gone_is_left_alone(
-    mesh: BridgedMesh, caller: Caller, receiver: Receiver
+    mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver
 ) -> None:
-    async def decide(_received: Received) -> Answer:
+    async def decide(_received: ReceivedPost) -> Answer:
         return status(410)
 
     receiver.decide = decide
@@ -240,17 +255,17 @@ async def test_a_receiver_that_is_gone_is_left_alone(
     assert webhook.last_error == "it answered 410"
     assert len(receiver.all) == 1
     # An operator may know better.
-    receiver.decide = take
+    receiver.decide = accept
     assert await client.replay_webhook(task["id"]) == 1
     await receiver.until(has_ended)
 
 
 async def test_what_fails_is_posted_again_and_nothing_overtakes_it(
-    caller: Caller, receiver: Receiver
+    caller: Caller, receiver: WebhookReceiver
 ) -> None:
     refusals = [status(500), None, status(302, "location: http://127.0.0.1:1/")]
 
-    async def decide(received: Received) -> Answer:
+    async def decide(received: ReceivedPost) -> Answer:
         if '"TASK_STATE_WORKING"' in received.body.decode() and refusals:
             return refusals.pop()
         return OK
@@ -267,11 +282,11 @@ async def test_what_fails_is_posted_again_and_nothing_overtakes_it(
 
 
 async def test_text_that_arrived_unnoticed_is_not_doubled_by_what_is_joined_to_it(
-    mesh: BridgedMesh, gate: Gate, receiver: Receiver
+    mesh: BridgedMesh, gate: SteppedAgent, receiver: WebhookReceiver
 ) -> None:
     lost: list[str] = []
 
-    async def decide(received: Received) -> Answer:
+    async def decide(received: ReceivedPost) -> Answer:
         if "artifactUpdate" in received.json and len(lost) < 2:
             lost.append(received.id)
             gate.write(f"meanwhile {len(lost)} ")
@@ -297,11 +312,11 @@ async def test_text_that_arrived_unnoticed_is_not_doubled_by_what_is_joined_to_i
 
 
 async def test_text_that_waits_is_one_update(
-    mesh: BridgedMesh, gate: Gate, receiver: Receiver
+    mesh: BridgedMesh, gate: SteppedAgent, receiver: WebhookReceiver
 ) -> None:
     go_on = asyncio.Event()
 
-    async def decide(received: Received) -> Answer:
+    async def decide(received: ReceivedPost) -> Answer:
         if "task" not in received.json:
             await go_on.wait()
         return OK
@@ -321,7 +336,7 @@ async def test_text_that_waits_is_one_update(
 
 
 async def test_a_webhook_of_v0_3_gets_the_whole_task_whenever_its_status_changes(
-    caller: Caller, receiver: Receiver
+    caller: Caller, receiver: WebhookReceiver
 ) -> None:
     message = {
         "kind": "message",
@@ -347,7 +362,7 @@ async def test_a_webhook_of_v0_3_gets_the_whole_task_whenever_its_status_changes
 
 
 async def test_a_webhook_of_the_original_wire_gets_tasks_by_the_ids_of_their_clients(
-    caller: Caller, receiver: Receiver
+    caller: Caller, receiver: WebhookReceiver
 ) -> None:
     message = {"role": "user", "parts": [{"type": "text", "text": "echo hello"}]}
     params = {"id": "my own id/1", "message": message, "pushNotification": config(receiver)}
@@ -365,7 +380,7 @@ async def test_a_webhook_of_the_original_wire_gets_tasks_by_the_ids_of_their_cli
 
 
 async def test_webhooks_are_read_listed_and_removed_and_their_secrets_never_shown(
-    caller: Caller, receiver: Receiver
+    caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await caller.send("ask Which one?")
     authentication = {"scheme": "Bearer", "credentials": SECRETS[1]}
@@ -395,7 +410,7 @@ async def test_webhooks_are_read_listed_and_removed_and_their_secrets_never_show
 
 
 async def test_a_webhook_that_is_removed_gets_nothing_more(
-    caller: Caller, receiver: Receiver
+    caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await send(caller, "ask Which one?", config(receiver, id="mine"))
     await receiver.until(lambda seen: "INPUT_REQUIRED" in states(seen.taken))
@@ -410,7 +425,7 @@ async def test_a_webhook_that_is_removed_gets_nothing_more(
 
 
 async def test_a_task_s_webhooks_show_at_its_own_agent_only(
-    mesh: BridgedMesh, caller: Caller, receiver: Receiver
+    mesh: BridgedMesh, caller: Caller, receiver: WebhookReceiver
 ) -> None:
     task = await caller.send("ask Which one?")
     other = mesh.at("/agents/tested")
@@ -449,7 +464,7 @@ WRONG: list[tuple[Json, str]] = [
 
 @pytest.mark.parametrize(("fields", "name"), WRONG)
 async def test_what_can_not_be_a_webhook_is_refused_by_its_field(
-    caller: Caller, receiver: Receiver, fields: Json, name: str
+    caller: Caller, receiver: WebhookReceiver, fields: Json, name: str
 ) -> None:
     webhook = config(receiver) | fields
     message = caller.message("echo hello")
@@ -468,14 +483,14 @@ async def until(
     mesh: BridgedMesh, task_id: str, state: webhook_service_pb2.WebhookState.ValueType
 ) -> None:
     """Wait until the webhooks of a task are in a state."""
-    client = mesh.mesh.directory.for_task(task_id)
+    client = mesh.mesh.directory.client_for_task(task_id)
     async with asyncio.timeout(PATIENCE_S):
         # The host tells nobody.
         while any(one.state != state for one in await client.list_webhooks(task_id)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
-async def test_a_big_file_is_posted_as_a_url(caller: Caller, receiver: Receiver) -> None:
+async def test_a_big_file_is_posted_as_a_url(caller: Caller, receiver: WebhookReceiver) -> None:
     await send(caller, "file 100000", config(receiver))
     await receiver.until(has_ended)
     bodies = [post.json for post in receiver.taken]

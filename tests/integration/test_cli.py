@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import pytest
 import pytest_asyncio
 
-from harness.command_line import COMMAND, LIMIT_S, Done, run, starting
-from harness.processes import MeshProcess, running_mesh
+from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
+from harness.mesh.processes import MeshProcess, running_mesh
 from trunkline.cli.inside.mesh import open_view
 from trunkline.cli.outcome import Exit
 from trunkline.cli.talk.client import A2AClient
@@ -41,8 +41,8 @@ def content_of(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def ask(mesh: MeshProcess, *words: str) -> Done:
-    return await run("ask", "--url", mesh.http_url, *words)
+async def ask(mesh: MeshProcess, *words: str) -> CompletedCommand:
+    return await run_command("ask", "--url", mesh.http_url, *words)
 
 
 async def trace_of(mesh: MeshProcess, told: Node, *services: str) -> list[Node]:
@@ -53,7 +53,9 @@ async def trace_of(mesh: MeshProcess, told: Node, *services: str) -> list[Node]:
         any(service in node["service"] for node in nodes) for service in services
     ):
         assert time.monotonic() < end, nodes
-        nodes = (await run("trace", told["trace_id"], "--mesh", mesh.mesh_address, "--json")).json
+        nodes = (
+            await run_command("trace", told["trace_id"], "--mesh", mesh.mesh_address, "--json")
+        ).json
     return nodes
 
 
@@ -75,13 +77,13 @@ async def until_canceled(mesh: MeshProcess, task_id: str) -> None:
     """Wait until a task is that was told to: whoever told it waits two seconds at most."""
     end = time.monotonic() + LIMIT_S
     while "state     canceled" not in (
-        shown := (await run("task", task_id, "--mesh", mesh.mesh_address)).out
+        shown := (await run_command("task", task_id, "--mesh", mesh.mesh_address)).out
     ):
         assert time.monotonic() < end, shown
 
 
 async def test_a_question_is_answered_on_stdout_and_nothing_else_is_said(mesh: MeshProcess) -> None:
-    assert await ask(mesh, "what is 1+2") == Done(0, "3\n", "")
+    assert await ask(mesh, "what is 1+2") == CompletedCommand(0, "3\n", "")
 
 
 async def test_json_tells_who_answered_and_why(mesh: MeshProcess) -> None:
@@ -101,15 +103,15 @@ async def test_json_tells_who_answered_and_why(mesh: MeshProcess) -> None:
 @pytest.mark.parametrize(
     ("question", "expected"),
     [
-        ("count 3", Done(0, "1 2 3 \n", "")),
-        ("message hi there", Done(0, "hi there\n", "")),
-        ("file 1000", Done(0, "[file 1000.bin, 1000 bytes]\n", "")),
-        ("fail no luck", Done(1, "", "failed: no luck\n")),
-        ("reject not today", Done(1, "", "rejected: not today\n")),
+        ("count 3", CompletedCommand(0, "1 2 3 \n", "")),
+        ("message hi there", CompletedCommand(0, "hi there\n", "")),
+        ("file 1000", CompletedCommand(0, "[file 1000.bin, 1000 bytes]\n", "")),
+        ("fail no luck", CompletedCommand(1, "", "failed: no luck\n")),
+        ("reject not today", CompletedCommand(1, "", "rejected: not today\n")),
     ],
 )
 async def test_how_a_task_ends_shows_in_output_and_exit_code(
-    mesh: MeshProcess, question: str, expected: Done
+    mesh: MeshProcess, question: str, expected: CompletedCommand
 ) -> None:
     assert await ask(mesh, "--agent", "echo", question) == expected
 
@@ -120,7 +122,7 @@ async def test_a_question_of_the_task_can_be_answered(mesh: MeshProcess) -> None
     assert f"trunkline ask --url {mesh.http_url} --agent echo --task " in done.err
     task_id = done.err.split()[-2]
     done = await ask(mesh, "--agent", "echo", "--task", task_id, "Ada")
-    assert done == Done(0, "answer: Ada\n", "")
+    assert done == CompletedCommand(0, "answer: Ada\n", "")
     done = await ask(mesh, "--agent", "echo", "--task", task_id, "again")
     assert done.exit == 1
     assert "has ended" in done.err
@@ -138,7 +140,7 @@ async def test_a_timeout_ends_the_task(mesh: MeshProcess) -> None:
 
 async def test_an_unknown_agent_is_said_with_what_to_do(mesh: MeshProcess) -> None:
     done = await ask(mesh, "--agent", "nobody", "hello")
-    assert done == Done(
+    assert done == CompletedCommand(
         1, "", "error: no agent 'nobody' is on the mesh; `trunkline agents` lists those that are\n"
     )
 
@@ -154,14 +156,14 @@ async def test_an_unknown_agent_is_said_with_what_to_do(mesh: MeshProcess) -> No
 async def test_nobody_at_a_url_is_one_line_where_a_new_mesh_would_be_no_help(
     words: tuple[str, ...],
 ) -> None:
-    done = await run("ask", "hello", *words, NO_PROXY="*", no_proxy="*")
+    done = await run_command("ask", "hello", *words, NO_PROXY="*", no_proxy="*")
     assert (done.exit, done.out) == (4, "")
     assert done.err.startswith(f"error: {words[1]} can't be reached: nobody answers there")
     assert done.err.count("\n") == 1
 
 
 async def test_nobody_at_a_url_of_this_machine_starts_an_ephemeral_mesh() -> None:
-    done = await run("ask", "echo hi", TRUNKLINE_URL="http://127.0.0.1:1/agents/echo")
+    done = await run_command("ask", "echo hi", TRUNKLINE_URL="http://127.0.0.1:1/agents/echo")
     assert (done.exit, done.out) == (0, "hi\n")
     assert done.err.startswith("no mesh at http://127.0.0.1:1/agents/echo: starting an ephemeral")
     assert done.err.count("\n") == 1
@@ -169,14 +171,14 @@ async def test_nobody_at_a_url_of_this_machine_starts_an_ephemeral_mesh() -> Non
 
 async def test_text_that_stdout_can_not_show_is_replaced(mesh: MeshProcess) -> None:
     words = ("ask", "--url", mesh.http_url, "--agent", "echo", "message né")
-    assert await run(*words, PYTHONIOENCODING="ascii") == Done(0, "n?\n", "")
-    done = await run(*words, "--json", PYTHONIOENCODING="ascii")
+    assert await run_command(*words, PYTHONIOENCODING="ascii") == CompletedCommand(0, "n?\n", "")
+    done = await run_command(*words, "--json", PYTHONIOENCODING="ascii")
     assert done.json["answer"] == "né"
 
 
 async def test_a_line_that_is_no_text_is_said_and_the_chat_goes_on(mesh: MeshProcess) -> None:
     words = ("chat", "--url", mesh.http_url, "--agent", "echo")
-    async with starting(*words, stdin=PIPE) as chatting, asyncio.timeout(LIMIT_S):
+    async with start_command(*words, stdin=PIPE) as chatting, asyncio.timeout(LIMIT_S):
         out, err = await chatting.communicate(b"\xff\xfe\necho still here\n")
     assert (chatting.returncode, out) == (0, b"still here\n")
     assert err == b"error: the line: is not utf-8 text and was not sent; write it again\n"
@@ -204,7 +206,7 @@ async def test_what_is_wrong_with_the_options_is_one_line(
     if command == "up":
         # The last of an option counts.
         options = [*PLACES, "--data", str(tmp_path), *options]
-    done = await run(command, *options)
+    done = await run_command(command, *options)
     assert done.exit in {1, 4}
     assert done.err.startswith("error: ")
     assert says in done.err
@@ -220,17 +222,17 @@ async def test_a_port_in_use_is_one_line_that_says_what_to_do(
         ("--a2a-grpc", mesh.a2a_grpc_address),
         ("--mesh", mesh.mesh_address),
     ):
-        done = await run("up", *PLACES, "--data", str(tmp_path), *words)
+        done = await run_command("up", *PLACES, "--data", str(tmp_path), *words)
         assert done.exit == 1
         assert re.match(r"error: .*127\.0\.0\.1:\d+.*\n$", done.err)
 
 
 async def test_the_mesh_tells_its_agents_and_tools(mesh: MeshProcess) -> None:
-    agents = (await run("agents", "--mesh", mesh.mesh_address, "--json")).json
+    agents = (await run_command("agents", "--mesh", mesh.mesh_address, "--json")).json
     assert {"supervisor", "echo", "math", "currency"} <= {one["name"] for one in agents}
-    text = (await run("agents", TRUNKLINE_MESH=mesh.mesh_address)).out
+    text = (await run_command("agents", TRUNKLINE_MESH=mesh.mesh_address)).out
     assert re.search(r"^echo +127\.0\.0\.1:\d+ +\S", text, re.MULTILINE)
-    tools = (await run("tools", "--mesh", mesh.mesh_address)).out
+    tools = (await run_command("tools", "--mesh", mesh.mesh_address)).out
     assert re.search(r"/calculate +ready", tools)
     assert re.search(r"/convert +ready", tools)
 
@@ -238,17 +240,19 @@ async def test_the_mesh_tells_its_agents_and_tools(mesh: MeshProcess) -> None:
 async def test_tasks_are_listed_and_shown(mesh: MeshProcess) -> None:
     told = (await ask(mesh, "what is 15% of 240, and convert 36 USD to EUR", "--json")).json
     address = ("--mesh", mesh.mesh_address)
-    listed = (await run("tasks", *address, "--context", told["context_id"], "--json")).json
+    listed = (await run_command("tasks", *address, "--context", told["context_id"], "--json")).json
     assert told["task_id"] in {one["task_id"] for one in listed}
-    (root,) = (await run("tasks", *address, "--agent", "supervisor", "--limit", "1", "--json")).json
+    (root,) = (
+        await run_command("tasks", *address, "--agent", "supervisor", "--limit", "1", "--json")
+    ).json
     assert (root["task_id"], root["state"]) == (told["task_id"], "completed")
-    text = (await run("task", told["task_id"], *address)).out
+    text = (await run_command("task", told["task_id"], *address)).out
     assert "state     completed" in text
     assert "agent     supervisor, turn 1" in text
     assert re.search(r"^route     math, confidence 0\.\d\d: .", text, re.MULTILINE)
     assert len(re.findall(r"^child     \S+ (math|currency) completed$", text, re.MULTILINE)) == 2
     assert "36" in text
-    snapshot = (await run("task", told["task_id"], *address, "--json")).json
+    snapshot = (await run_command("task", told["task_id"], *address, "--json")).json
     assert snapshot["task"]["id"] == told["task_id"]
 
 
@@ -268,7 +272,7 @@ async def test_a_reader_that_has_seen_enough_is_no_trouble(mesh: MeshProcess) ->
 
 async def test_an_unknown_task_is_said(mesh: MeshProcess) -> None:
     for command in ("task", "cancel"):
-        done = await run(command, "no-such", "--mesh", mesh.mesh_address)
+        done = await run_command(command, "no-such", "--mesh", mesh.mesh_address)
         assert done.exit == 1
         assert done.err.startswith("error: no task 'no-such' here")
 
@@ -280,11 +284,11 @@ async def test_a_trace_is_a_tree_without_orphans_by_its_id_and_by_its_tasks(
     address = ("--mesh", mesh.mesh_address)
     nodes = await trace_of(mesh, told, "bridge", "supervisor", "math", "mcp")
     assert {node["trace_id"] for node in nodes} == {told["trace_id"]}
-    text = (await run("trace", told["task_id"], *address)).out
+    text = (await run_command("trace", told["task_id"], *address)).out
     assert text.startswith(f"trace {told['trace_id']}: ")
     assert re.search(r"^ +\+0\.0 +\d+\.\d  bridge  SendStreamingMessage$", text, re.MULTILINE)
     assert "its parent is missing" not in text
-    assert told["trace_id"] in (await run("trace", *address)).out
+    assert told["trace_id"] in (await run_command("trace", *address)).out
 
 
 async def test_a_trace_is_whole_also_when_a_tool_fails(mesh: MeshProcess) -> None:
@@ -296,9 +300,9 @@ async def test_a_trace_is_whole_also_when_a_tool_fails(mesh: MeshProcess) -> Non
 
 
 async def test_a_trace_is_whole_also_when_the_task_is_cancelled(mesh: MeshProcess) -> None:
-    async with starting("ask", "--url", mesh.http_url, "--json", "wait 600") as waiting:
+    async with start_command("ask", "--url", mesh.http_url, "--json", "wait 600") as waiting:
         child = await working_task(mesh, "echo")
-        canceling = await run("cancel", child.parent_task_id, "--mesh", mesh.mesh_address)
+        canceling = await run_command("cancel", child.parent_task_id, "--mesh", mesh.mesh_address)
         assert canceling.exit == 0
         async with asyncio.timeout(LIMIT_S):
             out, _ = await waiting.communicate()
@@ -314,28 +318,32 @@ async def test_a_trace_is_whole_also_when_the_task_is_cancelled(mesh: MeshProces
 
 
 async def test_an_unknown_trace_is_said(mesh: MeshProcess) -> None:
-    done = await run("trace", "0" * 32, "--mesh", mesh.mesh_address)
+    done = await run_command("trace", "0" * 32, "--mesh", mesh.mesh_address)
     assert done.exit == 1
     assert done.err.startswith("error: no trace of '0000")
 
 
 async def test_a_cancelled_task_ends_the_command_that_waits_for_it(mesh: MeshProcess) -> None:
     address = ("--mesh", mesh.mesh_address)
-    async with starting("ask", "--url", mesh.http_url, "--agent", "echo", "wait 600") as waiting:
+    async with start_command(
+        "ask", "--url", mesh.http_url, "--agent", "echo", "wait 600"
+    ) as waiting:
         task_id = (await working_task(mesh, "echo")).task_id
-        listed = (await run("tasks", *address, "--agent", "echo", "--json")).json
+        listed = (await run_command("tasks", *address, "--agent", "echo", "--json")).json
         assert [one["task_id"] for one in listed if one["state"] == "working"] == [task_id]
-        assert await run("cancel", task_id, *address) == Done(0, f"{task_id} canceled\n", "")
+        assert await run_command("cancel", task_id, *address) == CompletedCommand(
+            0, f"{task_id} canceled\n", ""
+        )
         async with asyncio.timeout(LIMIT_S):
             assert await waiting.wait() == 130
-    done = await run("cancel", task_id, *address)
+    done = await run_command("cancel", task_id, *address)
     assert done.exit == 1
     assert "has ended" in done.err or "canceled" in done.err
 
 
 async def test_ctrl_c_cancels_the_task_and_says_so(mesh: MeshProcess) -> None:
     words = ("ask", "--url", mesh.http_url, "--agent", "echo", "count 100000 20")
-    async with starting(*words) as asking, asyncio.timeout(LIMIT_S):
+    async with start_command(*words) as asking, asyncio.timeout(LIMIT_S):
         await asking.stdout.readuntil(b"1 2 ")
         asking.send_signal(signal.SIGINT)
         out, err = await asking.communicate()
@@ -351,7 +359,7 @@ async def test_ctrl_c_ends_an_ephemeral_mesh_with_its_task(tmp_path: Path) -> No
     words = ("ask", "--url", "http://127.0.0.1:1", "--agent", "echo", "count 100000 20")
     async with (
         # Had it to wait for the task, the limit would be past.
-        starting(*words, TMPDIR=str(tmp_path), TRUNKLINE_DRAIN_GRACE_S="3000") as asking,
+        start_command(*words, TMPDIR=str(tmp_path), TRUNKLINE_DRAIN_GRACE_S="3000") as asking,
         asyncio.timeout(LIMIT_S),
     ):
         await asking.stdout.readuntil(b"1 2 ")
@@ -365,9 +373,9 @@ async def test_ctrl_c_ends_an_ephemeral_mesh_with_its_task(tmp_path: Path) -> No
 async def test_a_chat_keeps_its_context_and_answers_questions(mesh: MeshProcess) -> None:
     lines = "ask your name?\nAda\n\necho bye\n"
     words = ("chat", "--url", mesh.http_url, "--agent", "echo")
-    done = await run(*words, stdin=lines)
-    assert done == Done(0, "your name?\nanswer: Ada\nbye\n", "")
-    done = await run(*words, "--json", stdin=lines)
+    done = await run_command(*words, stdin=lines)
+    assert done == CompletedCommand(0, "your name?\nanswer: Ada\nbye\n", "")
+    done = await run_command(*words, "--json", stdin=lines)
     turns = [json.loads(line) for line in done.out.splitlines()]
     assert [turn["state"] for turn in turns] == ["input-required", "completed", "completed"]
     assert len({turn["context_id"] for turn in turns}) == 1
@@ -376,7 +384,7 @@ async def test_a_chat_keeps_its_context_and_answers_questions(mesh: MeshProcess)
 
 async def test_ctrl_c_in_a_chat_cancels_the_turn_and_the_chat_goes_on(mesh: MeshProcess) -> None:
     words = ("chat", "--url", mesh.http_url, "--agent", "echo")
-    async with starting(*words, stdin=PIPE) as chatting, asyncio.timeout(LIMIT_S):
+    async with start_command(*words, stdin=PIPE) as chatting, asyncio.timeout(LIMIT_S):
         chatting.stdin.write(b"count 100000 20\n")
         await chatting.stdout.readuntil(b"1 2 ")
         chatting.send_signal(signal.SIGINT)
@@ -387,7 +395,9 @@ async def test_ctrl_c_in_a_chat_cancels_the_turn_and_the_chat_goes_on(mesh: Mesh
     assert out.decode().endswith("still here\n")
     assert "canceling the turn" in err.decode()
     (last,) = (
-        await run("tasks", "--mesh", mesh.mesh_address, "--agent", "echo", "--limit", "2", "--json")
+        await run_command(
+            "tasks", "--mesh", mesh.mesh_address, "--agent", "echo", "--limit", "2", "--json"
+        )
     ).json[1:]
     assert last["state"] == "canceled"
 
@@ -417,7 +427,7 @@ sys.meta_path.insert(0, Hold())
 
 # Before it has read its options, before its services are loaded, and while they are opened.
 @pytest.mark.parametrize(
-    "step", ["trunkline.cli.app", "trunkline.mesh.whole", "trunkline.traces.provider"]
+    "step", ["trunkline.cli.app", "trunkline.mesh.all_in_one", "trunkline.traces.provider"]
 )
 async def test_a_mesh_that_is_stopped_while_it_starts_exits_with_0_and_silently(
     tmp_path: Path, step: str
@@ -427,7 +437,9 @@ async def test_a_mesh_that_is_stopped_while_it_starts_exits_with_0_and_silently(
         gate = tmp_path / f"go-{number}"
         words = ("up", *PLACES, "--data", str(tmp_path / "data"))
         async with (
-            starting(*words, PYTHONPATH=str(tmp_path), HOLD_AT=step, HOLD_UNTIL=str(gate)) as held,
+            start_command(
+                *words, PYTHONPATH=str(tmp_path), HOLD_AT=step, HOLD_UNTIL=str(gate)
+            ) as held,
             asyncio.timeout(LIMIT_S),
         ):
             assert await held.stdout.readline() == b"held\n"
@@ -462,7 +474,7 @@ async def test_a_second_signal_ends_the_mesh_at_once(tmp_path: Path) -> None:
 
 async def test_a_mesh_that_is_attached_ends_with_whoever_started_it(tmp_path: Path) -> None:
     words = ("up", *PLACES, "--data", str(tmp_path), "--attached")
-    async with starting(*words, stdin=PIPE) as process, asyncio.timeout(LIMIT_S):
+    async with start_command(*words, stdin=PIPE) as process, asyncio.timeout(LIMIT_S):
         assert (await process.stdout.readline()).startswith(b"ready ")
         process.stdin.close()
         assert await process.wait() == 0
@@ -474,7 +486,7 @@ async def test_a_mesh_that_stops_does_not_wait_for_what_it_still_loads(tmp_path:
     (tmp_path / "sitecustomize.py").write_text(HOLD)
     words = ("up", *PLACES, "--data", str(tmp_path / "data"), "--attached")
     async with (
-        starting(
+        start_command(
             *words,
             stdin=PIPE,
             PYTHONPATH=str(tmp_path),
@@ -493,7 +505,9 @@ async def test_a_mesh_that_stops_does_not_wait_for_what_it_still_loads(tmp_path:
 
 
 async def test_without_a_mesh_an_ephemeral_one_answers_and_goes(tmp_path: Path) -> None:
-    done = await run("ask", "what is 1+2", TRUNKLINE_HTTP="127.0.0.1:1", TMPDIR=str(tmp_path))
+    done = await run_command(
+        "ask", "what is 1+2", TRUNKLINE_HTTP="127.0.0.1:1", TMPDIR=str(tmp_path)
+    )
     assert (done.exit, done.out) == (0, "3\n"), done.err
     assert done.err.startswith("no mesh at http://127.0.0.1:1: starting an ephemeral one")
     assert done.err.count("\n") == 1
@@ -501,7 +515,7 @@ async def test_without_a_mesh_an_ephemeral_one_answers_and_goes(tmp_path: Path) 
 
 
 async def test_the_demo_shows_answers_and_a_whole_trace() -> None:
-    done = await run("demo")
+    done = await run_command("demo")
     assert done.exit == 0
     assert "> what is 1+2\n3\n" in done.out
     assert "x = 2 or x = 3" in done.out

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from harness.command_line import LIMIT_S, Done, run
-from harness.processes import MeshProcess, running_mesh
-from harness.tokens import SigningKey, key_set, write_api_keys
+from harness.mesh.command_line import LIMIT_S, CompletedCommand, run_command
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.remote.token_issuer import SigningKey, key_set, write_api_keys
 from trunkline.cli.public import card, keys
 from trunkline.cli.talk.client import A2AClient
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TaskNotFoundError
@@ -28,8 +28,8 @@ class Guarded:
     mesh: MeshProcess
     folder: Path
 
-    async def run(self, *words: str, **variables: str) -> Done:
-        return await run(*words, folder=self.folder, **variables)
+    async def run(self, *words: str, **variables: str) -> CompletedCommand:
+        return await run_command(*words, folder=self.folder, **variables)
 
     async def add_key(self, name: str, *words: str) -> str:
         """Make a key; it is printed alone."""
@@ -204,13 +204,13 @@ async def test_a_signed_card_gives_its_own_address_whatever_a_request_says(
 async def test_a_question_to_a_mesh_of_its_own_needs_no_key(tmp_path: Path) -> None:
     write_api_keys(tmp_path / "keys.toml", [("ann", "acme", "key-of-ann")])
     (tmp_path / "trunkline.toml").write_text('api_keys_file = "keys.toml"\nhttp = "127.0.0.1:1"\n')
-    done = await run("ask", "message hi", "--agent", "echo", folder=tmp_path)
+    done = await run_command("ask", "message hi", "--agent", "echo", folder=tmp_path)
     assert (done.exit, done.out) == (0, "hi\n")
 
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_file_of_keys_that_is_not_there_is_named_at_the_start(tmp_path: Path) -> None:
     up = ("up", "--http", "127.0.0.1:0", "--a2a-grpc", "127.0.0.1:0", "--mesh", "127.0.0.1:0")
-    done = await run(*up, folder=tmp_path, TRUNKLINE_API_KEYS_FILE="none.toml")
+    done = await run_command(*up, folder=tmp_path, TRUNKLINE_API_KEYS_FILE="none.toml")
     assert (done.exit, done.out) == (1, "")
     assert done.err.startswith("error: none.toml: cannot be read")

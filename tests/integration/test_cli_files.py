@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from harness.bridge import BridgedMesh, open_bridged_mesh
-from harness.file_agent import files, pieces
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.agents.file_agent import files, pieces
 from trunkline.cli.outcome import Exit
 from trunkline.cli.talk.ask import Question, ask
 from trunkline.cli.talk.client import A2AClient

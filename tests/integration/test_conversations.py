@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx2
 
-from harness.bridge import Caller
-from harness.processes import MeshProcess, ended, running_mesh
-from harness.shipped_tools import only
+from harness.a2a.bridged_mesh import Caller
+from harness.mcp.bundled_servers import only_servers
+from harness.mesh.processes import MeshProcess, ended, running_mesh
 
 TIMEOUT_S = 120.0
 
@@ -35,7 +35,7 @@ async def test_what_was_said_before_restarts_is_remembered(tmp_path: Path) -> No
     paths = ("/agents/math", "/")
     contexts: dict[str, str] = {}
     waiting: dict[str, str] = {}
-    async with running_mesh(tmp_path, environment=only(tmp_path, "math")) as mesh:
+    async with running_mesh(tmp_path, environment=only_servers(tmp_path, "math")) as mesh:
         for path in paths:
             first = await send(mesh, path, "What's 2+2?")
             assert answer_of(first) == "4"
@@ -46,10 +46,10 @@ async def test_what_was_said_before_restarts_is_remembered(tmp_path: Path) -> No
         await stop(mesh, signal.SIGKILL)
 
     # One that is stopped in good order, with nothing said: the first question takes a while.
-    async with running_mesh(tmp_path, environment=only(tmp_path)) as mesh:
+    async with running_mesh(tmp_path, environment=only_servers(tmp_path)) as mesh:
         await stop(mesh, signal.SIGTERM)
 
-    async with running_mesh(tmp_path, environment=only(tmp_path, "math")) as mesh:
+    async with running_mesh(tmp_path, environment=only_servers(tmp_path, "math")) as mesh:
         for path, context_id in contexts.items():
             second = await send(mesh, path, "What about 3+3?", contextId=context_id)
             assert answer_of(second) == "6"

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from google.protobuf import json_format
 
-from harness.lives import die
-from harness.model_server import Asked, ModelServer, Reply, call, model_server, say
+from harness.journal.host_death import kill_host
+from harness.remote.model_server import Asked, ModelServer, Reply, call, model_server, say
 from trunkline.journal.journal import Journal
 from trunkline.reasoning import Listing, ModelChoice, ReasoningAgent
 from trunkline.reasoning.memory.repair import CUT_OFF
 from trunkline.reasoning.tools.source import OnProgress
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import Accepted
+from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import (
     agent_card_pb2,
     message_pb2,
@@ -66,7 +66,7 @@ class Life:
 
     folder: Path
     tools: Looking
-    host: TaskHost
+    host: JournalHost
 
     async def begin(self, text: str) -> str:
         message = message_pb2.Message(
@@ -76,7 +76,7 @@ class Life:
             parts=[part_pb2.Part(text=text)],
         )
         accepted = await self.host.submit("looker", message, message_service_pb2.Submission())
-        assert isinstance(accepted, Accepted)
+        assert isinstance(accepted, SubmitResult)
         return accepted.task_id
 
     async def ended(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
@@ -96,7 +96,7 @@ async def life(folder: Path, model: str, tools: Looking) -> AsyncIterator[Life]:
     card = agent_card_pb2.AgentCard(name="looker", default_input_modes=["text/plain"])
     choice = ModelChoice(model, check=False)
     agent = ReasoningAgent(card, servers=["s"], tools=tools, model=choice)
-    host = TaskHost(journal, [agent], checkpoint_path=folder / "journal.db.checkpoints")
+    host = JournalHost(journal, [agent], checkpoint_path=folder / "journal.db.checkpoints")
     async with AsyncExitStack() as stack:
         stack.callback(journal.close)
         await host.__aenter__()
@@ -154,7 +154,7 @@ async def test_a_turn_whose_host_was_killed_goes_on_and_so_does_the_conversation
         task_id = await killed.begin("look at stars")
         async with asyncio.timeout(TIMEOUT_S):
             await tools.hangs.wait()
-        await die(killed.host)
+        await kill_host(killed.host)
         killed.host.lost.set()
     async with life(tmp_path, model, tools) as living:
         ended = await living.ended(task_id)

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from harness.command_line import LIMIT_S, run
-from harness.processes import MeshProcess, read_line, running_mesh, running_process
+from harness.mesh.command_line import LIMIT_S, run_command
+from harness.mesh.processes import MeshProcess, read_line, running_mesh, running_process
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -53,7 +53,7 @@ async def until_public(mesh: MeshProcess, agent: str) -> None:
 
 
 async def ask(mesh: MeshProcess, agent: str, text: str, *more: str) -> tuple[str, str]:
-    done = await run("ask", text, "--agent", agent, "--url", mesh.http_url, *more)
+    done = await run_command("ask", text, "--agent", agent, "--url", mesh.http_url, *more)
     return done.out, done.err
 
 

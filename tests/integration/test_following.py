@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.small_mesh import JoinedHost, SmallMesh, open_small_mesh
-from harness.tasks import define
-from trunkline.client.following import FollowedStream
+from harness.agents.inline_agents import define
+from harness.mesh.small_mesh import JoinedHost, SmallMesh, open_small_mesh
+from trunkline.client.task_stream import ResumingStream
 from trunkline.errors import CursorExpiredError, PeerUnavailableError, TaskNotFoundError
-from trunkline.journal.events import header_of
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.journal.events import parse_header
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import message_service_pb2, task_pb2
 
 NOTHING = message_service_pb2.Submission()
@@ -58,11 +58,11 @@ async def joined(mesh: SmallMesh, steps: Steps) -> JoinedHost:
     return await mesh.join(define(run))
 
 
-async def read(stream: FollowedStream, *, until: int | None = None) -> list[int]:
+async def read(stream: ResumingStream, *, until: int | None = None) -> list[int]:
     """The sequences that come, to the end or up to one."""
     found: list[int] = []
     async for batches in stream:
-        for header in map(header_of, batches):
+        for header in map(parse_header, batches):
             found += range(header.first_sequence, header.first_sequence + header.count)
         if until is not None and found[-1] >= until:
             break
@@ -78,7 +78,7 @@ async def test_a_followed_task_is_whole_behind_cut_connections(
 ) -> None:
     task_id = await mesh.begin("go", agent="tested")
     found: list[int] = []
-    async with mesh.directory.follow(task_id, account="", after=0) as stream:
+    async with mesh.directory.watch(task_id, account="", after=0) as stream:
         for number in range(1, 4):
             steps.write(number)
             found += await read(stream, until=number + 2)
@@ -96,7 +96,7 @@ async def test_a_followed_task_may_end_while_its_host_is_away(
     mesh: SmallMesh, joined: JoinedHost, steps: Steps
 ) -> None:
     task_id = await mesh.begin("go", agent="tested")
-    async with mesh.directory.follow(task_id, account="", after=0, with_snapshot=True) as stream:
+    async with mesh.directory.watch(task_id, account="", after=0, with_snapshot=True) as stream:
         assert stream.snapshot is not None
         assert stream.snapshot.sequence == 0
         await joined.cut()
@@ -111,7 +111,7 @@ async def test_from_the_head_on_nothing_is_missed_although_nothing_was_read(
 ) -> None:
     task_id = await mesh.begin("go", agent="tested")
     begun = await head_of(mesh, task_id)
-    async with mesh.directory.follow(task_id, account="") as stream:
+    async with mesh.directory.watch(task_id, account="") as stream:
         await joined.cut()
         steps.write(1, 2, 3, 0)
         await joined.serve_again()
@@ -123,7 +123,7 @@ async def test_a_host_that_stays_away_is_given_up_behind_the_patience(
     mesh: SmallMesh, joined: JoinedHost
 ) -> None:
     task_id = await mesh.begin("go", agent="tested")
-    async with mesh.directory.follow(task_id, account="", patience_s=0.3) as stream:
+    async with mesh.directory.watch(task_id, account="", patience_s=0.3) as stream:
         await joined.cut()
         with pytest.raises(PeerUnavailableError):
             await read(stream)
@@ -134,13 +134,13 @@ async def test_what_is_wrong_with_the_request_is_no_cut(
 ) -> None:
     missing = f"{joined.host.journal.id}-nothing"
     with pytest.raises(TaskNotFoundError):
-        async with mesh.directory.follow(missing, account=""):
+        async with mesh.directory.watch(missing, account=""):
             pass
     task_id = await mesh.begin("go", agent="tested")
     steps.write(1, 0)
     await joined.host.wait_turn(task_id)
     with pytest.raises(CursorExpiredError):
-        async with mesh.directory.follow(task_id, account="", after=2, epoch=77):
+        async with mesh.directory.watch(task_id, account="", after=2, epoch=77):
             pass
 
 
@@ -148,7 +148,7 @@ async def test_a_begun_turn_ends_at_its_question_also_behind_a_cut(
     mesh: SmallMesh, joined: JoinedHost, steps: Steps
 ) -> None:
     first = mesh.message("ask")
-    async with mesh.directory.begin("tested", message=first, submission=NOTHING) as stream:
+    async with mesh.directory.submit("tested", message=first, submission=NOTHING) as stream:
         await joined.cut()
         steps.write(1, 0)
         await joined.serve_again()
@@ -157,7 +157,7 @@ async def test_a_begun_turn_ends_at_its_question_also_behind_a_cut(
     waits = await mesh.look(task_id)
     assert waits.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED
     answer = mesh.message("no", task_id=task_id)
-    async with mesh.directory.begin("tested", message=answer, submission=NOTHING) as stream:
+    async with mesh.directory.submit("tested", message=answer, submission=NOTHING) as stream:
         await joined.cut()
         steps.write(2, 0)
         await joined.serve_again()
@@ -174,7 +174,7 @@ async def test_a_message_for_a_host_that_is_away_arrives_once_it_is_back(
 
     async def give() -> str:
         message = mesh.message("go")
-        async with mesh.directory.begin("tested", message=message, submission=NOTHING) as stream:
+        async with mesh.directory.submit("tested", message=message, submission=NOTHING) as stream:
             await read(stream)
             return stream.task_id
 

@@ -13,10 +13,10 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from harness.spans import spans_in
+from harness.mesh.recorded_spans import spans_in
 from trunkline import telemetry
 from trunkline.client import MeshChannel, RegistryClient
-from trunkline.client.status import mesh_errors
+from trunkline.client.status import translate_errors
 from trunkline.errors import (
     InternalError,
     PeerTimeoutError,
@@ -164,7 +164,7 @@ async def service(exporter: Spans) -> Service:
 @pytest.fixture
 async def channel(service: Service) -> AsyncIterator[MeshChannel]:
     server = MeshServer()
-    server.add_generic(SERVICE, add_service, service)
+    server.add_service(SERVICE, add_service, service)
     (address,) = await server.start("127.0.0.1:0")
     async with MeshChannel(address, target=address) as channel:
         yield channel
@@ -268,7 +268,7 @@ async def test_a_call_continues_the_trace_that_it_is_made_in(
     channel: MeshChannel, exporter: Spans
 ) -> None:
     with telemetry.span("root"):
-        trace_id = telemetry.trace_id()
+        trace_id = telemetry.current_trace_id()
         await call_one(channel)
         await call_many(channel)
     spans = await exporter.at_least(5)
@@ -304,7 +304,7 @@ async def test_an_error_of_ours_arrives_as_itself(
     exporter: Spans,
     call: Callable[[MeshChannel], Awaitable[None]],
 ) -> None:
-    with pytest.raises(TaskNotFoundError) as caught, mesh_errors(channel.address):
+    with pytest.raises(TaskNotFoundError) as caught, translate_errors(channel.address):
         await call(channel)
     assert caught.value.task_id == "t-1"
     client, server = await joined(exporter)
@@ -317,7 +317,7 @@ async def test_an_error_that_a_task_group_wrapped_arrives_as_itself(
     channel: MeshChannel, service: Service
 ) -> None:
     service.failure = ExceptionGroup("wrapped", [ExceptionGroup("again", [service.failure])])
-    with pytest.raises(TaskNotFoundError), mesh_errors(channel.address):
+    with pytest.raises(TaskNotFoundError), translate_errors(channel.address):
         await one(channel)(b"fail")
 
 
@@ -331,7 +331,7 @@ async def test_a_defect_shows_its_trace_and_nothing_else(
     with (
         caplog.at_level(logging.ERROR),
         pytest.raises(InternalError) as caught,
-        mesh_errors(channel.address),
+        translate_errors(channel.address),
     ):
         await one(channel)(b"fail")
     _, server = await joined(exporter)
@@ -347,7 +347,7 @@ async def test_a_defect_shows_its_trace_and_nothing_else(
 async def test_a_handler_that_aborts_by_itself_is_left_alone(
     channel: MeshChannel, exporter: Spans
 ) -> None:
-    with pytest.raises(TrunklineError, match="by hand"), mesh_errors(channel.address):
+    with pytest.raises(TrunklineError, match="by hand"), translate_errors(channel.address):
         await one(channel)(b"abort")
     client, server = await joined(exporter)
     assert codes(client, server) == {"DATA_LOSS"}
@@ -357,10 +357,10 @@ async def test_a_handler_that_aborts_by_itself_is_left_alone(
 async def test_a_method_that_nobody_serves_is_refused_with_our_error(
     channel: MeshChannel, path: str
 ) -> None:
-    with pytest.raises(UnsupportedOperationError) as caught, mesh_errors(channel.address):
+    with pytest.raises(UnsupportedOperationError) as caught, translate_errors(channel.address):
         await one(channel, path)(b"a")
     assert caught.value.operation == path.removeprefix("/")
-    with pytest.raises(UnsupportedOperationError), mesh_errors(channel.address):
+    with pytest.raises(UnsupportedOperationError), translate_errors(channel.address):
         await many(channel, path)(b"a").read()
 
 
@@ -440,7 +440,7 @@ async def test_a_deadline_is_seen_by_the_handler_and_ends_the_call(
     # On a busy machine the time may be over before the handler has begun.
     for timeout_s in (0.3, 3.0, 30.0):
         exporter.clear()
-        with pytest.raises(PeerTimeoutError) as caught, mesh_errors(channel.address):
+        with pytest.raises(PeerTimeoutError) as caught, translate_errors(channel.address):
             await one(channel)(b"hang", timeout=timeout_s)
         assert caught.value.peer == channel.address
         if service.began.is_set():
@@ -458,7 +458,7 @@ async def test_a_deadline_is_seen_by_the_handler_and_ends_the_call(
 async def test_a_peer_that_is_not_there_is_named(exporter: Spans) -> None:
     # Nothing listens at port 1 of this machine.
     async with MeshChannel("127.0.0.1:1", target="127.0.0.1:1") as channel:
-        with pytest.raises(PeerUnavailableError) as caught, mesh_errors(channel.address):
+        with pytest.raises(PeerUnavailableError) as caught, translate_errors(channel.address):
             await one(channel)(b"a")
     assert caught.value.peer == "127.0.0.1:1"
     assert "refused" in caught.value.problem
@@ -469,7 +469,7 @@ async def test_a_closed_channel_is_an_unavailable_peer(
     channel: MeshChannel, exporter: Spans
 ) -> None:
     await channel.close()
-    with pytest.raises(PeerUnavailableError), mesh_errors(channel.address):
+    with pytest.raises(PeerUnavailableError), translate_errors(channel.address):
         await one(channel)(b"a")
     span = await exporter.only(SpanKind.CLIENT)
     assert span.status.status_code is StatusCode.ERROR
@@ -484,12 +484,12 @@ async def test_a_server_that_stops_gives_calls_their_grace_and_then_ends_them(
     service: Service,
 ) -> None:
     server = MeshServer()
-    server.add_generic(SERVICE, add_service, service)
+    server.add_service(SERVICE, add_service, service)
     (address,) = await server.start("127.0.0.1:0")
     async with MeshChannel(address, target=address) as channel:
         call = many(channel)(b"hang")
         await service.began.wait()
         await server.stop(0.05)
         await service.ended.wait()
-        with pytest.raises(PeerUnavailableError), mesh_errors(address):
+        with pytest.raises(PeerUnavailableError), translate_errors(address):
             await read_to_the_end(call)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.tasks import NOTHING, define, message, said, texts
-from trunkline.client import Channels, HostClient, MeshChannel, TaskStream
-from trunkline.client.status import mesh_errors
+from harness.agents.inline_agents import NOTHING, define, message, status_texts, texts
+from trunkline.client import ChannelPool, HostClient, MeshChannel, TaskStream
+from trunkline.client.status import translate_errors
 from trunkline.errors import (
     AgentNotFoundError,
     InvalidArgumentError,
@@ -20,13 +20,13 @@ from trunkline.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
-from trunkline.journal.events import header_of
+from trunkline.journal.events import parse_header
 from trunkline.journal.fold import Fold
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
@@ -70,24 +70,24 @@ def script() -> Script:
 
 
 @pytest.fixture
-async def host(tmp_path: Path, script: Script) -> AsyncIterator[TaskHost]:
+async def host(tmp_path: Path, script: Script) -> AsyncIterator[JournalHost]:
     journal = Journal.open(tmp_path / "journal.db")
 
     async def run(task: TaskContext) -> None:
         await script(task)
 
-    async with TaskHost(journal, [define(run, direct_replies=True)]) as host:
+    async with JournalHost(journal, [define(run, direct_replies=True)]) as host:
         yield host
     journal.close()
 
 
 @pytest.fixture
-async def channel(host: TaskHost) -> AsyncIterator[MeshChannel]:
+async def channel(host: JournalHost) -> AsyncIterator[MeshChannel]:
     server = MeshServer()
     server.add_message_service(host)
     server.add_task_service(host)
     (address,) = await server.start("127.0.0.1:0")
-    async with Channels() as channels:
+    async with ChannelPool() as channels:
         yield channels.get(address)
     await server.stop(0)
 
@@ -126,7 +126,7 @@ async def folded(stream: TaskStream) -> snapshot_pb2.TaskSnapshot:
 async def sequences(stream: TaskStream) -> list[int]:
     covered: list[int] = []
     async for batches in stream:
-        for header in map(header_of, batches):
+        for header in map(parse_header, batches):
             covered += range(header.first_sequence, header.first_sequence + header.count)
     return covered
 
@@ -184,7 +184,7 @@ async def test_a_stream_ends_where_the_task_asks_and_the_next_turn_is_another(
     ) as stream:
         answered = await folded(stream)
     assert answered.task.status.state == State.TASK_STATE_COMPLETED
-    assert said(answered) == "turn 2"
+    assert status_texts(answered) == "turn 2"
 
 
 async def test_a_watch_from_any_cursor_gives_each_event_behind_it_once(
@@ -246,7 +246,7 @@ async def test_a_caller_that_leaves_does_not_stop_its_task(
     async with client.watch_task(task_id, account=ACCOUNT, after=0) as stream:
         script.go_on.set()
         ended = await folded(stream)
-    assert said(ended) == "waited"
+    assert status_texts(ended) == "waited"
 
 
 async def test_a_caller_that_runs_out_of_time_does_not_stop_its_task(
@@ -264,7 +264,7 @@ async def test_a_caller_that_runs_out_of_time_does_not_stop_its_task(
     script.go_on.set()
     listed = await client.list_tasks(task_service_pb2.ListTasksRequest())
     async with client.watch_task(listed.tasks[0].task_id, account=ACCOUNT, after=0) as stream:
-        assert said(await folded(stream)) == "waited"
+        assert status_texts(await folded(stream)) == "waited"
 
 
 async def test_breaking_out_of_a_stream_leaves_the_connection_usable(client: HostClient) -> None:
@@ -335,7 +335,7 @@ async def test_a_task_of_another_account_is_not_found(client: HostClient) -> Non
 
 async def test_a_method_of_a_later_release_is_unsupported(channel: MeshChannel) -> None:
     later: Any = channel.unary_unary("/trunkline.v1.TaskService/ForeseeTask")
-    with pytest.raises(UnsupportedOperationError), mesh_errors(channel.address):
+    with pytest.raises(UnsupportedOperationError), translate_errors(channel.address):
         await later(b"")
 
 
@@ -344,14 +344,14 @@ async def test_events_that_are_ready_together_arrive_together(client: HostClient
     async with client.watch_task(
         whole.task.id, account=ACCOUNT, after=0, with_snapshot=False
     ) as stream:
-        sizes = [sum(header_of(sealed).count for sealed in batches) async for batches in stream]
+        sizes = [sum(parse_header(sealed).count for sealed in batches) async for batches in stream]
     assert sum(sizes) == whole.sequence
     assert len(sizes) < whole.sequence / 20
 
 
 async def test_a_host_that_is_gone_is_named(script: Script) -> None:
     # Nothing listens at port 1 of this machine.
-    async with Channels() as channels:
+    async with ChannelPool() as channels:
         client = HostClient(channels.get("127.0.0.1:1"))
         with pytest.raises(PeerUnavailableError) as caught:
             await send(client, "one")
@@ -365,7 +365,7 @@ async def test_a_host_that_is_gone_is_named(script: Script) -> None:
 
 
 async def test_the_bytes_of_the_journal_are_the_bytes_of_the_wire(
-    client: HostClient, host: TaskHost
+    client: HostClient, host: JournalHost
 ) -> None:
     whole = await send(client, "count 5")
     journaled = host.journal.read(whole.task.id, 0)

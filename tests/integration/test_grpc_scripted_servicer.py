@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import grpc
 import pytest
 
-from trunkline.client import Channels, HostClient, RegistryClient, ToolClient, TraceClient
+from trunkline.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
 from trunkline.errors import (
     PeerProtocolError,
     PeerUnavailableError,
@@ -107,23 +107,23 @@ def tools() -> Tools:
 @pytest.fixture
 async def channel(tools: Tools) -> AsyncIterator[grpc.aio.Channel]:
     server = MeshServer()
-    server.add_generic(
+    server.add_service(
         "trunkline.v1.ToolService",
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
         tools,
     )
-    server.add_generic(
+    server.add_service(
         "trunkline.v1.TraceService",
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
         Traces(),
     )
-    server.add_generic(
+    server.add_service(
         "trunkline.v1.MessageService",
         message_service_pb2_grpc.add_MessageServiceServicer_to_server,
         Mute(),
     )
     (address,) = await server.start("127.0.0.1:0")
-    async with Channels() as channels:
+    async with ChannelPool() as channels:
         yield channels.get(address)
     await server.stop(0)
 

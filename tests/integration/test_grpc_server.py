@@ -12,8 +12,8 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from harness.processes import free_address
-from trunkline.client import Channels, RegistryClient
+from harness.mesh.processes import free_address
+from trunkline.client import ChannelPool, RegistryClient
 from trunkline.errors import ConfigurationError
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
@@ -37,7 +37,7 @@ async def server(registry: RegistryServicer) -> AsyncIterator[MeshServer]:
 
 
 async def list_agents_at(address: str) -> int:
-    async with Channels() as channels:
+    async with ChannelPool() as channels:
         return len(await RegistryClient(channels.get(address)).list_agents())
 
 
@@ -135,7 +135,7 @@ async def test_a_socket_path_that_is_too_long_is_refused(
 
 async def test_health_is_told_for_the_server_and_for_each_service(server: MeshServer) -> None:
     (address,) = await server.start("127.0.0.1:0")
-    async with Channels() as channels:
+    async with ChannelPool() as channels:
         stub: Any = health_pb2_grpc.HealthStub(channels.get(address))
         for service in ("", REGISTRY):
             answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
@@ -148,7 +148,7 @@ async def test_health_is_told_for_the_server_and_for_each_service(server: MeshSe
 async def reflected(
     address: str, request: reflection_pb2.ServerReflectionRequest
 ) -> reflection_pb2.ServerReflectionResponse:
-    async with Channels() as channels:
+    async with ChannelPool() as channels:
         channel: Any = channels.get(address)
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
         call = stub.ServerReflectionInfo()
@@ -201,7 +201,7 @@ async def test_messages_of_four_megabytes_are_taken(server: MeshServer) -> None:
     card = agent_card_pb2.AgentCard(name="big", description="x" * 4 * 1024 * 1024)
     host = registry_service_pb2.Host(host_id="h-1", address=address)
     host.agents.add(card=card)
-    async with Channels() as channels:
+    async with ChannelPool() as channels:
         client = RegistryClient(channels.get(address))
         await client.register(host)
         (listed,) = await client.list_agents()
@@ -213,11 +213,11 @@ async def test_channels_are_shared_per_address_and_go_by_their_alias(
 ) -> None:
     path = f"unix:{tmp_path}/mesh.sock"
     await server.start(path)
-    async with Channels(aliases={"mesh.example:50051": path}) as channels:
+    async with ChannelPool(aliases={"mesh.example:50051": path}) as channels:
         channel = channels.get("mesh.example:50051")
         assert channel is channels.get("mesh.example:50051")
         assert channel.address == "mesh.example:50051"
         assert await RegistryClient(channel).list_agents() == []
-        channels.alias("other.example:50051", path)
+        channels.add_alias("other.example:50051", path)
         other = RegistryClient(channels.get("other.example:50051"))
         assert await other.list_agents() == []

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.tasks import define, message
-from trunkline.agents.hosting import serve_host
-from trunkline.client import Channels, HostClient
+from harness.agents.inline_agents import define, message
+from trunkline.agents.hosting import add_host_services
+from trunkline.client import ChannelPool, HostClient
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -17,8 +17,8 @@ from trunkline.errors import (
 )
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
-from trunkline.tasks.hosts import Hosts
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
 from trunkline.v1 import (
     message_service_pb2,
     push_notification_pb2,
@@ -41,11 +41,11 @@ async def ask_or_answer(task: TaskContext) -> None:
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[HostClient]:
     journal = Journal.open(tmp_path / "journal.db")
-    async with Hosts(journal, [define(ask_or_answer)]) as hosts:
+    async with TaskHost(journal, [define(ask_or_answer)]) as hosts:
         server = MeshServer()
-        serve_host(server, hosts)
+        add_host_services(server, hosts)
         (address,) = await server.start("127.0.0.1:0")
-        async with Channels() as channels:
+        async with ChannelPool() as channels:
             yield HostClient(channels.get(address))
         await server.stop(0)
     journal.close()

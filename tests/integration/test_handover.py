@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.mesh_callers import has_ended, hosts, text_of, waits, why
+from harness.mesh.host_processes import failure_reason, has_ended, hosts, is_waiting, text_of
 from trunkline.errors import PeerUnavailableError
 from trunkline.v1 import task_pb2
 
@@ -20,7 +20,7 @@ async def test_tasks_that_wait_go_back_to_a_host_of_their_agent_when_one_comes(
         # Who lacks the agent takes both: it ends the one, and can only keep the other.
         ended = await caller.until(running, has_ended)
         assert ended.task.status.state == task_pb2.TASK_STATE_FAILED
-        await caller.until(waiting, waits)
+        await caller.until(waiting, is_waiting)
         with pytest.raises(PeerUnavailableError, match="try again"):
             await caller.give(waiting, "too early")
         async with asyncio.TaskGroup() as group:
@@ -29,6 +29,6 @@ async def test_tasks_that_wait_go_back_to_a_host_of_their_agent_when_one_comes(
             await services.restart("echo")
         await caller.moved_to("echo", waiting)
         answered = await caller.until(waiting, has_ended)
-        assert answered.task.status.state == task_pb2.TASK_STATE_COMPLETED, why(answered)
+        assert answered.task.status.state == task_pb2.TASK_STATE_COMPLETED, failure_reason(answered)
         assert text_of(answered) == "answer: Ada"
         assert await caller.until(running, has_ended) == ended

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.killable import KillableAgent
-from harness.slow_graph import WORDS
-from harness.small_mesh import open_small_mesh
-from harness.tasks import said, texts
+from harness.agents.inline_agents import status_texts, texts
+from harness.agents.slow_graph import WORDS
+from harness.mesh.killable_agent import KillableAgent
+from harness.mesh.small_mesh import open_small_mesh
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 
 TESTS = Path(__file__).parents[1]
@@ -18,7 +18,7 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.fixture
 async def counter(tmp_path: Path) -> AsyncIterator[KillableAgent]:
-    command = (sys.executable, "-m", "harness.slow_graph")
+    command = (sys.executable, "-m", "harness.agents.slow_graph")
     place = {"GRAPH_FOLDER": str(tmp_path)}
     # Whoever comes back takes its own place: a lease need not end, nor may it on a busy machine.
     async with open_small_mesh(tmp_path, lease_s=30.0) as mesh, AsyncExitStack() as stack:
@@ -47,7 +47,7 @@ async def test_the_words_are_whole_and_what_had_ended_is_not_done_again(
     # Once by the one that asks, and once by the one that counts, which went on behind it.
     assert (folder / "began").read_text(encoding="utf-8") == "began\nbegan\n"
     # What it asked before it was killed is answered now.
-    assert said(asking) == "what?"
+    assert status_texts(asking) == "what?"
     told = await mesh.ask("this", agent="counter", task_id=asking.task.id)
     assert told.task.status.state not in INTERRUPTED
     assert texts(told) == ["told this"]

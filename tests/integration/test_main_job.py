@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import pytest
 import pytest_asyncio
 
-from harness.curl import curl
-from harness.processes import BUNDLED, MeshProcess, Services, running_mesh, running_services
-from trunkline.client import Channels, HostClient, RegistryClient
+from harness.a2a.curl import curl
+from harness.mesh.processes import BUNDLED, MeshProcess, Services, running_mesh, running_services
+from trunkline.client import ChannelPool, HostClient, RegistryClient
 from trunkline.v1 import event_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -171,7 +171,7 @@ async def test_two_agents_work_in_parallel_and_their_answers_come_in_the_order_a
 
 async def events_of(mesh: Mesh, task_id: str) -> list[event_pb2.Event]:
     """Return what the task's journal holds."""
-    async with Channels() as channels, asyncio.timeout(LIMIT_S):
+    async with ChannelPool() as channels, asyncio.timeout(LIMIT_S):
         hosts = await RegistryClient(channels.get(mesh.mesh_address)).list_agents()
         journal_id = task_id.partition("-")[0]
         (address,) = [host.address for host in hosts if journal_id in host.journal_ids]

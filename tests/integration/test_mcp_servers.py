@@ -13,7 +13,7 @@ from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
 from trunkline.errors import InvalidArgumentError, ToolServerUnavailableError
-from trunkline.tools.servers.math.engine import EngineLimits, MathEngine
+from trunkline_agents.math.engine import EngineLimits, MathEngine
 
 # Nothing here depends on how fast the machine is, except where a limit itself is shown.
 PATIENT = EngineLimits(compute_s=30, start_s=50)
@@ -133,19 +133,23 @@ async def test_after_a_computation_was_stopped_the_next_question_is_answered() -
 async def test_a_computation_over_its_limit_is_killed_and_the_worker_replaced() -> None:
     async with engine_with(EngineLimits(compute_s=0.2, start_s=50)) as engine:
         with pytest.raises(InvalidArgumentError, match=r"longer than the 0\.2 s allowed"):
-            await engine.ask("integrate", HARD)
+            await engine.compute("integrate", HARD)
         assert engine.worker_pid is None
     async with engine_with(PATIENT) as engine:
-        assert (await engine.ask("calculate", {"expression": "1+2", "digits": None})).text == "3"
+        assert (
+            await engine.compute("calculate", {"expression": "1+2", "digits": None})
+        ).text == "3"
 
 
 async def test_one_worker_serves_many_questions_and_is_gone_after_close() -> None:
     async with engine_with(PATIENT) as engine:
-        await engine.ask("calculate", {"expression": "1+2", "digits": None})
+        await engine.compute("calculate", {"expression": "1+2", "digits": None})
         first = engine.worker_pid
         async with asyncio.TaskGroup() as group:
             asked = [
-                group.create_task(engine.ask("calculate", {"expression": f"{n}+1", "digits": None}))
+                group.create_task(
+                    engine.compute("calculate", {"expression": f"{n}+1", "digits": None})
+                )
                 for n in range(8)
             ]
         assert [each.result().text for each in asked] == [str(n + 1) for n in range(8)]
@@ -156,13 +160,13 @@ async def test_one_worker_serves_many_questions_and_is_gone_after_close() -> Non
 
 async def test_a_cancelled_call_kills_its_computation() -> None:
     async with engine_with(PATIENT) as engine:
-        await engine.ask("calculate", {"expression": "1", "digits": None})
+        await engine.compute("calculate", {"expression": "1", "digits": None})
         pid = engine.worker_pid
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
-                await engine.ask("integrate", HARD)
+                await engine.compute("integrate", HARD)
         assert engine.worker_pid is None
-        assert (await engine.ask("calculate", {"expression": "2", "digits": None})).text == "2"
+        assert (await engine.compute("calculate", {"expression": "2", "digits": None})).text == "2"
         assert engine.worker_pid != pid
         assert pid is not None
         assert is_gone(pid)
@@ -170,22 +174,22 @@ async def test_a_cancelled_call_kills_its_computation() -> None:
 
 async def test_a_worker_that_dies_is_replaced() -> None:
     async with engine_with(PATIENT) as engine:
-        await engine.ask("calculate", {"expression": "1", "digits": None})
+        await engine.compute("calculate", {"expression": "1", "digits": None})
         assert engine.worker_pid is not None
         os.kill(engine.worker_pid, signal.SIGKILL)
-        assert (await engine.ask("calculate", {"expression": "2", "digits": None})).text == "2"
+        assert (await engine.compute("calculate", {"expression": "2", "digits": None})).text == "2"
 
 
 async def test_a_worker_without_work_gives_its_memory_back() -> None:
     async with engine_with(EngineLimits(compute_s=30, start_s=50, idle_s=0)) as engine:
-        await engine.ask("calculate", {"expression": "1", "digits": None})
+        await engine.compute("calculate", {"expression": "1", "digits": None})
         pid = engine.worker_pid
         process = engine._process
         assert process is not None
         async with asyncio.timeout(30):
             await process.wait()
         assert engine.worker_pid is None
-        assert (await engine.ask("calculate", {"expression": "2", "digits": None})).text == "2"
+        assert (await engine.compute("calculate", {"expression": "2", "digits": None})).text == "2"
         assert pid is not None
         assert is_gone(pid)
 
@@ -194,11 +198,11 @@ async def test_questions_beyond_the_queue_are_told_to_come_back() -> None:
     limits = EngineLimits(compute_s=30, start_s=50, queue_length=1)
     question = {"expression": "1", "digits": None}
     async with engine_with(limits) as engine, asyncio.TaskGroup() as group:
-        first = group.create_task(engine.ask("calculate", question))
+        first = group.create_task(engine.compute("calculate", question))
         # One turn of the loop, in which the first question takes its place.
         await asyncio.sleep(0)
         with pytest.raises(ToolServerUnavailableError, match="try again soon"):
-            await engine.ask("calculate", question)
+            await engine.compute("calculate", question)
         assert (await first).text == "1"
 
 

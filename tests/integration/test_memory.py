@@ -4,8 +4,8 @@ import asyncio
 from contextlib import aclosing
 from pathlib import Path
 
-from harness.processes import running_mesh
-from trunkline.client import Channels, ToolClient
+from harness.mesh.processes import running_mesh
+from trunkline.client import ChannelPool, ToolClient
 from trunkline.v1 import tool_service_pb2
 
 LIMIT_BYTES = 250 * 1000 * 1000
@@ -45,7 +45,7 @@ async def servers_started(client: ToolClient) -> None:
 
 
 async def test_an_idle_mesh_with_all_its_processes_stays_under_250_mb(tmp_path: Path) -> None:
-    async with running_mesh(tmp_path) as mesh, asyncio.timeout(LIMIT_S), Channels() as channels:
+    async with running_mesh(tmp_path) as mesh, asyncio.timeout(LIMIT_S), ChannelPool() as channels:
         await servers_started(ToolClient(channels.get(mesh.mesh_address)))
         # They were started for their lists of tools; without calls they rest.
         while len(tree(mesh.process.pid)) > 1:  # noqa: ASYNC110 - processes tell nobody

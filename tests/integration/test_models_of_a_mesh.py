@@ -9,11 +9,11 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from harness.bridge import Caller, Stream
-from harness.command_line import run
-from harness.model_server import ModelServer, Pause, call, model_server, refuse, say
-from harness.processes import MeshProcess, running_mesh
-from harness.small_mesh import PATIENCE_S
+from harness.a2a.bridged_mesh import Caller, Stream
+from harness.mesh.command_line import run_command
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.mesh.small_mesh import PATIENCE_S
+from harness.remote.model_server import ModelServer, Pause, call, model_server, refuse, say
 from trunkline import telemetry
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -90,7 +90,9 @@ async def test_the_command_line_asks_a_model_that_calls_a_tool(
     server: ModelServer, running: Running
 ) -> None:
     server.script(call("math__calculate", expression="20*2+2"), say("It is 42."))
-    done = await run("ask", "--url", running.mesh.http_url, "--agent", "math", QUESTION, "--json")
+    done = await run_command(
+        "ask", "--url", running.mesh.http_url, "--agent", "math", QUESTION, "--json"
+    )
     assert (done.json["state"], done.json["answer"]) == ("completed", "It is 42.")
     # What the tool had answered was shown to the model.
     assert server.asked[1].messages[-1] == {
@@ -99,7 +101,7 @@ async def test_the_command_line_asks_a_model_that_calls_a_tool(
         "tool_call_id": "call_0",
     }
     words = ("--mesh", running.mesh.mesh_address, "--json", done.json["trace_id"])
-    spans = (await run("trace", *words)).json
+    spans = (await run_command("trace", *words)).json
     chats = [one for one in spans if one["name"] == "chat openai:first"]
     assert len(chats) == 2
     told = chats[0]["attributes"]

@@ -4,18 +4,18 @@ import asyncio
 import sys
 from pathlib import Path
 
-from harness.command_line import run
-from harness.processes import read_line, running_mesh, running_process
+from harness.mesh.command_line import run_command
+from harness.mesh.processes import read_line, running_mesh, running_process
 
 
 async def test_new_projects_pass_their_tests_and_run_both_ways(tmp_path: Path) -> None:
-    made = await run("new", "agent", "hello-there", folder=tmp_path)
+    made = await run_command("new", "agent", "hello-there", folder=tmp_path)
     assert made.exit == 0
     hello, grapher = tmp_path / "hello-there", tmp_path / "here"
     assert sorted(made.out.splitlines()) == sorted(
         str(path.relative_to(tmp_path)) for path in hello.rglob("*") if path.is_file()
     )
-    graph = await run("new", "agent", "grapher", str(grapher), "--langgraph", "--json")
+    graph = await run_command("new", "agent", "grapher", str(grapher), "--langgraph", "--json")
     assert graph.json["agent"] == "grapher"
     assert "grapher/agent.py" in graph.json["files"]
 
@@ -24,11 +24,13 @@ async def test_new_projects_pass_their_tests_and_run_both_ways(tmp_path: Path) -
     # Its own trunkline.toml names the agent.
     async with running_mesh(hello) as mesh:
         where = ("--url", mesh.http_url)
-        assert (await run("ask", "Ada", "--agent", "hello-there", *where)).out == "Hello, Ada!\n"
+        assert (
+            await run_command("ask", "Ada", "--agent", "hello-there", *where)
+        ).out == "Hello, Ada!\n"
         command = (sys.executable, "-m", "grapher", "--mesh", mesh.mesh_address)
         async with running_process(*command, cwd=grapher) as agent:
             assert (await read_line(agent, "ready "))["agent"] == "grapher"
-            told = await run("ask", "Ada", "--agent", "grapher", *where)
+            told = await run_command("ask", "Ada", "--agent", "grapher", *where)
             assert told.out == "I have heard: Ada\n"
 
 

@@ -16,9 +16,9 @@ import pytest_asyncio
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 
-from harness.blocked_tool import blocked_tool, mcp_flags
-from harness.processes import MeshProcess, running_mesh
-from trunkline.client import Channels, TraceClient
+from harness.mcp.blocked_tool import blocked_tool, mcp_flags
+from harness.mesh.processes import MeshProcess, running_mesh
+from trunkline.client import ChannelPool, TraceClient
 from trunkline.errors import TraceNotFoundError
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
@@ -137,7 +137,7 @@ class Trace:
 @asynccontextmanager
 async def traces_of(mesh: MeshProcess) -> AsyncIterator[Callable[..., Any]]:
     """Give what waits for a trace until it is whole: one root, and a span at the far end."""
-    async with Channels() as channels:
+    async with ChannelPool() as channels:
         channel = channels.get(mesh.mesh_address)
         client = TraceClient(channel)
         stub = trace_service_pb2_grpc.TraceServiceStub(channel)

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.a2a_grpc import served
-from harness.bridge import BridgedMesh, open_bridged_mesh
-from harness.small_mesh import PATIENCE_S
-from harness.tasks import said, texts
-from trunkline.agents.echo import echo
-from trunkline.client.artifacts import ArtifactClient, find_reference
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.a2a.grpc_client import open_bridge_grpc
+from harness.agents.inline_agents import status_texts, texts
+from harness.mesh.small_mesh import PATIENCE_S
+from trunkline.client.artifacts import ArtifactClient, parse_reference
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.outbound import RemoteSettings, remote_agent
+from trunkline_bridge.client.remote_agent import connect_remote_agent
+from trunkline_bridge.client.settings import RemoteSettings
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 VERSIONS = ("1.0", "0.3")
@@ -34,14 +35,14 @@ async def far(request: pytest.FixtureRequest, bridged: BridgedMesh) -> AsyncIter
     settings = RemoteSettings(
         url=f"{bridged.url}/agents/echo", name="far", bindings=(binding,), versions=(version,)
     )
-    async with served(bridged), remote_agent(settings) as remote:
+    async with open_bridge_grpc(bridged), connect_remote_agent(settings) as remote:
         await bridged.mesh.join(remote.agent)
         yield bridged
 
 
 async def test_text_comes_through(far: BridgedMesh) -> None:
     task = await far.mesh.ask("count 300", agent="far")
-    assert task.task.status.state == State.TASK_STATE_COMPLETED, said(task)
+    assert task.task.status.state == State.TASK_STATE_COMPLETED, status_texts(task)
     assert texts(task) == ["".join(f"{n} " for n in range(1, 301))]
     assert task.artifacts[0].closed
     assert task.task.artifacts[0].name == "count"
@@ -50,9 +51,9 @@ async def test_text_comes_through(far: BridgedMesh) -> None:
 async def test_a_question_is_answered_by_the_next_turn(far: BridgedMesh) -> None:
     asked = await far.mesh.ask("ask which one?", agent="far")
     assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert said(asked) == "which one?"
+    assert status_texts(asked) == "which one?"
     done = await far.mesh.ask("this one", agent="far", task_id=asked.task.id)
-    assert done.task.status.state == State.TASK_STATE_COMPLETED, said(done)
+    assert done.task.status.state == State.TASK_STATE_COMPLETED, status_texts(done)
     assert texts(done) == ["answer: this one"]
 
 
@@ -71,7 +72,7 @@ async def test_bytes_come_through(far: BridgedMesh) -> None:
     (part,) = task.task.artifacts[0].parts
     assert (part.media_type, part.filename) == ("application/octet-stream", "100000.bin")
     # It is ours now, and nothing of it leads to the other mesh.
-    reference = find_reference(part.url)
+    reference = parse_reference(part.url)
     assert reference is not None
     assert reference.task_id == task.task.id
     async with ArtifactClient(far.mesh.directory).open(reference, account="") as download:
@@ -93,8 +94,8 @@ async def test_what_this_mesh_keeps_is_sent_as_bytes(far: BridgedMesh) -> None:
         agent="far", message=message, submission=message_service_pb2.Submission()
     )
     assert isinstance(answer, snapshot_pb2.TaskSnapshot)
-    assert find_reference(answer.task.history[0].parts[1].url) is not None
-    assert answer.task.status.state == State.TASK_STATE_COMPLETED, said(answer)
+    assert parse_reference(answer.task.history[0].parts[1].url) is not None
+    assert answer.task.status.state == State.TASK_STATE_COMPLETED, status_texts(answer)
     assert await _sizes_at_echo(far) == [len(content)]
 
 
@@ -109,9 +110,15 @@ async def _sizes_at_echo(far: BridgedMesh) -> list[float]:
 
 async def test_an_end_keeps_its_state_and_its_reason(far: BridgedMesh) -> None:
     failed = await far.mesh.ask("fail no crates", agent="far")
-    assert (failed.task.status.state, said(failed)) == (State.TASK_STATE_FAILED, "no crates")
+    assert (failed.task.status.state, status_texts(failed)) == (
+        State.TASK_STATE_FAILED,
+        "no crates",
+    )
     rejected = await far.mesh.ask("reject not mine", agent="far")
-    assert (rejected.task.status.state, said(rejected)) == (State.TASK_STATE_REJECTED, "not mine")
+    assert (rejected.task.status.state, status_texts(rejected)) == (
+        State.TASK_STATE_REJECTED,
+        "not mine",
+    )
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
@@ -122,22 +129,22 @@ async def test_what_is_too_large_for_the_peer_is_not_sent_again_and_again(
     async with (
         asyncio.timeout(PATIENCE_S),
         open_bridged_mesh(tmp_path, narrow) as bridged,
-        served(bridged),
+        open_bridge_grpc(bridged),
     ):
         await bridged.mesh.join(echo)
         settings = RemoteSettings(url=bridged.url, name="far", bindings=(binding,))
-        async with remote_agent(settings) as remote:
+        async with connect_remote_agent(settings) as remote:
             await bridged.mesh.join(remote.agent)
             task = await bridged.mesh.ask("echo " + "x" * 5000, agent="far")
     assert task.task.status.state == State.TASK_STATE_FAILED
-    assert "larger than 4000 bytes" in said(task)
+    assert "larger than 4000 bytes" in status_texts(task)
 
 
 async def test_a_cancel_reaches_the_remote_task(far: BridgedMesh) -> None:
     task_id = await far.mesh.begin("wait 3600", agent="far")
-    ours = await far.mesh.until(task_id, lambda task: said(task) == "Waiting 3600 s")
+    ours = await far.mesh.until(task_id, lambda task: status_texts(task) == "Waiting 3600 s")
     remote = ours.task.metadata.fields["trunkline/remote"].struct_value
-    await far.mesh.directory.for_task(task_id).cancel_task(task_id, account="")
+    await far.mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
     theirs = str(remote["taskId"])
     ended = await far.mesh.until(theirs, lambda task: task.task.status.state in TERMINAL)
     assert ended.task.status.state == State.TASK_STATE_CANCELED

@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.a2a_grpc import served
-from harness.bridge import open_bridged_mesh
-from harness.fuzz_agents import leaf, texts_of
-from harness.relay import open_relay
-from harness.small_mesh import PATIENCE_S
-from harness.tasks import said
+from harness.a2a.bridged_mesh import open_bridged_mesh
+from harness.a2a.grpc_client import open_bridge_grpc
+from harness.agents.fuzz_agents import leaf, texts_of
+from harness.agents.inline_agents import status_texts
+from harness.mesh.small_mesh import PATIENCE_S
+from harness.remote.cutting_relay import open_relay
 from trunkline.client.breaker import BreakerSettings
 from trunkline.tasks.lifecycle import State
 from trunkline_bridge import BridgeSettings
-from trunkline_bridge.outbound import RemoteSettings, remote_agent
-from trunkline_bridge.outbound.card import RemoteCard
+from trunkline_bridge.client.agent_card import RemoteCard
+from trunkline_bridge.client.remote_agent import connect_remote_agent
+from trunkline_bridge.client.settings import RemoteSettings
 
 SEEDS = range(6)
 
@@ -50,12 +51,12 @@ async def test_text_comes_through_cuts_as_it_was_written(
             relay.target = bridged.url.removeprefix("http://")
             await bridged.mesh.join(leaf)
             relay.budgets = itertools.repeat(1 << 20)
-            async with remote_agent(remote) as found:
+            async with connect_remote_agent(remote) as found:
                 relay.budgets = growing(7)
                 await bridged.mesh.join(found.agent)
                 for seed in SEEDS:
                     task = await bridged.mesh.ask(str(seed), agent="far")
-                    assert task.task.status.state == State.TASK_STATE_COMPLETED, said(task)
+                    assert task.task.status.state == State.TASK_STATE_COMPLETED, status_texts(task)
                     wrote = {a.name: "".join(p.text for p in a.parts) for a in task.task.artifacts}
                     assert wrote == texts_of(seed)
         assert relay.cuts > 0
@@ -64,17 +65,20 @@ async def test_text_comes_through_cuts_as_it_was_written(
 async def test_over_grpc_it_is_resumed_behind_the_last_event(tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE_S), open_relay(itertools.repeat(1 << 20)) as relay:
         settings = BridgeSettings(default_agent="leaf")
-        async with open_bridged_mesh(tmp_path, settings) as bridged, served(bridged) as grpc:
+        async with (
+            open_bridged_mesh(tmp_path, settings) as bridged,
+            open_bridge_grpc(bridged) as grpc,
+        ):
             relay.target = grpc.address
             bridged.bridge.endpoints.grpc = relay.address
             await bridged.mesh.join(leaf)
             remote = RemoteSettings(url=bridged.url, name="far", bindings=("GRPC",))
-            async with remote_agent(remote) as found:
+            async with connect_remote_agent(remote) as found:
                 await bridged.mesh.join(found.agent)
                 relay.budgets = growing(3, least=300)
                 for seed in SEEDS:
                     task = await bridged.mesh.ask(str(seed), agent="far")
-                    assert task.task.status.state == State.TASK_STATE_COMPLETED, said(task)
+                    assert task.task.status.state == State.TASK_STATE_COMPLETED, status_texts(task)
                     wrote = {a.name: "".join(p.text for p in a.parts) for a in task.task.artifacts}
                     assert wrote == texts_of(seed)
                 assert relay.cuts > 0

@@ -5,7 +5,8 @@ import json
 import random
 from pathlib import Path
 
-from harness.scripted_agent import (
+from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
+from harness.remote.scripted_agent import (
     Call,
     Writer,
     artifact,
@@ -16,12 +17,12 @@ from harness.scripted_agent import (
     status,
     task,
 )
-from harness.small_mesh import PATIENCE_S, open_small_mesh
 from trunkline.client.breaker import BreakerSettings
 from trunkline.journal.fold import Fold
-from trunkline.journal.states import INTERRUPTED, TERMINAL
+from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.tasks.lifecycle import State
-from trunkline_bridge.outbound import RemoteSettings, remote_agent
+from trunkline_bridge.client.remote_agent import connect_remote_agent
+from trunkline_bridge.client.settings import RemoteSettings
 
 STREAMS = 100
 EVENTS = (
@@ -76,7 +77,7 @@ async def test_our_task_ends_and_its_journal_can_be_read(tmp_path: Path) -> None
         settings = RemoteSettings(
             url=agent.url, name="far", patience_s=1, breaker=BreakerSettings(failures=10_000)
         )
-        remote = await mesh.enter(remote_agent(settings))
+        remote = await mesh.enter(connect_remote_agent(settings))
         await mesh.join(remote.agent)
         seen: set[int] = set()
         for number in range(STREAMS):

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.scripted_agent import (
+from harness.agents.inline_agents import status_texts, texts
+from harness.mesh.small_mesh import SmallMesh, open_small_mesh
+from harness.remote.scripted_agent import (
     Answer,
     ScriptedAgent,
     artifact,
@@ -25,13 +27,13 @@ from harness.scripted_agent import (
     stream,
     task,
 )
-from harness.small_mesh import SmallMesh, open_small_mesh
-from harness.tasks import said, texts
 from trunkline.client.breaker import BreakerSettings
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import message_service_pb2, snapshot_pb2
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
-from trunkline_bridge.outbound import RemoteSettings, remote_agent, turn
+from trunkline_bridge.client import remote_turn as turn
+from trunkline_bridge.client.remote_agent import connect_remote_agent
+from trunkline_bridge.client.settings import RemoteSettings
+from trunkline_bridge.protocol import RESUME_EXTENSION
 
 STREAM = "SendStreamingMessage"
 SETTINGS = RemoteSettings(url="", name="far", breaker=BreakerSettings(failures=1000))
@@ -53,7 +55,7 @@ async def ask(
     mesh: SmallMesh, agent: ScriptedAgent, text: str = "hello", **settings: Any
 ) -> snapshot_pb2.TaskSnapshot:
     """Put the agent on the mesh, and ask it."""
-    remote = remote_agent(replace(SETTINGS, url=agent.url, **settings))
+    remote = connect_remote_agent(replace(SETTINGS, url=agent.url, **settings))
     await mesh.join((await mesh.enter(remote)).agent)
     return await mesh.ask(text, agent="far")
 
@@ -133,8 +135,8 @@ async def test_a_breach_is_a_failed_task_that_says_why(
     scripted.on(STREAM, answer)
     ended = await ask(mesh, scripted)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert reason in said(ended)
-    assert "remote agent 'far'" in said(ended)
+    assert reason in status_texts(ended)
+    assert "remote agent 'far'" in status_texts(ended)
     # Where its task was known, it is told to stop.
     if ended.children:
         assert (await scripted.until("CancelTask")).params["id"] == "t-1"
@@ -146,7 +148,7 @@ async def test_too_much_is_refused(mesh: SmallMesh, scripted: ScriptedAgent) -> 
     scripted.on(STREAM, stream(task(), chunk("a" * 600), chunk("b" * 600, append=True)))
     ended = await ask(mesh, scripted, content_bytes=1000)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "more than" in said(ended)
+    assert "more than" in status_texts(ended)
     assert texts(ended) == ["a" * 600]
 
 
@@ -157,7 +159,7 @@ async def test_endless_silence_ends_the_task_on_both_sides(
     # Far longer than its task takes to be known, without which there is nothing to cancel.
     ended = await ask(mesh, scripted, idle_s=1.5)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "nothing came for 1.5 s" in said(ended)
+    assert "nothing came for 1.5 s" in status_texts(ended)
     await scripted.until("CancelTask")
 
 
@@ -166,7 +168,7 @@ async def test_silence_from_the_start_ends_the_task(
 ) -> None:
     scripted.on(STREAM, silence)
     ended = await ask(mesh, scripted, idle_s=0.3)
-    assert "nothing came for 0.3 s" in said(ended)
+    assert "nothing came for 0.3 s" in status_texts(ended)
 
 
 async def test_an_end_counts_whatever_comes_behind_it(
@@ -187,7 +189,7 @@ async def test_a_cut_stream_is_taken_up_from_a_snapshot_without_doubling_or_loss
     whole = task("COMPLETED", artifacts=[artifact("one two three four")])
     scripted.on("GetTask", result(whole["task"]))
     ended = await ask(mesh, scripted)
-    assert ended.task.status.state == State.TASK_STATE_COMPLETED, said(ended)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
     assert texts(ended) == ["one two three four"]
 
 
@@ -282,7 +284,7 @@ async def test_neither_version_is_the_first_ones_refusal(
 ) -> None:
     ended = await ask(mesh, scripted)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "refused" in said(ended)
+    assert "refused" in status_texts(ended)
 
 
 async def test_an_overloaded_peer_is_asked_again_when_it_says(
@@ -300,7 +302,7 @@ async def test_a_message_that_may_have_arrived_is_not_sent_twice(
     scripted.on(STREAM, raw())
     ended = await ask(mesh, scripted)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "may have begun" in said(ended)
+    assert "may have begun" in status_texts(ended)
     assert len(scripted.asked(STREAM)) == 1
 
 
@@ -320,7 +322,7 @@ async def test_a_peer_that_stays_away_is_given_up_with_the_reason(
     scripted.on("GetTask", raw())
     ended = await ask(mesh, scripted, patience_s=0.5)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "can't be reached" in said(ended)
+    assert "can't be reached" in status_texts(ended)
     assert texts(ended) == ["on"]
 
 
@@ -371,7 +373,7 @@ async def test_replaced_content_and_kinds_of_parts_come_through(
     assert others.metadata["m"] is True
     assert others.parts[0].data.struct_value.fields["n"].list_value.values[1].string_value == "two"
     assert (others.parts[1].raw, others.parts[1].media_type) == (b"\x00\x01", "image/png")
-    assert said(ended) == "done"
+    assert status_texts(ended) == "done"
     assert ended.task.metadata["theirs"] == 1
     assert ended.task.metadata["cost"] == 3
     assert "trunkline/attempt" not in ended.task.metadata.fields
@@ -379,11 +381,11 @@ async def test_replaced_content_and_kinds_of_parts_come_through(
 
 async def test_cancel_reaches_the_remote_task(mesh: SmallMesh, scripted: ScriptedAgent) -> None:
     scripted.on(STREAM, stream(task(), then=asyncio.Event()))
-    async with remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
+    async with connect_remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
         await mesh.join(remote.agent)
         task_id = await mesh.begin("hello", agent="far")
         await mesh.until(task_id, lambda now: bool(now.children))
-        await mesh.directory.for_task(task_id).cancel_task(task_id, account="")
+        await mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
         asked = await scripted.until("CancelTask")
     assert asked.params["id"] == "t-1"
 
@@ -394,7 +396,7 @@ async def test_a_cancel_reaches_a_remote_task_that_waits_for_an_answer(
     scripted.on(STREAM, stream(task(), status("INPUT_REQUIRED", "which?")))
     asked = await ask(mesh, scripted)
     task_id = asked.task.id
-    canceled = await mesh.directory.for_task(task_id).cancel_task(task_id, account="")
+    canceled = await mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED
     assert (await scripted.until("CancelTask")).params["id"] == "t-1"
 
@@ -406,7 +408,7 @@ async def test_a_cancel_that_can_not_be_told_is_told_later(
     scripted.on("CancelTask", raw(), result(task("CANCELED")["task"]))
     asked = await ask(mesh, scripted)
     task_id = asked.task.id
-    canceled = await mesh.directory.for_task(task_id).cancel_task(task_id, account="")
+    canceled = await mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED
     await scripted.until("CancelTask", times=2)
 
@@ -417,7 +419,7 @@ async def test_a_canceled_remote_task_is_canceled_here(
     scripted.on(STREAM, stream(task(), status("CANCELED", "by its operator")))
     ended = await ask(mesh, scripted)
     assert ended.task.status.state == State.TASK_STATE_CANCELED
-    assert said(ended) == "by its operator"
+    assert status_texts(ended) == "by its operator"
 
 
 async def test_the_next_turn_goes_on_with_the_remote_task_and_its_artifacts(
@@ -431,7 +433,7 @@ async def test_the_next_turn_goes_on_with_the_remote_task_and_its_artifacts(
         stream(task(), chunk("one "), question),
         stream(still, status("WORKING"), chunk("two", append=True), status("COMPLETED")),
     )
-    async with remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
+    async with connect_remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
         await mesh.join(remote.agent)
         first = await mesh.ask("hello", agent="far")
         assert first.task.status.state == State.TASK_STATE_INPUT_REQUIRED
@@ -447,7 +449,7 @@ async def test_a_remote_task_that_went_on_by_itself_is_found_ended(
 ) -> None:
     scripted.on(STREAM, stream(task(), status("AUTH_REQUIRED", "log in")), error(-32004))
     scripted.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one")])["task"]))
-    async with remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
+    async with connect_remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
         await mesh.join(remote.agent)
         first = await mesh.ask("hello", agent="far")
         assert first.task.status.state == State.TASK_STATE_AUTH_REQUIRED
@@ -465,7 +467,7 @@ async def test_a_stream_that_falls_silent_is_opened_again(
     scripted.on("SubscribeToTask", stream(known, chunk("two", append=True), status("COMPLETED")))
     scripted.on("GetTask", result(task("COMPLETED", artifacts=[artifact("one two")])["task"]))
     ended = await ask(mesh, scripted)
-    assert ended.task.status.state == State.TASK_STATE_COMPLETED, said(ended)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
     assert texts(ended) == ["one two"]
 
 
@@ -473,7 +475,7 @@ async def test_a_conversation_of_ours_is_one_of_theirs_and_nobody_elses(
     mesh: SmallMesh, scripted: ScriptedAgent
 ) -> None:
     scripted.on(STREAM, stream(task(), status("COMPLETED")))
-    async with remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
+    async with connect_remote_agent(replace(SETTINGS, url=scripted.url)) as remote:
         await mesh.join(remote.agent)
         for context_id, account in (("c", "ann"), ("c", "ann"), ("c", "bob"), ("d", "ann")):
             message = mesh.message("hello")

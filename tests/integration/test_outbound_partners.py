@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from harness.partners import PYTHON_V0_3, make_environment
-from harness.processes import read_line, running_process
-from harness.small_mesh import SmallMesh, open_small_mesh
-from harness.tasks import said, texts
+from harness.a2a.sdk_processes import PYTHON_V0_3, make_environment
+from harness.agents.inline_agents import status_texts, texts
+from harness.mesh.processes import read_line, running_process
+from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline.tasks.lifecycle import State
-from trunkline_bridge.outbound import RemoteSettings, remote_agent
+from trunkline_bridge.client.remote_agent import connect_remote_agent
+from trunkline_bridge.client.settings import RemoteSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -39,14 +40,14 @@ async def mesh(
 ) -> AsyncIterator[SmallMesh]:
     """A mesh with the partner on it, called `far`."""
     settings = RemoteSettings(url=partner, name="far", bindings=(request.param,))
-    async with open_small_mesh(tmp_path) as mesh, remote_agent(settings) as remote:
+    async with open_small_mesh(tmp_path) as mesh, connect_remote_agent(settings) as remote:
         await mesh.join(remote.agent)
         yield mesh
 
 
 async def test_its_answer_streams_into_ours(mesh: SmallMesh) -> None:
     task = await mesh.ask("count 100", agent="far")
-    assert task.task.status.state == State.TASK_STATE_COMPLETED, said(task)
+    assert task.task.status.state == State.TASK_STATE_COMPLETED, status_texts(task)
     assert texts(task) == ["".join(f"{n} " for n in range(1, 101))]
     assert task.task.artifacts[0].name == "count"
 
@@ -54,28 +55,28 @@ async def test_its_answer_streams_into_ours(mesh: SmallMesh) -> None:
 async def test_its_question_is_answered_in_the_same_task(mesh: SmallMesh) -> None:
     asked = await mesh.ask("ask which one?", agent="far")
     assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert said(asked) == "which one?"
+    assert status_texts(asked) == "which one?"
     done = await mesh.ask("this one", agent="far", task_id=asked.task.id)
-    assert done.task.status.state == State.TASK_STATE_COMPLETED, said(done)
+    assert done.task.status.state == State.TASK_STATE_COMPLETED, status_texts(done)
     assert texts(done) == ["answer: this one"]
 
 
 async def test_it_asks_for_credentials_and_goes_on(mesh: SmallMesh) -> None:
     asked = await mesh.ask("login please", agent="far")
     assert asked.task.status.state == State.TASK_STATE_AUTH_REQUIRED
-    assert said(asked) == "please"
+    assert status_texts(asked) == "please"
     done = await mesh.ask("done", agent="far", task_id=asked.task.id)
-    assert texts(done) == ["answer: done"], said(done)
+    assert texts(done) == ["answer: done"], status_texts(done)
 
 
 async def test_its_failure_is_ours(mesh: SmallMesh) -> None:
     task = await mesh.ask("fail no crates", agent="far")
     assert task.task.status.state == State.TASK_STATE_FAILED
-    assert said(task) == "no crates"
+    assert status_texts(task) == "no crates"
 
 
 async def test_our_cancel_is_its_cancel(mesh: SmallMesh) -> None:
     task_id = await mesh.begin("wait", agent="far")
-    await mesh.until(task_id, lambda task: said(task) == "waiting")
-    canceled = await mesh.directory.for_task(task_id).cancel_task(task_id, account="")
+    await mesh.until(task_id, lambda task: status_texts(task) == "waiting")
+    canceled = await mesh.directory.client_for_task(task_id).cancel_task(task_id, account="")
     assert canceled.task.status.state == State.TASK_STATE_CANCELED

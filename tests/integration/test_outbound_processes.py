@@ -10,8 +10,10 @@ from pathlib import Path
 
 import httpx2
 
-from harness.processes import free_address, read_line, running_mesh, running_process
-from harness.scripted_agent import (
+from harness.agents.inline_agents import status_texts, texts
+from harness.mesh.processes import free_address, read_line, running_mesh, running_process
+from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
+from harness.remote.scripted_agent import (
     artifact,
     chunk,
     error,
@@ -21,8 +23,6 @@ from harness.scripted_agent import (
     stream,
     task,
 )
-from harness.small_mesh import PATIENCE_S, open_small_mesh
-from harness.tasks import said, texts
 from trunkline.tasks.lifecycle import TERMINAL, State
 
 STREAM = "SendStreamingMessage"
@@ -53,7 +53,7 @@ async def test_a_task_goes_on_with_its_remote_task_after_its_host_was_killed(
             ready = await read_line(process, "ready ")
             assert ready["agent"] == "far"
             await mesh.directory.wait_until(
-                lambda known: "far" in known.agents(), timeout_s=PATIENCE_S
+                lambda known: "far" in known.list_agents(), timeout_s=PATIENCE_S
             )
             task_id = await mesh.begin("hello", agent="far")
             await mesh.until(task_id, lambda found: texts(found) == ["one "])
@@ -62,10 +62,10 @@ async def test_a_task_goes_on_with_its_remote_task_after_its_host_was_killed(
         async with joined(tmp_path, *words, "--token-env", "FAR_TOKEN") as process:
             await read_line(process, "ready ")
             await mesh.directory.wait_until(
-                lambda known: known.knows_host_of(task_id), timeout_s=PATIENCE_S
+                lambda known: known.knows_task_host(task_id), timeout_s=PATIENCE_S
             )
             ended = await mesh.until(task_id, lambda found: found.task.status.state in TERMINAL)
-        assert ended.task.status.state == State.TASK_STATE_COMPLETED, said(ended)
+        assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
         assert texts(ended) == ["one two three"]
         # It was asked once, and with its credentials each time.
         assert len(agent.asked(STREAM)) == 1

@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from harness.processes import read_line, running_mesh, running_process
-from harness.small_mesh import PATIENCE_S
+from harness.mesh.processes import read_line, running_mesh, running_process
+from harness.mesh.small_mesh import PATIENCE_S
 
 AGENT = """
 import asyncio

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trunkline import agent
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.testing import mesh
 from trunkline.v1 import part_pb2
 

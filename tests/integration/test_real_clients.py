@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from harness.partners import (
+from harness.a2a.sdk_processes import (
     KINDS,
     Json,
     Kind,
@@ -17,9 +17,9 @@ from harness.partners import (
     make_environment,
     running_partner,
 )
-from harness.processes import MeshProcess, running_mesh
-from harness.receiver import Receiver, open_receiver
-from harness.tokens import write_api_keys
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.remote.token_issuer import write_api_keys
+from harness.remote.webhook_receiver import WebhookReceiver, open_receiver
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,7 +32,7 @@ BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshProcess]:
     folder = tmp_path_factory.mktemp("partners")
     keys = write_api_keys(folder / "keys.toml", [("ann", "acme", KEY)])
-    agent = ("--agent", "harness.partner_agent:partner", "--default", "partner")
+    agent = ("--agent", "harness.agents.partner_agent:partner", "--default", "partner")
     async with running_mesh(
         folder,
         *agent,
@@ -53,7 +53,7 @@ async def partners(mesh: MeshProcess) -> AsyncIterator[Mapping[str, Partner]]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def receiver() -> AsyncIterator[Receiver]:
+async def receiver() -> AsyncIterator[WebhookReceiver]:
     async with open_receiver() as receiver:
         yield receiver
 
@@ -184,7 +184,7 @@ async def test_a_client_lists_a_conversation(client: Client) -> None:
 
 @all_but()
 async def test_a_client_registers_a_webhook_and_is_posted_to(
-    client: Client, receiver: Receiver
+    client: Client, receiver: WebhookReceiver
 ) -> None:
     task = (await client.call("send", text="ask more?"))["task"]
     config = {"id": "hook-1", "url": receiver.url}
@@ -203,7 +203,9 @@ def _tells_end(post: Json, task: str) -> bool:
 
 
 @all_but("delete_push")
-async def test_a_client_lists_and_deletes_webhooks(client: Client, receiver: Receiver) -> None:
+async def test_a_client_lists_and_deletes_webhooks(
+    client: Client, receiver: WebhookReceiver
+) -> None:
     task = (await client.call("send", text="ask more?"))["task"]
     for config in ("one", "two"):
         await client.call("set_push", task=task, config=config, url=receiver.url)

@@ -11,20 +11,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from harness.tool_servers import AWKWARD
-from trunkline.agents.currency import agent as currency_agent
-from trunkline.agents.math import agent as math_agent
-from trunkline.client import Channels, Directory, RegistryClient
+from harness.mcp.scripted_servers import AWKWARD
+from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.journal.journal import Journal
 from trunkline.reasoning import MeshTools, ReasoningAgent
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import Accepted
+from trunkline.tasks.submission import SubmitResult
 from trunkline.tools.adapter import ToolAdapter
-from trunkline.tools.config import agents_from_config, load_config
-from trunkline.tools.settings import AdapterSettings
+from trunkline.tools.config import AdapterSettings, agents_from_config, load_config
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.v1 import (
     event_pb2,
@@ -35,6 +32,8 @@ from trunkline.v1 import (
     snapshot_pb2,
     tool_service_pb2_grpc,
 )
+from trunkline_agents.currency.agent import agent as currency_agent
+from trunkline_agents.math.agent import agent as math_agent
 
 TIMEOUT_S = 90.0
 # Servers that ship are processes with large libraries: only those run that are asked.
@@ -55,7 +54,7 @@ def awkward(**match: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    host: TaskHost
+    host: JournalHost
     adapter: ToolAdapter
 
     async def begin(
@@ -69,7 +68,7 @@ class Mesh:
         if deadline is not None:
             submission.deadline.FromDatetime(deadline)
         accepted = await self.host.submit(agent, message, submission)
-        assert isinstance(accepted, Accepted)
+        assert isinstance(accepted, SubmitResult)
         return accepted.task_id
 
     async def ask(self, agent: str, text: str, **more: Any) -> snapshot_pb2.TaskSnapshot:
@@ -93,14 +92,14 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
         server = MeshServer()
         # Nobody renews the lease here.
         server.add_registry(RegistryServicer(lease_s=600))
-        server.add_generic(
+        server.add_service(
             SERVICE,
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
             ToolServicer(adapter),
         )
         (address,) = await server.start("127.0.0.1:0")
         stack.push_async_callback(server.stop, 0)
-        channels = await stack.enter_async_context(Channels())
+        channels = await stack.enter_async_context(ChannelPool())
         await RegistryClient(channels.get(address)).register(
             registry_service_pb2.Host(host_id="h", address=address, services=[SERVICE])
         )
@@ -109,12 +108,12 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
         tools = MeshTools(directory)
         agents = [math_agent(tools), currency_agent(tools)]
         agents += [
-            ReasoningAgent(spec.card(), servers=spec.servers, tools=tools)
+            ReasoningAgent(spec.build_card(), servers=spec.servers, tools=tools)
             for spec in agents_from_config(config)
         ]
         journal = Journal.open(tmp_path / "journal.db")
         stack.callback(journal.close)
-        host = await stack.enter_async_context(TaskHost(journal, agents))
+        host = await stack.enter_async_context(JournalHost(journal, agents))
         yield Mesh(host, adapter)
 
 
@@ -265,8 +264,8 @@ async def test_a_failing_tool_fails_the_task_with_its_name_and_reason(tmp_path: 
         refused = await running.ask("awkward", "refuse")
         mendable = await running.ask("awkward", "mend")
         dead = await running.ask("awkward", "die")
-        (server,) = running.adapter.servers(["awkward"])
-        await server.settle()
+        (server,) = running.adapter.list_servers(["awkward"])
+        await server.wait_settled()
     assert state_of(refused) == state_of(dead) == State.TASK_STATE_FAILED
     assert said(refused).startswith("awkward/refuse failed: ")
     assert "not today" in said(refused)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.bridge import BridgedMesh, Event, open_bridged_mesh
-from harness.killable import KillableAgent
-from harness.slow_reasoner import FIRST
-from harness.tasks import texts
+from harness.a2a.bridged_mesh import BridgedMesh, Event, open_bridged_mesh
+from harness.agents.inline_agents import texts
+from harness.agents.slow_reasoner import FIRST
+from harness.mesh.killable_agent import KillableAgent
 from trunkline.tasks.lifecycle import TERMINAL, State
 
 TESTS = Path(__file__).parents[1]
@@ -28,7 +28,7 @@ async def bridged(tmp_path: Path) -> AsyncIterator[BridgedMesh]:
 async def reasoner(bridged: BridgedMesh, tmp_path: Path) -> AsyncIterator[KillableAgent]:
     command = (
         sys.executable, "-m", "trunkline.cli", "serve", "agents",
-        "--agent", "harness.slow_reasoner:reasoner",
+        "--agent", "harness.agents.slow_reasoner:reasoner",
     )  # fmt: skip
     place = {"REASONER_FOLDER": str(tmp_path)}
     async with AsyncExitStack() as stack:

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from harness.processes import free_address
-from trunkline.client import Channels, Directory, RegistryClient
+from harness.mesh.processes import free_address
+from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.errors import (
     AgentNameTakenError,
     AgentNotFoundError,
@@ -77,8 +77,8 @@ class RegistryOfBefore(RegistryServicer):
 
 
 @pytest.fixture
-async def channels() -> AsyncIterator[Channels]:
-    async with Channels() as channels:
+async def channels() -> AsyncIterator[ChannelPool]:
+    async with ChannelPool() as channels:
         yield channels
 
 
@@ -89,12 +89,12 @@ async def address() -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def client(channels: Channels, address: str) -> RegistryClient:
+def client(channels: ChannelPool, address: str) -> RegistryClient:
     return RegistryClient(channels.get(address))
 
 
 @pytest.fixture
-async def directory(channels: Channels, address: str) -> AsyncIterator[Directory]:
+async def directory(channels: ChannelPool, address: str) -> AsyncIterator[Directory]:
     async with Directory(channels, address) as directory:
         yield directory
 
@@ -174,7 +174,9 @@ async def test_a_watcher_gets_the_whole_picture_at_once_and_after_each_change(
         assert names(await anext(pictures)) == ["h-2"]
 
 
-async def test_a_silent_host_is_gone_for_everybody_when_its_lease_ends(channels: Channels) -> None:
+async def test_a_silent_host_is_gone_for_everybody_when_its_lease_ends(
+    channels: ChannelPool,
+) -> None:
     async with registry_at(lease_s=0.3) as address:
         client = RegistryClient(channels.get(address))
         assert await client.register(host("h-1", "math")) == pytest.approx(0.3)
@@ -186,7 +188,7 @@ async def test_a_silent_host_is_gone_for_everybody_when_its_lease_ends(channels:
         assert await client.list_agents() == []
 
 
-async def test_whoever_holds_a_lease_is_told_when_it_has_run_out(channels: Channels) -> None:
+async def test_whoever_holds_a_lease_is_told_when_it_has_run_out(channels: ChannelPool) -> None:
     async with registry_at(lease_s=0.3) as address, asyncio.timeout(PATIENCE_S):
         client = RegistryClient(channels.get(address))
         await client.register(host("h-1", "math"))
@@ -194,7 +196,7 @@ async def test_whoever_holds_a_lease_is_told_when_it_has_run_out(channels: Chann
             await client.hold_lease("h-1", every_s=0.6)
 
 
-async def test_a_registry_that_stops_waits_for_no_lease_that_is_held(channels: Channels) -> None:
+async def test_a_registry_that_stops_waits_for_no_lease_that_is_held(channels: ChannelPool) -> None:
     is_held = asyncio.Event()
 
     class Registry(RegistryServicer):
@@ -221,7 +223,7 @@ async def test_a_registry_that_stops_waits_for_no_lease_that_is_held(channels: C
 
 @pytest.mark.parametrize("kind", [RegistryServicer, RegistryOfBefore])
 async def test_a_member_stays_longer_than_a_lease_and_leaves_at_its_end(
-    channels: Channels, kind: type[RegistryServicer]
+    channels: ChannelPool, kind: type[RegistryServicer]
 ) -> None:
     async with registry_at(lease_s=1.0, kind=kind) as address:
         client = RegistryClient(channels.get(address))
@@ -252,14 +254,14 @@ async def test_a_member_whose_agent_is_taken_stands_by_until_it_claims_the_name(
         assert second.standby_agents == ["math"]
         # What it says anew claims nothing, and a claim may come too early.
         member.update(host("h-2", "math", "echo"))
-        member.claim(frozenset({"math"}))
+        member.claim_names(frozenset({"math"}))
         await member.registered.wait()
         assert member.standby.names == {"math"}
         await client.deregister("h-1")
         async with asyncio.TaskGroup() as group:
-            changed = group.create_task(member.standby.changed())
+            changed = group.create_task(member.standby.wait_for_change())
             await asyncio.wait([changed], timeout=0)
-            member.claim(frozenset({"math"}))
+            member.claim_names(frozenset({"math"}))
         assert member.standby.names == frozenset()
         (only,) = await client.list_agents()
         assert [agent.card.name for agent in only.agents] == ["math", "echo"]
@@ -267,7 +269,7 @@ async def test_a_member_whose_agent_is_taken_stands_by_until_it_claims_the_name(
 
 
 async def test_a_member_registers_again_when_the_registry_was_restarted(
-    channels: Channels,
+    channels: ChannelPool,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
         async with registry_at(free_address(), lease_s=1.0) as address:
@@ -282,14 +284,14 @@ async def test_a_member_registers_again_when_the_registry_was_restarted(
                 async for picture in pictures:
                     if names(picture) == ["h-1"]:
                         break
-            assert await directory.changed(seen) > seen
+            assert await directory.wait_for_change(seen) > seen
             assert names(directory.hosts) == ["h-1"]
             await stack.aclose()
             assert await client.list_agents() == []
 
 
 async def test_what_a_member_says_anew_takes_the_place_of_what_it_said(
-    channels: Channels,
+    channels: ChannelPool,
 ) -> None:
     async with registry_at() as address, asyncio.timeout(PATIENCE_S):
         client = RegistryClient(channels.get(address))
@@ -304,7 +306,7 @@ async def test_what_a_member_says_anew_takes_the_place_of_what_it_said(
 
 
 async def test_what_a_member_says_while_the_registry_is_away_is_told_later(
-    channels: Channels,
+    channels: ChannelPool,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
         async with registry_at(free_address(), lease_s=1.0) as address:
@@ -319,7 +321,7 @@ async def test_what_a_member_says_while_the_registry_is_away_is_told_later(
 
 
 async def test_while_hosts_come_back_to_a_restarted_registry_nobody_takes_them_for_gone(
-    channels: Channels,
+    channels: ChannelPool,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
         async with registry_at(free_address()) as address:
@@ -336,7 +338,7 @@ async def test_while_hosts_come_back_to_a_restarted_registry_nobody_takes_them_f
             await stack.enter_async_context(Membership(client, taken))
             pictures = []
             while names(directory.hosts) != ["h-1", "h-4"]:
-                seen = await directory.changed(seen)
+                seen = await directory.wait_for_change(seen)
                 pictures.append(names(directory.hosts))
             *before, last = pictures
             assert before[-1] == ["h-1", "h-4", "h-3"]
@@ -347,7 +349,7 @@ async def test_while_hosts_come_back_to_a_restarted_registry_nobody_takes_them_f
             await stack.aclose()
 
 
-async def test_a_member_joins_as_soon_as_there_is_a_registry(channels: Channels) -> None:
+async def test_a_member_joins_as_soon_as_there_is_a_registry(channels: ChannelPool) -> None:
     async with registry_at() as address:
         pass
     async with asyncio.timeout(PATIENCE_S):
@@ -359,7 +361,7 @@ async def test_a_member_joins_as_soon_as_there_is_a_registry(channels: Channels)
                 assert names(await client.list_agents()) == ["h-1"]
 
 
-async def test_a_member_goes_on_asking_while_the_registry_is_away(channels: Channels) -> None:
+async def test_a_member_goes_on_asking_while_the_registry_is_away(channels: ChannelPool) -> None:
     refused = asyncio.Event()
 
     class Seen(logging.Handler):
@@ -388,19 +390,21 @@ async def test_what_a_member_s_block_raises_comes_out_as_it_is(client: RegistryC
 
 
 async def test_a_directory_finds_agents_tasks_and_services(
-    client: RegistryClient, directory: Directory, channels: Channels
+    client: RegistryClient, directory: Directory, channels: ChannelPool
 ) -> None:
     await client.register(
         host("h-1", "math", "echo", journal_id="aaaaaaaa", service="trunkline.v1.ToolService")
     )
     await client.register(host("h-2", "currency", journal_id="bbbbbbbb"))
     await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
-    assert list(directory.agents()) == ["currency", "echo", "math"]
-    assert directory.agent("echo").card.name == "echo"
-    assert directory.host_of_agent("currency").host_id == "h-2"
-    assert directory.host_of_task("aaaaaaaa-0123456789abcdef").host_id == "h-1"
-    assert directory.for_agent("math") is directory.for_task("aaaaaaaa-0123456789abcdef")
-    channel = directory.for_service("trunkline.v1.ToolService")
+    assert list(directory.list_agents()) == ["currency", "echo", "math"]
+    assert directory.get_agent("echo").card.name == "echo"
+    assert directory.get_agent_host("currency").host_id == "h-2"
+    assert directory.get_task_host("aaaaaaaa-0123456789abcdef").host_id == "h-1"
+    assert directory.client_for_agent("math") is directory.client_for_task(
+        "aaaaaaaa-0123456789abcdef"
+    )
+    channel = directory.channel_for_service("trunkline.v1.ToolService")
     assert channel is channels.get("h-1.example:50051")
 
 
@@ -410,11 +414,11 @@ async def test_a_directory_says_what_is_not_there(
     await client.register(host("h-1", "math", journal_id="aaaaaaaa"))
     await directory.wait_until(lambda d: bool(d.hosts), timeout_s=PATIENCE_S)
     with pytest.raises(AgentNotFoundError):
-        directory.for_agent("nobody")
+        directory.client_for_agent("nobody")
     with pytest.raises(TaskNotFoundError):
-        directory.for_task("zzzzzzzz-0123456789abcdef")
+        directory.client_for_task("zzzzzzzz-0123456789abcdef")
     with pytest.raises(PeerUnavailableError, match="no host on the mesh serves it"):
-        directory.for_service("trunkline.v1.ToolService")
+        directory.channel_for_service("trunkline.v1.ToolService")
 
 
 async def test_a_task_of_a_host_that_left_is_unavailable_and_not_unknown(
@@ -425,14 +429,14 @@ async def test_a_task_of_a_host_that_left_is_unavailable_and_not_unknown(
     await client.deregister("h-1")
     await directory.wait_until(lambda d: not d.hosts, timeout_s=PATIENCE_S)
     with pytest.raises(PeerUnavailableError) as caught:
-        directory.for_task("aaaaaaaa-0123456789abcdef")
+        directory.client_for_task("aaaaaaaa-0123456789abcdef")
     assert caught.value.peer == "h-1.example:50051"
     with pytest.raises(AgentNotFoundError):
-        directory.agent("math")
+        directory.get_agent("math")
 
 
 async def test_a_directory_keeps_its_picture_while_the_registry_is_away_and_catches_up(
-    channels: Channels,
+    channels: ChannelPool,
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
         async with registry_at(free_address()) as address:
@@ -444,15 +448,15 @@ async def test_a_directory_keeps_its_picture_while_the_registry_is_away_and_catc
         async with registry_at(address):
             await RegistryClient(channels.get(address)).register(host("h-2", "echo"))
             await directory.wait_until(lambda d: len(d.hosts) == 2, timeout_s=PATIENCE_S)
-        assert directory.host_of_agent("echo").host_id == "h-2"
-        assert directory.host_of_agent("math").host_id == "h-1"
+        assert directory.get_agent_host("echo").host_id == "h-2"
+        assert directory.get_agent_host("math").host_id == "h-1"
 
 
-async def test_a_directory_that_never_reached_the_registry_says_so(channels: Channels) -> None:
+async def test_a_directory_that_never_reached_the_registry_says_so(channels: ChannelPool) -> None:
     # Nothing listens at port 1 of this machine.
     async with Directory(channels, "127.0.0.1:1") as directory:
         with pytest.raises(PeerUnavailableError, match=r"127\.0\.0\.1:1"):
-            directory.for_agent("math")
+            directory.client_for_agent("math")
         with pytest.raises(PeerUnavailableError, match="refused"):
             raise await until_away(directory)
 
@@ -463,7 +467,7 @@ async def test_waiting_for_a_mesh_that_never_comes_to_be_ends(directory: Directo
         await directory.wait_until(lambda d: bool(d.hosts), timeout_s=0.05)
 
 
-async def test_watchers_do_not_hold_up_a_server_that_stops(channels: Channels) -> None:
+async def test_watchers_do_not_hold_up_a_server_that_stops(channels: ChannelPool) -> None:
     server = MeshServer()
     server.add_registry(RegistryServicer())
     (address,) = await server.start("127.0.0.1:0")
@@ -477,7 +481,7 @@ async def test_watchers_do_not_hold_up_a_server_that_stops(channels: Channels) -
 
 
 async def test_a_change_reaches_many_watchers(
-    client: RegistryClient, address: str, channels: Channels
+    client: RegistryClient, address: str, channels: ChannelPool
 ) -> None:
     directories = [Directory(channels, address) for _ in range(20)]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from harness.command_line import Done, run
-from harness.model_server import Call, ModelServer, Reply, call, model_server, say
+from harness.mesh.command_line import CompletedCommand, run_command
+from harness.mesh.processes import running_mesh
 from harness.pdf import pdf
-from harness.processes import running_mesh
-from harness.search_engines import Engines, search_engines
+from harness.remote.model_server import Call, ModelServer, Reply, call, model_server, say
+from harness.remote.search_engines import Engines, search_engines
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -23,12 +23,14 @@ class Mesh:
     url: str
     folder: Path
 
-    async def ask(self, text: str, *, agent: str = "") -> Done:
+    async def ask(self, text: str, *, agent: str = "") -> CompletedCommand:
         whom = ("--agent", agent) if agent else ()
-        return await run("ask", "--url", self.url, *whom, text, "--json")
+        return await run_command("ask", "--url", self.url, *whom, text, "--json")
 
-    async def docs(self, *words: str) -> Done:
-        return await run("docs", *words, "--data", str(self.folder / "data"), folder=self.folder)
+    async def docs(self, *words: str) -> CompletedCommand:
+        return await run_command(
+            "docs", *words, "--data", str(self.folder / "data"), folder=self.folder
+        )
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +196,7 @@ async def test_a_later_question_goes_on_with_the_numbers_and_may_cite_earlier_so
         say("As before [1], and see [2]."),
     )
 
-    done = await run("chat", *words, stdin="how much leave?\nand papers?\n")
+    done = await run_command("chat", *words, stdin="how much leave?\nand papers?\n")
 
     answers = [line for line in done.out.splitlines() if "As before" in line]
     assert len(answers) == 1

@@ -12,9 +12,10 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
-from harness.search_engines import Engines, Reply, Script, as_json, feed, search_engines
-from trunkline.documents import DocumentStore, add
-from trunkline.documents.embedding import EmbeddingModel, open_meanings
+from harness.remote.search_engines import Engines, Reply, Script, as_json, feed, search_engines
+from trunkline_agents.research.documents.adding import add_documents
+from trunkline_agents.research.documents.embeddings import EmbeddingModel, open_embedding_index
+from trunkline_agents.research.documents.store import DocumentStore
 
 LEAVE = "# Time off\n\n## Paid leave\n\nEmployees have 28 days of paid leave a year.\n"
 HUGE = b'{"results": [' + b'{"title": "x"},' * 400_000
@@ -27,13 +28,13 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("documents")
     (folder / "handbook.md").write_text(LEAVE)
     with DocumentStore.open(folder / "documents.db") as store:
-        add(store, [folder / "handbook.md"])
+        add_documents(store, [folder / "handbook.md"])
     return folder / "documents.db"
 
 
 @asynccontextmanager
 async def server(documents: Path, *options: str, **variables: str) -> AsyncIterator[Client]:
-    program = "from trunkline.tools.servers.research.server import main; main()"
+    program = "from trunkline_agents.research.server import main; main()"
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     # A proxy that is set must not get what stays on this machine.
     proxies = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
@@ -256,7 +257,7 @@ async def with_vectors(folder: Path, engines: Engines) -> Path:
     def fill() -> None:
         model = EmbeddingModel(name="openai:any", base_url=f"{engines.url}/v1")
         with DocumentStore.open(folder / "documents.db") as store:
-            add(store, [pages], meanings=open_meanings(model))
+            add_documents(store, [pages], meanings=open_embedding_index(model))
 
     await asyncio.to_thread(fill)
     return folder / "documents.db"

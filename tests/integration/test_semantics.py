@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from harness.a2a_grpc import GrpcMesh
-from harness.partner_agent import partner
-from harness.small_mesh import PATIENCE_S
-from harness.wires import SPOKEN, RefusedError, Seen, Wire, open_wires, wire_of
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from harness.a2a.grpc_client import GrpcMesh
+from harness.a2a.protocol_variants import (
+    SPOKEN,
+    ProtocolVariant,
+    RefusedError,
+    SeenTask,
+    find_variant,
+    open_variants,
+)
+from harness.agents.partner_agent import partner
+from harness.mesh.small_mesh import PATIENCE_S
+from trunkline_bridge.protocol import RESUME_EXTENSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -30,29 +37,29 @@ PDF = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GrpcMesh]:
-    async with open_wires(tmp_path_factory.mktemp("semantics"), partner) as mesh:
+    async with open_variants(tmp_path_factory.mktemp("semantics"), partner) as mesh:
         yield mesh
 
 
-def name_of(spoken: tuple[str, type[Wire]]) -> str:
+def name_of(spoken: tuple[str, type[ProtocolVariant]]) -> str:
     return f"{spoken[0]} {spoken[1].binding}"
 
 
 @pytest.fixture(params=SPOKEN, ids=name_of)
-def wire(mesh: GrpcMesh, request: pytest.FixtureRequest) -> Wire:
-    return wire_of(mesh, request.param)
+def wire(mesh: GrpcMesh, request: pytest.FixtureRequest) -> ProtocolVariant:
+    return find_variant(mesh, request.param)
 
 
-def only(*spoken: tuple[str, type[Wire]]) -> pytest.MarkDecorator:
+def only(*spoken: tuple[str, type[ProtocolVariant]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("wire", spoken, indirect=True, ids=name_of)
 
 
-async def rest(events: AsyncIterator[Seen]) -> list[Seen]:
+async def rest(events: AsyncIterator[SeenTask]) -> list[SeenTask]:
     async with asyncio.timeout(PATIENCE_S):
         return [event async for event in events]
 
 
-async def until_state(events: AsyncIterator[Seen], state: str) -> None:
+async def until_state(events: AsyncIterator[SeenTask], state: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         async for event in events:
             if event.state == state:
@@ -60,7 +67,7 @@ async def until_state(events: AsyncIterator[Seen], state: str) -> None:
     raise AssertionError(f"it ended without {state}")
 
 
-def at_login(wire: Wire) -> str:
+def at_login(wire: ProtocolVariant) -> str:
     """The state of a task that needs credentials; v0.1 has none for that."""
     return "input-required" if wire.version == "0.1" else "auth-required"
 
@@ -68,7 +75,9 @@ def at_login(wire: Wire) -> str:
 # Turns.
 
 
-async def test_a_blocking_message_is_answered_at_a_question_and_at_a_login(wire: Wire) -> None:
+async def test_a_blocking_message_is_answered_at_a_question_and_at_a_login(
+    wire: ProtocolVariant,
+) -> None:
     asked = await wire.send("ask who?")
     assert (asked.state, asked.said) == ("input-required", "who?")
     login = await wire.send("login first", task=asked.task)
@@ -85,7 +94,7 @@ async def test_a_blocking_message_is_answered_at_a_question_and_at_a_login(wire:
     ]
 
 
-async def test_a_stream_ends_at_a_question(wire: Wire) -> None:
+async def test_a_stream_ends_at_a_question(wire: ProtocolVariant) -> None:
     events = await wire.streamed("ask who?")
     assert (events[-1].state, events[-1].said) == ("input-required", "who?")
     task = events[0].task
@@ -94,7 +103,7 @@ async def test_a_stream_ends_at_a_question(wire: Wire) -> None:
 
 
 @only(*WITH_IDS)
-async def test_a_stream_stays_open_at_a_login_and_sees_the_next_turn(wire: Wire) -> None:
+async def test_a_stream_stays_open_at_a_login_and_sees_the_next_turn(wire: ProtocolVariant) -> None:
     async with wire.stream("login first") as events:
         task = (await anext(events)).task
         await until_state(events, "auth-required")
@@ -106,7 +115,7 @@ async def test_a_stream_stays_open_at_a_login_and_sees_the_next_turn(wire: Wire)
 
 
 @only(*NEWEST)
-async def test_a_subscription_stays_open_at_a_question(wire: Wire) -> None:
+async def test_a_subscription_stays_open_at_a_question(wire: ProtocolVariant) -> None:
     asked = await wire.send("ask who?")
     async with wire.subscribe(asked.task) as events:
         assert (await anext(events)).state == "input-required"
@@ -115,7 +124,7 @@ async def test_a_subscription_stays_open_at_a_question(wire: Wire) -> None:
 
 
 @only(*(spoken for spoken in SPOKEN if spoken not in NEWEST))
-async def test_before_v1_0_a_subscription_ends_with_the_turn(wire: Wire) -> None:
+async def test_before_v1_0_a_subscription_ends_with_the_turn(wire: ProtocolVariant) -> None:
     asked = await wire.send("ask who?")
     async with wire.subscribe(asked.task) as events:
         last = (await rest(events))[-1]
@@ -127,10 +136,10 @@ async def test_before_v1_0_a_subscription_ends_with_the_turn(wire: Wire) -> None
 
 
 async def test_readers_over_all_wires_see_the_same_in_the_same_order(mesh: GrpcMesh) -> None:
-    waiting = await wire_of(mesh, SPOKEN[0]).send("login first")
+    waiting = await find_variant(mesh, SPOKEN[0]).send("login first")
     seen: dict[str, list[str]] = {}
 
-    async def read(wire: Wire, is_there: asyncio.Event) -> None:
+    async def read(wire: ProtocolVariant, is_there: asyncio.Event) -> None:
         async with wire.subscribe(waiting.task) as events:
             assert (await anext(events)).state == "auth-required"
             is_there.set()
@@ -143,9 +152,9 @@ async def test_readers_over_all_wires_see_the_same_in_the_same_order(mesh: GrpcM
         # To v0.1 a login is a question, where its streams end.
         for spoken in WITH_IDS:
             is_there = asyncio.Event()
-            group.create_task(read(wire_of(mesh, spoken), is_there))
+            group.create_task(read(find_variant(mesh, spoken), is_there))
             await is_there.wait()
-        await wire_of(mesh, SPOKEN[0]).send("count 30", task=waiting.task)
+        await find_variant(mesh, SPOKEN[0]).send("count 30", task=waiting.task)
     whole = ["".join(f"{number} " for number in range(1, 31)), "working", "completed"]
     assert seen == {name_of(spoken): whole for spoken in WITH_IDS}
 
@@ -153,7 +162,7 @@ async def test_readers_over_all_wires_see_the_same_in_the_same_order(mesh: GrpcM
 # Ids.
 
 
-async def test_a_task_alone_is_enough_and_another_context_is_refused(wire: Wire) -> None:
+async def test_a_task_alone_is_enough_and_another_context_is_refused(wire: ProtocolVariant) -> None:
     asked = await wire.send("ask who?")
     with pytest.raises(RefusedError) as refused:
         await wire.send("Ada", task=asked.task, context="another")
@@ -162,7 +171,7 @@ async def test_a_task_alone_is_enough_and_another_context_is_refused(wire: Wire)
     assert (done.task, done.context, done.state) == (asked.task, asked.context, "completed")
 
 
-async def test_a_context_alone_starts_another_task_in_it(wire: Wire) -> None:
+async def test_a_context_alone_starts_another_task_in_it(wire: ProtocolVariant) -> None:
     first = await wire.send("ask who?", context=f"c-{uuid.uuid4()}")
     second = await wire.send("count 1", context=first.context)
     assert (second.context, second.state) == (first.context, "completed")
@@ -170,7 +179,7 @@ async def test_a_context_alone_starts_another_task_in_it(wire: Wire) -> None:
 
 
 @only(*WITH_IDS)
-async def test_a_task_that_nobody_knows_is_not_found(wire: Wire) -> None:
+async def test_a_task_that_nobody_knows_is_not_found(wire: ProtocolVariant) -> None:
     more: dict[str, dict[str, str]] = {
         "send": {"text": "x"},
         "stream": {"text": "x"},
@@ -182,7 +191,7 @@ async def test_a_task_that_nobody_knows_is_not_found(wire: Wire) -> None:
         assert await reason_of(wire, operation, given) == "TASK_NOT_FOUND", operation
 
 
-async def reason_of(wire: Wire, operation: str, given: dict[str, Any]) -> str:
+async def reason_of(wire: ProtocolVariant, operation: str, given: dict[str, Any]) -> str:
     is_stream = operation in ("stream", "subscribe")
     call = rest(wire.watch(operation, **given)) if is_stream else wire.ask(operation, **given)
     with pytest.raises(RefusedError) as refused:
@@ -194,7 +203,7 @@ async def reason_of(wire: Wire, operation: str, given: dict[str, Any]) -> str:
 
 
 @only(*WITH_IDS)
-async def test_an_ended_task_takes_no_message(wire: Wire) -> None:
+async def test_an_ended_task_takes_no_message(wire: ProtocolVariant) -> None:
     done = await wire.send("count 1")
     for operation in ("send", "stream"):
         given = {"text": "more", "task": done.task, "hook": "http://127.0.0.1:9/x"}
@@ -204,7 +213,7 @@ async def test_an_ended_task_takes_no_message(wire: Wire) -> None:
     assert (await wire.get(done.task)).state == "completed"
 
 
-async def test_a_working_task_takes_no_message(wire: Wire) -> None:
+async def test_a_working_task_takes_no_message(wire: ProtocolVariant) -> None:
     async with wire.stream("wait") as events:
         task = (await anext(events)).task
         await until_state(events, "working")
@@ -215,7 +224,7 @@ async def test_a_working_task_takes_no_message(wire: Wire) -> None:
         assert (await rest(events))[-1].state == "canceled"
 
 
-async def test_a_task_is_canceled_once(wire: Wire) -> None:
+async def test_a_task_is_canceled_once(wire: ProtocolVariant) -> None:
     waiting = await wire.send("ask who?")
     assert (await wire.cancel(waiting.task)).state == "canceled"
     assert await reason_of(wire, "cancel", {"task": waiting.task}) == "TASK_NOT_CANCELABLE"
@@ -226,7 +235,7 @@ async def test_a_task_is_canceled_once(wire: Wire) -> None:
 # What is sent along.
 
 
-async def test_history_is_as_long_as_its_version_means(wire: Wire) -> None:
+async def test_history_is_as_long_as_its_version_means(wire: ProtocolVariant) -> None:
     asked = await wire.send("ask who?")
     task = (await wire.send("ask again?", task=asked.task)).task
     whole = ("ask who?", "who?", "ask again?", "again?")
@@ -239,7 +248,7 @@ async def test_history_is_as_long_as_its_version_means(wire: Wire) -> None:
     assert await reason_of(wire, "get", {"task": task, "history": -1}) == "INVALID_PARAMS"
 
 
-async def test_a_media_type_that_the_agent_does_not_take_is_refused(wire: Wire) -> None:
+async def test_a_media_type_that_the_agent_does_not_take_is_refused(wire: ProtocolVariant) -> None:
     is_proto = wire.version == "0.3" and wire.binding != "JSON-RPC"
     part = PDF[f"{wire.version} proto" if is_proto else wire.version]
     for operation in ("send", "stream"):
@@ -251,7 +260,7 @@ async def test_a_media_type_that_the_agent_does_not_take_is_refused(wire: Wire) 
 
 
 @only(*WITH_IDS)
-async def test_a_repeated_message_attaches_to_its_task(wire: Wire) -> None:
+async def test_a_repeated_message_attaches_to_its_task(wire: ProtocolVariant) -> None:
     given: dict[str, Any] = {"message_id": f"once-{uuid.uuid4()}", "headers": RESUME}
     first = await wire.streamed("ask who?", **given)
     again = await wire.streamed("ask who?", **given)
@@ -274,7 +283,7 @@ async def test_a_repeated_message_attaches_to_its_task(wire: Wire) -> None:
 
 
 @only(*WITH_IDS)
-async def test_a_repeated_answer_to_a_running_turn_follows_it(wire: Wire) -> None:
+async def test_a_repeated_answer_to_a_running_turn_follows_it(wire: ProtocolVariant) -> None:
     asked = await wire.send("login first")
     answer: dict[str, Any] = {
         "message_id": f"login-{uuid.uuid4()}",
@@ -290,7 +299,7 @@ async def test_a_repeated_answer_to_a_running_turn_follows_it(wire: Wire) -> Non
     assert refused.value.reason == "INVALID_PARAMS"
 
 
-async def test_a_subscription_goes_on_behind_any_event(wire: Wire) -> None:
+async def test_a_subscription_goes_on_behind_any_event(wire: ProtocolVariant) -> None:
     whole = await wire.streamed("count 5", headers=RESUME)
     ids = [event.id for event in whole if event.id]
     assert len(ids) >= 5
@@ -303,7 +312,7 @@ async def test_a_subscription_goes_on_behind_any_event(wire: Wire) -> None:
 
 
 @only(*WITH_IDS)
-async def test_a_repeated_message_goes_on_behind_any_event(wire: Wire) -> None:
+async def test_a_repeated_message_goes_on_behind_any_event(wire: ProtocolVariant) -> None:
     given: dict[str, Any] = {"message_id": f"again-{uuid.uuid4()}"}
     whole = await wire.streamed("ask who?", headers=RESUME, **given)
     await check_resumed(wire, "ask who?", whole, **given)
@@ -312,7 +321,9 @@ async def test_a_repeated_message_goes_on_behind_any_event(wire: Wire) -> None:
     await check_resumed(wire, "count 5", whole, **answer)
 
 
-async def check_resumed(wire: Wire, text: str, whole: list[Seen], **given: Any) -> None:
+async def check_resumed(
+    wire: ProtocolVariant, text: str, whole: list[SeenTask], **given: Any
+) -> None:
     assert all(event.id for event in whole)
     for number, event in enumerate(whole):
         resumed = {**RESUME, "Last-Event-ID": event.id}
@@ -322,13 +333,13 @@ async def check_resumed(wire: Wire, text: str, whole: list[Seen], **given: Any) 
 # What is sent along, and lists.
 
 
-async def test_an_agent_is_told_what_its_caller_can_take(wire: Wire) -> None:
+async def test_an_agent_is_told_what_its_caller_can_take(wire: ProtocolVariant) -> None:
     done = await wire.send("modes", modes=["text/plain", "image/png"])
     assert done.text == "text/plain image/png"
 
 
 @only(*NEWEST)
-async def test_a_message_is_kept_as_it_was_sent(wire: Wire) -> None:
+async def test_a_message_is_kept_as_it_was_sent(wire: ProtocolVariant) -> None:
     more = {
         "metadata": {"note": "x", "deep": {"a": [1, None, "b"]}},
         "extensions": ["https://example.org/ext"],
@@ -345,7 +356,7 @@ async def test_a_message_is_kept_as_it_was_sent(wire: Wire) -> None:
 
 
 @only(*NEWEST)
-async def test_lists_are_filtered_ordered_and_paged(wire: Wire) -> None:
+async def test_lists_are_filtered_ordered_and_paged(wire: ProtocolVariant) -> None:
     context = f"list-{uuid.uuid4()}"
     asked = [(await wire.send(f"ask {n}?", context=context)).task for n in range(3)]
     ended = [(await wire.send("count 1", context=context)).task for _ in range(2)]
@@ -377,7 +388,7 @@ async def test_lists_are_filtered_ordered_and_paged(wire: Wire) -> None:
 
 
 @only(*NEWEST)
-async def test_lists_show_artifacts_and_history_to_those_who_ask(wire: Wire) -> None:
+async def test_lists_show_artifacts_and_history_to_those_who_ask(wire: ProtocolVariant) -> None:
     done = await wire.send("count 2")
     context = done.context
     (row,) = (await wire.ask("list", contextId=context))["tasks"]

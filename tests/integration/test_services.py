@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from harness.mesh_callers import (
+from harness.mcp.bundled_servers import only_servers
+from harness.mesh.host_processes import (
     NUMBERS,
     PATIENCE_S,
     POLL_S,
     QUICK,
     WHOLE,
     Caller,
+    failure_reason,
     has_ended,
     hosts,
+    is_waiting,
     journals,
-    lost_for,
     standby,
     text_of,
-    waits,
-    why,
+    wait_until_lease_expired,
 )
-from harness.processes import open_services, running_mesh
-from harness.shipped_tools import only
-from trunkline.client import Channels, Directory, RegistryClient
+from harness.mesh.processes import open_services, running_mesh
+from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.errors import AgentNotFoundError, PeerError, PeerUnavailableError
 from trunkline.v1 import task_pb2
 
@@ -37,8 +37,8 @@ BACK = {"TRUNKLINE_LEASE_S": "3"}
 
 
 async def test_services_may_start_in_any_order(tmp_path: Path) -> None:
-    opening = open_services(tmp_path, environment=only(tmp_path, "math"))
-    async with opening as services, Channels() as channels:
+    opening = open_services(tmp_path, environment=only_servers(tmp_path, "math"))
+    async with opening as services, ChannelPool() as channels:
         services.reserve_mesh_address()
         await services.launch("supervisor", "agents", "supervisor")
         await services.launch("math", "agents", "math")
@@ -53,7 +53,9 @@ async def test_services_may_start_in_any_order(tmp_path: Path) -> None:
             async with asyncio.timeout(PATIENCE_S):
                 while True:
                     task_id = await caller.begin("what is 1+2", agent="supervisor")
-                    found = await caller.until(task_id, lambda now: has_ended(now) or waits(now))
+                    found = await caller.until(
+                        task_id, lambda now: has_ended(now) or is_waiting(now)
+                    )
                     if has_ended(found):
                         break
                     # The supervisor hears of the others in its own time.
@@ -68,7 +70,7 @@ async def test_tasks_of_a_killed_host_are_ended_by_another_and_stay_readable(
         await services.kill("echo")
         ended = await caller.until(task_id, has_ended)
         assert ended.task.status.state == task_pb2.TASK_STATE_FAILED
-        assert "host stopped" in why(ended)
+        assert "host stopped" in failure_reason(ended)
         assert WHOLE.startswith(text_of(ended))
         # The dead host is off the mesh; its next life has a journal of its own.
         await caller.sees("math")
@@ -90,11 +92,11 @@ async def test_who_runs_the_same_agents_runs_the_tasks_of_a_dead_host_again(
         await services.kill("echo")
         async with (
             running_mesh(tmp_path, environment=QUICK) as mesh,
-            Channels() as channels,
+            ChannelPool() as channels,
             Directory(channels, mesh.mesh_address) as directory,
         ):
             ended = await Caller(directory).until(task_id, has_ended)
-            assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, why(ended)
+            assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, failure_reason(ended)
             assert text_of(ended) == WHOLE
 
 
@@ -107,10 +109,10 @@ async def test_a_host_killed_and_started_again_runs_its_tasks_again_on_the_same_
         # Far within the lease: nobody else has it yet, and the registry takes it for alive.
         await services.restart("echo")
         ended = await caller.until(task_id, has_ended)
-        assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, why(ended)
+        assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, failure_reason(ended)
         assert text_of(ended) == WHOLE
         assert journals(tmp_path) == {"echo.db", "math.db"}
-        assert set(caller.directory.agents()) == {"echo", "math"}
+        assert set(caller.directory.list_agents()) == {"echo", "math"}
 
 
 async def test_a_host_frozen_past_its_lease_is_killed_before_its_tasks_are_taken_over(
@@ -141,7 +143,7 @@ async def test_tasks_of_a_damaged_journal_are_away_until_it_is_restored(tmp_path
         later = await caller.begin("hello again")
         await caller.until(later, has_ended)
         with pytest.raises(PeerUnavailableError, match="nobody has its journal"):
-            caller.directory.for_task(task_id)
+            caller.directory.client_for_task(task_id)
         assert await services.terminate("echo") == 0
         shutil.copy(copy, journal)
         await services.restart("echo")
@@ -175,10 +177,10 @@ async def test_hosts_come_back_to_a_restarted_registry_and_nobody_misses_them(
         async def look() -> None:
             nonlocal seen
             while True:
-                seen = await caller.directory.changed(seen)
-                pictures.append(set(caller.directory.agents()))
+                seen = await caller.directory.wait_for_change(seen)
+                pictures.append(set(caller.directory.list_agents()))
 
-        async with asyncio.TaskGroup() as group, Channels() as channels:
+        async with asyncio.TaskGroup() as group, ChannelPool() as channels:
             looking = group.create_task(look())
             ended = await caller.until(task_id, has_ended)
             await caller.begin("hello", agent="echo")
@@ -215,7 +217,7 @@ async def test_a_host_told_to_stop_under_load_ends_what_runs_and_loses_nothing(
         await services.restart("echo")
         for task_id in tasks:
             ended = await caller.until(task_id, has_ended)
-            assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, why(ended)
+            assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, failure_reason(ended)
             assert text_of(ended) == WHOLE
 
 
@@ -244,7 +246,7 @@ async def test_tasks_that_wait_are_left_to_hosts_of_their_agents_however_long_th
         )
         await services.kill("echo")
         # Twice as long as others wait before they take what is nobody else's.
-        await lost_for(tmp_path, float(QUICK["TRUNKLINE_LEASE_S"]))
+        await wait_until_lease_expired(tmp_path, float(QUICK["TRUNKLINE_LEASE_S"]))
         await services.restart("echo")
         assert journals(tmp_path) == {"echo.db", "math.db"}
         await caller.sees("echo", "math")
@@ -263,7 +265,7 @@ async def test_a_standby_runs_the_tasks_of_a_dead_host_again_and_takes_its_name(
         task_id = await caller.under_way()
         await services.kill("echo")
         ended = await caller.until(task_id, has_ended)
-        assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, why(ended)
+        assert ended.task.status.state == task_pb2.TASK_STATE_COMPLETED, failure_reason(ended)
         assert text_of(ended) == WHOLE
         await services.ready("another")
         again = await caller.begin("hello")

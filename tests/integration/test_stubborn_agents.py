@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from harness.processes import ended, running_mesh
+from harness.mesh.processes import ended, running_mesh
 
 AGENTS = """
 import asyncio

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from google.protobuf import json_format
 
-from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
-from harness.tasks import NOTHING, said, texts
+from harness.agents.inline_agents import NOTHING, status_texts, texts
+from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline.agents import FunctionAgent, agent
-from trunkline.agents.echo import echo
 from trunkline.supervisor.resuming import to_go_on
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
+from trunkline_agents.echo.agent import echo
 
 State = task_pb2.TaskState
 
@@ -173,7 +173,7 @@ async def test_when_all_steps_fail_the_task_fails_and_says_why(mesh: SmallMesh) 
     snapshot = await mesh.ask("@echo fail one @echo reject two")
 
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
-    assert said(snapshot) == (
+    assert status_texts(snapshot) == (
         'Could not answer "fail one": one (agent echo).\n'
         'Could not answer "reject two": two (agent echo).'
     )
@@ -190,7 +190,7 @@ async def test_a_question_nobody_fits_is_asked_back_and_the_next_message_is_rout
     answered = await mesh.ask("echo nobody knows", task_id=asked.task.id)
 
     assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert 'echo: "echo hello"' in said(asked)
+    assert 'echo: "echo hello"' in status_texts(asked)
     assert asked.routes[0].agent == ""
     assert answered.task.status.state == State.TASK_STATE_COMPLETED
     assert synthesis(answered) == ["nobody knows"]
@@ -247,7 +247,7 @@ async def test_an_agents_question_becomes_the_tasks_and_the_answer_reaches_the_a
     answered = await mesh.ask("blue and green", task_id=asked.task.id)
 
     assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert said(asked) == "Which colour?"
+    assert status_texts(asked) == "Which colour?"
     assert answered.task.status.state == State.TASK_STATE_COMPLETED
     assert synthesis(answered) == ["answer: blue and green"]
     (child,) = answered.children
@@ -265,7 +265,7 @@ async def test_an_agent_that_is_named_and_asked_nothing_says_what_it_wants(mesh:
     asked = await mesh.ask("@paint")
 
     assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert said(asked) == "'' is nothing to paint."
+    assert status_texts(asked) == "'' is nothing to paint."
 
 
 async def test_a_step_that_fails_behind_its_question_is_named_as_it_was_planned(
@@ -284,7 +284,7 @@ async def test_a_step_that_fails_behind_its_question_is_named_as_it_was_planned(
     asked = await mesh.ask("paint the fence")
     failed = await mesh.ask("blue", task_id=asked.task.id)
 
-    assert said(failed) == (
+    assert status_texts(failed) == (
         'Could not answer "paint the fence": There is no paint left (agent paint).'
     )
 
@@ -299,8 +299,8 @@ async def test_the_questions_of_several_agents_are_asked_one_after_the_other(
     second = await mesh.ask("blue", task_id=first.task.id)
     third = await mesh.ask("small", task_id=first.task.id)
 
-    assert (synthesis(first), said(first)) == (["done"], "Which colour?")
-    assert (synthesis(second), said(second)) == (["done", "answer: blue"], "Which size?")
+    assert (synthesis(first), status_texts(first)) == (["done"], "Which colour?")
+    assert (synthesis(second), status_texts(second)) == (["done", "answer: blue"], "Which size?")
     assert synthesis(third) == ["done", "answer: blue", "answer: small"]
     assert third.task.status.state == State.TASK_STATE_COMPLETED
 
@@ -360,7 +360,7 @@ async def test_a_request_of_files_alone_is_called_like_them(mesh: SmallMesh) -> 
             agent="supervisor", message=message, submission=NOTHING
         )
         assert isinstance(answer, snapshot_pb2.TaskSnapshot)
-        assert 'Could not answer "leave.pdf, pay slip.pdf": it is torn' in said(answer)
+        assert 'Could not answer "leave.pdf, pay slip.pdf": it is torn' in status_texts(answer)
         (plan,) = answer.plans
         assert [step.text for step in plan.steps] == ["leave.pdf, pay slip.pdf"]
         # That is no text of theirs; whoever goes on from the journal knows it.
@@ -386,7 +386,7 @@ async def test_an_agent_that_completes_with_words_but_no_artifact_is_quoted(
 
     assert synthesis(with_words) == ["that is all"]
     assert synthesis(without) == []
-    assert said(without) == "terse left no answer."
+    assert status_texts(without) == "terse left no answer."
 
 
 async def test_a_failed_step_goes_to_the_next_best_agent_once(mesh: SmallMesh) -> None:
@@ -432,7 +432,7 @@ async def test_an_agent_that_is_not_routable_is_not_even_offered(mesh: SmallMesh
 
     assert addressed.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert "Not for everyone" not in said(asked)
+    assert "Not for everyone" not in status_texts(asked)
 
 
 async def test_too_many_questions_at_once_are_refused_with_the_limit(mesh: SmallMesh) -> None:
@@ -442,7 +442,7 @@ async def test_too_many_questions_at_once_are_refused_with_the_limit(mesh: Small
     snapshot = await mesh.ask("; ".join(f"echo {n}" for n in range(20)))
 
     assert snapshot.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert said(snapshot) == "These are 20 questions; ask at most 16 at once."
+    assert status_texts(snapshot) == "These are 20 questions; ask at most 16 at once."
     assert not snapshot.children
     assert not snapshot.routes
 

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.bridge import BridgedMesh, Event, Json, open_bridged_mesh
-from harness.small_mesh import SmallMesh
-from harness.tasks import said, texts
+from harness.a2a.bridged_mesh import BridgedMesh, Event, Json, open_bridged_mesh
+from harness.agents.inline_agents import status_texts, texts
+from harness.mesh.small_mesh import SmallMesh
 from trunkline.agents import FunctionAgent, agent
-from trunkline.agents.echo import echo
 from trunkline.errors import ConfigurationError
 from trunkline.journal.fold import Fold
-from trunkline.mesh.agents import make_agents
-from trunkline.settings import Settings, SupervisorOptions
+from trunkline.mesh.agents import build_agents
+from trunkline.settings import Settings, SupervisorSettings
 from trunkline.supervisor.resuming import to_go_on
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.tools.config import McpConfig
 from trunkline.v1 import snapshot_pb2, task_pb2
+from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings
 
 State = task_pb2.TaskState
@@ -63,7 +63,7 @@ async def test_a_supervisor_asks_only_those_it_is_given(mesh: SmallMesh) -> None
     below = await mesh.ask("team: something red now, and something green now")
 
     assert beside.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert "team" in said(beside)
+    assert "team" in status_texts(beside)
     assert [child.started.agent for child in below.children] == ["team"]
     team = await mesh.look(below.children[0].started.task_id)
     assert sorted(child.started.agent for child in team.children) == ["green", "red"]
@@ -109,7 +109,7 @@ async def test_a_question_from_below_is_the_root_s_and_its_answer_reaches_who_as
     asked = await mesh.ask("@team @echo ask Which colour?")
     answered = await mesh.ask("blue", task_id=asked.task.id)
 
-    assert (asked.task.status.state, said(asked)) == (
+    assert (asked.task.status.state, status_texts(asked)) == (
         State.TASK_STATE_INPUT_REQUIRED,
         "Which colour?",
     )
@@ -145,14 +145,14 @@ async def test_supervisors_that_may_ask_each_other_never_go_round(mesh: SmallMes
 
     assert await _names_down(mesh, ended) == ["supervisor", "left", "right"]
     assert ended.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert "echo" in said(ended)
+    assert "echo" in status_texts(ended)
 
 
 def test_a_supervisor_that_is_to_ask_itself_or_has_a_taken_name_is_refused(tmp_path: Path) -> None:
     def made(name: str, *agents: str) -> None:
-        supervisors = {name: SupervisorOptions(agents=agents)}
+        supervisors = {name: SupervisorSettings(agents=agents)}
         settings = Settings(data_dir=tmp_path, supervisors=supervisors)
-        make_agents(settings, McpConfig({}), None)  # type: ignore[arg-type]
+        build_agents(settings, McpConfig({}), None)  # type: ignore[arg-type]
 
     with pytest.raises(ConfigurationError, match="it can't ask itself"):
         made("team", "team")

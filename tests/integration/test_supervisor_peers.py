@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from harness.liars_servicer import LIES, Liars
-from harness.small_mesh import SmallMesh, open_small_mesh
-from harness.tasks import said, texts
+from harness.agents.inline_agents import status_texts, texts
+from harness.mesh.contract_breaking_host import LIES, ContractBreakingHost
+from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline.agents import agent
-from trunkline.agents.echo import echo
 from trunkline.server import MeshServer
 from trunkline.supervisor import ChildLimits
 from trunkline.supervisor.transcript import KEPT_CHARS
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import TERMINAL, State
-from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import (
     agent_card_pb2,
     message_service_pb2_grpc,
     registry_service_pb2,
     snapshot_pb2,
 )
+from trunkline_agents.echo.agent import echo
 
 # Far longer than an agent that does anything needs, on any machine.
 IDLE_S = 5.0
@@ -43,10 +43,10 @@ def is_over(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
 
 
 async def join_liars(mesh: SmallMesh, server: MeshServer) -> None:
-    server.add_generic(
+    server.add_service(
         "trunkline.v1.MessageService",
         message_service_pb2_grpc.add_MessageServiceServicer_to_server,
-        Liars(),
+        ContractBreakingHost(),
     )
     (address,) = await server.start("127.0.0.1:0")
     host = registry_service_pb2.Host(host_id="liars", address=address, journal_ids=["LIARS"])
@@ -136,7 +136,7 @@ async def test_a_long_text_is_forwarded_whole_and_answered_in_short(mesh: SmallM
 
     ended = await mesh.ask("write a book")
 
-    assert ended.task.status.state == State.TASK_STATE_COMPLETED, said(ended)
+    assert ended.task.status.state == State.TASK_STATE_COMPLETED, status_texts(ended)
     forwarded, answer = texts(ended)
     assert forwarded == whole
     assert answer[:KEPT_CHARS] == whole[:KEPT_CHARS]

@@ -7,15 +7,24 @@ from typing import Any
 
 import pytest
 
-from harness.bridge import BridgedMesh, open_bridged_mesh
-from harness.model_server import Call, ModelServer, Pause, Reply, call, model_server, refuse, say
-from harness.small_mesh import SmallMesh
-from harness.tasks import said, texts
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.agents.inline_agents import status_texts, texts
+from harness.mesh.small_mesh import SmallMesh
+from harness.remote.model_server import (
+    Call,
+    ModelServer,
+    Pause,
+    Reply,
+    call,
+    model_server,
+    refuse,
+    say,
+)
 from trunkline.agents import FunctionAgent, agent
 from trunkline.reasoning.models import ModelChoice, open_model
-from trunkline.settings import ModelOptions
+from trunkline.settings import ModelSettings
 from trunkline.supervisor import Planner
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge import BridgeSettings
 
@@ -33,7 +42,7 @@ def provider() -> Iterator[ModelServer]:
 async def bridged(tmp_path: Path, provider: ModelServer) -> AsyncIterator[BridgedMesh]:
     """A supervisor with a model over three agents that say what they were asked."""
     settings = BridgeSettings(default_agent="supervisor")
-    options = ModelOptions(base_url=provider.openai_url)
+    options = ModelSettings(base_url=provider.openai_url)
     planner = Planner(open_model(ModelChoice(NAME, tables={NAME: options})))
     async with open_bridged_mesh(tmp_path, settings) as opened:
         await opened.mesh.join(asked("red"), asked("green"), asked("blue"))
@@ -197,7 +206,7 @@ async def test_the_model_asks_back_and_the_next_message_is_planned(
     second = await mesh.ask("as the sky is", task_id=first.task.id)
     roles = [(one["role"], one["content"]) for one in provider.asked[1].messages[1:]]
 
-    assert (first.task.status.state, said(first)) == (
+    assert (first.task.status.state, status_texts(first)) == (
         State.TASK_STATE_INPUT_REQUIRED,
         "Which colour?",
     )
@@ -237,7 +246,7 @@ async def test_who_names_an_agent_needs_no_model(mesh: SmallMesh, provider: Mode
     unknown = await mesh.ask("@purple what now")
 
     assert answer(named) == "red was asked what now"
-    assert "No agent named 'purple'" in said(unknown)
+    assert "No agent named 'purple'" in status_texts(unknown)
     assert not provider.asked
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.bridge import BridgedMesh, open_bridged_mesh
-from harness.cards import shipped_cards
-from harness.command_line import run
-from harness.tasks import said
+from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
+from harness.agents.inline_agents import status_texts
+from harness.mesh.bundled_cards import shipped_cards
+from harness.mesh.command_line import run_command
 from trunkline.agents import FunctionAgent, agent
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import agent_card_pb2, task_pb2
 from trunkline_bridge import BridgeSettings
 
@@ -53,7 +53,7 @@ async def test_every_request_of_the_table_reaches_its_agents_or_is_asked_back(
             assert [route.agent for route in ended.routes] == case["to"]
         else:
             assert ended.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED, text
-            assert said(ended)
+            assert status_texts(ended)
             assert not ended.routes[0].agent
 
 
@@ -79,6 +79,6 @@ async def test_journal_metadata_and_command_line_say_who_was_chosen_and_why(
 
 
 async def _command(bridged: BridgedMesh, *words: str) -> str:
-    done = await run(*words, "--mesh", bridged.mesh.registry_address)
+    done = await run_command(*words, "--mesh", bridged.mesh.registry_address)
     assert done.exit == 0, done.err
     return done.out

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.killable import KillableAgent
-from harness.model_server import Call, ModelServer, Pause, Reply, call, model_server, say
-from harness.small_mesh import SmallMesh, open_small_mesh
-from harness.tasks import texts
+from harness.agents.inline_agents import texts
+from harness.mesh.killable_agent import KillableAgent
+from harness.mesh.small_mesh import SmallMesh, open_small_mesh
+from harness.remote.model_server import Call, ModelServer, Pause, Reply, call, model_server, say
 from trunkline.agents import FunctionAgent, agent
-from trunkline.agents.echo import echo
 from trunkline.journal.fold import Fold
 from trunkline.supervisor.resuming import to_go_on
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL
-from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import message_service_pb2, snapshot_pb2, task_pb2
+from trunkline_agents.echo.agent import echo
 
 State = task_pb2.TaskState
 WHOLE = "".join(f"{number} " for number in range(100))

@@ -14,15 +14,15 @@ from google.protobuf import timestamp_pb2
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from harness.processes import read_line, running_process
-from harness.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
-from harness.spans import spans_in
-from harness.tasks import said, texts
+from harness.agents.inline_agents import status_texts, texts
+from harness.mesh.processes import read_line, running_process
+from harness.mesh.recorded_spans import spans_in
+from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline import telemetry
 from trunkline.agents import FunctionAgent, agent
-from trunkline.agents.echo import echo
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import message_service_pb2, registry_service_pb2, snapshot_pb2, task_pb2
+from trunkline_agents.echo.agent import echo
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -224,7 +224,7 @@ async def test_a_killed_process_fails_its_step_and_keeps_what_it_said(
     async with running_process(*command, cwd=tmp_path) as process:
         await read_line(process, "ready ")
         await mesh.directory.wait_until(
-            lambda known: "victim" in known.agents(), timeout_s=PATIENCE_S
+            lambda known: "victim" in known.list_agents(), timeout_s=PATIENCE_S
         )
         task_id = await mesh.begin("echo well, and go to the victim")
         await mesh.until(task_id, lambda now: "so far" in texts(now))
@@ -245,7 +245,7 @@ async def test_an_agent_that_left_between_plan_and_call_fails_its_step(mesh: Sma
     ended = await mesh.ask("echo hello")
 
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert said(ended).startswith('Could not answer "echo hello": ')
+    assert status_texts(ended).startswith('Could not answer "echo hello": ')
 
 
 async def test_a_step_that_lacks_the_result_it_needs_is_not_run(mesh: SmallMesh) -> None:
@@ -279,7 +279,7 @@ async def test_credentials_that_an_agent_needs_are_asked_for(mesh: SmallMesh) ->
     opened = await mesh.ask("this key", task_id=asked.task.id)
 
     assert asked.task.status.state == State.TASK_STATE_AUTH_REQUIRED
-    assert said(asked) == "Which key?"
+    assert status_texts(asked) == "Which key?"
     assert texts(opened)[-1] == "opened with this key"
 
 
@@ -342,7 +342,7 @@ async def test_a_host_without_a_journal_fails_its_step(mesh: SmallMesh) -> None:
     ended = await mesh.ask("echo hello")
 
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "registered no journal" in said(ended)
+    assert "registered no journal" in status_texts(ended)
 
 
 async def test_every_call_of_an_agent_is_a_span_below_the_turns(

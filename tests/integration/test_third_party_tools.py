@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from harness.partners import make_environment
-from harness.processes import free_address, running_mesh, running_process
-from harness.small_mesh import PATIENCE_S, SmallMesh
-from harness.tool_servers import becomes, is_alive
-from trunkline.client import Channels
-from trunkline.client.artifacts import ArtifactClient, find_reference
-from trunkline.client.tools import ToolClient
+from harness.a2a.sdk_processes import make_environment
+from harness.mcp.scripted_servers import becomes, is_alive
+from harness.mesh.processes import free_address, running_mesh, running_process
+from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
+from trunkline.client import ChannelPool
+from trunkline.client.artifacts import ArtifactClient, parse_reference
+from trunkline.client.services import ToolClient
 from trunkline.errors import ToolNotFoundError
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import part_pb2, snapshot_pb2, tool_service_pb2
@@ -154,7 +154,7 @@ class Running:
 
     async def content(self, part: part_pb2.Part) -> bytes:
         """Return what a part refers to."""
-        reference = find_reference(part.url)
+        reference = parse_reference(part.url)
         assert reference is not None, part
         async with self.artifacts.open(reference, account="") as download:
             return b"".join([chunk async for chunk in download])
@@ -208,11 +208,11 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
             running_mesh(home, environment={"MEMORY_FOLDER": str(folder)})
         )
         # With so many processes beside it, the mesh may be silent for a while.
-        channels = await stack.enter_async_context(Channels(ping_s=PATIENCE_S))
+        channels = await stack.enter_async_context(ChannelPool(ping_s=PATIENCE_S))
         mesh = SmallMesh(stack, folder, channels, up.mesh_address)
         await stack.enter_async_context(mesh.directory)
         await mesh.directory.wait_until(
-            lambda known: "time" in known.agents(), timeout_s=PATIENCE_S
+            lambda known: "time" in known.list_agents(), timeout_s=PATIENCE_S
         )
         tools = ToolClient(channels.get(up.mesh_address))
         artifacts = ArtifactClient(mesh.directory)
@@ -270,7 +270,7 @@ async def test_progress_comes_as_it_is_made_and_errors_say_what_was_wrong(
 async def test_a_task_is_canceled_while_its_tool_runs(running: Running, agent: str) -> None:
     task_id = await running.mesh.begin("take 50 s", agent=agent)
     await running.mesh.until(task_id, lambda now: bool(now.tool_calls))
-    client = running.mesh.directory.for_task(task_id)
+    client = running.mesh.directory.client_for_task(task_id)
     ended = await client.cancel_task(task_id, account="")
     assert ended.task.status.state == State.TASK_STATE_CANCELED
     (echoed,) = await running.ask(agent, "shout still here")

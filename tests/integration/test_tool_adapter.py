@@ -13,7 +13,7 @@ from google.protobuf import json_format
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
-from harness.tool_servers import (
+from harness.mcp.scripted_servers import (
     AWKWARD,
     READY_TIMEOUT_S,
     appears,
@@ -23,8 +23,8 @@ from harness.tool_servers import (
     is_alive,
     running,
     script,
-    until,
     vanishes,
+    wait_until,
 )
 from trunkline import telemetry
 from trunkline.client import BreakerSettings
@@ -35,9 +35,8 @@ from trunkline.errors import (
     ToolServerUnavailableError,
 )
 from trunkline.tools.adapter import ToolAdapter
-from trunkline.tools.config import McpConfig, Overlay, ServerConfig
+from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig, ServerOverlay
 from trunkline.tools.server import State
-from trunkline.tools.settings import AdapterSettings
 
 PLAIN = ServerConfig(
     command=sys.executable, args=[str(Path(__file__).with_name("plain_server.py"))]
@@ -49,7 +48,7 @@ async def test_tools_are_listed_as_declared_with_what_the_configuration_adds() -
     overlay = {"tools": {"repeat": {"match": [added], "tags": ["say"]}}}
     async with running(awkward=awkward(trunkline=overlay)) as adapter:
         await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
-        tool = adapter.servers()[0].tools["repeat"]
+        tool = adapter.list_servers()[0].tools["repeat"]
     assert (tool.server, tool.title) == ("awkward", "Repeat")
     assert (tool.read_only, tool.destructive, tool.idempotent) == (True, False, True)
     assert json_format.MessageToDict(tool.input_schema)["required"] == ["text"]
@@ -61,7 +60,7 @@ async def test_tools_are_listed_as_declared_with_what_the_configuration_adds() -
 
 async def test_a_call_made_while_the_server_starts_waits_for_it() -> None:
     async with running(awkward=awkward()) as adapter:
-        assert adapter.servers()[0].state == State.TOOL_SERVER_STATE_STARTING
+        assert adapter.list_servers()[0].state == State.TOOL_SERVER_STATE_STARTING
         result = await call(adapter, "repeat", text="hello")
     assert [part.text for part in result.content] == ["hello"]
     assert result.structured_content["result"] == "hello"
@@ -118,11 +117,11 @@ async def test_the_deadline_of_the_request_ends_a_call_before_the_servers_own(
 async def test_a_killed_server_is_started_again_and_calls_wait_for_it() -> None:
     async with running(awkward=awkward()) as adapter:
         await adapter.wait_ready(timeout_s=READY_TIMEOUT_S)
-        server = adapter.servers()[0]
+        server = adapter.list_servers()[0]
         first = server.pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        await until(adapter, lambda: server.error == "it was killed by SIGKILL")
+        await wait_until(adapter, lambda: server.error == "it was killed by SIGKILL")
         assert server.state == State.TOOL_SERVER_STATE_STARTING
         assert server.tools == {}
         assert (await call(adapter, "repeat", text="again")).content[0].text == "again"
@@ -133,32 +132,32 @@ async def test_a_server_that_keeps_dying_is_down_until_it_is_back() -> None:
     # Twice this is the second pause, in which it is looked at and called.
     settings = AdapterSettings(restart_delay_s=0.3, restart_delay_max_s=60.0)
     async with running(settings, awkward=awkward()) as adapter:
-        server = adapter.servers()[0]
+        server = adapter.list_servers()[0]
         for state in (State.TOOL_SERVER_STATE_STARTING, State.TOOL_SERVER_STATE_FAILED):
             with pytest.raises(ToolServerUnavailableError, match="exited with code 3 during"):
                 await call(adapter, "die", code=3)
             assert server.state == state
         with pytest.raises(ToolServerUnavailableError, match="is down: "):
             await call(adapter, "repeat", text="too early")
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
         assert (await call(adapter, "repeat", text="back")).content[0].text == "back"
 
 
 async def test_a_server_that_stops_answering_is_started_again() -> None:
     settings = AdapterSettings(connect_timeout_s=5.0, restart_delay_s=0.05, grace_s=0.1)
     # It loads hardly anything: its start, which has the same time, is quick on a busy machine, too.
-    plain = PLAIN.model_copy(update={"trunkline": Overlay(call_timeout_s=2)})
+    plain = PLAIN.model_copy(update={"trunkline": ServerOverlay(call_timeout_s=2)})
     async with running(settings, plain=plain) as adapter:
-        server = adapter.servers()[0]
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        server = adapter.list_servers()[0]
+        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
         frozen = server.pid
         assert frozen is not None
         os.kill(frozen, signal.SIGSTOP)
         with pytest.raises(PeerTimeoutError):
             await call(adapter, "fine", server="plain")
-        await until(adapter, lambda: server.error == "it answers nothing any more")
+        await wait_until(adapter, lambda: server.error == "it answers nothing any more")
         await vanishes(frozen)
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
 
 
 @pytest.mark.parametrize(
@@ -179,8 +178,8 @@ async def test_a_broken_server_says_in_a_line_what_is_wrong_and_harms_no_other(
 ) -> None:
     settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
     async with running(settings, broken=broken) as adapter:
-        server = adapter.servers(["broken"])[0]
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        server = adapter.list_servers(["broken"])[0]
+        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
         assert problem in server.error
         assert "\n" not in server.error
         with pytest.raises(ToolServerUnavailableError, match="tool server 'broken' is down"):
@@ -194,8 +193,8 @@ async def test_a_server_that_does_not_answer_is_given_up(first_words: str) -> No
     settings = AdapterSettings(connect_timeout_s=0.5, restart_delay_s=30.0, grace_s=0.2)
     hanging = script(f"{first_words} import time; time.sleep(600)")
     async with running(settings, hanging=hanging) as adapter:
-        server = adapter.servers()[0]
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        server = adapter.list_servers()[0]
+        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
         assert server.error == "it did not answer within 0.5 s"
 
 
@@ -220,7 +219,7 @@ async def test_a_server_that_does_not_answer_is_ended_with_all_that_it_has_start
         pids = [int((tmp_path / f"{left}.pid").read_text()) for left in range(3)]
         for pid in pids:
             await vanishes(pid)
-        (server,) = adapter.servers()
+        (server,) = adapter.list_servers()
         assert server.error == "it did not answer within 3 s"
 
 
@@ -228,8 +227,8 @@ async def test_an_entry_says_how_long_its_server_may_take_to_start() -> None:
     entry = {"command": sys.executable, "args": ["-c", "import time; time.sleep(600)"]}
     patient = ServerConfig.model_validate({**entry, "trunkline": {"connect_timeout_s": 0.3}})
     async with running(AdapterSettings(grace_s=0.2), patient=patient) as adapter:
-        server = adapter.servers()[0]
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        server = adapter.list_servers()[0]
+        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
         assert server.error == "it did not answer within 0.3 s"
 
 
@@ -243,10 +242,10 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 async def comes_back_down(adapter: ToolAdapter, *, times: int) -> None:
     """Wait until the only server has failed so often."""
-    server = adapter.servers()[0]
+    server = adapter.list_servers()[0]
     for _ in range(times):
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_STARTING)
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_STARTING)
+        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
 
 
 async def test_a_server_that_stays_broken_is_logged_once_for_each_problem(
@@ -266,7 +265,7 @@ async def test_a_server_that_stays_broken_is_logged_once_for_each_problem(
         # At once: the server, which reads it all the time, never finds half of it.
         (tmp_path / "next").write_text("8")
         (tmp_path / "next").replace(code)
-        await until(adapter, lambda: "code 8" in adapter.servers()[0].error)
+        await wait_until(adapter, lambda: "code 8" in adapter.list_servers()[0].error)
         await comes_back_down(adapter, times=3)
     assert failures(caplog) == [
         "it exited with code 7 before it was ready",
@@ -287,7 +286,7 @@ async def test_a_server_that_dies_at_its_start_says_why_without_its_secrets(
     settings = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.05, grace_s=0.2)
     async with running(settings, dying=dying) as adapter:
         await comes_back_down(adapter, times=2)
-        (server,) = adapter.servers()
+        (server,) = adapter.list_servers()
         assert server.error.startswith("it exited with code 1 before it was ready; its last words")
         assert server.error.endswith("| ValueError: no such key: [hidden] in keys.ini")
         with pytest.raises(ToolServerUnavailableError, match=r"no such key: \[hidden\]"):
@@ -301,12 +300,12 @@ async def test_a_server_that_was_ready_in_between_is_logged_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running(awkward=awkward()) as adapter:
-        server = adapter.servers()[0]
+        server = adapter.list_servers()[0]
         for _ in range(2):
-            await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+            await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
             with pytest.raises(ToolServerUnavailableError):
                 await call(adapter, "die", code=3)
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
     assert failures(caplog) == ["it exited with code 3", "it exited with code 3"]
 
 
@@ -317,7 +316,7 @@ async def test_what_is_logged_of_a_server_belongs_to_no_trace(
     traces: dict[str, str] = {}
 
     def note(record: logging.LogRecord) -> bool:
-        traces[record.getMessage()] = telemetry.trace_id()
+        traces[record.getMessage()] = telemetry.current_trace_id()
         return True
 
     caplog.handler.addFilter(note)
@@ -328,8 +327,8 @@ async def test_what_is_logged_of_a_server_belongs_to_no_trace(
     settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
     with trace.use_span(NonRecordingSpan(start_up)):
         async with running(settings, noisy=noisy) as adapter:
-            server = adapter.servers()[0]
-            await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+            server = adapter.list_servers()[0]
+            await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
     assert traces == {
         "tool_server.stderr": "",
         "tool_server.stray_line": "",
@@ -343,8 +342,8 @@ async def test_whoever_waits_for_a_server_that_hangs_hears_before_it_is_gone() -
     )
     settings = AdapterSettings(connect_timeout_s=0.5, restart_delay_s=30.0, grace_s=2.0)
     async with running(settings, stubborn=stubborn) as adapter:
-        server = adapter.servers()[0]
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        server = adapter.list_servers()[0]
+        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
         assert server.pid is not None
         with pytest.raises(ToolServerUnavailableError, match=r"did not answer within 0\.5 s"):
             await call(adapter, "any", server="stubborn")
@@ -370,8 +369,8 @@ async def test_a_line_without_end_on_stdout_ends_the_server_not_the_mesh() -> No
     endless = script("import sys\nwhile True: sys.stdout.write('x' * 65536)")
     settings = AdapterSettings(restart_delay_s=30.0, restart_delay_max_s=30.0, grace_s=0.2)
     async with running(settings, endless=endless) as adapter:
-        server = adapter.servers()[0]
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+        server = adapter.list_servers()[0]
+        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
         assert "it printed a line of more than" in server.error
 
 
@@ -431,7 +430,7 @@ async def test_children_see_no_more_of_the_environment_than_they_need(
 async def test_leaving_ends_the_servers_and_all_they_have_started() -> None:
     async with running(awkward=awkward()) as adapter:
         started = json.loads((await call(adapter, "grandchild")).content[0].text)["pid"]
-        server = adapter.servers()[0].pid
+        server = adapter.list_servers()[0].pid
         assert server is not None
         assert is_alive(started)
     await vanishes(server)
@@ -469,8 +468,8 @@ async def test_a_server_that_ignores_every_hint_is_killed() -> None:
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
     )
     async with asyncio.timeout(READY_TIMEOUT_S), running(stubborn=stubborn) as adapter:
-        server = adapter.servers()[0]
-        await until(adapter, lambda: server.pid is not None)
+        server = adapter.list_servers()[0]
+        await wait_until(adapter, lambda: server.pid is not None)
         pid = server.pid
     assert pid is not None
     await vanishes(pid)
@@ -484,8 +483,8 @@ def test_leaving_while_a_server_is_being_stopped_leaves_nothing_open() -> None:
 
     async def leave() -> None:
         async with running(settings, stubborn=stubborn) as adapter:
-            server = adapter.servers()[0]
-            await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
+            server = adapter.list_servers()[0]
+            await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_FAILED)
 
     with warnings.catch_warnings(record=True) as caught:
         # What others have left behind is none of this test's.
@@ -500,15 +499,15 @@ def test_leaving_while_a_server_is_being_stopped_leaves_nothing_open() -> None:
 async def test_a_tool_that_appears_later_is_listed() -> None:
     async with running(awkward=awkward()) as adapter:
         await call(adapter, "learn")
-        server = adapter.servers()[0]
-        await until(adapter, lambda: "learned" in server.tools)
+        server = adapter.list_servers()[0]
+        await wait_until(adapter, lambda: "learned" in server.tools)
         assert (await call(adapter, "learned", text="new")).content[0].text == "new"
 
 
 async def test_a_server_of_the_older_protocol_is_spoken_to_page_by_page() -> None:
     async with running(plain=PLAIN) as adapter:
         result = await call(adapter, "fine", server="plain")
-        listed = list(adapter.servers()[0].tools)
+        listed = list(adapter.list_servers()[0].tools)
     assert result.content[0].text == "fine"
     assert listed == ["fine", "unfit", "nonsense", "change"]
 
@@ -516,8 +515,8 @@ async def test_a_server_of_the_older_protocol_is_spoken_to_page_by_page() -> Non
 async def test_a_server_of_the_older_protocol_may_change_its_tools() -> None:
     async with running(plain=PLAIN) as adapter:
         await call(adapter, "change", server="plain")
-        server = adapter.servers()[0]
-        await until(adapter, lambda: "changed" in server.tools)
+        server = adapter.list_servers()[0]
+        await wait_until(adapter, lambda: "changed" in server.tools)
         result = await call(adapter, "changed", server="plain")
     assert result.is_error
     assert result.content[0].text == "no tools/call here"

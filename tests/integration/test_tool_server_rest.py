@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from harness.tool_servers import appears, awkward, call, running, until
+from harness.mcp.scripted_servers import appears, awkward, call, running, wait_until
 from trunkline.tools.server import State
 
 IDLE = {"idle_s": 0.2}
@@ -11,22 +11,22 @@ IDLE = {"idle_s": 0.2}
 
 async def test_an_unused_server_rests_and_the_next_call_wakes_it() -> None:
     async with running(awkward=awkward(trunkline=IDLE)) as adapter:
-        (server,) = adapter.servers()
+        (server,) = adapter.list_servers()
         assert (await call(adapter, "repeat", text="one")).content[0].text == "one"
-        await until(adapter, lambda: server.pid is None)
+        await wait_until(adapter, lambda: server.pid is None)
         assert server.state == State.TOOL_SERVER_STATE_READY
         assert "repeat" in server.tools
         results = []
         async with asyncio.TaskGroup() as group:
             results = [group.create_task(call(adapter, "repeat", text="two")) for _ in range(5)]
         assert {result.result().content[0].text for result in results} == {"two"}
-        await until(adapter, lambda: server.pid is None)
+        await wait_until(adapter, lambda: server.pid is None)
         assert (await call(adapter, "repeat", text="three")).content[0].text == "three"
 
 
 async def test_a_call_under_way_is_no_rest(tmp_path: Path) -> None:
     async with running(awkward=awkward(trunkline=IDLE)) as adapter:
-        (server,) = adapter.servers()
+        (server,) = adapter.list_servers()
         async with asyncio.TaskGroup() as group:
             hanging = group.create_task(call(adapter, "hang", marks=str(tmp_path)))
             await appears(tmp_path / "began")
@@ -35,12 +35,12 @@ async def test_a_call_under_way_is_no_rest(tmp_path: Path) -> None:
             await asyncio.sleep(4 * IDLE["idle_s"])
             assert server.pid == first is not None
             hanging.cancel()
-        await until(adapter, lambda: server.pid is None)
+        await wait_until(adapter, lambda: server.pid is None)
 
 
 async def test_a_server_without_the_setting_never_rests() -> None:
     async with running(awkward=awkward()) as adapter:
-        (server,) = adapter.servers()
+        (server,) = adapter.list_servers()
         await call(adapter, "repeat", text="one")
         assert server.state == State.TOOL_SERVER_STATE_READY
         assert server.pid is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.tool_servers import (
+from harness.mcp.scripted_servers import (
     AWKWARD,
     READY_TIMEOUT_S,
     appears,
@@ -19,7 +19,7 @@ from harness.tool_servers import (
     call,
     running,
     script,
-    until,
+    wait_until,
 )
 from trunkline.client import BreakerSettings
 from trunkline.errors import (
@@ -28,10 +28,9 @@ from trunkline.errors import (
     ToolServerUnavailableError,
 )
 from trunkline.tools.adapter import ToolAdapter
-from trunkline.tools.config import ServerConfig
-from trunkline.tools.links.server_process import ServerProcess
+from trunkline.tools.config import AdapterSettings, ServerConfig
 from trunkline.tools.server import State, ToolServer
-from trunkline.tools.settings import AdapterSettings
+from trunkline.tools.server_process import ServerProcess
 
 PLAIN = ServerConfig(
     command=sys.executable, args=[str(Path(__file__).with_name("plain_server.py"))]
@@ -57,7 +56,7 @@ def broken_while(sign: Path) -> ServerConfig:
 
 
 def only_server(adapter: ToolAdapter) -> ToolServer:
-    (server,) = adapter.servers()
+    (server,) = adapter.list_servers()
     return server
 
 
@@ -67,8 +66,8 @@ async def test_a_server_that_cannot_be_started_is_left_alone_and_calls_are_told_
     sign = tmp_path / "broken"
     sign.touch()
     async with running(trusting(), broken=broken_while(sign), fine=awkward()) as adapter:
-        (server,) = adapter.servers(["broken"])
-        await until(adapter, lambda: server.trust.state == "open")
+        (server,) = adapter.list_servers(["broken"])
+        await wait_until(adapter, lambda: server.breaker.state == "open")
         assert server.state == State.TOOL_SERVER_STATE_FAILED
         for _ in range(3):
             with pytest.raises(ToolServerUnavailableError) as refused:
@@ -87,13 +86,13 @@ async def test_a_server_that_is_mended_is_probed_by_its_start_and_trusted_after_
     sign.touch()
     async with running(trusting(open_s=0.2), broken=broken_while(sign)) as adapter:
         server = only_server(adapter)
-        await until(adapter, lambda: server.trust.state == "open")
+        await wait_until(adapter, lambda: server.breaker.state == "open")
         sign.unlink()
-        await until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
-        assert server.trust.state == "half-open"
+        await wait_until(adapter, lambda: server.state == State.TOOL_SERVER_STATE_READY)
+        assert server.breaker.state == "half-open"
         result = await call(adapter, "repeat", server="broken", text="back")
         assert result.content[0].text == "back"
-        assert server.trust.state == "closed"
+        assert server.breaker.state == "closed"
 
 
 async def test_a_server_whose_tools_hang_is_left_alone(tmp_path: Path) -> None:
@@ -119,7 +118,7 @@ async def test_a_caller_whose_own_deadline_passes_says_nothing_against_the_serve
                     await server.call(
                         "hang", {"marks": str(tmp_path)}, timeout_s=0.2, on_progress=_ignore
                     )
-        assert server.trust.state == "closed"
+        assert server.breaker.state == "closed"
 
 
 async def test_a_server_that_answers_nonsense_is_left_alone() -> None:
@@ -136,7 +135,7 @@ async def test_tools_that_fail_or_are_not_there_say_nothing_against_the_server()
         assert (await call(adapter, "refuse")).is_error
         with pytest.raises(Exception, match="no tool awkward/nothing"):
             await call(adapter, "nothing")
-        assert only_server(adapter).trust.state == "closed"
+        assert only_server(adapter).breaker.state == "closed"
 
 
 async def test_a_probe_that_fails_leaves_the_server_alone_again() -> None:
@@ -146,10 +145,10 @@ async def test_a_probe_that_fails_leaves_the_server_alone_again() -> None:
         for _ in range(2):
             with pytest.raises(PeerProtocolError):
                 await call(adapter, "nonsense", server="plain")
-            await becomes(lambda: server.trust.state == "half-open")
+            await becomes(lambda: server.breaker.state == "half-open")
         for _ in range(2):
             await call(adapter, "fine", server="plain")
-        assert server.trust.state == "closed"
+        assert server.breaker.state == "closed"
 
 
 async def test_the_end_of_a_server_is_one_failure_however_many_calls_it_meets(
@@ -164,7 +163,7 @@ async def test_the_end_of_a_server_is_one_failure_however_many_calls_it_meets(
             ]
             await appears(tmp_path / "began")
             calls.append(group.create_task(_failing(call(adapter, "die", code=3))))
-        assert only_server(adapter).trust.state == "closed"
+        assert only_server(adapter).breaker.state == "closed"
         assert (await call(adapter, "repeat", text="back")).content[0].text == "back"
 
 

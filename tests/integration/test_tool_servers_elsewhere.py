@@ -10,15 +10,14 @@ from typing import TypeAlias
 
 import pytest
 
-from harness.certificates import self_signed
-from harness.http_tools import HttpTools, http_tools, serving
-from harness.processes import free_address
-from harness.tool_servers import QUICK, READY_TIMEOUT_S, becomes, call, running, until
+from harness.mcp.http_server import HttpTools, http_tools, serving
+from harness.mcp.scripted_servers import QUICK, READY_TIMEOUT_S, becomes, call, running, wait_until
+from harness.mesh.processes import free_address
+from harness.remote.certificates import self_signed
 from trunkline.errors import ToolNotFoundError, ToolServerUnavailableError
 from trunkline.tools.adapter import ToolAdapter
-from trunkline.tools.config import ServerConfig
+from trunkline.tools.config import AdapterSettings, ServerConfig
 from trunkline.tools.server import State
-from trunkline.tools.settings import AdapterSettings
 
 Handler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 READY = State.TOOL_SERVER_STATE_READY
@@ -86,12 +85,12 @@ async def test_a_list_that_changes_is_listed_anew_and_what_vanished_is_said_so(
     is_older: bool,
 ) -> None:
     async with http_tools(is_older=is_older) as tools, reached(tools) as adapter:
-        server = adapter.servers()[0]
+        server = adapter.list_servers()[0]
         await ask(adapter, "learn")
-        await until(adapter, lambda: "learned" in server.tools)
+        await wait_until(adapter, lambda: "learned" in server.tools)
         assert await ask(adapter, "learned", text="new") == "new"
         await ask(adapter, "forget")
-        await until(adapter, lambda: "repeat" not in server.tools)
+        await wait_until(adapter, lambda: "repeat" not in server.tools)
         with pytest.raises(ToolNotFoundError, match="no tool elsewhere/repeat"):
             await ask(adapter, "repeat", text="gone")
 
@@ -99,9 +98,9 @@ async def test_a_list_that_changes_is_listed_anew_and_what_vanished_is_said_so(
 async def test_a_list_that_changes_without_a_word_is_found_by_asking_now_and_then() -> None:
     settings = AdapterSettings(probe_s=0.05)
     async with http_tools() as tools, reached(tools, settings) as adapter:
-        server = adapter.servers()[0]
+        server = adapter.list_servers()[0]
         tools.mcp.remove_tool("repeat")
-        await until(adapter, lambda: "repeat" not in server.tools)
+        await wait_until(adapter, lambda: "repeat" not in server.tools)
         assert "count" in server.tools
 
 
@@ -112,11 +111,11 @@ async def test_an_expired_session_is_opened_anew_and_the_call_made_again_whateve
             tools.known = set()
             async with asyncio.TaskGroup() as group:
                 asked = group.create_task(ask(adapter, "repeat", text=turn))
-                await until(adapter, lambda: adapter.servers()[0].state != READY)
+                await wait_until(adapter, lambda: adapter.list_servers()[0].state != READY)
                 tools.known = None
             assert asked.result() == turn
-        (server,) = adapter.servers()
-        assert server.trust.is_whole
+        (server,) = adapter.list_servers()
+        assert server.breaker.is_closed
     assert tools.calls == ["first", "second", "third"]
     assert len(tools.sessions()) == 3
 
@@ -141,13 +140,13 @@ async def test_a_server_that_goes_and_comes_back_is_connected_to_again(is_older:
         async with reached(tools, settings):
             pass
     async with running(settings, elsewhere=tools.config()) as adapter:
-        (server,) = adapter.servers()
+        (server,) = adapter.list_servers()
         for _ in range(2):
             again = HttpTools(is_older=is_older, is_json=False)
             async with serving(again, port=port):
-                await until(adapter, lambda: server.state == READY)
+                await wait_until(adapter, lambda: server.state == READY)
                 assert await ask(adapter, "repeat", text="back") == "back"
-            await until(adapter, lambda: server.state == FAILED)
+            await wait_until(adapter, lambda: server.state == FAILED)
             assert server.error == "localhost can't be reached (ConnectError)"
 
 
@@ -183,8 +182,8 @@ async def test_a_server_that_refuses_says_why_and_no_secret_is_told(
         entry = tools.config(headers={"Authorization": "Bearer ${ELSEWHERE_KEY}"})
         hidden = entry.model_copy(update={"url": f"{tools.url}?key=${{ELSEWHERE_KEY}}"})
         async with running(AdapterSettings(restart_delay_s=30), elsewhere=hidden) as adapter:
-            (server,) = adapter.servers()
-            await until(adapter, lambda: server.state == FAILED)
+            (server,) = adapter.list_servers()
+            await wait_until(adapter, lambda: server.state == FAILED)
             assert server.error == problem
     told = [record.getMessage() + str(vars(record)) for record in caplog.records]
     assert not [one for one in told if "s3cret" in one and "trunkline" in one]
@@ -302,6 +301,6 @@ async def test_whatever_answers_there_is_given_up_in_a_line(handler: Handler, pr
         limit_s = 1 if handler is _say_nothing else READY_TIMEOUT_S
         settings = AdapterSettings(connect_timeout_s=limit_s, restart_delay_s=30)
         async with running(settings, elsewhere=entry) as adapter:
-            (there,) = adapter.servers()
-            await until(adapter, lambda: there.state == FAILED)
+            (there,) = adapter.list_servers()
+            await wait_until(adapter, lambda: there.state == FAILED)
             assert re.search(problem, there.error), there.error

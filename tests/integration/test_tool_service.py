@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from harness.tool_servers import awkward
+from harness.mcp.scripted_servers import awkward
 from trunkline import telemetry
-from trunkline.client import Channels, ToolClient
+from trunkline.client import ChannelPool, ToolClient
 from trunkline.errors import (
     InvalidArgumentError,
     PeerTimeoutError,
@@ -26,10 +26,9 @@ from trunkline.errors import (
     ToolServerUnavailableError,
 )
 from trunkline.server import MeshServer
-from trunkline.tasks.turn.content import exact
+from trunkline.tasks.content import exact_json
 from trunkline.tools.adapter import ToolAdapter
-from trunkline.tools.config import McpConfig, ServerConfig
-from trunkline.tools.settings import AdapterSettings
+from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.v1 import tool_service_pb2, tool_service_pb2_grpc
 
@@ -40,9 +39,12 @@ AWKWARD = awkward()
 @asynccontextmanager
 async def client_of(**servers: ServerConfig) -> AsyncIterator[ToolClient]:
     settings = AdapterSettings(restart_delay_s=0.05, grace_s=1.0)
-    async with ToolAdapter(McpConfig(servers), settings=settings) as adapter, Channels() as known:
+    async with (
+        ToolAdapter(McpConfig(servers), settings=settings) as adapter,
+        ChannelPool() as known,
+    ):
         server = MeshServer()
-        server.add_generic(
+        server.add_service(
             SERVICE,
             tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
             ToolServicer(adapter),
@@ -107,7 +109,7 @@ async def test_whole_numbers_arrive_whole_however_deep() -> None:
 async def test_whole_numbers_that_a_struct_would_round_come_as_they_are() -> None:
     value = {"a": [2**53 + 1, -(2**64) - 1, 2**60], "b": 0.1}
     request = tool_service_pb2.CallToolRequest(server="awkward", tool="types")
-    request.exact_arguments = exact({"value": value})
+    request.exact_arguments = exact_json({"value": value})
     async with client_of(awkward=AWKWARD) as client:
         async with client.call_tool(request) as responses:
             (response,) = [one async for one in responses]

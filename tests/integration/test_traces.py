@@ -23,16 +23,16 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.util._once import Once
 
-from harness.processes import free_address
-from harness.tool_servers import becomes
+from harness.mcp.scripted_servers import becomes
+from harness.mesh.processes import free_address
 from trunkline import telemetry
-from trunkline.client import Channels, TraceClient
+from trunkline.client import ChannelPool, TraceClient
 from trunkline.errors import InvalidArgumentError, OverloadedError, TraceNotFoundError
 from trunkline.server import MeshServer
-from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure
+from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure_tracing
 from trunkline.traces.exporters import MeshExporter
-from trunkline.traces.otlp_servicer import SPANS_IN_AN_EXPORT
-from trunkline.traces.spans import records_of
+from trunkline.traces.spans import read_records
+from trunkline.traces.trace_servicer import MAX_SPANS_PER_EXPORT
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 LIMIT_S = 20.0
@@ -61,19 +61,19 @@ class Served:
 @asynccontextmanager
 async def serving(store: SpanStore, at: str = "127.0.0.1:0") -> AsyncIterator[Served]:
     server = MeshServer()
-    server.add_generic(
+    server.add_service(
         "trunkline.v1.TraceService",
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
         TraceServicer(store),
     )
-    server.add_generic(
+    server.add_service(
         "opentelemetry.proto.collector.trace.v1.TraceService",
         otlp_grpc.add_TraceServiceServicer_to_server,
         OtlpServicer(store),
     )
     (address,) = await server.start(at)
     try:
-        async with Channels() as channels:
+        async with ChannelPool() as channels:
             channel = channels.get(address)
             yield Served(address, TraceClient(channel), channel)
     finally:
@@ -87,11 +87,11 @@ def work(service: str = "math") -> str:
             pass
         with pytest.raises(ValueError, match="secret"), telemetry.span("failing"):
             raise ValueError("secret")
-        return telemetry.trace_id()
+        return telemetry.current_trace_id()
 
 
 async def test_spans_of_this_process_go_straight_into_the_store(store: SpanStore) -> None:
-    handle = configure("trunkline", store=store)
+    handle = configure_tracing("trunkline", store=store)
     trace_id = work()
     handle.shutdown()
     async with serving(store) as served:
@@ -110,9 +110,9 @@ async def test_spans_of_this_process_go_straight_into_the_store(store: SpanStore
 
 async def test_spans_of_another_process_come_over_otlp(store: SpanStore) -> None:
     async with serving(store) as served:
-        handle = configure("decider", mesh_address=served.address)
+        handle = configure_tracing("decider", mesh_address=served.address)
         with telemetry.span("anonymous"):
-            trace_id = telemetry.trace_id()
+            trace_id = telemetry.current_trace_id()
         # The exporter waits for this process's own loop to answer.
         await asyncio.to_thread(handle.shutdown)
         (span,) = await served.client.get_trace(trace_id=trace_id)
@@ -126,7 +126,7 @@ async def test_a_collector_that_the_user_names_gets_spans_too(
         async with serving(elsewhere) as collector:
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collector.address}")
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
-            handle = configure("trunkline", store=store)
+            handle = configure_tracing("trunkline", store=store)
             trace_id = work()
             await asyncio.to_thread(handle.shutdown)
         assert elsewhere.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
@@ -142,7 +142,7 @@ async def test_spans_that_a_mesh_is_given_go_on_to_its_collector_unless_they_wen
     with SpanStore(tmp_path / "collector.db") as elsewhere:
         async with serving(elsewhere) as collector, serving(store) as mesh:
             monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collector.address}")
-            handle = configure("trunkline", store=store)
+            handle = configure_tracing("trunkline", store=store)
             exporter = MeshExporter(mesh.address, is_collected=collects_itself)
             provider = TracerProvider(resource=Resource({telemetry.SERVICE_NAME: "mcp-math"}))
             provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -183,7 +183,7 @@ async def test_an_agent_tells_the_mesh_whether_it_has_a_collector_itself(
     await server.start()
     if has_collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    handle = configure("decider", mesh_address=f"127.0.0.1:{port}")
+    handle = configure_tracing("decider", mesh_address=f"127.0.0.1:{port}")
     with telemetry.span("decide"):
         pass
     await asyncio.to_thread(handle.shutdown)
@@ -198,7 +198,7 @@ async def test_a_mesh_that_is_its_own_collector_passes_a_span_on_once(
     old.resource_spans.add().scope_spans.add().spans.add(trace_id=b"o" * 16, span_id=b"s" * 8)
     async with serving(store) as mesh:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{mesh.address}")
-        handle = configure("trunkline", store=store)
+        handle = configure_tracing("trunkline", store=store)
         stub = otlp_grpc.TraceServiceStub(mesh.channel)  # type: ignore[no-untyped-call]
         recent = export(1)
         (span,) = recent.resource_spans[0].scope_spans[0].spans
@@ -209,7 +209,7 @@ async def test_a_mesh_that_is_its_own_collector_passes_a_span_on_once(
         for _ in range(3):
             await asyncio.to_thread(handle.flush)
         # Two came in, and one that was the first's again; that went nowhere.
-        assert store.change == 3
+        assert store.latest_change == 3
         await asyncio.to_thread(handle.shutdown)
     (summary,) = store.list_traces().traces
     assert summary.span_count == 1
@@ -220,7 +220,7 @@ async def test_a_collector_that_is_gone_costs_no_work_and_one_line(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-    handle = configure("trunkline", store=store, mesh_address="127.0.0.1:1")
+    handle = configure_tracing("trunkline", store=store, mesh_address="127.0.0.1:1")
     with caplog.at_level(logging.INFO):
         ids = []
         for _ in range(3):
@@ -237,14 +237,14 @@ async def test_spans_wait_for_a_mesh_that_is_started_again(
     store: SpanStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(store, at=free_address()) as served:
-        handle = configure("agent", mesh_address=served.address)
+        handle = configure_tracing("agent", mesh_address=served.address)
     with caplog.at_level(logging.WARNING):
         trace_id = work()
         await becomes(
             lambda: "traces.export_failed" in [one.getMessage() for one in caplog.records]
         )
     async with serving(store, at=served.address):
-        await becomes(lambda: store.change > 0)
+        await becomes(lambda: store.latest_change > 0)
         await asyncio.to_thread(handle.shutdown)
     assert len(store.get_trace(trace_id=trace_id)) == 3
 
@@ -254,16 +254,16 @@ async def test_a_protocol_that_we_do_not_speak_is_said(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-    configure("trunkline", store=store).shutdown()
+    configure_tracing("trunkline", store=store).shutdown()
     assert "traces.protocol_not_supported" in [one.getMessage() for one in caplog.records]
 
 
 async def test_a_process_may_configure_again_and_what_was_shut_down_gets_no_more(
     store: SpanStore, tmp_path: Path
 ) -> None:
-    first = configure("trunkline", store=store)
+    first = configure_tracing("trunkline", store=store)
     with SpanStore(tmp_path / "second.db") as other:
-        second = configure("trunkline", store=other)
+        second = configure_tracing("trunkline", store=other)
         both = work()
         first.shutdown()
         late = work()
@@ -279,7 +279,7 @@ async def test_the_provider_of_a_program_that_has_one_is_kept(store: SpanStore) 
     theirs = TracerProvider()
     theirs.add_span_processor(SimpleSpanProcessor(memory))
     trace.set_tracer_provider(theirs)
-    handle = configure("trunkline", store=store)
+    handle = configure_tracing("trunkline", store=store)
     trace_id = work()
     handle.shutdown()
     assert trace.get_tracer_provider() is theirs
@@ -288,7 +288,7 @@ async def test_the_provider_of_a_program_that_has_one_is_kept(store: SpanStore) 
 
 
 async def test_a_caller_that_does_not_sample_is_obeyed(store: SpanStore) -> None:
-    handle = configure("trunkline", store=store)
+    handle = configure_tracing("trunkline", store=store)
     parent = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-00"}
     with telemetry.span("quiet", context=telemetry.extract(parent)):
         pass
@@ -298,12 +298,12 @@ async def test_a_caller_that_does_not_sample_is_obeyed(store: SpanStore) -> None
 
 
 async def test_a_long_attribute_is_cut(store: SpanStore) -> None:
-    handle = configure("trunkline", store=store)
+    handle = configure_tracing("trunkline", store=store)
     with telemetry.span("long", attributes={"text": "x" * 100_000}):
-        trace_id = telemetry.trace_id()
+        trace_id = telemetry.current_trace_id()
     handle.shutdown()
     (span,) = store.get_trace(trace_id=trace_id)
-    assert len(str(span.attributes["text"])) == telemetry.ATTRIBUTE_LIMIT
+    assert len(str(span.attributes["text"])) == telemetry.ATTRIBUTE_LIMIT_CHARS
 
 
 async def test_errors_of_the_store_go_over_the_wire(store: SpanStore) -> None:
@@ -330,7 +330,7 @@ async def test_a_watcher_sees_traces_as_their_spans_arrive(store: SpanStore) -> 
                     span_id=count.to_bytes(8, "big"),
                     start_time_unix_nano=4_000_000_000 * 10**9,
                 )
-                await asyncio.to_thread(store.add, list(records_of([resource])))
+                await asyncio.to_thread(store.add, list(read_records([resource])))
                 (summary,) = (await anext(responses)).traces
                 assert (summary.trace_id, summary.span_count) == (b"t".hex() * 16, count)
         call.cancel()
@@ -347,7 +347,7 @@ def export(count: int) -> otlp.ExportTraceServiceRequest:
 async def test_an_export_that_is_too_large_is_taken_in_part(store: SpanStore) -> None:
     async with serving(store) as served:
         stub = otlp_grpc.TraceServiceStub(served.channel)  # type: ignore[no-untyped-call]
-        response = await stub.Export(export(SPANS_IN_AN_EXPORT + 7), timeout=LIMIT_S)
+        response = await stub.Export(export(MAX_SPANS_PER_EXPORT + 7), timeout=LIMIT_S)
         assert response.partial_success.rejected_spans == 7
         response = await stub.Export(export(1), timeout=LIMIT_S)
         assert not response.HasField("partial_success")
@@ -357,7 +357,7 @@ async def test_a_store_that_is_behind_says_so_instead_of_piling_up(store: SpanSt
     gate = threading.Event()
     # Keeps the store's one thread busy, as a slow disk would.
     async with asyncio.timeout(LIMIT_S), serving(store) as served, asyncio.TaskGroup() as group:
-        blocked = group.create_task(store.in_thread(gate.wait))
+        blocked = group.create_task(store.run_in_thread(gate.wait))
         stub = otlp_grpc.TraceServiceStub(served.channel)  # type: ignore[no-untyped-call]
         exports = [group.create_task(_is_taken(stub)) for _ in range(40)]
         for answer in islice(asyncio.as_completed(exports), 40 - 16):

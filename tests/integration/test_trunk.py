@@ -16,15 +16,15 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from harness.nonsense_host import serving_nonsense
-from harness.processes import free_address
-from harness.spans import spans_in
-from harness.tasks import NOTHING, define, message, texts
-from harness.tool_servers import becomes
+from harness.agents.inline_agents import NOTHING, define, message, texts
+from harness.mcp.scripted_servers import becomes
+from harness.mesh.nonsense_host import serving_nonsense
+from harness.mesh.processes import free_address
+from harness.mesh.recorded_spans import spans_in
 from trunkline import telemetry
-from trunkline.client import BreakerSettings, Channels, HostClient, MeshChannel
+from trunkline.client import BreakerSettings, ChannelPool, HostClient, MeshChannel
 from trunkline.client.trunk import REQUEST_BYTES
-from trunkline.client.trunk.calls import WINDOW_BYTES
+from trunkline.client.trunk_connection import WINDOW_BYTES
 from trunkline.errors import (
     JournalUnavailableError,
     PeerProtocolError,
@@ -32,13 +32,13 @@ from trunkline.errors import (
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.journal.events import header_of
+from trunkline.journal.events import parse_header
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer, message_servicer, task_servicer
-from trunkline.server.trunk_connection import MESSAGE_BYTES, TURN_BYTES
-from trunkline.tasks.host import TaskHost
+from trunkline.server.trunk_connection import MAX_MESSAGE_BYTES, STREAM_QUANTUM_BYTES
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import (
     snapshot_pb2,
     task_service_pb2,
@@ -80,13 +80,13 @@ def script() -> Script:
 
 
 @pytest.fixture
-async def host(tmp_path: Path, script: Script) -> AsyncIterator[TaskHost]:
+async def host(tmp_path: Path, script: Script) -> AsyncIterator[JournalHost]:
     journal = Journal.open(tmp_path / "journal.db")
 
     async def run(task: TaskContext) -> None:
         await script(task)
 
-    async with TaskHost(journal, [define(run)]) as host:
+    async with JournalHost(journal, [define(run)]) as host:
         yield host
     journal.close()
 
@@ -94,7 +94,7 @@ async def host(tmp_path: Path, script: Script) -> AsyncIterator[TaskHost]:
 class Served:
     """A host's server, which can go away and come back."""
 
-    def __init__(self, host: TaskHost) -> None:
+    def __init__(self, host: JournalHost) -> None:
         self._host = host
         # No port that somebody else may be given while it is away.
         self.address = free_address()
@@ -107,7 +107,7 @@ class Served:
 
 
 @pytest.fixture
-async def served(host: TaskHost) -> AsyncIterator[Served]:
+async def served(host: JournalHost) -> AsyncIterator[Served]:
     served = Served(host)
     await served.start()
     yield served
@@ -116,7 +116,7 @@ async def served(host: TaskHost) -> AsyncIterator[Served]:
 
 @pytest.fixture
 async def channel(served: Served) -> AsyncIterator[MeshChannel]:
-    async with Channels() as channels:
+    async with ChannelPool() as channels:
         yield channels.get(served.address)
 
 
@@ -139,7 +139,7 @@ async def begin(client: HostClient, text: str) -> str:
     return answer.task.id
 
 
-async def written(client: HostClient, host: TaskHost, text: str) -> snapshot_pb2.TaskSnapshot:
+async def written(client: HostClient, host: JournalHost, text: str) -> snapshot_pb2.TaskSnapshot:
     return await host.wait_turn(await begin(client, text))
 
 
@@ -147,7 +147,7 @@ async def read(client: HostClient, task_id: str) -> list[int]:
     found: list[int] = []
     async with client.watch_task(task_id, account="", after=0, with_snapshot=False) as stream:
         async for batches in stream:
-            for header in map(header_of, batches):
+            for header in map(parse_header, batches):
                 found += range(header.first_sequence, header.first_sequence + header.count)
     return found
 
@@ -211,14 +211,14 @@ async def test_a_ping_is_answered_at_once(raw: RawTrunk) -> None:
 
 
 async def test_no_more_is_sent_than_there_is_credit_for(
-    raw: RawTrunk, client: HostClient, host: TaskHost
+    raw: RawTrunk, client: HostClient, host: JournalHost
 ) -> None:
     whole = await written(client, host, "write 100 2000")
     await raw.watch(1, whole.task.id, 32_000)
     got = 0
     while got < 32_000:
         got += size_of(await raw.read())
-    assert got < 32_000 + TURN_BYTES
+    assert got < 32_000 + STREAM_QUANTUM_BYTES
     # Nothing but the answer to the ping comes now.
     await raw.send()
     assert size_of(await raw.read()) == 0
@@ -232,7 +232,7 @@ async def test_no_more_is_sent_than_there_is_credit_for(
 
 
 async def test_watches_take_turns_in_messages_of_bounded_size(
-    raw: RawTrunk, client: HostClient, host: TaskHost
+    raw: RawTrunk, client: HostClient, host: JournalHost
 ) -> None:
     tasks = [await written(client, host, "write 60 2000") for _ in range(24)]
     for number, whole in enumerate(tasks, 1):
@@ -240,15 +240,15 @@ async def test_watches_take_turns_in_messages_of_bounded_size(
     ended: list[int] = []
     while len(ended) < len(tasks):
         response = await raw.read()
-        assert size_of(response) <= MESSAGE_BYTES
+        assert size_of(response) <= MAX_MESSAGE_BYTES
         sizes = [sum(map(len, frame.batches)) for frame in response.frames]
-        assert max(sizes, default=0) <= TURN_BYTES
+        assert max(sizes, default=0) <= STREAM_QUANTUM_BYTES
         ended += [frame.call_id for frame in response.frames if frame.HasField("end")]
     assert sorted(ended) == list(range(1, 25))
 
 
 async def test_a_batch_that_is_larger_than_a_message_comes_whole(
-    client: HostClient, host: TaskHost
+    client: HostClient, host: JournalHost
 ) -> None:
     whole = await written(client, host, "append 700000")
     others = [await written(client, host, "write 60 2000") for _ in range(5)]
@@ -259,7 +259,7 @@ async def test_a_batch_that_is_larger_than_a_message_comes_whole(
 
 
 async def test_a_reader_that_stalls_holds_nobody_up_and_keeps_a_window_at_most(
-    client: HostClient, host: TaskHost
+    client: HostClient, host: JournalHost
 ) -> None:
     whole = await written(client, host, "write 2000 500")
     async with client.watch_task(
@@ -268,14 +268,16 @@ async def test_a_reader_that_stalls_holds_nobody_up_and_keeps_a_window_at_most(
         assert await read(client, whole.task.id) == list(range(1, whole.sequence + 1))
         batches = aiter(stalled)
         first = await anext(batches)
-        assert sum(map(len, first)) <= WINDOW_BYTES + TURN_BYTES
-        found = [header_of(sealed) for sealed in first]
+        assert sum(map(len, first)) <= WINDOW_BYTES + STREAM_QUANTUM_BYTES
+        found = [parse_header(sealed) for sealed in first]
         async for more in batches:
-            found += map(header_of, more)
+            found += map(parse_header, more)
     assert sum(header.count for header in found) == whole.sequence
 
 
-async def test_hundreds_of_calls_share_one_connection(client: HostClient, host: TaskHost) -> None:
+async def test_hundreds_of_calls_share_one_connection(
+    client: HostClient, host: JournalHost
+) -> None:
     whole = await written(client, host, "write 10 10")
 
     async def ask() -> int:
@@ -289,7 +291,7 @@ async def test_hundreds_of_calls_share_one_connection(client: HostClient, host: 
 
 
 async def test_a_request_that_would_hold_up_the_others_goes_by_itself(
-    client: HostClient, host: TaskHost
+    client: HostClient, host: JournalHost
 ) -> None:
     answer = await client.send_message(
         agent="tested", message=message("echo " + "x" * REQUEST_BYTES), submission=NOTHING
@@ -299,10 +301,10 @@ async def test_a_request_that_would_hold_up_the_others_goes_by_itself(
 
 
 async def test_calls_are_spans_at_both_ends_below_their_callers(
-    client: HostClient, host: TaskHost, spans: InMemorySpanExporter
+    client: HostClient, host: JournalHost, spans: InMemorySpanExporter
 ) -> None:
     with telemetry.span("root"):
-        trace_id = telemetry.trace_id()
+        trace_id = telemetry.current_trace_id()
         whole = await written(client, host, "write 1 1")
         await client.get_task(whole.task.id, account="")
         await read(client, whole.task.id)
@@ -348,7 +350,7 @@ async def test_a_caller_that_is_cancelled_ends_its_call_at_both_ends(
 
 
 async def test_a_deadline_ends_the_call_and_not_the_task(
-    client: HostClient, host: TaskHost, channel: MeshChannel, script: Script
+    client: HostClient, host: JournalHost, channel: MeshChannel, script: Script
 ) -> None:
     timeout_s = 0.2
     while not script.waits.is_set():
@@ -368,7 +370,7 @@ async def test_a_deadline_ends_the_call_and_not_the_task(
 
 
 async def test_a_server_that_stops_lets_calls_end_and_refuses_new_ones(
-    served: Served, client: HostClient, host: TaskHost, script: Script
+    served: Served, client: HostClient, host: JournalHost, script: Script
 ) -> None:
     task_id = await begin(client, "wait")
     async with (
@@ -385,13 +387,13 @@ async def test_a_server_that_stops_lets_calls_end_and_refuses_new_ones(
                 except PeerUnavailableError:
                     break
         script.go_on.set()
-        headers = [header_of(sealed) async for batches in stream for sealed in batches]
+        headers = [parse_header(sealed) async for batches in stream for sealed in batches]
     end = headers[-1].first_sequence + headers[-1].count - 1
     assert end == (await host.snapshot(task_id, account="")).sequence
 
 
 async def test_a_trunk_that_breaks_fails_every_call_and_the_next_one_connects_again(
-    served: Served, client: HostClient, host: TaskHost, script: Script
+    served: Served, client: HostClient, host: JournalHost, script: Script
 ) -> None:
     task_id = await begin(client, "wait")
 
@@ -425,7 +427,7 @@ async def test_a_trunk_that_breaks_fails_every_call_and_the_next_one_connects_ag
 
 async def test_a_peer_that_sends_nonsense_breaks_the_protocol_and_is_left_alone() -> None:
     breakers = BreakerSettings(failures=3)
-    async with serving_nonsense() as address, Channels(breakers=breakers) as channels:
+    async with serving_nonsense() as address, ChannelPool(breakers=breakers) as channels:
         client = HostClient(channels.get(address))
         for _ in range(3):
             with pytest.raises(PeerProtocolError, match=f"{address} broke the protocol"):
@@ -435,17 +437,17 @@ async def test_a_peer_that_sends_nonsense_breaks_the_protocol_and_is_left_alone(
 
 
 async def test_a_watch_ends_when_somebody_else_takes_the_journal(
-    client: HostClient, host: TaskHost
+    client: HostClient, host: JournalHost
 ) -> None:
     task_id = await begin(client, "wait")
     async with client.watch_task(task_id, account="") as stream:
-        host._holding.lose()
+        host._holding.mark_lost()
         with pytest.raises((JournalUnavailableError, PeerUnavailableError)):
             async for _ in stream:
                 pass
 
 
-async def test_plain_calls_do_where_nobody_serves_trunks(host: TaskHost) -> None:
+async def test_plain_calls_do_where_nobody_serves_trunks(host: JournalHost) -> None:
     server = grpc.aio.server()
     for module, servicer in (
         (message_servicer, message_servicer.MessageServicer(host)),
@@ -455,7 +457,7 @@ async def test_plain_calls_do_where_nobody_serves_trunks(host: TaskHost) -> None
         server.add_generic_rpc_handlers((handlers,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    async with asyncio.timeout(LIMIT_S), Channels() as channels:
+    async with asyncio.timeout(LIMIT_S), ChannelPool() as channels:
         client = HostClient(channels.get(f"127.0.0.1:{port}"))
         whole = await written(client, host, "write 10 10")
         assert (await client.get_task(whole.task.id, account="")).sequence == whole.sequence
@@ -466,10 +468,10 @@ async def test_plain_calls_do_where_nobody_serves_trunks(host: TaskHost) -> None
 STOPPABLE = """
 import asyncio, sys
 from pathlib import Path
-from trunkline.agents.echo import echo
+from trunkline_agents.echo.agent import echo
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.journal_host import TaskHost
 
 async def main():
     journal = Journal.open(Path(sys.argv[1]))
@@ -496,7 +498,7 @@ async def test_a_peer_that_is_stopped_is_found_by_its_silence(tmp_path: Path) ->
         assert process.stdout is not None
         address = (await process.stdout.readline()).decode().strip()
         # Of which it has a third to answer, also when it is only slow.
-        channels = await stack.enter_async_context(Channels(ping_s=3))
+        channels = await stack.enter_async_context(ChannelPool(ping_s=3))
         client = HostClient(channels.get(address))
         answer = await client.send_message(
             agent="echo",

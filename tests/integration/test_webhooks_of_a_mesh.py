@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.processes import MeshProcess, running_mesh
-from harness.receiver import Answer, Received, open_receiver, status, take
-from harness.sse import call, user_message
+from harness.a2a.sse_client import call, user_message
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.remote.webhook_receiver import Answer, ReceivedPost, accept, open_receiver, status
 
 PATIENCE_S = 45.0
 POLL_S = 0.05
@@ -33,7 +33,7 @@ async def webhooks(mesh: MeshProcess, *words: str, cwd: Path) -> Any:
 
 
 async def test_one_that_was_given_up_on_is_seen_and_sent_again(tmp_path: Path) -> None:
-    async def refuse(_received: Received) -> Answer:
+    async def refuse(_received: ReceivedPost) -> Answer:
         return status(503)
 
     environment = {"TRUNKLINE_WEBHOOK_GIVE_UP_S": "1"}
@@ -58,7 +58,7 @@ async def test_one_that_was_given_up_on_is_seen_and_sent_again(tmp_path: Path) -
         shown = await trunkline("show", task["id"], "--mesh", mesh.mesh_address, cwd=tmp_path)
         assert "it answered 503" in shown
         assert "opaque-77" not in shown
-        receiver.decide = take
+        receiver.decide = accept
         told = await webhooks(mesh, "replay", task["id"], cwd=tmp_path)
         assert told["webhooks"] == 1
         await receiver.until(lambda seen: len(seen.taken) >= 4)

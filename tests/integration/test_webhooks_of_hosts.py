@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from harness import mesh_callers
-from harness.mesh_callers import PATIENCE_S, POLL_S
-from harness.processes import Services
-from harness.tasks import message
+from harness.agents.inline_agents import message
+from harness.mesh import host_processes as mesh_callers
+from harness.mesh.host_processes import PATIENCE_S, POLL_S
+from harness.mesh.processes import Services
 from trunkline.client import Directory, HostClient
 from trunkline.errors import FencedError, PeerError, TaskNotFoundError
 from trunkline.v1 import (
@@ -38,12 +38,12 @@ class Deliverer:
     received: list[int] = field(default_factory=list)
 
     def host(self) -> HostClient:
-        return self.directory.for_task(self.task_id)
+        return self.directory.client_for_task(self.task_id)
 
     async def begin(self) -> None:
         """Give a message to echo and register a webhook with it; the task ends at once."""
         webhook = push_notification_pb2.TaskPushNotificationConfig(url=URL, token=SECRET)
-        answer = await self.directory.for_agent("echo").send_message(
+        answer = await self.directory.client_for_agent("echo").send_message(
             agent="echo",
             message=message("count 5"),
             submission=message_service_pb2.Submission(
@@ -58,7 +58,7 @@ class Deliverer:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
-                    self.host().probe()
+                    self.host().allow_probe()
                     claims = await self.host().claim_webhooks(
                         "tests", limit=1, lease_s=30, wait_s=0.1
                     )

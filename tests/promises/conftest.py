@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.proving import Scale
+from harness.promise_scale import PromiseScale
 
 _HERE = Path(__file__).parent
 # An hour is far above what any proof needs, three minutes above what CI's size does.
@@ -39,6 +39,6 @@ def rng(seed: int) -> random.Random:
 
 
 @pytest.fixture
-def scale(request: pytest.FixtureRequest, seed: int) -> Scale:
+def scale(request: pytest.FixtureRequest, seed: int) -> PromiseScale:
     """Which size runs, and where its figures go."""
-    return Scale(request.node.name, seed, is_proof=request.config.getoption("--prove"))
+    return PromiseScale(request.node.name, seed, is_proof=request.config.getoption("--prove"))

@@ -15,10 +15,10 @@ from typing import Final, Protocol
 
 import pytest
 
-from harness.processes import MeshProcess, Services, running_mesh, running_services
-from harness.proving import Scale
-from harness.sse import call, user_message
-from trunkline.client import Channels, Directory
+from harness.a2a.sse_client import call, user_message
+from harness.mesh.processes import MeshProcess, Services, running_mesh, running_services
+from harness.promise_scale import PromiseScale
+from trunkline.client import ChannelPool, Directory
 from trunkline.errors import PeerError, TaskNotFoundError
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
@@ -151,7 +151,7 @@ class Person:
 
     @asynccontextmanager
     async def directory(self) -> AsyncIterator[Directory]:
-        async with Channels() as channels, Directory(channels, self.mesh.address) as directory:
+        async with ChannelPool() as channels, Directory(channels, self.mesh.address) as directory:
             yield directory
 
     async def ask(self, text: str, task_id: str = "") -> str:
@@ -170,7 +170,7 @@ class Person:
         async with self.directory() as directory, asyncio.timeout(PATIENCE_S):
             while True:
                 try:
-                    task = await directory.for_task(task_id).get_task(task_id, account="")
+                    task = await directory.client_for_task(task_id).get_task(task_id, account="")
                 except (PeerError, TaskNotFoundError):
                     pass
                 else:
@@ -192,12 +192,12 @@ class Person:
         )
         async with self.directory() as directory:
             await directory.wait_until(
-                lambda mesh: mesh.knows_host_of(task_id), timeout_s=PATIENCE_S
+                lambda mesh: mesh.knows_task_host(task_id), timeout_s=PATIENCE_S
             )
 
             async def give() -> bool:
                 try:
-                    await directory.for_task(task_id).answer_approval(request)
+                    await directory.client_for_task(task_id).answer_approval(request)
                 except (PeerError, TaskNotFoundError):
                     return False
                 return True
@@ -301,7 +301,7 @@ class Trial:
 @pytest.mark.parametrize("shape", [OneProcess, OneServiceEach])
 async def test_approval_bubbles_up_and_survives_restarts(
     tmp_path: Path,
-    scale: Scale,
+    scale: PromiseScale,
     rng: random.Random,
     shape: Callable[[AsyncExitStack, Path], Mesh],
 ) -> None:

@@ -7,11 +7,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from harness.blocked_tool import blocked_tool, mcp_flags
-from harness.processes import MeshProcess, running_mesh
-from harness.proving import Scale, spread
-from harness.sse import PATIENCE_S, Json, WireFold, call, sse, user_message
-from trunkline.client import Channels, HostClient
+from harness.a2a.sse_client import PATIENCE_S, ClientFold, Json, call, sse, user_message
+from harness.mcp.blocked_tool import blocked_tool, mcp_flags
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.promise_scale import PromiseScale, percentiles
+from trunkline.client import ChannelPool, HostClient
 from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 
 HARNESS = Path(__file__).parents[1] / "harness"
@@ -19,7 +19,7 @@ HARNESS = Path(__file__).parents[1] / "harness"
 RACES_AT_ONCE = 16
 
 
-async def states(channels: Channels, mesh: MeshProcess) -> Counter[str]:
+async def states(channels: ChannelPool, mesh: MeshProcess) -> Counter[str]:
     """How many tasks are in which state."""
     client = HostClient(channels.get(mesh.mesh_address))
     found: Counter[str] = Counter()
@@ -32,7 +32,7 @@ async def states(channels: Channels, mesh: MeshProcess) -> Counter[str]:
         request.page_token = page.next_page_token
 
 
-async def test_cancel_means_stop(tmp_path: Path, scale: Scale) -> None:
+async def test_cancel_means_stop(tmp_path: Path, scale: PromiseScale) -> None:
     """Three hops and a blocked MCP tool: all of it stops, and the tool is told."""
     runs = scale.pick(ci=20, prove=1000)
     answered: list[float] = []
@@ -40,7 +40,7 @@ async def test_cancel_means_stop(tmp_path: Path, scale: Scale) -> None:
     async with (
         running_mesh(tmp_path, *mcp_flags(tmp_path)) as mesh,
         blocked_tool() as tool,
-        Channels(ping_s=PATIENCE_S) as channels,
+        ChannelPool(ping_s=PATIENCE_S) as channels,
     ):
         for _ in range(runs):
             params: Json = {"message": user_message(tool.question)}
@@ -57,15 +57,15 @@ async def test_cancel_means_stop(tmp_path: Path, scale: Scale) -> None:
             assert canceled["result"]["status"]["state"] == "TASK_STATE_CANCELED"
         # The supervisor's task and the agent's, of every run, and nothing that still works.
         assert await states(channels, mesh) == {"TASK_STATE_CANCELED": 2 * runs}
-    scale.report(runs=runs, answered=spread(answered), tool_told=spread(told))
+    scale.report(runs=runs, answered=percentiles(answered), tool_told=percentiles(told))
 
 
-async def race(mesh: MeshProcess, channels: Channels, rng: random.Random) -> str:
+async def race(mesh: MeshProcess, channels: ChannelPool, rng: random.Random) -> str:
     """Let a cancel race with an end; return the outcome that everybody saw."""
     way = rng.choice(("complete", "fail", "ask", "answer"))
     first = "ask" if way == "answer" else way
     params: Json = {"message": user_message(f"{first} {rng.randrange(12)}")}
-    fold = WireFold()
+    fold = ClientFold()
     async with sse(mesh.http_url, "/agents/racer", "SendStreamingMessage", params) as answer:
         events = answer.events()
         fold.apply(await anext(events))
@@ -106,7 +106,7 @@ async def race(mesh: MeshProcess, channels: Channels, rng: random.Random) -> str
     return state.removeprefix("TASK_STATE_").lower()
 
 
-async def ends(channels: Channels, mesh: MeshProcess, task_id: str) -> list[str]:
+async def ends(channels: ChannelPool, mesh: MeshProcess, task_id: str) -> list[str]:
     """The terminal states in a task's journal, which must be its last event, and but one."""
     found: list[str] = []
     client = HostClient(channels.get(mesh.mesh_address))
@@ -132,19 +132,19 @@ ENDED = (
 
 
 async def test_a_race_with_cancel_has_one_outcome(
-    tmp_path: Path, scale: Scale, rng: random.Random
+    tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
     """Cancel against completion, failure, a question and an answer: the same for every reader."""
     races = scale.pick(ci=150, prove=10_000)
     outcomes: Counter[str] = Counter()
     turns = asyncio.Semaphore(RACES_AT_ONCE)
-    flags = ("--agent", "harness.race_agent:racer")
+    flags = ("--agent", "harness.agents.race_agent:racer")
     environment = {
         "PYTHONPATH": os.pathsep.join((str(HARNESS.parent), os.environ.get("PYTHONPATH", "")))
     }
     async with (
         running_mesh(tmp_path, *flags, environment=environment) as mesh,
-        Channels(ping_s=PATIENCE_S) as channels,
+        ChannelPool(ping_s=PATIENCE_S) as channels,
     ):
 
         async def one(seed: int) -> None:

@@ -6,11 +6,11 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.blocked_tool import BlockedTool, blocked_tool, mcp_flags
-from harness.processes import MeshProcess, running_mesh
-from harness.proving import Scale, spread
-from harness.sse import PATIENCE_S, WireFold, call, sse, user_message
-from trunkline.client import Channels, HostClient
+from harness.a2a.sse_client import PATIENCE_S, ClientFold, call, sse, user_message
+from harness.mcp.blocked_tool import BlockedTool, blocked_tool, mcp_flags
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.promise_scale import PromiseScale, percentiles
+from trunkline.client import ChannelPool, HostClient
 from trunkline.errors import PeerTimeoutError
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2, task_pb2
 
@@ -39,7 +39,7 @@ async def warm_up(mesh: MeshProcess, tool: BlockedTool) -> None:
             await ended.wait()
 
 
-async def test_deadlines_travel(tmp_path: Path, scale: Scale) -> None:
+async def test_deadlines_travel(tmp_path: Path, scale: PromiseScale) -> None:
     """Bridge, supervisor, agent and a blocked tool: all of it ends with the caller's time."""
     runs = scale.pick(ci=2, prove=200)
     # In CI as long as the way down to the tool may take on a machine that has much else to do.
@@ -49,14 +49,14 @@ async def test_deadlines_travel(tmp_path: Path, scale: Scale) -> None:
     async with (
         running_mesh(tmp_path, *mcp_flags(tmp_path)) as mesh,
         blocked_tool() as tool,
-        Channels(ping_s=PATIENCE_S) as channels,
+        ChannelPool(ping_s=PATIENCE_S) as channels,
     ):
         client = HostClient(channels.get(mesh.mesh_address))
         await warm_up(mesh, tool)
         for _ in range(runs):
             params = {"message": user_message(tool.question)}
             headers = {"Trunkline-Timeout": str(given_s)}
-            fold = WireFold()
+            fold = ClientFold()
             async with sse(mesh.http_url, "/", "SendStreamingMessage", params, headers) as answer:
                 async for event in answer.events():
                     fold.apply(event)
@@ -78,12 +78,12 @@ async def test_deadlines_travel(tmp_path: Path, scale: Scale) -> None:
             told.append((told_at - deadline).total_seconds())
     if scale.is_proof:
         assert max(late) <= 0.25, late
-    scale.report(runs=runs, stream_ended_late=spread(late), tool_told_late=spread(told))
+    scale.report(runs=runs, stream_ended_late=percentiles(late), tool_told_late=percentiles(told))
 
 
 async def test_a_stream_s_own_timeout_ends_only_the_stream(tmp_path: Path) -> None:
     """A call that is given up, over gRPC and over SSE, leaves its task alone."""
-    async with running_mesh(tmp_path) as mesh, Channels(ping_s=PATIENCE_S) as channels:
+    async with running_mesh(tmp_path) as mesh, ChannelPool(ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(mesh.mesh_address))
         message = message_pb2.Message(
             message_id="m", role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text="count 40 25")]
@@ -112,11 +112,11 @@ async def test_a_stream_s_own_timeout_ends_only_the_stream(tmp_path: Path) -> No
 
 async def test_an_agent_has_a_default_deadline_that_a_caller_may_shorten(tmp_path: Path) -> None:
     """`timeout_s` of the agent, for tasks that come without a deadline or with a later one."""
-    flags = ("--agent", "harness.slow_agent:slow")
+    flags = ("--agent", "harness.agents.slow_agent:slow")
     environment = {"PYTHONPATH": os.pathsep.join((str(HARNESS), os.environ.get("PYTHONPATH", "")))}
     async with running_mesh(tmp_path, *flags, environment=environment) as mesh:
         for header in ({}, {"Trunkline-Timeout": "0.7"}, {"Trunkline-Timeout": "600"}):
-            fold = WireFold()
+            fold = ClientFold()
             params = {"message": user_message("anything")}
             started = datetime.now(UTC)
             async with sse(
@@ -133,7 +133,7 @@ async def test_an_agent_has_a_default_deadline_that_a_caller_may_shorten(tmp_pat
 
 async def deadline_of(mesh: MeshProcess, task_id: str) -> datetime:
     """A task's absolute deadline."""
-    async with Channels(ping_s=PATIENCE_S) as channels:
+    async with ChannelPool(ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(mesh.mesh_address))
         task = await client.get_task(task_id, account="anonymous")
     assert task.HasField("deadline")
@@ -153,10 +153,12 @@ async def test_ask_gives_its_timeout_along(tmp_path: Path) -> None:
     assert b"deadline" in said
 
 
-async def test_no_hidden_limit_ends_what_takes_over_a_minute(tmp_path: Path, scale: Scale) -> None:
+async def test_no_hidden_limit_ends_what_takes_over_a_minute(
+    tmp_path: Path, scale: PromiseScale
+) -> None:
     """A silent task goes on as long as it takes, asked by a stream and by one call."""
     seconds = scale.pick(ci=3, prove=70)
-    async with running_mesh(tmp_path) as mesh, Channels(ping_s=PATIENCE_S) as channels:
+    async with running_mesh(tmp_path) as mesh, ChannelPool(ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(mesh.mesh_address))
         message = message_pb2.Message(
             message_id="m",
@@ -165,7 +167,7 @@ async def test_no_hidden_limit_ends_what_takes_over_a_minute(tmp_path: Path, sca
         )
 
         async def stream() -> str:
-            fold = WireFold()
+            fold = ClientFold()
             params = {"message": user_message(f"wait {seconds}")}
             async with sse(mesh.http_url, "/", "SendStreamingMessage", params) as answer:
                 async for event in answer.events():

@@ -13,9 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.processes import MeshProcess, running_mesh
-from harness.proving import Scale
-from harness.sse import PATIENCE_S, Json, RefusedError, WireFold, call, send, sse, user_message
+from harness.a2a.sse_client import (
+    PATIENCE_S,
+    ClientFold,
+    Json,
+    RefusedError,
+    call,
+    send,
+    sse,
+    user_message,
+)
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.promise_scale import PromiseScale
 
 HARNESS = Path(__file__).parents[1] / "harness"
 # The write-ahead log has its bound of 16 MiB, beside what is kept.
@@ -70,14 +79,14 @@ async def until_taken(mesh: MeshProcess) -> None:
 
 
 async def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(
-    tmp_path: Path, scale: Scale
+    tmp_path: Path, scale: PromiseScale
 ) -> None:
     """A task that streams into a full disk waits, and goes on; new ones are refused with why."""
     times = scale.pick(ci=2, prove=20)
     numbers = 400
     async with running_mesh(tmp_path) as mesh:
         for _ in range(times):
-            fold = WireFold()
+            fold = ClientFold()
             params = {"message": user_message(f"count {numbers} 2 200")}
             async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params) as answer:
                 events = answer.events()
@@ -102,7 +111,7 @@ async def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(
             task = (await call(mesh.http_url, "/agents/echo", "GetTask", {"id": fold.task_id}))[
                 "result"
             ]
-            again = WireFold()
+            again = ClientFold()
             again.take_task(task)
             assert again.texts == fold.texts
             await until_taken(mesh)
@@ -125,11 +134,11 @@ async def data(*arguments: str) -> tuple[int, Json]:
     return process.returncode, json.loads(told) if told else {}
 
 
-async def ask_all(mesh: MeshProcess, questions: Sequence[str]) -> dict[str, WireFold]:
+async def ask_all(mesh: MeshProcess, questions: Sequence[str]) -> dict[str, ClientFold]:
     """Ask echo each question; return the folds by task id."""
-    folds: dict[str, WireFold] = {}
+    folds: dict[str, ClientFold] = {}
     for question in questions:
-        fold = WireFold()
+        fold = ClientFold()
         params = {"message": user_message(question)}
         async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params) as answer:
             async for event in answer.events():
@@ -138,11 +147,11 @@ async def ask_all(mesh: MeshProcess, questions: Sequence[str]) -> dict[str, Wire
     return folds
 
 
-async def same_tasks(mesh: MeshProcess, folds: dict[str, WireFold]) -> None:
+async def same_tasks(mesh: MeshProcess, folds: dict[str, ClientFold]) -> None:
     """Every task is there as it was."""
     for task_id, fold in folds.items():
         answer = await call(mesh.http_url, "/agents/echo", "GetTask", {"id": task_id})
-        again = WireFold()
+        again = ClientFold()
         again.take_task(answer["result"])
         assert (again.state, again.texts) == (fold.state, fold.texts)
 
@@ -190,7 +199,7 @@ async def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
     async with running_mesh(tmp_path, environment=environment) as mesh:
         folds = await ask_all(mesh, ["before"])
         for jump_s in (-3600, 2 * 24 * 3600, -7 * 24 * 3600):
-            fold = WireFold()
+            fold = ClientFold()
             # Longer than it takes until a lease is looked at, and renewed.
             params = {"message": user_message("count 60 25")}
             async with sse(mesh.http_url, "/agents/echo", "SendStreamingMessage", params) as answer:
@@ -211,7 +220,9 @@ async def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
         assert [task["id"] for task in listed["result"]["tasks"]] == list(reversed(folds))
 
 
-async def test_the_store_stays_bounded_under_steady_load(tmp_path: Path, scale: Scale) -> None:
+async def test_the_store_stays_bounded_under_steady_load(
+    tmp_path: Path, scale: PromiseScale
+) -> None:
     """What has ended is compacted and forgotten while more comes: nothing of it takes room."""
     rounds = scale.pick(ci=8, prove=60)
     streams, numbers, size_bytes = 8, 150, 200

@@ -14,15 +14,15 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from harness.file_agent import PIECE_BYTES, pieces
-from harness.processes import Services, running_services
-from harness.proving import Scale
-from harness.sse import Json, call, user_message
+from harness.a2a.sse_client import Json, call, user_message
+from harness.agents.file_agent import PIECE_BYTES, pieces
+from harness.mesh.processes import Services, running_services
+from harness.promise_scale import PromiseScale
 
 MIB = 1024 * 1024
 ABOVE_IDLE_BYTES = 64 * MIB
 PATIENCE_S = 120.0
-_AGENT = "harness.file_agent:files"
+_AGENT = "harness.agents.file_agent:files"
 _TESTS = Path(__file__).parents[1]
 
 
@@ -115,7 +115,7 @@ def texts(task: Json) -> str:
 
 
 async def test_files_of_any_size_pass_every_hop_in_little_memory(
-    tmp_path: Path, scale: Scale, rng: random.Random
+    tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
     """Made by an agent, through a supervisor, cut on the way; and read by an agent from a URL."""
     count = scale.pick(ci=20, prove=210)

@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 import grpc
 from a2a.types import a2a_pb2
 
-from harness.hostile import Hostile
-from harness.hostile_grpc import GrpcProbe
-from harness.hostile_probe import PATIENCE_S, HttpProbe, read_answer
-from harness.processes import MeshProcess, running_mesh
-from harness.proving import Scale, spread
-from harness.sse import request_bytes, send, sse, user_message
-from harness.valid_calls import Targets
-from harness.valid_grpc_calls import V1
+from harness.a2a.sse_client import request_bytes, send, sse, user_message
+from harness.hostile.grpc_probe import GrpcProbe
+from harness.hostile.http_probe import PATIENCE_S, HttpProbe, read_answer
+from harness.hostile.http_requests import Hostile
+from harness.hostile.valid_grpc_calls import V1
+from harness.hostile.valid_http_calls import Targets
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.promise_scale import PromiseScale, percentiles
 
 MIB = 1024 * 1024
 ECHO = "/agents/echo"
@@ -66,7 +66,7 @@ async def new_targets(mesh: MeshProcess) -> Targets:
     return Targets(*found)
 
 
-async def test_mutated_requests(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+async def test_mutated_requests(tmp_path: Path, scale: PromiseScale, rng: random.Random) -> None:
     """Never an internal error, a hang or growth; after each batch the next request is served."""
     batches = scale.pick(ci=4, prove=300)
     http_each, grpc_each = scale.pick(ci=(75, 25), prove=(80, 20))
@@ -159,7 +159,9 @@ async def served(mesh: MeshProcess, took_s: list[float], until: asyncio.Event) -
         took_s.append(time.perf_counter() - began)
 
 
-async def test_slow_and_vanishing_clients(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+async def test_slow_and_vanishing_clients(
+    tmp_path: Path, scale: PromiseScale, rng: random.Random
+) -> None:
     """Slow ones are ended, those that vanish leave nothing, and a good one is served meanwhile."""
     slow, gone = scale.pick(ci=30, prove=1000), scale.pick(ci=60, prove=5000)
     took_s: list[float] = []
@@ -189,7 +191,7 @@ async def test_slow_and_vanishing_clients(tmp_path: Path, scale: Scale, rng: ran
     assert after.threads <= before.threads + 16
     gained = after.rss_bytes - before.rss_bytes
     assert gained <= 96 * MIB
-    good = spread(took_s)
+    good = percentiles(took_s)
     scale.report(slow=slow, vanished=gone, gained_mib=gained // MIB, good=good, **_named(answers))
 
 
@@ -222,7 +224,7 @@ async def stall(mesh: MeshProcess, task_id: str, readers: int, stack: AsyncExitS
         assert (await loop.sock_recv(connection, 15)).startswith(b"HTTP/1.1 200")
 
 
-async def test_stalled_readers_hold_bounded_memory(tmp_path: Path, scale: Scale) -> None:
+async def test_stalled_readers_hold_bounded_memory(tmp_path: Path, scale: PromiseScale) -> None:
     """Streams whose readers take nothing, of a task far larger than what each may hold."""
     readers, events = scale.pick(ci=(10, 10_000), prove=(150, 40_000))
     async with running_mesh(tmp_path, "--default", "echo") as mesh:
@@ -256,7 +258,7 @@ async def test_stalled_readers_hold_bounded_memory(tmp_path: Path, scale: Scale)
     )
 
 
-async def test_a_flood_of_connections(tmp_path: Path, scale: Scale) -> None:
+async def test_a_flood_of_connections(tmp_path: Path, scale: PromiseScale) -> None:
     """As many as are allowed are served; those above are told so; and when they go, all is well."""
     limit = scale.pick(ci=100, prove=2000)
     environment = {"TRUNKLINE_CONNECTION_LIMIT": str(limit)}

@@ -7,15 +7,15 @@ import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from harness.bridge import open_bridged_mesh
-from harness.fuzz_agents import act, texts_of
-from harness.processes import read_line, running_process
-from harness.proving import Scale
-from harness.sse import WireFold, call, sse, user_message
+from harness.a2a.bridged_mesh import open_bridged_mesh
+from harness.a2a.sse_client import ClientFold, call, sse, user_message
+from harness.agents.fuzz_agents import act, texts_of
+from harness.mesh.processes import read_line, running_process
+from harness.promise_scale import PromiseScale
 from trunkline import TaskContext, agent
 from trunkline.agents import FunctionAgent
 from trunkline.client import Directory
-from trunkline.journal.fold import fold_all
+from trunkline.journal.fold import fold_batches
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
 from trunkline_bridge import BridgeSettings
 
@@ -32,7 +32,7 @@ def branching(directory: Directory) -> FunctionAgent:
             role=message_pb2.ROLE_USER,
             parts=[part_pb2.Part(text=str(seed))],
         )
-        async with directory.begin(
+        async with directory.submit(
             "leaf", message=message, submission=task.child_submission("")
         ) as stream:
             started = event_pb2.ChildStarted(task_id=stream.task_id, agent="leaf")
@@ -56,7 +56,7 @@ async def check_one(url: str, directory: Directory, seeds: list[int]) -> int:
     """Run one task; compare what every kind of reader gets. Return how many events there were."""
     # The wire names what children write alike, so texts are compared; hardly two are the same.
     wanted = sorted(text for seed in seeds for text in texts_of(seed).values())
-    fold = WireFold()
+    fold = ClientFold()
     params = {"message": user_message(" ".join(map(str, seeds)))}
     async with sse(url, "/agents/branch", "SendStreamingMessage", params) as answer:
         async for event in answer.events():
@@ -64,7 +64,7 @@ async def check_one(url: str, directory: Directory, seeds: list[int]) -> int:
     assert fold.state == "TASK_STATE_COMPLETED"
     assert sorted(fold.texts.values()) == wanted
     task = (await call(url, "/agents/branch", "GetTask", {"id": fold.task_id}))["result"]
-    again = WireFold()
+    again = ClientFold()
     again.take_task(task)
     assert (again.texts, again.names) == (fold.texts, fold.names)
     return await check_journal(directory, fold.task_id)
@@ -72,7 +72,7 @@ async def check_one(url: str, directory: Directory, seeds: list[int]) -> int:
 
 async def check_journal(directory: Directory, task_id: str) -> int:
     """A task's events have no gap and fold to the task."""
-    client = directory.for_task(task_id)
+    client = directory.client_for_task(task_id)
     journal: list[bytes] = []
     async with client.watch_task(
         task_id, account="anonymous", after=0, with_snapshot=False
@@ -81,12 +81,12 @@ async def check_journal(directory: Directory, task_id: str) -> int:
             journal += batches
     snapshot = await client.get_task(task_id, account="anonymous")
     # The fold refuses gaps, appends before a create and whatever follows the end.
-    assert fold_all(task_id, journal) == snapshot
+    assert fold_batches(task_id, journal) == snapshot
     return snapshot.sequence
 
 
 async def test_no_text_doubled_lost_or_moved(
-    tmp_path: Path, scale: Scale, rng: random.Random
+    tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
     """Fuzzed tasks with up to eight children that stream at once, from two other processes."""
     tasks = scale.pick(ci=60, prove=10_000)
@@ -99,7 +99,7 @@ async def test_no_text_doubled_lost_or_moved(
         )
         leaf = await stack.enter_async_context(
             running_process(
-                sys.executable, "-m", "harness.fuzz_agents",
+                sys.executable, "-m", "harness.agents.fuzz_agents",
                 "--mesh", bridged.mesh.registry_address, "--data", str(tmp_path / "leaf"),
                 cwd=tmp_path, environment={"PYTHONPATH": path},
             )
@@ -107,7 +107,7 @@ async def test_no_text_doubled_lost_or_moved(
         await read_line(leaf, "ready ")
         directory = bridged.mesh.directory
         await bridged.mesh.join(branching(directory))
-        await directory.wait_until(lambda known: "leaf" in known.agents(), timeout_s=45)
+        await directory.wait_until(lambda known: "leaf" in known.list_agents(), timeout_s=45)
         turns = asyncio.Semaphore(TASKS_AT_ONCE)
 
         async def one(seeds: list[int]) -> None:

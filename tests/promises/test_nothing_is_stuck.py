@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.following import follow
-from harness.processes import Services, running_services
-from harness.proving import Scale, spread
-from harness.sse import PATIENCE_S, Json, WireEvent, WireFold, call, sse, user_message
-from trunkline.client import Channels, Directory
-from trunkline.journal.events import header_of
+from harness.a2a.reconnecting_client import stream_with_reconnects
+from harness.a2a.sse_client import PATIENCE_S, ClientFold, Json, WireEvent, call, sse, user_message
+from harness.mesh.processes import Services, running_services
+from harness.promise_scale import PromiseScale, percentiles
+from trunkline.client import ChannelPool, Directory
+from trunkline.journal.events import parse_header
 
 LEASE_S = 1.0
 NUMBERS = 300
@@ -46,10 +46,10 @@ class Trial:
         """It was restarted before its lease was over: nobody else took its tasks."""
         self._at = at
 
-    async def run(self, *, state: str = "ready") -> WireFold:
+    async def run(self, *, state: str = "ready") -> ClientFold:
         """Follow the task to its end, and put the process back: then it is in this state."""
         url = self.services.http_url
-        fold = await follow(
+        fold = await stream_with_reconnects(
             url, f"/agents/{self.agent}", QUESTIONS[self.agent], on_event=self._on_event
         )
         if self.harm == "freeze":
@@ -57,7 +57,7 @@ class Trial:
         await self._back(state)
         return fold
 
-    async def _on_event(self, _fold: WireFold, _event: WireEvent) -> None:
+    async def _on_event(self, _fold: ClientFold, _event: WireEvent) -> None:
         self.seen += 1
         if self.harmed_at is not None and self.news_after_s is None:
             # What was on its way comes at once; a new life's first event takes its time.
@@ -86,7 +86,7 @@ class Trial:
         await self.services.restart(self.process, state=state)
 
 
-async def check(trial: Trial, fold: WireFold, directory: Directory) -> str:
+async def check(trial: Trial, fold: ClientFold, directory: Directory) -> str:
     """The task ended well, or with the reason, and its journal is one. Return how it ended."""
     url, path = trial.services.http_url, f"/agents/{trial.agent}"
     task: Json = {}
@@ -95,7 +95,7 @@ async def check(trial: Trial, fold: WireFold, directory: Directory) -> str:
             found = await call(url, path, "GetTask", {"id": fold.task_id})
             # While the host that was restarted registers again, nobody can say.
             task = found.get("result", {})
-    again = WireFold()
+    again = ClientFold()
     again.take_task(task)
     assert (again.state, again.texts) == (fold.state, fold.texts)
     await check_epochs(directory, fold.task_id)
@@ -114,14 +114,14 @@ async def check(trial: Trial, fold: WireFold, directory: Directory) -> str:
 
 async def check_epochs(directory: Directory, task_id: str) -> None:
     """No life of a journal wrote anything once the next one had begun."""
-    async with directory.follow(
+    async with directory.watch(
         task_id, account="anonymous", after=0, with_snapshot=False
     ) as stream:
-        epochs = [header_of(sealed).epoch async for batches in stream for sealed in batches]
+        epochs = [parse_header(sealed).epoch async for batches in stream for sealed in batches]
     assert epochs == sorted(epochs)
 
 
-async def test_nothing_is_stuck(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+async def test_nothing_is_stuck(tmp_path: Path, scale: PromiseScale, rng: random.Random) -> None:
     """Hosts are killed, and frozen past their lease and thawed, at any point of a task."""
     trials = scale.pick(ci=6, prove=60)
     outcomes: Counter[str] = Counter()
@@ -130,10 +130,10 @@ async def test_nothing_is_stuck(tmp_path: Path, scale: Scale, rng: random.Random
         running_services(
             tmp_path,
             agents=("supervisor", "echo"),
-            others={"once": "harness.once_agent:once"},
+            others={"once": "harness.agents.once_agent:once"},
             environment=environment(),
         ) as services,
-        Channels() as channels,
+        ChannelPool() as channels,
         Directory(channels, services.mesh_address) as directory,
     ):
         for number in range(trials):
@@ -148,18 +148,18 @@ async def test_nothing_is_stuck(tmp_path: Path, scale: Scale, rng: random.Random
     if scale.is_proof:
         # Of those that were not restarted at once; a restart waits for no lease.
         assert max(news) <= 2 * LEASE_S + 0.5, news
-    scale.report(trials=trials, news_after=spread(news), **outcomes)
+    scale.report(trials=trials, news_after=percentiles(news), **outcomes)
 
 
 async def test_a_standby_goes_on_where_a_host_died(
-    tmp_path: Path, scale: Scale, rng: random.Random
+    tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
     """Two processes run one agent: whichever is killed, the other completes what it was doing."""
     trials = scale.pick(ci=2, prove=40)
     news: list[float] = []
     async with (
         running_services(tmp_path, agents=("echo",), environment=environment()) as services,
-        Channels() as channels,
+        ChannelPool() as channels,
         Directory(channels, services.mesh_address) as directory,
     ):
         await services.launch("heir", "agents", "echo")
@@ -175,11 +175,11 @@ async def test_a_standby_goes_on_where_a_host_died(
                 news.append(trial.news_after_s)
     if scale.is_proof:
         assert max(news) <= 2 * LEASE_S + 0.5, news
-    scale.report(trials=trials, news_after=spread(news))
+    scale.report(trials=trials, news_after=percentiles(news))
 
 
 async def test_clients_that_vanish_change_nothing(
-    tmp_path: Path, scale: Scale, rng: random.Random
+    tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
     """Whoever asked may be gone at any moment: the task ends as if nobody had left."""
     tasks = scale.pick(ci=10, prove=300)
@@ -222,21 +222,23 @@ async def until_completed(services: Services, task_id: str) -> None:
 
 
 @pytest.mark.parametrize("victim", ["echo", "bridge"])
-async def test_sigterm_under_load_loses_nothing(tmp_path: Path, scale: Scale, victim: str) -> None:
+async def test_sigterm_under_load_loses_nothing(
+    tmp_path: Path, scale: PromiseScale, victim: str
+) -> None:
     """What was accepted is finished before a host leaves; a bridge's readers go on elsewhere."""
     streams = scale.pick(ci=12, prove=100)
     async with running_services(tmp_path, agents=("echo",), environment=environment()) as services:
         begun = asyncio.Event()
         count = 0
 
-        async def on_event(_fold: WireFold, event: WireEvent) -> None:
+        async def on_event(_fold: ClientFold, event: WireEvent) -> None:
             nonlocal count
             count += "task" in event.result
             if count >= streams:
                 begun.set()
 
-        async def one() -> WireFold:
-            return await follow(
+        async def one() -> ClientFold:
+            return await stream_with_reconnects(
                 services.http_url, "/agents/echo", QUESTIONS["echo"], on_event=on_event
             )
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import httpx
 
-from harness.nonsense_host import nonsense_host
-from harness.processes import Services, open_services, running_mesh
-from harness.proving import Scale, spread
-from harness.sse import PATIENCE_S, Json, call, send, sse, user_message
-from harness.tool_servers import AWKWARD
-from trunkline.client import Channels, ToolClient, running
+from harness.a2a.sse_client import PATIENCE_S, Json, call, send, sse, user_message
+from harness.mcp.scripted_servers import AWKWARD
+from harness.mesh.nonsense_host import nonsense_host
+from harness.mesh.processes import Services, open_services, running_mesh
+from harness.promise_scale import PromiseScale, percentiles
+from trunkline.client import ChannelPool, ToolClient, run_in_background
 from trunkline.v1 import tool_service_pb2
 
 TESTS = Path(__file__).parents[1]
@@ -115,7 +115,7 @@ async def test_a_tool_server_that_fails_harms_no_other(tmp_path: Path) -> None:
     variables = environment(breaker_open_s="2")
     async with (
         running_mesh(tmp_path, *flags, environment=variables) as mesh,
-        Channels() as channels,
+        ChannelPool() as channels,
     ):
         tools = ToolClient(channels.get(mesh.mesh_address))
 
@@ -157,7 +157,7 @@ async def test_a_tool_server_that_fails_harms_no_other(tmp_path: Path) -> None:
 @asynccontextmanager
 async def running_trouble(folder: Path) -> AsyncIterator[Services]:
     """A mesh with a good agent and bad ones, each host a process; `garbler` is this process."""
-    module = "harness.trouble_agents"
+    module = "harness.agents.misbehaving_agents"
     # Longer than elsewhere: who is busy with a flood must not be taken for dead.
     async with open_services(folder, environment=environment(lease_s="15")) as services:
         await services.start("registry", "registry")
@@ -190,7 +190,7 @@ async def flap(services: Services, rng: random.Random) -> None:
         await services.restart("flapper")
 
 
-async def test_outbound_resilience(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+async def test_outbound_resilience(tmp_path: Path, scale: PromiseScale, rng: random.Random) -> None:
     """Agents that hang, talk nonsense, flood and flap: each is named, and the others work on."""
     rounds = scale.pick(ci=3, prove=100)
     quiet: list[float] = []
@@ -224,7 +224,7 @@ async def test_outbound_resilience(tmp_path: Path, scale: Scale, rng: random.Ran
     async with running_trouble(tmp_path) as services:
         url = services.http_url
         await good(url, quiet)
-        async with running(flap(services, rng)):
+        async with run_in_background(flap(services, rng)):
             for _ in range(rounds):
                 async with asyncio.TaskGroup() as group:
                     for work in (good(url, troubled), bad(url), bad(url), flapping(url)):
@@ -233,7 +233,7 @@ async def test_outbound_resilience(tmp_path: Path, scale: Scale, rng: random.Ran
         assert state == "COMPLETED", said
         assert said.startswith("still here\nCould not answer"), said
         assert "it sent more than 16 MiB in one turn" in said
-    scale.report(rounds=rounds, quiet=spread(quiet), troubled=spread(troubled), **flaps)
+    scale.report(rounds=rounds, quiet=percentiles(quiet), troubled=percentiles(troubled), **flaps)
 
 
 async def test_the_breaker_of_a_host_goes_through_its_states(tmp_path: Path) -> None:

@@ -9,11 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.processes import MeshProcess, running_mesh
-from harness.proving import Scale
-from harness.sse import PATIENCE_S, Json, RefusedError, WireFold, send, sse, user_message
-from harness.worker_agent import CONCURRENCY, WORK_S
-from trunkline.client import Channels, HostClient
+from harness.a2a.sse_client import (
+    PATIENCE_S,
+    ClientFold,
+    Json,
+    RefusedError,
+    send,
+    sse,
+    user_message,
+)
+from harness.agents.worker_agent import CONCURRENCY, WORK_S
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.promise_scale import PromiseScale
+from trunkline.client import ChannelPool, HostClient
 from trunkline.errors import OverloadedError
 from trunkline.v1 import (
     message_pb2,
@@ -25,7 +33,7 @@ from trunkline.v1 import (
 )
 
 QUEUE_LIMIT = 40
-FLAGS = ("--agent", "harness.worker_agent:worker")
+FLAGS = ("--agent", "harness.agents.worker_agent:worker")
 MIB = 1024 * 1024
 
 
@@ -72,7 +80,7 @@ async def test_priorities_overtake_and_a_full_queue_says_so_at_once(tmp_path: Pa
     """All places taken, the queue filled: the next one is refused, the urgent one goes first."""
     async with (
         running_mesh(tmp_path, *FLAGS, environment=environment()) as mesh,
-        Channels(ping_s=PATIENCE_S) as channels,
+        ChannelPool(ping_s=PATIENCE_S) as channels,
     ):
         client = HostClient(channels.get(mesh.mesh_address))
         blocking = [await submit(client, "block") for _ in range(CONCURRENCY)]
@@ -121,14 +129,16 @@ async def ended_at(client: HostClient, task_id: str) -> int:
     return task.status.timestamp.ToNanoseconds()
 
 
-async def test_ten_times_the_capacity(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+async def test_ten_times_the_capacity(
+    tmp_path: Path, scale: PromiseScale, rng: random.Random
+) -> None:
     """What is accepted ends, what isn't is told at once, and nothing grows."""
     seconds = scale.pick(ci=2, prove=60)
     rate = 10 * CONCURRENCY / WORK_S
     outcomes: Counter[str] = Counter()
     async with (
         running_mesh(tmp_path, *FLAGS, environment=environment()) as mesh,
-        Channels(ping_s=PATIENCE_S) as channels,
+        ChannelPool(ping_s=PATIENCE_S) as channels,
     ):
         pid = mesh.process.pid
         rss: list[int] = []
@@ -176,7 +186,7 @@ async def offer(mesh: MeshProcess, outcomes: Counter[str], delay_s: float) -> No
         return
     try:
         async with sse(mesh.http_url, "/agents/worker", "SendStreamingMessage", params) as answer:
-            fold = WireFold()
+            fold = ClientFold()
             async for event in answer.events():
                 fold.apply(event)
             assert fold.state == "TASK_STATE_COMPLETED"

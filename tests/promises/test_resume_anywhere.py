@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.following import follow
-from harness.processes import Services, running_mesh, running_services
-from harness.proving import Scale
-from harness.sse import PATIENCE_S, Json, WireEvent, WireFold, call, sse, user_message
-from trunkline.client import Channels, HostClient
+from harness.a2a.reconnecting_client import stream_with_reconnects
+from harness.a2a.sse_client import PATIENCE_S, ClientFold, Json, WireEvent, call, sse, user_message
+from harness.mesh.processes import Services, running_mesh, running_services
+from harness.promise_scale import PromiseScale
+from trunkline.client import ChannelPool, HostClient
 from trunkline.v1 import event_pb2, snapshot_pb2
 
 EVENTS = 1000
@@ -49,7 +49,7 @@ async def read_cut(
     return seen, done
 
 
-async def test_resume_anywhere(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+async def test_resume_anywhere(tmp_path: Path, scale: PromiseScale, rng: random.Random) -> None:
     """A 1,000-event task, cut at many random points, while it runs and after it has ended."""
     cuts = scale.pick(ci=40, prove=1000)
     async with running_mesh(tmp_path) as mesh:
@@ -73,7 +73,7 @@ async def test_resume_anywhere(tmp_path: Path, scale: Scale, rng: random.Random)
 
 @pytest.mark.parametrize("victim", ["bridge", "registry", "echo"])
 async def test_resume_after_a_kill(
-    tmp_path: Path, scale: Scale, rng: random.Random, victim: str
+    tmp_path: Path, scale: PromiseScale, rng: random.Random, victim: str
 ) -> None:
     """A process dies at any point of a task: what its reader holds in the end is the task."""
     kills = scale.pick(ci=1, prove=50)
@@ -83,14 +83,14 @@ async def test_resume_after_a_kill(
             at = rng.randrange(1, EVENTS)
             seen = 0
 
-            async def on_event(fold: WireFold, _event: WireEvent) -> None:
+            async def on_event(fold: ClientFold, _event: WireEvent) -> None:
                 nonlocal seen
                 seen += 1
                 if seen == at:  # noqa: B023  read within this round of the loop
                     await services.kill(victim)
                     await services.restart(victim)
 
-            fold = await follow(
+            fold = await stream_with_reconnects(
                 services.http_url, "/agents/echo", f"count {EVENTS} 1", on_event=on_event
             )
             assert fold.state == "TASK_STATE_COMPLETED"
@@ -102,7 +102,7 @@ async def test_resume_after_a_kill(
 
 async def told_by_get_task(services: Services, task_id: str) -> dict[str, str]:
     """The texts of a task as it stands."""
-    again = WireFold()
+    again = ClientFold()
     answer = await call(services.http_url, "/agents/echo", "GetTask", {"id": task_id})
     again.take_task(answer["result"])
     return again.texts
@@ -110,7 +110,7 @@ async def told_by_get_task(services: Services, task_id: str) -> dict[str, str]:
 
 async def grpc_reader_resumes(address: str, task_id: str, *, rng: random.Random, cuts: int) -> None:
     """The same by WatchTask: every batch is a cursor."""
-    async with Channels(ping_s=PATIENCE_S) as channels:
+    async with ChannelPool(ping_s=PATIENCE_S) as channels:
         client = HostClient(channels.get(address))
         whole = await client.get_task(task_id, account="anonymous")
         cursor = 0

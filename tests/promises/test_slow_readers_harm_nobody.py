@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from harness.processes import MeshProcess, running_mesh
-from harness.proving import Scale
-from harness.sse import PATIENCE_S, WireFold, sse, subscription, user_message
+from harness.a2a.sse_client import PATIENCE_S, ClientFold, sse, subscription, user_message
+from harness.mesh.processes import MeshProcess, running_mesh
+from harness.promise_scale import PromiseScale
 
 MIB = 1024 * 1024
 
@@ -76,7 +76,7 @@ async def run(
     took_s = time.perf_counter() - started
     # Working, each number, the end; all of them behind the first event.
     assert {task.result() for task in live} == {events + 2}
-    fold = WireFold()
+    fold = ClientFold()
     fold.apply(first)
     async with sse(
         mesh.http_url, "/agents/echo", "SubscribeToTask", {"id": task_id},
@@ -89,7 +89,9 @@ async def run(
     return took_s, gained
 
 
-async def test_slow_readers_harm_nobody(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+async def test_slow_readers_harm_nobody(
+    tmp_path: Path, scale: PromiseScale, rng: random.Random
+) -> None:
     """Readers of a long task with a stalled one among them, and without, in turns."""
     readers = scale.pick(ci=9, prove=99)
     events = scale.pick(ci=3000, prove=50_000)

@@ -6,13 +6,13 @@ import random
 import signal
 from pathlib import Path
 
-from harness.processes import running_mesh
-from harness.proving import Scale
-from harness.sse import call, user_message
-from trunkline.client import Channels, HostClient
+from harness.a2a.sse_client import call, user_message
+from harness.mesh.processes import running_mesh
+from harness.promise_scale import PromiseScale
+from trunkline.client import ChannelPool, HostClient
 from trunkline.errors import PeerError
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2, task_service_pb2
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
+from trunkline_bridge.protocol import RESUME_EXTENSION
 
 RESUME = {"A2A-Extensions": RESUME_EXTENSION}
 # As many as a client has open at once.
@@ -44,7 +44,7 @@ async def submit(client: HostClient, message_id: str) -> str | None:
     return answer.task.id
 
 
-async def submit_many(channels: Channels, address: str, message_id: str, count: int) -> set[str]:
+async def submit_many(channels: ChannelPool, address: str, message_id: str, count: int) -> set[str]:
     """Submit over and over, many at once; return the ids of all tasks that were named."""
     client = HostClient(channels.get(address))
     found: set[str] = set()
@@ -62,20 +62,20 @@ async def submit_many(channels: Channels, address: str, message_id: str, count: 
     return found
 
 
-async def tasks_of(channels: Channels, address: str, account: str) -> list[str]:
+async def tasks_of(channels: ChannelPool, address: str, account: str) -> list[str]:
     request = task_service_pb2.ListTasksRequest(account=account, page_size=100)
     page = await HostClient(channels.get(address)).list_tasks(request)
     assert page.total_size == len(page.tasks)
     return [row.task_id for row in page.tasks]
 
 
-async def test_submit_once(tmp_path: Path, scale: Scale, rng: random.Random) -> None:
+async def test_submit_once(tmp_path: Path, scale: PromiseScale, rng: random.Random) -> None:
     """A thousand submits with one key, concurrently and across a kill -9, make one task."""
     count = scale.pick(ci=120, prove=1000)
     kills = scale.pick(ci=1, prove=3)
     message_id = f"once-{rng.getrandbits(64):x}"
     found: set[str] = set()
-    async with Channels() as channels, asyncio.TaskGroup() as group:
+    async with ChannelPool() as channels, asyncio.TaskGroup() as group:
         for _ in range(kills):
             async with running_mesh(tmp_path) as mesh:
                 submitting = group.create_task(
@@ -96,7 +96,7 @@ async def test_submit_once(tmp_path: Path, scale: Scale, rng: random.Random) -> 
     scale.report(submits=count, kills=kills, tasks=len(found))
 
 
-async def test_plain_anonymous_requests_are_always_new(tmp_path: Path, scale: Scale) -> None:
+async def test_plain_anonymous_requests_are_always_new(tmp_path: Path, scale: PromiseScale) -> None:
     """One messageId many times makes as many tasks; with the resume extension it makes one."""
     count = scale.pick(ci=20, prove=200)
     message = user_message("echo hello")

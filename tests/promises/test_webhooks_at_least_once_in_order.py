@@ -9,10 +9,17 @@ import random
 import secrets
 from pathlib import Path
 
-from harness.processes import Services, running_services
-from harness.proving import Scale
-from harness.receiver import OK, Answer, Received, Receiver, open_receiver, status
-from harness.sse import Json, call, user_message
+from harness.a2a.sse_client import Json, call, user_message
+from harness.mesh.processes import Services, running_services
+from harness.promise_scale import PromiseScale
+from harness.remote.webhook_receiver import (
+    OK,
+    Answer,
+    ReceivedPost,
+    WebhookReceiver,
+    open_receiver,
+    status,
+)
 
 LEASE_S = 1.0
 NUMBERS = 60
@@ -33,7 +40,7 @@ class Copy:
         self.text = ""
         self.posts = 0
 
-    def take(self, received: Received) -> None:
+    def take(self, received: ReceivedPost) -> None:
         self.posts += 1
         if received.id in self.names:
             return
@@ -66,7 +73,7 @@ class Trial:
         self._plan = {post: ("bridge", "echo")[n % 2] for n, post in enumerate(at)}
         self._is_up = asyncio.Lock()
 
-    async def decide(self, received: Received) -> Answer:
+    async def decide(self, received: ReceivedPost) -> Answer:
         """Take a post, or not; in between, somebody may be killed."""
         check_signature(received)
         self._count += 1
@@ -89,14 +96,14 @@ class Trial:
             await self._services.restart(victim)
 
 
-def check_signature(received: Received) -> None:
+def check_signature(received: ReceivedPost) -> None:
     headers = received.headers
     signed = f"{received.id}.{headers['webhook-timestamp']}.".encode() + received.body
     digest = base64.b64encode(hmac.digest(KEY, signed, hashlib.sha256)).decode()
     assert headers["webhook-signature"] == f"v1,{digest}"
 
 
-async def submit(services: Services, receiver: Receiver) -> str:
+async def submit(services: Services, receiver: WebhookReceiver) -> str:
     """Begin a task with a webhook, and return its id; not taken, it is sent again."""
     params: Json = {
         "message": user_message(f"count {NUMBERS} 10"),
@@ -116,7 +123,7 @@ async def submit(services: Services, receiver: Receiver) -> str:
 
 
 async def test_webhooks_at_least_once_in_order(
-    tmp_path: Path, scale: Scale, rng: random.Random
+    tmp_path: Path, scale: PromiseScale, rng: random.Random
 ) -> None:
     """Receivers refuse, hang up before and after they took a post; bridge and host are killed."""
     tasks = scale.pick(ci=6, prove=100)

@@ -29,7 +29,7 @@ def asking(count: int) -> snapshot_pb2.TaskSnapshot:
 def test_any_text_gives_at_most_one_answer_to_each_call_that_waits(text: str, count: int) -> None:
     task = asking(count)
     message = message_pb2.Message(parts=[part_pb2.Part(text=text)])
-    answers = approvals.read_answers(message, task)
+    answers = approvals.parse_answers(message, task)
     ids = [answer.approval_id for answer in answers]
     assert len(set(ids)) == len(ids)
     assert set(ids) <= {one.requested.approval_id for one in task.approvals}
@@ -56,13 +56,13 @@ def test_what_a_program_answers_is_read_as_it_was_meant_and_once(
     first: list[event_pb2.ApprovalAnswered], second: list[event_pb2.ApprovalAnswered]
 ) -> None:
     task = asking(5)
-    message = approvals.answering(first, message_id="m", task_id="j-1", context_id="c")
-    assert approvals.read_answers(message, task) == first
+    message = approvals.build_answer_message(first, message_id="m", task_id="j-1", context_id="c")
+    assert approvals.parse_answers(message, task) == first
     for answer in first:
         number = int(answer.approval_id.rpartition(".")[2])
         task.approvals[number - 1].answered.CopyFrom(answer)
-    assert approvals.read_answers(message, task) == []
-    message = approvals.answering(second, message_id="m", task_id="j-1", context_id="c")
+    assert approvals.parse_answers(message, task) == []
+    message = approvals.build_answer_message(second, message_id="m", task_id="j-1", context_id="c")
     known = {one.approval_id: one for one in first}
     contradicts = any(
         (before := known.get(now.approval_id)) is not None
@@ -70,7 +70,7 @@ def test_what_a_program_answers_is_read_as_it_was_meant_and_once(
         for now in second
     )
     try:
-        taken = approvals.read_answers(message, task)
+        taken = approvals.parse_answers(message, task)
     except ApprovalAnsweredError:
         assert contradicts
     else:

@@ -76,13 +76,13 @@ class BreakerMachine(RuleBasedStateMachine):
 
     @rule()
     def a_caller_leaves(self) -> None:
-        self.breaker.on_leave()
+        self.breaker.on_abandon()
         self.probed = None
 
     @precondition(lambda self: self.state != "closed")
     @rule()
     def the_peer_is_seen(self) -> None:
-        self.breaker.retry_now()
+        self.breaker.allow_probe()
         if self.state == "open":
             self._become("half-open")
 

@@ -14,13 +14,19 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.tokens import SigningKey, key_set
+from harness.remote.token_issuer import SigningKey, key_set
 from trunkline.v1 import agent_card_pb2
-from trunkline_bridge.inbound.cards.canonical import SPECIFIED, pruned_form, specified_form
-from trunkline_bridge.inbound.cards.signing import CardSigner
-from trunkline_bridge.inbound.cards.verifying import UnverifiedError, trusted_keys, verify_card
-from trunkline_bridge.wire.card_json import merged_card, read_card
-from trunkline_bridge.wire.json_values import dumps
+from trunkline_bridge.edge.card_signatures import (
+    SPECIFIED,
+    CardSigner,
+    InvalidSignatureError,
+    parse_trusted_keys,
+    pruned_form,
+    specified_form,
+    verify_card,
+)
+from trunkline_bridge.versions.card_json import merged_card_json, parse_card
+from trunkline_bridge.versions.json_values import dumps
 
 # It warns of each card that lacks what it should have.
 logging.getLogger("a2a.utils.proto_utils").setLevel(logging.ERROR)
@@ -90,13 +96,13 @@ cards = named_cards()
 
 
 def sent(card: agent_card_pb2.AgentCard) -> str:
-    return dumps(merged_card(card))
+    return dumps(merged_card_json(card))
 
 
 @settings(deadline=None, max_examples=60)
 @given(card=cards)
 def test_what_is_read_is_what_was_sent(card: agent_card_pb2.AgentCard) -> None:
-    received = read_card(sent(card))
+    received = parse_card(sent(card))
     assert specified_form(received) == specified_form(card)
     assert pruned_form(received) == pruned_form(card)
 
@@ -115,7 +121,7 @@ def test_a_signature_is_good_for_its_card_and_no_other(
 ) -> None:
     signed = copy.deepcopy(card)
     signer.sign(signed, base_url="http://h")
-    trusted = trusted_keys(key_set(KEY))
+    trusted = parse_trusted_keys(key_set(KEY))
     assert verify_card(sent(signed).encode(), trusted).form == SPECIFIED
     create_signature_verifier(lambda kid, jku: jwt.PyJWK(KEY.jwk()), ["ES256"])(
         parse_agent_card(json.loads(sent(signed)))
@@ -123,7 +129,7 @@ def test_a_signature_is_good_for_its_card_and_no_other(
     moved = copy.deepcopy(other)
     moved.signatures.extend(signed.signatures)
     if pruned_form(other) != pruned_form(card):
-        with pytest.raises(UnverifiedError):
+        with pytest.raises(InvalidSignatureError):
             verify_card(sent(moved).encode(), trusted)
 
 

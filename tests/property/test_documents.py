@@ -5,10 +5,14 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.documents.passages import PASSAGE_CHARS, passages_of
-from trunkline.documents.reading.html import read_html
-from trunkline.documents.reading.kinds import Extract, Unreadable
-from trunkline.documents.reading.text import read_markdown, read_text
+from trunkline_agents.research.documents.formats import (
+    DocumentText,
+    UnreadableFileError,
+    read_html,
+    read_markdown,
+    read_text,
+)
+from trunkline_agents.research.documents.passages import PASSAGE_CHARS, split_passages
 
 MARKDOWN = st.lists(
     st.sampled_from(
@@ -40,8 +44,8 @@ HTML = st.lists(
 ).map("".join)
 
 
-def lines_of(extract: Extract) -> list[int | None]:
-    passages = list(passages_of(extract.sections))
+def lines_of(extract: DocumentText) -> list[int | None]:
+    passages = list(split_passages(extract.sections))
     assert all(0 < len(one.text) <= PASSAGE_CHARS for one in passages)
     return [one.line for one in passages]
 
@@ -50,7 +54,7 @@ def lines_of(extract: Extract) -> list[int | None]:
 def test_each_passage_of_markdown_begins_in_the_line_that_it_says(text: str) -> None:
     lines = text.split("\n")
 
-    for passage in passages_of(read_markdown(text.encode()).sections):
+    for passage in split_passages(read_markdown(text.encode()).sections):
         assert passage.line is not None
         line = lines[passage.line - 1].rstrip()
         # A heading that nothing stands below is text, without its marks.
@@ -65,5 +69,5 @@ def test_html_of_any_kind_is_read(text: str) -> None:
 @given(st.binary())
 def test_bytes_of_any_kind_are_read_or_refused(content: bytes) -> None:
     for read in (read_text, read_markdown, read_html):
-        with contextlib.suppress(Unreadable):
+        with contextlib.suppress(UnreadableFileError):
             assert all(line is None or line >= 1 for line in lines_of(read(content)))

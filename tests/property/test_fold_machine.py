@@ -13,11 +13,20 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from harness.journal_events import TASK, append, begin, completed, created, sealed, status, working
+from harness.journal.builders import (
+    TASK,
+    append,
+    begin,
+    completed,
+    created,
+    sealed,
+    status,
+    working,
+)
 from trunkline.errors import InvalidAgentResponseError
+from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import event_count
 from trunkline.journal.fold import Fold
-from trunkline.journal.reading.cutting import parse
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, task_pb2
 
 TEXTS = st.lists(st.text(max_size=4), min_size=1, max_size=4)
@@ -63,7 +72,7 @@ class FoldMachine(RuleBasedStateMachine):
         if writer:
             first = self.model.written.get(writer, 0) + 1
             origin = event_pb2.Origin(agent="leaf", task_id=writer, first_sequence=first)
-        return parse(sealed([event], self.model.sequence + 1, origin=origin))
+        return parse_batch(sealed([event], self.model.sequence + 1, origin=origin))
 
     def put(self, event: event_pb2.Event, writer: str = "") -> None:
         """Apply what is legal."""
@@ -139,7 +148,7 @@ class FoldMachine(RuleBasedStateMachine):
             return
         copy = Fold(TASK, self.fold.snapshot())
         with pytest.raises(InvalidAgentResponseError):
-            copy.apply(parse(sealed([working()], first)))
+            copy.apply(parse_batch(sealed([working()], first)))
 
     @rule()
     def go_on_from_a_snapshot(self) -> None:

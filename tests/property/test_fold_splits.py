@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.journal_events import TASK, append, begin, created, sealed, status, working
-from trunkline.journal.events import event_count, header_of, last_sequence, plan_run
-from trunkline.journal.fold import Fold, fold_all
-from trunkline.journal.reading.cutting import parse, trim
-from trunkline.journal.splicing import splice
+from harness.journal.builders import TASK, append, begin, created, sealed, status, working
+from trunkline.journal.batches import parse_batch, splice, trim_batch
+from trunkline.journal.events import event_count, last_sequence, parse_header, plan_event
+from trunkline.journal.fold import Fold, fold_batches
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 
 TEXTS = st.lists(st.text(max_size=3), min_size=1, max_size=5)
@@ -47,7 +46,7 @@ def contents(draw: st.DrawFn) -> list[event_pb2.Event]:
                 rewound = event_pb2.ArtifactRewound(remains=remains)
                 events.append(event_pb2.Event(rewound=rewound))
             case "plan":
-                events.append(plan_run("p", draw(st.integers(1, 2)), draw(TEXTS)))
+                events.append(plan_event("p", draw(st.integers(1, 2)), draw(TEXTS)))
             case _:
                 events.append(status(task_pb2.TASK_STATE_WORKING, draw(st.text(max_size=3))))
     events += [append(one, "end", last=True) for one in sorted(opened) if draw(st.booleans())]
@@ -60,9 +59,9 @@ def singles(events: Sequence[event_pb2.Event]) -> list[event_pb2.Event]:
     """The same events, each of one sequence: runs taken apart."""
     apart: list[event_pb2.Event] = []
     for event in events:
-        whole = parse(sealed([event]))
+        whole = parse_batch(sealed([event]))
         for position in range(event_count(event)):
-            one = parse(trim(whole.SerializeToString(), position), until=position + 1)
+            one = parse_batch(trim_batch(whole.SerializeToString(), position), until=position + 1)
             apart += one.events
     return apart
 
@@ -87,9 +86,9 @@ SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=4)
 def test_any_split_of_the_same_events_folds_to_the_same(
     events: list[event_pb2.Event], sizes: list[int]
 ) -> None:
-    whole = fold_all(TASK, batched([created(), *events], [10**6]))
-    assert fold_all(TASK, batched([created(), *events], sizes)) == whole
-    assert fold_all(TASK, batched([created(), *singles(events)], sizes)) == whole
+    whole = fold_batches(TASK, batched([created(), *events], [10**6]))
+    assert fold_batches(TASK, batched([created(), *events], sizes)) == whole
+    assert fold_batches(TASK, batched([created(), *singles(events)], sizes)) == whole
 
 
 @given(contents(), SIZES, st.data())
@@ -97,16 +96,16 @@ def test_a_fold_goes_on_from_a_snapshot_at_any_sequence(
     events: list[event_pb2.Event], sizes: list[int], data: st.DataObject
 ) -> None:
     batches = batched([created(), *events], sizes)
-    whole = fold_all(TASK, batches)
+    whole = fold_batches(TASK, batches)
     at = data.draw(st.integers(1, whole.sequence), label="at")
     fold = Fold(TASK)
     for one in batches:
-        if header_of(one).first_sequence <= at:
-            fold.apply(parse(one, until=at))
+        if parse_header(one).first_sequence <= at:
+            fold.apply(parse_batch(one, until=at))
     kept = snapshot_pb2.TaskSnapshot.FromString(fold.snapshot().SerializeToString())
     assert kept.sequence == at
-    rest = [trim(one, at) for one in batches if last_sequence(one) > at]
-    assert fold_all(TASK, rest, kept) == whole
+    rest = [trim_batch(one, at) for one in batches if last_sequence(one) > at]
+    assert fold_batches(TASK, rest, kept) == whole
 
 
 @given(contents(), SIZES, st.data())
@@ -114,20 +113,20 @@ def test_a_child_that_is_read_again_from_anywhere_adds_each_text_once(
     events: list[event_pb2.Event], sizes: list[int], data: st.DataObject
 ) -> None:
     batches = batched([created(), *events], sizes)
-    child = fold_all(TASK, batches)
+    child = fold_batches(TASK, batches)
     parent = Fold("parent")
-    parent.apply(parse(sealed([created()], task_id="parent")))
+    parent.apply(parse_batch(sealed([created()], task_id="parent")))
     known: dict[str, int] = {}
     cut = data.draw(st.integers(0, child.sequence), label="cut")
     again = data.draw(st.integers(0, cut), label="again")
     first = [
-        parse(one, until=cut).SerializeToString()
+        parse_batch(one, until=cut).SerializeToString()
         for one in batches
-        if header_of(one).first_sequence <= cut
+        if parse_header(one).first_sequence <= cut
     ]
-    rest = [trim(one, again) for one in batches if last_sequence(one) > again]
+    rest = [trim_batch(one, again) for one in batches if last_sequence(one) > again]
     for child_batch in (*first, *rest):
-        for one in splice(child_batch, agent="child-agent", known=known):
+        for one in splice(child_batch, agent="child-agent", forwarded=known):
             body = event_pb2.EventBatch.FromString(one.body)
             body.header.task_id = "parent"
             body.header.first_sequence = parent.sequence + 1

@@ -17,12 +17,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from harness.journal_events import append, begin, completed, created, working
+from harness.journal.builders import append, begin, completed, created, working
 from trunkline.errors import CursorExpiredError, TaskEndedError
-from trunkline.journal.events import draft, header_of
-from trunkline.journal.fold import fold_all
+from trunkline.journal.batches import parse_batch
+from trunkline.journal.events import build_draft, parse_header
+from trunkline.journal.fold import fold_batches
 from trunkline.journal.journal import Journal, Retention
-from trunkline.journal.reading.cutting import parse
 from trunkline.v1 import event_pb2, task_service_pb2
 
 
@@ -103,7 +103,7 @@ class JournalMachine(RuleBasedStateMachine):
             late = model.is_ended
             events = [working()] if late else model.write(texts, ends=ends)
             flight = self.journal.append(
-                task_id, self.journal.epoch, [draft([one]) for one in events]
+                task_id, self.journal.epoch, [build_draft([one]) for one in events]
             )
             flights.append((flight, None if late else len(model.events)))
         await asyncio.wait([flight for flight, _ in flights])
@@ -131,13 +131,13 @@ class JournalMachine(RuleBasedStateMachine):
     def compact(self, steps: int) -> None:
         """Go on with compacting, as the journal does between appends, and maybe not to the end."""
         retiring = self.journal._upkeep._retiring
-        retiring.look()
+        retiring.scan()
         while retiring.has_work and steps:
-            bite = retiring.step(budget_bytes=300)
+            bite = retiring.next_step(budget_bytes=300)
             steps -= 1
             if bite is not None:
                 bite.write()
-                retiring.written(bite)
+                retiring.confirm(bite)
                 self.journal._forget_all(bite.task_ids)
                 for task_id in bite.task_ids:
                     self.models[task_id].is_compacted = True
@@ -153,7 +153,7 @@ class JournalMachine(RuleBasedStateMachine):
             return
         while batches := self.journal.read(task_id, cursor, limit_bytes=limit_bytes):
             for sealed in batches:
-                header = header_of(sealed)
+                header = parse_header(sealed)
                 assert header.first_sequence == cursor + 1
                 for sequence in range(cursor + 1, cursor + header.count + 1):
                     assert self.event_at(sealed, sequence) == events[sequence - 1]
@@ -162,7 +162,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     def event_at(self, sealed: bytes, sequence: int) -> event_pb2.Event:
         """One sequence of a batch, a text taken out of its run."""
-        batch = parse(sealed, until=sequence)
+        batch = parse_batch(sealed, until=sequence)
         last = batch.events[-1]
         texts = last.delta.texts
         if len(texts) > 1:
@@ -185,7 +185,7 @@ class JournalMachine(RuleBasedStateMachine):
         for task_id, model in self.models.items():
             row = self.journal.row(task_id)
             assert (row.head, row.is_ended) == (len(model.events), model.is_ended)
-        unfinished = {row.task_id for row in self.journal.unfinished()}
+        unfinished = {row.task_id for row in self.journal.list_unfinished()}
         assert unfinished == {one for one, model in self.models.items() if not model.is_ended}
 
     @invariant()
@@ -202,7 +202,7 @@ class JournalMachine(RuleBasedStateMachine):
             batches = self.journal._store.read(task_id, 0, limit_bytes=10**6)
             assert batches == self.journal.read(task_id, 0, limit_bytes=10**6)
             snapshot = self.loop.run_until_complete(self.journal.snapshot(task_id))
-            assert fold_all(task_id, batches) == snapshot
+            assert fold_batches(task_id, batches) == snapshot
 
 
 def test_a_journal_is_a_list_of_events_for_each_task() -> None:

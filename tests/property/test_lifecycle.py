@@ -10,13 +10,13 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.tasks import NOTHING, define, message
+from harness.agents.inline_agents import NOTHING, define, message
 from trunkline.errors import InvalidAgentResponseError, TaskNotCancelableError
 from trunkline.journal.journal import Journal
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, TRANSITIONS, State
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import event_pb2, snapshot_pb2
 
 ACTIONS = (
@@ -61,9 +61,9 @@ async def play(
     """Run the turn; return the states in the journal, its fold, and whether a cancel was told."""
     journal = Journal.open(folder / "journal.db")
     try:
-        async with TaskHost(journal, [define(Actor(actions).run)]) as host:
+        async with JournalHost(journal, [define(Actor(actions).run)]) as host:
             accepted = await host.submit("tested", message(), NOTHING)
-            assert isinstance(accepted, Accepted)
+            assert isinstance(accepted, SubmitResult)
             was_canceled = False
             if cancel_after is not None:
                 for _ in range(cancel_after):

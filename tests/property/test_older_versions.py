@@ -9,25 +9,29 @@ from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.task_journals import Entries, batches, fold, journals
+from harness.journal.strategies import Entries, batches, fold, journals
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
-from trunkline_bridge.inbound.jsonrpc.envelope import frame
-from trunkline_bridge.inbound.reading import params
-from trunkline_bridge.inbound.streaming.streams import WireEvents, one_turn
+from trunkline_bridge.bindings import request_parser as params
+from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
 from trunkline_bridge.projection import (
     ArtifactView,
-    Projection,
-    TextPiece,
-    WholeEvent,
+    FullEvent,
+    TaskProjection,
+    TextDelta,
     WireEvent,
     project_task,
 )
-from trunkline_bridge.projection.states import TURN_ENDS, V0_1_TURN_ENDS
-from trunkline_bridge.rendering import EventRenderer, Shape
-from trunkline_bridge.wire import json_values, v0_1_input, v0_1_json, v0_3_input, v0_3_json
-from trunkline_bridge.wire.v0_1_json import V01Shape
-from trunkline_bridge.wire.v0_3_json import V03Shape
+from trunkline_bridge.projection.wire_events import TURN_END_STATES, V0_1_TURN_END_STATES
+from trunkline_bridge.streams.event_renderer import EventRenderer, EventWriter
+from trunkline_bridge.streams.task_streams import WireEvents, until_turn_end
+from trunkline_bridge.versions import json_values
+from trunkline_bridge.versions.v0_1 import json_reader as v0_1_input
+from trunkline_bridge.versions.v0_1 import json_writer as v0_1_json
+from trunkline_bridge.versions.v0_1.json_writer import V01EventWriter
+from trunkline_bridge.versions.v0_3 import json_reader as v0_3_input
+from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
+from trunkline_bridge.versions.v0_3.json_writer import V03EventWriter
 
 Json: TypeAlias = dict[str, Any]
 
@@ -40,7 +44,7 @@ Ends: TypeAlias = Set[task_pb2.TaskState.ValueType]
 
 
 def projected(entries: Entries) -> list[WireEvent]:
-    projection = Projection()
+    projection = TaskProjection()
     return [event for one in batches(entries, set()) for event in projection.apply(one)]
 
 
@@ -65,20 +69,20 @@ async def collect(events: WireEvents) -> list[WireEvent]:
 
 def one_turn_of(events: Sequence[WireEvent], ends: Ends) -> list[WireEvent]:
     """A stream to its end. It waits for nothing, so that no event loop is needed."""
-    collecting = collect(one_turn(source(events), ends))
+    collecting = collect(until_turn_end(source(events), ends))
     with pytest.raises(StopIteration) as done:
         collecting.send(None)
     found: list[WireEvent] = done.value.value
     return found
 
 
-def said(shape: Shape, events: Sequence[WireEvent]) -> list[Json]:
-    return [one for event in events for one in shape.whole(event.response)]
+def said(shape: EventWriter, events: Sequence[WireEvent]) -> list[Json]:
+    return [one for event in events for one in shape.write_event(event.response)]
 
 
-def snapshot_event(snapshot: snapshot_pb2.TaskSnapshot) -> WholeEvent:
+def snapshot_event(snapshot: snapshot_pb2.TaskSnapshot) -> FullEvent:
     shown = a2a_pb2.StreamResponse(task=project_task(snapshot))
-    return WholeEvent(snapshot.sequence, 0, shown)
+    return FullEvent(snapshot.sequence, 0, shown)
 
 
 def check_ends(objects: Sequence[Json], *, is_over: bool) -> None:
@@ -175,12 +179,12 @@ class V01Client:
 @given(journals())
 def test_streams_of_v0_3_tell_each_turn_and_its_end(entries: Entries) -> None:
     client = V03Client()
-    for events in streams(projected(entries), TURN_ENDS):
-        objects = said(V03Shape(), events)
-        check_ends(objects, is_over=is_over(events, TURN_ENDS))
+    for events in streams(projected(entries), TURN_END_STATES):
+        objects = said(V03EventWriter(), events)
+        check_ends(objects, is_over=is_over(events, TURN_END_STATES))
         for one in objects:
             client.apply(one)
-    task = v0_3_json.task(project_task(fold(entries, upto=len(entries))))
+    task = v0_3_json.task_json(project_task(fold(entries, upto=len(entries))))
     expected = V03Client()
     expected.apply(task)
     assert client.held() == expected.held()
@@ -191,14 +195,14 @@ def test_streams_of_v0_3_tell_each_turn_and_its_end(entries: Entries) -> None:
 @given(journals())
 def test_streams_of_v0_1_tell_each_turn_and_its_end(entries: Entries) -> None:
     client = V01Client()
-    shape = V01Shape(CLIENT_ID)
-    for events in streams(projected(entries), V0_1_TURN_ENDS):
+    shape = V01EventWriter(CLIENT_ID)
+    for events in streams(projected(entries), V0_1_TURN_END_STATES):
         objects = said(shape, events)
-        check_ends(objects, is_over=is_over(events, V0_1_TURN_ENDS))
+        check_ends(objects, is_over=is_over(events, V0_1_TURN_END_STATES))
         for one in objects:
             client.apply(one)
     snapshot = fold(entries, upto=len(entries))
-    task = v0_1_json.task(project_task(snapshot), client_id=CLIENT_ID)
+    task = v0_1_json.task_json(project_task(snapshot), client_id=CLIENT_ID)
     expected = V01Client()
     for artifact in task.get("artifacts", ()):
         expected.apply({"id": CLIENT_ID, "artifact": artifact})
@@ -212,13 +216,13 @@ def test_whoever_joins_a_stream_of_v0_1_numbers_artifacts_as_all_others(
     entries: Entries, data: st.DataObject
 ) -> None:
     whole = projected(entries)
-    shape = V01Shape(CLIENT_ID)
+    shape = V01EventWriter(CLIENT_ID)
     uninterrupted = [said(shape, [event]) for event in whole]
     seen = data.draw(st.integers(0, len(whole)))
     # As the task is by then, or when the stream is asked for again.
     now = data.draw(st.integers(whole[seen - 1].sequence if seen else 1, len(entries)))
-    resumed = V01Shape(CLIENT_ID)
-    resumed.learn(project_task(fold(entries, upto=now)))
+    resumed = V01EventWriter(CLIENT_ID)
+    resumed.assign_indexes(project_task(fold(entries, upto=now)))
     assert [said(resumed, [event]) for event in whole[seen:]] == uninterrupted[seen:]
 
 
@@ -228,9 +232,9 @@ def test_a_task_whose_turn_is_over_is_followed_by_its_status(
     entries: Entries, data: st.DataObject
 ) -> None:
     snapshot = fold(entries, upto=data.draw(st.integers(1, len(entries))))
-    shapes: list[tuple[Shape, Ends]] = [
-        (V03Shape(), TURN_ENDS),
-        (V01Shape(CLIENT_ID), V0_1_TURN_ENDS),
+    shapes: list[tuple[EventWriter, Ends]] = [
+        (V03EventWriter(), TURN_END_STATES),
+        (V01EventWriter(CLIENT_ID), V0_1_TURN_END_STATES),
     ]
     for shape, ends in shapes:
         events = one_turn_of([snapshot_event(snapshot)], ends)
@@ -238,8 +242,8 @@ def test_a_task_whose_turn_is_over_is_followed_by_its_status(
         assert len(events) == (2 if over else 1)
         check_ends(said(shape, events), is_over=over)
         if over:
-            last = said(V03Shape(), events)[-1]
-            assert last["status"] == v0_3_json.task(snapshot.task)["status"]
+            last = said(V03EventWriter(), events)[-1]
+            assert last["status"] == v0_3_json.task_json(snapshot.task)["status"]
 
 
 @often
@@ -247,15 +251,15 @@ def test_a_task_whose_turn_is_over_is_followed_by_its_status(
 def test_a_piece_of_text_is_the_same_by_its_template_and_as_a_whole(
     text: str, is_last: bool, name: str
 ) -> None:
-    check_template(V03Shape(), text, is_last=is_last, name=name)
-    check_template(V01Shape(CLIENT_ID), text, is_last=is_last, name=name)
+    check_template(V03EventWriter(), text, is_last=is_last, name=name)
+    check_template(V01EventWriter(CLIENT_ID), text, is_last=is_last, name=name)
 
 
-def check_template(shape: Shape, text: str, *, is_last: bool, name: str) -> None:
+def check_template(shape: EventWriter, text: str, *, is_last: bool, name: str) -> None:
     view = ArtifactView("jrnl0001-task", 'a "context"', artifact_pb2.Artifact(name=name))
-    piece = TextPiece(12, 0, view, text, is_last)
-    renderer = EventRenderer(shape, frame("r-1"))
-    assert renderer.render(piece) == renderer.render(WholeEvent(12, 0, piece.response))
+    piece = TextDelta(12, 0, view, text, is_last)
+    renderer = EventRenderer(shape, event_frame("r-1"))
+    assert renderer.render(piece) == renderer.render(FullEvent(12, 0, piece.response))
 
 
 plain = st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=5))
@@ -312,16 +316,18 @@ def messages(draw: st.DrawFn) -> message_pb2.Message:
 @given(messages())
 def test_a_message_comes_back_from_v0_3_as_it_went(message: message_pb2.Message) -> None:
     written = json.loads(json_values.dumps(v0_3_json.message_json(message)))
-    assert params.read_send(v0_3_input.send_params({"message": written})).message == message
+    assert (
+        params.parse_send(v0_3_input.convert_send_params({"message": written})).message == message
+    )
 
 
 @few
 @given(messages())
 def test_v0_1_says_all_of_a_message_but_ids(message: message_pb2.Message) -> None:
-    task = v0_1_json.replied(message, client_id=CLIENT_ID)
+    task = v0_1_json.reply_task_json(message, client_id=CLIENT_ID)
     written = json.loads(json_values.dumps(task))["status"]["message"]
     asked = {"id": CLIENT_ID, "message": {**written, "role": "user"}}
-    read = params.read_send(v0_1_input.send_params(asked).params).message
+    read = params.parse_send(v0_1_input.convert_send_params(asked).params).message
     assert list(read.parts) == list(message.parts)
     assert read.metadata == message.metadata
     assert read.message_id

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from harness.outbox import HOUR_S, LEASE_S, Claim, Desk
+from harness.journal.outbox import HOUR_S, LEASE_S, Claim, OutboxBench
 from trunkline.errors import FencedError
 from trunkline.v1 import webhook_service_pb2
 
@@ -55,8 +55,8 @@ class OutboxMachine(RuleBasedStateMachine):
         self.received: dict[tuple[str, str], list[int]] = {}
         self.done: set[tuple[str, str]] = set()
 
-    async def _opened(self) -> Desk:
-        return Desk(self.folder / "journal.db")
+    async def _opened(self) -> OutboxBench:
+        return OutboxBench(self.folder / "journal.db")
 
     def teardown(self) -> None:
         self.runner.run(self._deliver_all())

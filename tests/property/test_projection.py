@@ -6,11 +6,12 @@ from google.protobuf import struct_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.task_journals import Entries, batches, fold, journals
+from harness.journal.strategies import Entries, batches, fold, journals
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, task_pb2
-from trunkline_bridge.projection import Projection, WireEvent, project_task
-from trunkline_bridge.wire import json_values, v1_json
+from trunkline_bridge.projection import TaskProjection, WireEvent, project_task
+from trunkline_bridge.versions import json_values
+from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 
 often = settings(max_examples=300)
 
@@ -49,7 +50,7 @@ def comparable(artifact: artifact_pb2.Artifact) -> dict[str, Any]:
         elif not (part.HasField("text") and not part.text):
             said.parts.append(part)
     wrapped = task_pb2.Task(artifacts=[said])
-    found: dict[str, Any] = v1_json.task(wrapped)["artifacts"][0]
+    found: dict[str, Any] = v1_json.task_json(wrapped)["artifacts"][0]
     return found
 
 
@@ -58,11 +59,11 @@ def held(artifacts: list[artifact_pb2.Artifact]) -> dict[str, Any]:
 
 
 def shown(events: list[WireEvent]) -> list[tuple[str, json_values.Json]]:
-    return [(event.id, v1_json.stream_response(event.response)) for event in events]
+    return [(event.id, v1_json.stream_response_json(event.response)) for event in events]
 
 
 def uninterrupted(entries: Entries) -> list[WireEvent]:
-    projection = Projection()
+    projection = TaskProjection()
     return [event for one in batches(entries, set()) for event in projection.apply(one)]
 
 
@@ -76,7 +77,7 @@ def test_a_client_that_joins_anywhere_ends_up_with_the_task_as_it_is(
     snapshot = fold(entries, upto=joined)
     client = Client()
     client.apply(a2a_pb2.StreamResponse(task=project_task(snapshot)))
-    projection = Projection(snapshot)
+    projection = TaskProjection(snapshot)
     for one in batches(entries, cuts, after=joined):
         for event in projection.apply(one):
             client.apply(event.response)
@@ -87,7 +88,7 @@ def test_a_client_that_joins_anywhere_ends_up_with_the_task_as_it_is(
 
 
 def struct(content: struct_pb2.Struct) -> json_values.Json:
-    return {name: json_values.value(one) for name, one in content.fields.items()}
+    return {name: json_values.value_json(one) for name, one in content.fields.items()}
 
 
 @often
@@ -96,7 +97,7 @@ def test_how_events_were_put_into_batches_makes_no_difference(
     entries: Entries, data: st.DataObject
 ) -> None:
     cuts = data.draw(st.sets(st.integers(1, len(entries))))
-    projection = Projection()
+    projection = TaskProjection()
     events = [event for one in batches(entries, cuts) for event in projection.apply(one)]
     assert shown(events) == shown(uninterrupted(entries))
 
@@ -109,7 +110,7 @@ def test_a_stream_resumed_behind_any_event_goes_on_exactly_as_the_uninterrupted_
     whole = uninterrupted(entries)
     seen = data.draw(st.integers(0, len(whole) - 1))
     sequence, n = whole[seen].sequence, whole[seen].n
-    projection = Projection(fold(entries, upto=sequence - 1) if sequence > 1 else None)
+    projection = TaskProjection(fold(entries, upto=sequence - 1) if sequence > 1 else None)
     again = [
         event
         for one in batches(entries, set(), after=sequence - 1)

@@ -9,15 +9,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.lives import replay
-from harness.tasks import NOTHING, define, message, said
-from trunkline.journal.events import Kind, delta_run, draft, header_of, seal
+from harness.agents.inline_agents import NOTHING, define, message, status_texts
+from harness.journal.host_death import replay_journal
+from trunkline.journal.events import EventKind, build_draft, delta_event, parse_header, seal
 from trunkline.journal.journal import Journal
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
-from trunkline.tasks.turn.writers import PlanWriter
+from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2
 
 ACTIONS = (
@@ -85,8 +85,8 @@ async def call_child(task: TaskContext, number: int) -> None:
     sequence = 3
     for begin in (0, 2):
         start = event_pb2.ArtifactStart(name=f"of {number}") if begin == 0 else None
-        event = delta_run("answer", [f"{begin} ", f"{begin + 1} "], start=start, last=begin == 2)
-        body = draft([event])
+        event = delta_event("answer", [f"{begin} ", f"{begin + 1} "], start=start, last=begin == 2)
+        body = build_draft([event])
         sealed = seal(body, task_id=child, epoch=1, first_sequence=sequence, time_ns=1)
         await task.forward(sealed, agent="math")
         sequence += 2
@@ -101,10 +101,13 @@ async def drive(journal: Journal, agent: Any, task_id: str) -> snapshot_pb2.Task
     async def cancel_child(task_id: str, account: str) -> None:
         return None
 
-    async with TaskHost(journal, [agent], cancel_child=cancel_child) as host, asyncio.timeout(30):
+    async with (
+        JournalHost(journal, [agent], cancel_child=cancel_child) as host,
+        asyncio.timeout(30),
+    ):
         if not task_id:
             accepted = await host.submit("tested", message("first"), NOTHING)
-            assert isinstance(accepted, Accepted)
+            assert isinstance(accepted, SubmitResult)
             task_id = accepted.task_id
         while True:
             snapshot = await host.wait_turn(task_id)
@@ -120,7 +123,7 @@ def cut_point(journal: Journal, task_id: str, where: float) -> int:
     at = 1 + int(where * journal.head(task_id))
     at = min(at, journal.head(task_id))
     for sealed in journal.read(task_id, at - 1, limit_bytes=1):
-        if header_of(sealed).kinds & Kind.TURN_STARTED.bit:
+        if parse_header(sealed).kinds & EventKind.TURN_STARTED.bit:
             at += 1
     return at
 
@@ -137,7 +140,7 @@ def content(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, Any]:
             own.append(shown)
     return {
         "state": snapshot.task.status.state,
-        "said": said(snapshot),
+        "said": status_texts(snapshot),
         "history": [[str(part) for part in one.parts] for one in snapshot.task.history],
         "turn": snapshot.turn,
         "own": own,
@@ -154,7 +157,7 @@ async def check_lives(folder: Path, agent: Any, cuts: Sequence[float]) -> None:
     for number, where in enumerate(cuts, 1):
         following = Journal.open(folder / f"{number}.db")
         at = cut_point(journal, task_id, where)
-        await replay(journal, task_id, following, until=at)
+        await replay_journal(journal, task_id, following, until=at)
         journal.close()
         journal = following
         snapshot = await drive(journal, agent, task_id)

@@ -120,7 +120,7 @@ async def tested() -> None:
         await m.ask(3)  # type: ignore[arg-type]
         async with m.stream("e") as stream:
             assert_type(stream, Stream)
-            assert_type([piece async for piece in stream.pieces()], list[str])
+            assert_type([piece async for piece in stream.text_chunks()], list[str])
 
 
 assert_type(tested(), None)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.tasks import Open
+from harness.agents.inline_agents import OpenHost
 from trunkline.agents import FunctionAgent
 from trunkline.journal.journal import Journal
-from trunkline.tasks.host import CancelChild, TaskHost
+from trunkline.tasks.journal_host import CancelChild, JournalHost
 from trunkline.tasks.settings import TaskSettings
 
 
@@ -19,18 +19,18 @@ def journal_path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def open_host(journal_path: Path) -> AsyncIterator[Open]:
+async def open_host(journal_path: Path) -> AsyncIterator[OpenHost]:
     async with AsyncExitStack() as stack:
 
         async def open_(
             *agents: FunctionAgent,
             settings: TaskSettings | None = None,
             cancel_child: CancelChild | None = None,
-        ) -> TaskHost:
+        ) -> JournalHost:
             journal = Journal.open(journal_path)
             stack.callback(journal.close)
             return await stack.enter_async_context(
-                TaskHost(journal, agents, settings=settings, cancel_child=cancel_child)
+                JournalHost(journal, agents, settings=settings, cancel_child=cancel_child)
             )
 
         yield open_

@@ -1,21 +1,26 @@
 """The one projection from a task's journal to A2A's wire: pure, event in, wire events out."""
 
-from trunkline_bridge.projection.events import ArtifactView, TextPiece, WholeEvent, WireEvent
-from trunkline_bridge.projection.ids import EventId
-from trunkline_bridge.projection.links import HERE, Links
-from trunkline_bridge.projection.snapshot import count_last_events, project_task, task_event
-from trunkline_bridge.projection.stream import Projection
+from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
+from trunkline_bridge.projection.snapshot import count_final_events, project_task, snapshot_event
+from trunkline_bridge.projection.task_projection import TaskProjection
+from trunkline_bridge.projection.wire_events import (
+    ArtifactView,
+    EventId,
+    FullEvent,
+    TextDelta,
+    WireEvent,
+)
 
 __all__ = [
-    "HERE",
+    "RELATIVE_LINKS",
     "ArtifactView",
     "EventId",
-    "Links",
-    "Projection",
-    "TextPiece",
-    "WholeEvent",
+    "FileLinks",
+    "FullEvent",
+    "TaskProjection",
+    "TextDelta",
     "WireEvent",
-    "count_last_events",
+    "count_final_events",
     "project_task",
-    "task_event",
+    "snapshot_event",
 ]

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
-from trunkline_bridge.projection import views
-from trunkline_bridge.projection.events import WholeEvent
-from trunkline_bridge.projection.links import HERE, Links
+from trunkline_bridge.projection import named_artifacts as views
+from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
+from trunkline_bridge.projection.wire_events import FullEvent
 
 
 def project_task(
@@ -14,7 +14,7 @@ def project_task(
     *,
     history_length: int | None = None,
     include_artifacts: bool = True,
-    links: Links = HERE,
+    links: FileLinks = RELATIVE_LINKS,
 ) -> task_pb2.Task:
     """Return a task as the wire shows it, with all the named artifacts of the wire.
 
@@ -32,16 +32,19 @@ def project_task(
         task.metadata.CopyFrom(inner.metadata)
     if include_artifacts:
         task.artifacts.extend(_artifacts(snapshot))
-    return links.show_task(task)
+    return links.task_to_urls(task)
 
 
-def task_event(
-    snapshot: snapshot_pb2.TaskSnapshot, *, history_length: int | None = None, links: Links = HERE
-) -> WholeEvent:
+def snapshot_event(
+    snapshot: snapshot_pb2.TaskSnapshot,
+    *,
+    history_length: int | None = None,
+    links: FileLinks = RELATIVE_LINKS,
+) -> FullEvent:
     """Return the event that shows a task as it is: what a stream begins with."""
     task = project_task(snapshot, history_length=history_length, links=links)
     response = a2a_pb2.StreamResponse(task=task)
-    return WholeEvent(snapshot.sequence, 0, response, snapshot.epoch or 1)
+    return FullEvent(snapshot.sequence, 0, response, snapshot.epoch or 1)
 
 
 def has_answer(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
@@ -52,7 +55,7 @@ def has_answer(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
     )
 
 
-def count_last_events(snapshot: snapshot_pb2.TaskSnapshot) -> int:
+def count_final_events(snapshot: snapshot_pb2.TaskSnapshot) -> int:
     """How many wire events the end of a task that has ended is."""
     is_completed = snapshot.task.status.state == task_pb2.TASK_STATE_COMPLETED
     return 2 if is_completed and has_answer(snapshot) else 1
@@ -68,14 +71,14 @@ def _artifacts(snapshot: snapshot_pb2.TaskSnapshot) -> list[artifact_pb2.Artifac
     artifacts = [artifact for _, artifact in sorted(dated, key=lambda entry: entry[0])]
     state = snapshot.task.status.state
     if state == task_pb2.TASK_STATE_COMPLETED and has_answer(snapshot):
-        artifacts.append(views.current_result())
+        artifacts.append(views.current_result_artifact())
     return artifacts
 
 
 def _written(
     snapshot: snapshot_pb2.TaskSnapshot,
 ) -> Iterator[tuple[int, artifact_pb2.Artifact]]:
-    steps = views.steps_of(snapshot)
+    steps = views.child_steps(snapshot)
     for said, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
         origin = info.origin if info.HasField("origin") else None
         if not views.is_shown(info.kind, origin):
@@ -96,7 +99,7 @@ def _plans(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[tuple[int, artifact_
             artifact.parts.add(text=views.plan_text(plan.steps))
         else:
             artifact.name = views.PLAN_STREAMING
-            artifact.parts.add(text=views.PLAN_OPEN + plan.text)
+            artifact.parts.add(text=views.PLAN_OPENING + plan.text)
         yield plan.first_sequence, artifact
 
 
@@ -104,6 +107,6 @@ def _tool_notifications(
     snapshot: snapshot_pb2.TaskSnapshot,
 ) -> Iterator[tuple[int, artifact_pb2.Artifact]]:
     for call in snapshot.tool_calls:
-        yield call.first_sequence, views.tool_started(call.started)
+        yield call.first_sequence, views.tool_start_artifact(call.started)
         if call.HasField("finished"):
-            yield call.first_sequence, views.tool_finished(call.finished)
+            yield call.first_sequence, views.tool_complete_artifact(call.finished)

@@ -6,9 +6,15 @@ from typing import Final
 
 import httpcore2
 
-from trunkline.client.web.addresses import AddressGuard, Endpoint
-from trunkline.client.web.network import FAILURES, GuardedNetwork, fields_of, problem_of, url_of
-from trunkline_bridge.webhooks.answers import Answer, NoAnswerError
+from trunkline.client.safe_fetch.address_guard import AddressGuard, CheckedUrl
+from trunkline.client.safe_fetch.network import (
+    CONNECTION_ERRORS,
+    GuardedNetworkBackend,
+    describe_error,
+    to_httpcore_headers,
+    to_httpcore_url,
+)
+from trunkline_bridge.webhooks.attempt import NoResponseError, ReceiverResponse
 
 _CONNECT_S: Final = 5.0
 _KEPT_S: Final = 5.0
@@ -16,7 +22,7 @@ _KEPT_S: Final = 5.0
 _ANSWER_BYTES: Final = 64 * 1024
 
 
-class Connections:
+class ReceiverConnections:
     """Connections to receivers, each to addresses that the guard checked when it was made.
 
     No proxy, no redirect, no cookie, and nothing else that the environment could say: only which
@@ -30,34 +36,36 @@ class Connections:
             ssl_context=ssl_context or httpcore2.default_ssl_context(),
             max_connections=limit,
             keepalive_expiry=_KEPT_S,
-            network_backend=GuardedNetwork(guard),
+            network_backend=GuardedNetworkBackend(guard),
         )
 
     async def close(self) -> None:
         """Close them all."""
         await self._pool.aclose()
 
-    async def post(self, endpoint: Endpoint, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def post(
+        self, endpoint: CheckedUrl, headers: Mapping[str, str], body: bytes
+    ) -> ReceiverResponse:
         """Post once, and return what there is to know of the answer.
 
         Raises:
             NoAnswerError: there is none.
             AddressRefusedError: it leads where nothing may be posted to.
         """
-        fields = fields_of(endpoint, headers)
+        fields = to_httpcore_headers(endpoint, headers)
         timeouts = {"timeout": {"connect": _CONNECT_S}}
         try:
             async with self._pool.stream(
-                "POST", url_of(endpoint), headers=fields, content=body, extensions=timeouts
+                "POST", to_httpcore_url(endpoint), headers=fields, content=body, extensions=timeouts
             ) as response:
                 size_bytes = 0
                 async for chunk in response.aiter_stream():
                     size_bytes += len(chunk)
                     if size_bytes > _ANSWER_BYTES:
                         break
-                return Answer(response.status, _retry_after(response.headers))
-        except FAILURES as error:
-            raise NoAnswerError(problem_of(error)) from error
+                return ReceiverResponse(response.status, _retry_after(response.headers))
+        except CONNECTION_ERRORS as error:
+            raise NoResponseError(describe_error(error)) from error
 
 
 def _retry_after(headers: Iterable[tuple[bytes, bytes]]) -> str:

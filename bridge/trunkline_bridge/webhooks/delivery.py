@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from trunkline import telemetry
-from trunkline.client import Backoff, Directory, HostClient, running
+from trunkline.client import Backoff, Directory, HostClient, run_in_background
 from trunkline.errors import (
     CursorExpiredError,
     TaskNotFoundError,
@@ -16,11 +16,15 @@ from trunkline.errors import (
     UnsupportedOperationError,
 )
 from trunkline.v1 import webhook_service_pb2
-from trunkline_bridge.projection import EventId, Links, TextPiece, WireEvent
-from trunkline_bridge.webhooks.answers import Outcome
-from trunkline_bridge.webhooks.notifications import notifications
-from trunkline_bridge.webhooks.posting import Poster
-from trunkline_bridge.webhooks.reading import Waiting, waiting_for, waiting_from_now
+from trunkline_bridge.projection import EventId, FileLinks, TextDelta, WireEvent
+from trunkline_bridge.webhooks.attempt import AttemptResult
+from trunkline_bridge.webhooks.notifications import (
+    UnsentEvents,
+    open_from_snapshot,
+    open_unsent,
+    render_notifications,
+)
+from trunkline_bridge.webhooks.sender import WebhookSender
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +42,7 @@ _TEXT_PAUSE_S: Final = 0.25
 _TRICKLE_LENGTH: Final = 2048
 
 
-class Deliverer:
+class WebhookDeliverer:
     """Delivers the webhooks of all hosts of a mesh, each one's events in order, at least once.
 
     A webhook is claimed while it is delivered, so that there may be several deliverers. What was
@@ -48,8 +52,8 @@ class Deliverer:
     def __init__(
         self,
         directory: Directory,
-        poster: Poster,
-        links: Callable[[], Links],
+        poster: WebhookSender,
+        links: Callable[[], FileLinks],
         *,
         lease_s: float = 10.0,
     ) -> None:
@@ -69,7 +73,7 @@ class Deliverer:
         revision = 0
         async with self._poster, asyncio.TaskGroup() as group:
             while True:
-                revision = await self._directory.changed(revision)
+                revision = await self._directory.wait_for_change(revision)
                 hosts = self._directory.hosts
                 addresses = {host.address for host in hosts if host.journal_ids}
                 for address in serving.keys() - addresses:
@@ -80,12 +84,12 @@ class Deliverer:
     async def _serve(self, address: str) -> None:
         """Deliver the webhooks of one host."""
         backoff = Backoff()
-        places = _Places(_CLAIMS)
+        places = _DeliverySlots(_CLAIMS)
         async with asyncio.TaskGroup() as group:
             while True:
                 free = await places.free()
                 # Anew each time: the host may have left and come back.
-                client = self._directory.at(address)
+                client = self._directory.client_at(address)
                 try:
                     claims = await client.claim_webhooks(
                         self._name,
@@ -111,10 +115,10 @@ class Deliverer:
         claim = _Claim(client, claimed)
         webhook = claimed.webhook
         # Each post makes a span of its own; what is read for it is nobody's concern.
-        telemetry.continue_trace(webhook.traceparent, is_quiet=True)
+        telemetry.continue_trace(webhook.traceparent, suppress_spans=True)
         fields = {"task_id": webhook.config.task_id, "config_id": webhook.config.id}
         try:
-            async with running(claim.keep(self._lease_s / 3)):
+            async with run_in_background(claim.keep(self._lease_s / 3)):
                 await self._send(claim)
         except* TrunklineError as errors:
             # The host, or the claim, is gone: what was not recorded is claimed again.
@@ -122,11 +126,13 @@ class Deliverer:
         except* Exception:
             logger.exception("webhook.broken", extra=fields)
             with contextlib.suppress(TrunklineError):
-                await claim.fail(Outcome("an internal error of the bridge; its log says more"))
+                await claim.fail(
+                    AttemptResult("an internal error of the bridge; its log says more")
+                )
 
     async def _send(self, claim: "_Claim") -> None:
         try:
-            async with waiting_for(claim.client, claim.webhook, self._links()) as waiting:
+            async with open_unsent(claim.client, claim.webhook, self._links()) as waiting:
                 await self._send_all(claim, waiting)
                 return
         except TaskNotFoundError:
@@ -136,15 +142,15 @@ class Deliverer:
         except CursorExpiredError:
             fields = {"task_id": claim.webhook.config.task_id}
             logger.info("webhook.skipped", extra=fields)
-        async with waiting_from_now(claim.client, claim.webhook, self._links()) as waiting:
+        async with open_from_snapshot(claim.client, claim.webhook, self._links()) as waiting:
             await self._send_all(claim, waiting)
 
-    async def _send_all(self, claim: "_Claim", waiting: Waiting) -> None:
+    async def _send_all(self, claim: "_Claim", waiting: UnsentEvents) -> None:
         """Post what comes until nothing comes any more, and end the claim."""
         has_waited = False
         while True:
             try:
-                events = await waiting.next(limit_s=_SILENCE_S)
+                events = await waiting.read_next(limit_s=_SILENCE_S)
             except TimeoutError:
                 break
             if events is None:
@@ -152,10 +158,10 @@ class Deliverer:
             if events and has_waited:
                 # Meanwhile the webhook may have been removed, or this process have been frozen.
                 await claim.renew()
-            async for post in notifications(
+            async for post in render_notifications(
                 claim.client, claim.webhook, events, self._links(), is_again=not claim.is_sure
             ):
-                outcome = await self._poster.post(claim.webhook, post)
+                outcome = await self._poster.send(claim.webhook, post)
                 if outcome.problem:
                     await claim.fail(outcome)
                     return
@@ -198,7 +204,7 @@ class _Claim:
         cursor = self._cursor if position is None else str(position)
         await self.client.record_delivery(self._id, finished=cursor)
 
-    async def fail(self, outcome: Outcome) -> None:
+    async def fail(self, outcome: AttemptResult) -> None:
         """Record that a post was not taken, and end the claim; the host says when to try again."""
         config, problem = self.webhook.config, outcome.problem
         fields = {"task_id": config.task_id, "config_id": config.id, "problem": problem}
@@ -211,7 +217,7 @@ class _Claim:
             )
 
 
-class _Places:
+class _DeliverySlots:
     """Room for so many deliveries."""
 
     def __init__(self, count: int) -> None:
@@ -238,7 +244,7 @@ class _Places:
 def _is_trickle(events: Iterable[WireEvent]) -> bool:
     length = 0
     for event in events:
-        if not isinstance(event, TextPiece):
+        if not isinstance(event, TextDelta):
             return False
         length += len(event.text)
     return 0 < length < _TRICKLE_LENGTH

@@ -1,28 +1,210 @@
-"""What is posted of a task's events, in the version of A2A that a webhook was registered in."""
+"""Reads what a webhook has not been sent: wire events behind its cursor, as long as they come."""
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
 
-from trunkline.client import HostClient
-from trunkline.v1 import task_pb2, webhook_service_pb2
-from trunkline_bridge.projection import Links, TextPiece, WireEvent
-from trunkline_bridge.webhooks.posting import Post
-from trunkline_bridge.webhooks.reading import joined, task_at, whole_text
-from trunkline_bridge.wire import v0_1_json, v0_3_json, v1_json
-from trunkline_bridge.wire.json_values import Json, dumps
-from trunkline_bridge.wire.versions import V0_1, V0_3
+from trunkline.client import HostClient, TaskStream
+from trunkline.errors import CursorExpiredError
+from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, webhook_service_pb2
+from trunkline_bridge.projection import (
+    EventId,
+    FileLinks,
+    FullEvent,
+    TaskProjection,
+    TextDelta,
+    WireEvent,
+    project_task,
+    snapshot_event,
+)
+from trunkline_bridge.protocol import V0_1, V0_3
+from trunkline_bridge.versions.json_values import Json, dumps
+from trunkline_bridge.versions.v0_1 import json_writer as v0_1_json
+from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
+from trunkline_bridge.versions.v1_0 import json_writer as v1_json
+from trunkline_bridge.webhooks.sender import Notification
+
+# Text that waits together goes out together, up to here.
+_TEXT_LENGTH: Final = 64 * 1024
+
+_read_batch = event_pb2.EventBatch.FromString
+
+
+class UnsentEvents:
+    """What a webhook has not been sent, in what is ready together."""
+
+    def __init__(self, stream: TaskStream, seen: EventId | None, links: FileLinks) -> None:
+        """`seen` is the event behind which it goes on, which `stream` has once more."""
+        snapshot = stream.take_snapshot()
+        self._batches = aiter(stream)
+        self._seen = seen
+        self._is_checked = seen is None
+        self._first: Sequence[WireEvent] = ()
+        if snapshot is None or not snapshot.sequence:
+            self._apply = TaskProjection(links=links).apply
+        else:
+            self._apply = TaskProjection(snapshot, links=links).apply
+            if seen is None:
+                self._first = (snapshot_event(snapshot, links=links),)
+        self.position = seen
+        """The last event that was read, whether or not it shows."""
+
+    async def read_next(self, *, limit_s: float) -> Sequence[WireEvent] | None:
+        """Return what is ready next, which may be nothing that shows; None: it has ended.
+
+        Raises:
+            TimeoutError: nothing came in time; nothing more can be read here.
+            CursorExpiredError: the event behind which it goes on, or what follows, is gone.
+            TrunklineError: it can't be read.
+        """
+        if self._first:
+            first, self._first = self._first, ()
+            self.position = EventId.parse(first[-1].id)
+            return first
+        try:
+            async with asyncio.timeout(limit_s):
+                batches = await anext(self._batches)
+        except StopAsyncIteration:
+            return None
+        return [event for sealed in batches for event in self._unseen(_read_batch(sealed))]
+
+    def _unseen(self, batch: event_pb2.EventBatch) -> Iterable[WireEvent]:
+        header, seen = batch.header, self._seen
+        last, epoch = header.first_sequence + header.count - 1, header.epoch or 1
+        events = self._apply(batch)
+        if seen is not None:
+            if not self._is_checked and epoch != seen.epoch:
+                # It went with an earlier life of the journal; another event has its number.
+                raise CursorExpiredError(header.task_id, str(seen.sequence), str(last))
+            events = [event for event in events if (event.sequence, event.n) > seen[:2]]
+        self._is_checked = True
+        if events and events[-1].sequence == last:
+            self.position = EventId(last, events[-1].n, epoch)
+        elif seen is None or seen.sequence < last:
+            self.position = EventId(last, 0, epoch)
+        return events
+
+
+@asynccontextmanager
+async def open_unsent(
+    client: HostClient, webhook: webhook_service_pb2.Webhook, links: FileLinks
+) -> AsyncIterator[UnsentEvents]:
+    """Open what a webhook has not been sent, as long as its task goes on.
+
+    One that has been sent nothing begins with the task as it was when the webhook was registered.
+    Opening and reading raise CursorExpiredError when what follows can't be read any more.
+    """
+    seen = EventId.parse(webhook.cursor)
+    if seen is not None:
+        # The event itself is read again: it may be several on the wire.
+        after, epoch = seen.sequence - 1, seen.epoch
+    else:
+        after, epoch = await _find_registration_sequence(client, webhook), 0
+    async with client.watch_task(
+        webhook.config.task_id,
+        account=webhook.account,
+        after=after,
+        epoch=epoch,
+        # With nothing before, the first event is the task.
+        with_snapshot=after > 0,
+    ) as stream:
+        yield UnsentEvents(stream, seen, links)
+
+
+@asynccontextmanager
+async def open_from_snapshot(
+    client: HostClient, webhook: webhook_service_pb2.Webhook, links: FileLinks
+) -> AsyncIterator[UnsentEvents]:
+    """Open a task as it is now, and what follows: the way on where events are gone."""
+    async with client.watch_task(webhook.config.task_id, account=webhook.account) as stream:
+        yield UnsentEvents(stream, None, links)
+
+
+async def load_task_at(
+    client: HostClient, webhook: webhook_service_pb2.Webhook, sequence: int, links: FileLinks
+) -> task_pb2.Task:
+    """Return the task as it was at an event. CursorExpiredError: that is gone."""
+    async with client.watch_task(
+        webhook.config.task_id, account=webhook.account, after=sequence, until_head=True
+    ) as stream:
+        return project_task(stream.snapshot or snapshot_pb2.TaskSnapshot(), links=links)
+
+
+async def replace_artifact(
+    client: HostClient, webhook: webhook_service_pb2.Webhook, piece: TextDelta, links: FileLinks
+) -> WireEvent:
+    """Return what puts a piece's artifact in its place, whatever of it has arrived before.
+
+    CursorExpiredError: how it was then is gone.
+    """
+    task = await load_task_at(client, webhook, piece.sequence, links)
+    response = piece.artifact.update(append=False, last_chunk=piece.is_last)
+    artifact_id = piece.artifact.head.artifact_id
+    for artifact in task.artifacts:
+        if artifact.artifact_id == artifact_id:
+            response.artifact_update.artifact.parts.extend(artifact.parts)
+    return FullEvent(piece.sequence, piece.n, response, piece.epoch)
+
+
+def join_text(events: Iterable[WireEvent]) -> Iterator[WireEvent]:
+    """Yield events, adjacent pieces of text of one artifact as one piece with the last one's id."""
+    pieces: list[TextDelta] = []
+    length = 0
+    for event in events:
+        follows = isinstance(event, TextDelta) and (
+            not pieces or (event.artifact is pieces[-1].artifact and not pieces[-1].is_last)
+        )
+        if pieces and not (follows and length < _TEXT_LENGTH):
+            yield _join_deltas(pieces)
+            pieces, length = [], 0
+        if isinstance(event, TextDelta):
+            pieces.append(event)
+            length += len(event.text)
+        else:
+            yield event
+    if pieces:
+        yield _join_deltas(pieces)
+
+
+def _join_deltas(pieces: Sequence[TextDelta]) -> TextDelta:
+    return pieces[-1]._replace(text="".join(piece.text for piece in pieces))
+
+
+async def _find_registration_sequence(
+    client: HostClient, webhook: webhook_service_pb2.Webhook
+) -> int:
+    """Return the last event that a webhook was registered behind; 0: it came with the task."""
+    registered = webhook.created.ToNanoseconds()
+    sequence = 0
+    async with client.watch_task(
+        webhook.config.task_id,
+        account=webhook.account,
+        after=0,
+        with_snapshot=False,
+        until_head=True,
+    ) as stream:
+        async for batches in stream:
+            for sealed in batches:
+                header = _read_batch(sealed).header
+                if header.time.ToNanoseconds() >= registered:
+                    return sequence
+                sequence = header.first_sequence + header.count - 1
+    return sequence
+
 
 _JSON = "application/json"
 _A2A_JSON = "application/a2a+json"
 
 
-async def notifications(
+async def render_notifications(
     client: HostClient,
     webhook: webhook_service_pb2.Webhook,
     events: Iterable[WireEvent],
-    links: Links,
+    links: FileLinks,
     *,
     is_again: bool = False,
-) -> AsyncIterator[Post]:
+) -> AsyncIterator[Notification]:
     """Yield the posts that events are, in order: from A2A 1.0 on each event, before that the task.
 
     Text that waits together is one event. The task is posted whenever its status has changed, as
@@ -32,31 +214,35 @@ async def notifications(
     Raises:
         CursorExpiredError: what an event was about is gone.
     """
-    if webhook.version not in _OLD:
-        for event in joined(events):
+    if webhook.version not in _TASK_WRITERS:
+        for event in join_text(events):
             shown = event
-            if is_again and isinstance(event, TextPiece):
-                shown = await whole_text(client, webhook, event, links)
+            if is_again and isinstance(event, TextDelta):
+                shown = await replace_artifact(client, webhook, event, links)
             is_again = False
-            yield _post(shown.id, v1_json.stream_response(shown.response), _A2A_JSON)
+            yield _build_notification(
+                shown.id, v1_json.stream_response_json(shown.response), _A2A_JSON
+            )
         return
     for event in events:
         if event.response.WhichOneof("payload") in ("task", "status_update"):
-            task = await task_at(client, webhook, event.sequence, links)
-            yield _post(event.id, _OLD[webhook.version](task, webhook), _JSON)
+            task = await load_task_at(client, webhook, event.sequence, links)
+            yield _build_notification(
+                event.id, _TASK_WRITERS[webhook.version](task, webhook), _JSON
+            )
 
 
 def _v0_3(task: task_pb2.Task, _webhook: webhook_service_pb2.Webhook) -> Json:
-    return v0_3_json.task(task)
+    return v0_3_json.task_json(task)
 
 
 def _v0_1(task: task_pb2.Task, webhook: webhook_service_pb2.Webhook) -> Json:
     # A task goes by the id that its client chose, and so does its only webhook.
-    return v0_1_json.task(task, client_id=webhook.config.id)
+    return v0_1_json.task_json(task, client_id=webhook.config.id)
 
 
-_OLD = {V0_3: _v0_3, V0_1: _v0_1}
+_TASK_WRITERS = {V0_3: _v0_3, V0_1: _v0_1}
 
 
-def _post(event_id: str, content: Json, content_type: str) -> Post:
-    return Post(event_id, dumps(content).encode("utf-8"), content_type)
+def _build_notification(event_id: str, content: Json, content_type: str) -> Notification:
+    return Notification(event_id, dumps(content).encode("utf-8"), content_type)

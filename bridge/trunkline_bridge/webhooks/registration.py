@@ -6,10 +6,10 @@ from typing import Final
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Directory
-from trunkline.client.web.addresses import AddressGuard, AddressRefusedError
+from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
 from trunkline.v1 import push_notification_pb2
 from trunkline_bridge.errors import invalid_params
-from trunkline_bridge.wire.versions import V0_1
+from trunkline_bridge.protocol import V0_1
 
 ID_LENGTH: Final = 200
 TOKEN_LENGTH: Final = 4096
@@ -21,10 +21,10 @@ _ID = re.compile(r"[A-Za-z0-9._~:@!$&'()*+,;=\-]+", re.ASCII)
 _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,64}", re.ASCII)
 
-Config = push_notification_pb2.TaskPushNotificationConfig
+PushConfig = push_notification_pb2.TaskPushNotificationConfig
 
 
-class Registrations:
+class WebhookRegistrations:
     """The webhooks of tasks. Whose task it is, the caller of these has seen to.
 
     Secrets go in and never come out: the host of the task keeps them to itself.
@@ -34,9 +34,9 @@ class Registrations:
         self._directory = directory
         self._guard = guard
 
-    async def checked(
-        self, config: Config, *, task_id: str, version: str, where: str = ""
-    ) -> Config:
+    async def validate(
+        self, config: PushConfig, *, task_id: str, version: str, where: str = ""
+    ) -> PushConfig:
         """Return what may be kept for a task.
 
         `where` is the path of the field in the request, with a dot behind it. Before A2A 0.2 the
@@ -55,36 +55,36 @@ class Registrations:
                 violations.append(("url", str(error)))
         if violations:
             raise invalid_params(*((where + name, problem) for name, problem in violations))
-        kept = Config()
+        kept = PushConfig()
         kept.CopyFrom(config)
         kept.task_id = task_id
         return kept
 
-    async def create(self, config: Config, *, account: str, version: str) -> Config:
+    async def create(self, config: PushConfig, *, account: str, version: str) -> PushConfig:
         """Keep a webhook that was checked, or put it in the place of the one with its id."""
-        client = self._directory.for_task(config.task_id)
+        client = self._directory.client_for_task(config.task_id)
         return await client.set_push_config(config, account=account, version=version)
 
-    async def get(self, task_id: str, config_id: str, *, account: str) -> Config:
+    async def get(self, task_id: str, config_id: str, *, account: str) -> PushConfig:
         """Return a webhook; without an id, the first one. WebhookNotFoundError: there is none."""
-        client = self._directory.for_task(task_id)
+        client = self._directory.client_for_task(task_id)
         return await client.get_push_config(task_id, config_id, account)
 
     async def list(
         self, task_id: str, *, account: str
     ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
         """Return all webhooks of a task: they are few."""
-        client = self._directory.for_task(task_id)
+        client = self._directory.client_for_task(task_id)
         found = await client.list_push_configs(task_id, account)
         return a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=found)
 
     async def delete(self, task_id: str, config_id: str, *, account: str) -> None:
         """Remove a webhook; one that isn't there is as good as removed."""
-        client = self._directory.for_task(task_id)
+        client = self._directory.client_for_task(task_id)
         await client.delete_push_config(task_id, config_id, account)
 
 
-def _violations(config: Config, task_id: str) -> Iterator[tuple[str, str]]:
+def _violations(config: PushConfig, task_id: str) -> Iterator[tuple[str, str]]:
     if config.task_id not in ("", task_id):
         yield "taskId", "is not the task of this request; leave it out"
     if not config.url:

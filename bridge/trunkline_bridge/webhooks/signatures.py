@@ -20,20 +20,20 @@ _LEAST_BYTES: Final = 24
 _MOST_BYTES: Final = 64
 _MADE_BYTES: Final = 32
 # What a variable or file gives may be any text; this one is never in an error.
-_FORM = (
+_SECRET_FORMAT = (
     f"must be {PREFIX} and the base64 of {_LEAST_BYTES} to {_MOST_BYTES} random bytes; several "
     "are separated by spaces, the new one first, while receivers change to it"
 )
 
 
-class Signer:
+class WebhookSigner:
     """Signs posts with one secret, or with several while one takes the place of another."""
 
     def __init__(self, text: str, *, where: str = "webhook_secret") -> None:
         """Read the secrets. ConfigurationError: they aren't any; their text is not in it."""
-        self._keys = tuple(_key(one, where) for one in text.split())
+        self._keys = tuple(_parse_key(one, where) for one in text.split())
         if not self._keys:
-            raise ConfigurationError(where, _FORM)
+            raise ConfigurationError(where, _SECRET_FORMAT)
 
     def headers(self, message_id: str, timestamp_s: int, body: bytes) -> Mapping[str, str]:
         """Return the header that says who sent this, and that nobody changed it."""
@@ -41,33 +41,33 @@ class Signer:
         return {"webhook-signature": " ".join(_signature(key, signed) for key in self._keys)}
 
 
-def make_secret() -> str:
+def generate_secret() -> str:
     """Return a new secret."""
     return PREFIX + base64.b64encode(secrets.token_bytes(_MADE_BYTES)).decode("ascii")
 
 
-def keep_secret(folder: Path) -> str:
+def load_or_create_secret(folder: Path) -> str:
     """Return the secret that is kept in a folder; the first time, make one.
 
     Raises:
         ConfigurationError: the file can't be read or made.
     """
-    found = kept_secret(folder)
+    found = load_secret(folder)
     if found:
         return found
     path = folder / FILE_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _make(path)
+        _create_secret_file(path)
     except OSError as error:
         raise _unusable(path, error) from error
-    made = kept_secret(folder)
+    made = load_secret(folder)
     if not made:
         raise ConfigurationError(str(path), "is empty; remove it, and a secret is made")
     return made
 
 
-def kept_secret(folder: Path) -> str:
+def load_secret(folder: Path) -> str:
     """Return the secret that is kept in a folder, or nothing. ConfigurationError: no access."""
     path = folder / FILE_NAME
     try:
@@ -83,25 +83,25 @@ def _unusable(path: Path, error: Exception) -> ConfigurationError:
     return ConfigurationError(str(path), f"cannot be used: {problem}")
 
 
-def _make(path: Path) -> None:
+def _create_secret_file(path: Path) -> None:
     # Whole before it has its name: another process may look for it at the same time.
     fresh = path.with_name(f"{FILE_NAME}.{os.getpid()}")
     try:
         fresh.touch(mode=0o600)
-        fresh.write_text(make_secret() + "\n", encoding="ascii")
+        fresh.write_text(generate_secret() + "\n", encoding="ascii")
         with contextlib.suppress(FileExistsError):
             path.hardlink_to(fresh)
     finally:
         fresh.unlink(missing_ok=True)
 
 
-def _key(text: str, where: str) -> bytes:
+def _parse_key(text: str, where: str) -> bytes:
     try:
         key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
         key = b""
     if not text.startswith(PREFIX) or not _LEAST_BYTES <= len(key) <= _MOST_BYTES:
-        raise ConfigurationError(where, _FORM)
+        raise ConfigurationError(where, _SECRET_FORMAT)
     return key
 
 

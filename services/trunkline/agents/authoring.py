@@ -6,18 +6,18 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from trunkline.agents.options import check_settings_type
+from trunkline.agents.options import validate_options_type
 from trunkline.errors import ConfigurationError
 from trunkline.settings import Settings
-from trunkline.tasks.turn.context import SettingsT, TaskContext
+from trunkline.tasks.context import SettingsT, TaskContext
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2
 
-Result: TypeAlias = str | part_pb2.Part | message_pb2.Message | None
+AgentResult: TypeAlias = str | part_pb2.Part | message_pb2.Message | None
 AgentFunction: TypeAlias = (
-    Callable[[TaskContext[SettingsT]], Awaitable[Result]]
+    Callable[[TaskContext[SettingsT]], Awaitable[AgentResult]]
     | Callable[[TaskContext[SettingsT]], AsyncIterator[str | part_pb2.Part]]
 )
-Keep: TypeAlias = Callable[[Settings, Callable[[], None]], AbstractAsyncContextManager[None]]
+Lifespan: TypeAlias = Callable[[Settings, Callable[[], None]], AbstractAsyncContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class FunctionAgent:
     concurrency: int
     timeout_s: float | None
     extended_skills: Sequence[agent_card_pb2.AgentSkill] = ()
-    cancel_elsewhere: Callable[[str], Awaitable[None]] | None = None
+    cancel_remote: Callable[[str], Awaitable[None]] | None = None
     """Cancels what the agent has others do outside the mesh, which is a child task called
     `NAME:ID`, with the agent's name. It is told the ID, and may be told it again."""
     settings_type: type[Any] | None = None
     """What its settings are read as; None: it takes none."""
     settings: object = None
     """Its settings, once they have been read: its host does that, or `with_settings`."""
-    keep: Keep | None = None
+    lifespan: Lifespan | None = None
     """Does for as long as the agent is served what it needs for that; one that has this is on the
     mesh from the first call of what it is given on, which says that it is there or has changed."""
 
@@ -123,7 +123,7 @@ def agent(
     )
 
     if settings is not None:
-        check_settings_type(name, settings)
+        validate_options_type(name, settings)
 
     def make(function: AgentFunction[SettingsT]) -> FunctionAgent:
         if not inspect.iscoroutinefunction(function) and not inspect.isasyncgenfunction(function):
@@ -154,7 +154,7 @@ async def _emit_pieces(task: TaskContext[Any], pieces: AsyncIterator[str | part_
         await artifact.close()
 
 
-async def _emit_result(task: TaskContext[Any], result: Result) -> None:
+async def _emit_result(task: TaskContext[Any], result: AgentResult) -> None:
     if isinstance(result, message_pb2.Message):
         await task.reply(result)
     elif result is not None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Set
 from contextlib import suppress
 from typing import Final
 
-from trunkline.agents.journals import Journals
+from trunkline.agents.journals import JournalFolder
 from trunkline.client import Directory
 from trunkline.registry import Membership
-from trunkline.tasks.hosts import Hosts
+from trunkline.tasks.host import TaskHost
 from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ class Handover:
 
     def __init__(
         self,
-        hosts: Hosts,
-        journals: Journals,
+        hosts: TaskHost,
+        journals: JournalFolder,
         membership: Membership,
         directory: Directory,
         *,
@@ -46,9 +46,9 @@ class Handover:
         self._rest_s = _REST_LEASES * lease_s
         self._rests: dict[str, float] = {}
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Give what is to be given."""
-        for journal_id, agents in self._hosts.waiting().items():
+        for journal_id, agents in self._hosts.journals_missing_agents().items():
             # One that came back, since its heir didn't take it, is not given again at once.
             is_resting = time.monotonic() < self._rests.get(journal_id, 0.0)
             if not is_resting and await self._has_heir(agents):
@@ -73,14 +73,17 @@ class Handover:
         """
         if not self._membership.registered.is_set():
             return
-        with self._hosts.withdrawn(journal_id):
+        with self._hosts.hide_journal(journal_id):
             self._membership.update(self._describe())
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._patience_s):
                     await self._membership.registered.wait()
             # Meanwhile somebody may have canceled a task, or the journal be lost.
-            if self._membership.registered.is_set() and journal_id in self._hosts.waiting():
-                self._hosts.give_back(journal_id)
+            if (
+                self._membership.registered.is_set()
+                and journal_id in self._hosts.journals_missing_agents()
+            ):
+                self._hosts.release_journal(journal_id)
                 self._rests[journal_id] = time.monotonic() + self._rest_s
                 return
         self._membership.update(self._describe())

@@ -11,11 +11,19 @@ from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from trunkline.artifacts import blobs_beside
+from trunkline.artifacts import blob_folder
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.journal import Journal
 from trunkline.journal.retention import Retention
-from trunkline.journal.sqlite import Left, Orphan, discard, is_held, is_owned, left_in, orphans
+from trunkline.journal.sqlite import (
+    JournalContents,
+    OrphanedJournal,
+    delete_if_empty,
+    find_orphaned_journals,
+    has_live_owner,
+    inspect_journal,
+    is_leased,
+)
 from trunkline.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -31,15 +39,15 @@ class OpenJournal:
     @property
     def checkpoint_path(self) -> Path:
         """Where agents keep the checkpoints of its tasks: whoever takes it over knows."""
-        return self.checkpoint_path_of(self.path)
+        return self.checkpoint_path_for(self.path)
 
     @staticmethod
-    def checkpoint_path_of(path: Path) -> Path:
+    def checkpoint_path_for(path: Path) -> Path:
         """Where the checkpoints of a journal's tasks are. Not a name that ends like a journal's."""
         return Path(f"{path}.checkpoints")
 
 
-class Journals:
+class JournalFolder:
     """Opens the journals of a data directory. What it does blocks: call it in a thread later on."""
 
     def __init__(self, settings: Settings) -> None:
@@ -79,7 +87,7 @@ class Journals:
         back is opened as well, if its unfinished tasks are of these agents alone.
         """
         paths = [self._path(family, number) for number in sorted(self._family(family))]
-        free = [path for path in paths if not is_owned(path)]
+        free = [path for path in paths if not has_live_owner(path)]
         found = [
             self._open_free(path)
             for path in free
@@ -89,9 +97,9 @@ class Journals:
         found += [self._open_free(path) for path in others if self._waits_for(path, agents)]
         return [one for one in found if one is not None]
 
-    def orphans(self) -> list[Orphan]:
+    def orphans(self) -> list[OrphanedJournal]:
         """Return the journals whose hosts are gone or frozen, or have left them to others."""
-        return orphans(self._folder, held=self._held)
+        return find_orphaned_journals(self._folder, leases=self._held)
 
     def forget_leases(self) -> None:
         """Look into all journals the next time: some may be left before their leases are over."""
@@ -99,9 +107,9 @@ class Journals:
 
     def is_held(self, journal_id: str) -> bool:
         """Tell whether a living process serves the journal of this id, and its lease holds."""
-        return is_held(self._folder, journal_id)
+        return is_leased(self._folder, journal_id)
 
-    def take_over(self, orphan: Orphan) -> OpenJournal | None:
+    def take_over(self, orphan: OrphanedJournal) -> OpenJournal | None:
         """Open the journal of a host that is gone; kill the process if it is only frozen.
 
         None: it held no task at all, and was removed.
@@ -130,7 +138,7 @@ class Journals:
             return self._open(path)
         except JournalUnavailableError as error:
             # One that isn't there was removed just now, or can't be made: the next will tell.
-            if not is_owned(path) and path.exists():
+            if not has_live_owner(path) and path.exists():
                 self._leave_out(path, error)
             return None
 
@@ -139,29 +147,29 @@ class Journals:
         return left is not None and left.was_lost and not left.agents <= agents
 
     def _waits_for(self, path: Path, agents: Set[str]) -> bool:
-        left = None if is_owned(path) else self._left_in(path)
+        left = None if has_live_owner(path) else self._left_in(path)
         return (
             left is not None and not left.was_lost and bool(left.agents) and left.agents <= agents
         )
 
-    def _left_in(self, path: Path) -> Left | None:
+    def _left_in(self, path: Path) -> JournalContents | None:
         """What is in a journal; None: it can't be read, and whoever opens it is told why."""
         try:
-            return left_in(path) if path.exists() else None
+            return inspect_journal(path) if path.exists() else None
         except JournalUnavailableError:
             return None
 
     def _discard(self, path: Path) -> bool:
         """Remove a journal without tasks, and what agents kept beside it; False: it holds some."""
         try:
-            if not discard(path):
+            if not delete_if_empty(path):
                 return False
         except JournalUnavailableError:
             return False  # Whoever opens it is told why.
-        kept = OpenJournal.checkpoint_path_of(path)
+        kept = OpenJournal.checkpoint_path_for(path)
         for name in (kept, f"{kept}-wal", f"{kept}-shm"):
             Path(name).unlink(missing_ok=True)
-        shutil.rmtree(blobs_beside(path), ignore_errors=True)
+        shutil.rmtree(blob_folder(path), ignore_errors=True)
         logger.info("journal.removed", extra={"path": path})
         return True
 

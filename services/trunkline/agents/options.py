@@ -7,10 +7,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from trunkline.errors import ConfigurationError
-from trunkline.settings import PREFIX
+from trunkline.settings import ENV_PREFIX
 
 
-def check_settings_type(agent: str, kind: type) -> None:
+def validate_options_type(agent: str, kind: type) -> None:
     """See that settings of a type can be filled.
 
     Raises:
@@ -21,7 +21,7 @@ def check_settings_type(agent: str, kind: type) -> None:
         raise ConfigurationError(f"agent {agent!r}", problem)
 
 
-def read_options(
+def load_agent_options(
     agent: str,
     kind: type[Any],
     given: Mapping[str, object],
@@ -75,7 +75,7 @@ def _key(agent: str, path: str) -> str:
 
 
 def _variable(agent: str, name: str) -> str:
-    return f"{PREFIX}AGENT_{agent}_{name}".upper().replace("-", "_")
+    return f"{ENV_PREFIX}AGENT_{agent}_{name}".upper().replace("-", "_")
 
 
 def _value(text: str) -> object:

@@ -1,12 +1,14 @@
 """Runs agents as a process of their own that joins a mesh: `run`."""
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from trunkline import runtime
-from trunkline.errors import TrunklineError
+from trunkline.errors import ConfigurationError, TrunklineError
 from trunkline.logs import configure_logging
 from trunkline.settings import Settings, load_settings
 from trunkline.tasks.agent import Agent
@@ -26,7 +28,7 @@ def run(*agents: Agent) -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         settings = load_settings(flags)
-        configure_logging(level=settings.log_level, form=settings.log_format)
+        configure_logging(level=settings.log_level, log_format=settings.log_format)
         code = runtime.run(_serve(agents, settings))
     except TrunklineError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -49,10 +51,36 @@ def _parse(agents: Sequence[Agent]) -> Mapping[str, object]:
 
 async def _serve(agents: Sequence[Agent], settings: Settings) -> int:
     # gRPC and the exporters are loaded by the process that serves, not by whoever defines agents.
-    from trunkline.agents.joining import join_mesh
+    from trunkline.agents.hosting import join_mesh
 
     return await runtime.serve(
         join_mesh(lambda _: agents, settings),
-        tell=lambda state, served: print(runtime.state_line(state, served), flush=True),
-        tell_waiting=lambda: print(runtime.waiting_line(settings.mesh), file=sys.stderr),
+        on_state=lambda state, served: print(runtime.format_state(state, served), flush=True),
+        on_waiting=lambda: print(runtime.format_waiting(settings.mesh), file=sys.stderr),
     )
+
+
+def load_agent(spec: str) -> Agent:
+    """Import an agent; the current folder is on the path.
+
+    Raises:
+        ConfigurationError: there is no such module or name, or it isn't an agent.
+    """
+    module_name, _, name = spec.partition(":")
+    where = f"--agent {spec}"
+    if not module_name or not name:
+        raise ConfigurationError(where, "write MODULE:NAME, for example my_agent:hello")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise ConfigurationError(where, f"can't import it: {error!r}") from error
+    agent = getattr(module, name, None)
+    if agent is None:
+        raise ConfigurationError(where, f"module {module_name} has no {name}")
+    if not (hasattr(agent, "card") and hasattr(agent, "run")):
+        raise ConfigurationError(where, "is not an agent; decorate the function with @agent")
+    found: Agent = agent
+    return found

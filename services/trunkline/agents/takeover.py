@@ -3,19 +3,19 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from trunkline.agents.handover import Handover
-from trunkline.agents.journals import Journals, OpenJournal
-from trunkline.agents.setbacks import Setbacks
-from trunkline.beats import next_beat
-from trunkline.client import Directory
+from trunkline.agents.journals import JournalFolder, OpenJournal
+from trunkline.aligned_timer import next_tick
+from trunkline.client import Backoff, Directory
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.sqlite import Orphan
+from trunkline.journal.sqlite import OrphanedJournal
 from trunkline.registry import Membership
-from trunkline.tasks.hosts import Hosts
+from trunkline.tasks.host import TaskHost
 from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
@@ -40,8 +40,8 @@ class Takeover:
 
     def __init__(
         self,
-        hosts: Hosts,
-        journals: Journals,
+        hosts: TaskHost,
+        journals: JournalFolder,
         membership: Membership,
         directory: Directory,
         *,
@@ -63,7 +63,7 @@ class Takeover:
         self._served: frozenset[str] = frozenset()
         self._alert_until_s = 0.0
         self._began = time.monotonic()
-        self._setbacks = Setbacks()
+        self._setbacks = TakeoverBackoff()
 
     async def run(self) -> None:
         """Look again and again, until it is canceled or the host has lost its own journal."""
@@ -71,12 +71,12 @@ class Takeover:
             await asyncio.sleep(self._lease_s / 4)
             self._mind_what_left()
             orphans = await asyncio.to_thread(self._journals.orphans)
-            self._setbacks.keep({orphan.journal_id for orphan in orphans})
+            self._setbacks.retain({orphan.journal_id for orphan in orphans})
             for orphan in orphans:
                 if self._is_for_us(orphan):
                     await self._take(orphan)
             await self._succeed()
-            await self._handover.look()
+            await self._handover.run_once()
             if self._hosts.journal_ids != self._known:
                 self._known = self._hosts.journal_ids
                 self._membership.update(self._describe())
@@ -90,15 +90,15 @@ class Takeover:
         if time.monotonic() < self._alert_until_s:
             self._journals.forget_leases()
 
-    def _is_for_us(self, orphan: Orphan) -> bool:
+    def _is_for_us(self, orphan: OrphanedJournal) -> bool:
         if orphan.journal_id in self._hosts.journal_ids:
             return False
-        if self._setbacks.is_pausing(orphan.journal_id):
+        if self._setbacks.is_waiting(orphan.journal_id):
             return False
         ours = self._hosts.agents.keys()
         if orphan.agents <= ours:
             return True
-        if orphan.only_waits and not orphan.agents & ours:
+        if orphan.is_only_waiting and not orphan.agents & ours:
             return False
         known_for_s = min(orphan.lost_for_s, time.monotonic() - self._began - self._lease_s)
         return known_for_s > self._lease_s / 2
@@ -109,9 +109,9 @@ class Takeover:
         for agent in sorted(before - self._stood_by):
             ours = self._hosts.agents.keys()
             for free in await asyncio.to_thread(self._journals.open_free, agent, ours):
-                await adopt(self._hosts, free)
+                await adopt_journal(self._hosts, free)
 
-    async def _take(self, orphan: Orphan) -> None:
+    async def _take(self, orphan: OrphanedJournal) -> None:
         try:
             found = await asyncio.to_thread(self._journals.take_over, orphan)
             if found is not None:
@@ -125,15 +125,15 @@ class Takeover:
                 extra={"journal": orphan.journal_id, "lost_for_s": round(orphan.lost_for_s, 1)},
             )
 
-    def _put_off(self, orphan: Orphan, error: JournalUnavailableError) -> None:
+    def _put_off(self, orphan: OrphanedJournal, error: JournalUnavailableError) -> None:
         """Try later: somebody may have been quicker, or it can't be read."""
-        count = self._setbacks.note(orphan.journal_id)
+        count = self._setbacks.record_failure(orphan.journal_id)
         level = logging.ERROR if count == _SERIOUS else logging.INFO
         extra = {"path": orphan.path, "problem": error.problem}
         logger.log(level, "journal.not_taken", extra=extra)
 
 
-async def adopt(hosts: Hosts, free: OpenJournal) -> None:
+async def adopt_journal(hosts: TaskHost, free: OpenJournal) -> None:
     """Serve a journal that nobody had; one that can't be read is left out."""
     try:
         await hosts.adopt(free.journal, checkpoint_path=free.checkpoint_path)
@@ -141,7 +141,9 @@ async def adopt(hosts: Hosts, free: OpenJournal) -> None:
         logger.error("journal.left_out", extra={"path": free.path, "problem": error.problem})
 
 
-async def claim_names(membership: Membership, directory: Directory, *, every_s: float) -> None:
+async def claim_standby_names(
+    membership: Membership, directory: Directory, *, every_s: float
+) -> None:
     """Put agents that are on standby on the mesh as soon as nobody else has their names.
 
     It looks whenever the mesh changes, and again after `every_s`: a picture may have come before
@@ -151,7 +153,49 @@ async def claim_names(membership: Membership, directory: Directory, *, every_s: 
     while True:
         revision = directory.revision
         if revision:
-            membership.claim(membership.standby.names - directory.agents().keys())
+            membership.claim_names(membership.standby.names - directory.list_agents().keys())
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(next_beat(loop.time(), every_s)):
-                await directory.changed(revision)
+            async with asyncio.timeout_at(next_tick(loop.time(), every_s)):
+                await directory.wait_for_change(revision)
+
+
+# A journal that can't be taken over is tried again after so long at most.
+_TRY_AGAIN_S: Final = 60.0
+
+
+class TakeoverBackoff:
+    """Pauses between tries of one journal: growing, and over when somebody has it.
+
+    Of several hosts that try at once all but one fail. When that one dies in its turn they are to
+    be there at once, however often they came too late before.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """`now` is a clock in seconds that never goes back."""
+        self._now = now
+        self._of: dict[str, _Setback] = {}
+
+    def record_failure(self, journal_id: str) -> int:
+        """Note that a takeover failed; return how often, since the journal was lost."""
+        setback = self._of.setdefault(journal_id, _Setback())
+        setback.until_s = self._now() + setback.backoff.next_s()
+        setback.count += 1
+        return setback.count
+
+    def is_waiting(self, journal_id: str) -> bool:
+        """Tell whether it is too early for another try."""
+        setback = self._of.get(journal_id)
+        return setback is not None and self._now() < setback.until_s
+
+    def retain(self, lost: Set[str]) -> None:
+        """Forget all but these journals, which still have no host."""
+        self._of = {one: setback for one, setback in self._of.items() if one in lost}
+
+
+@dataclass(slots=True)
+class _Setback:
+    """With one journal."""
+
+    backoff: Backoff = field(default_factory=lambda: Backoff(limit_s=_TRY_AGAIN_S))
+    count: int = 0
+    until_s: float = 0.0

@@ -27,10 +27,10 @@ class Reference(NamedTuple):
     @classmethod
     def new(cls, task_id: str) -> Self:
         """Return a reference that nothing has."""
-        return cls.of(task_id, uuid.uuid4().hex)
+        return cls.create(task_id, uuid.uuid4().hex)
 
     @classmethod
-    def of(cls, task_id: str, blob_id: str) -> Self:
+    def create(cls, task_id: str, blob_id: str) -> Self:
         """Return a reference of ids that somebody gave. InvalidArgumentError: they are none."""
         if _TASK.fullmatch(task_id) is None:
             raise InvalidArgumentError("task_id", "is no task's id")
@@ -45,23 +45,23 @@ class Reference(NamedTuple):
         return f"{SCHEME}{self.task_id}/{self.blob_id}"
 
 
-def find_reference(url: str) -> Reference | None:
+def parse_reference(url: str) -> Reference | None:
     """Return what a part's URL refers to; None: it leads elsewhere, or nowhere."""
     if not url.startswith(SCHEME):
         return None
     task_id, _, blob_id = url.removeprefix(SCHEME).partition("/")
     try:
-        return Reference.of(task_id, blob_id)
+        return Reference.create(task_id, blob_id)
     except InvalidArgumentError:
         return None
 
 
-def is_big(part: part_pb2.Part) -> bool:
+def exceeds_inline_limit(part: part_pb2.Part) -> bool:
     """Whether a part's bytes must not ride in an event."""
     return len(part.raw) > INLINE_LIMIT_BYTES
 
 
-def safe_filename(name: str) -> str:
+def sanitize_filename(name: str) -> str:
     """Return a name without folders and what terminals would act on; it may become empty."""
     return _UNSAFE.sub(" ", name.replace("\\", "/").rpartition("/")[2]).strip(" .")[
         -_FILENAME_LENGTH:

@@ -76,7 +76,7 @@ def _log(error: Exception) -> None:
         # Wrong settings are the business of the command that needs them.
         with suppress(ConfigurationError):
             settings = load_settings()
-            configure_logging(level=settings.log_level, form=settings.log_format)
+            configure_logging(level=settings.log_level, log_format=settings.log_format)
     logger.debug("command.failed", exc_info=error)
 
 

@@ -1,16 +1,14 @@
 """Calls to the other parts of the mesh, typed, with our own errors."""
 
 from trunkline.client.artifacts import ArtifactClient
-from trunkline.client.background import running
 from trunkline.client.backoff import Backoff
 from trunkline.client.breaker import Breaker, Breakers, BreakerSettings
-from trunkline.client.channels import Channels, MeshChannel
+from trunkline.client.channels import ChannelPool, MeshChannel
 from trunkline.client.directory import Directory
-from trunkline.client.hosts import HostClient
-from trunkline.client.registry import RegistryClient
-from trunkline.client.stream import TaskStream
-from trunkline.client.tools import ToolClient
-from trunkline.client.traces import TraceClient
+from trunkline.client.host import HostClient
+from trunkline.client.services import RegistryClient, ToolClient, TraceClient
+from trunkline.client.task_stream import TaskStream
+from trunkline.runtime import run_in_background
 
 __all__ = [
     "ArtifactClient",
@@ -18,7 +16,7 @@ __all__ = [
     "Breaker",
     "BreakerSettings",
     "Breakers",
-    "Channels",
+    "ChannelPool",
     "Directory",
     "HostClient",
     "MeshChannel",
@@ -26,5 +24,5 @@ __all__ = [
     "TaskStream",
     "ToolClient",
     "TraceClient",
-    "running",
+    "run_in_background",
 ]

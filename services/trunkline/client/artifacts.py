@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from trunkline.artifacts.pieces import Content, pieces_of
-from trunkline.artifacts.references import Reference, find_reference, safe_filename
+from trunkline.artifacts.content import Content, iter_chunks
+from trunkline.artifacts.references import Reference, parse_reference, sanitize_filename
 from trunkline.client.backoff import Backoff
-from trunkline.client.channels import peer_of
-from trunkline.client.following import PATIENCE_S
-from trunkline.client.status import mesh_errors
+from trunkline.client.channels import peer_address
+from trunkline.client.status import translate_errors
+from trunkline.client.task_stream import PATIENCE_S
 from trunkline.errors import (
     FencedError,
     JournalUnavailableError,
@@ -30,7 +30,7 @@ from trunkline.v1 import artifact_service_pb2, artifact_service_pb2_grpc, part_p
 if TYPE_CHECKING:
     from trunkline.client.directory import Directory
 
-__all__ = ["ArtifactClient", "Download", "Reference", "find_reference", "safe_filename"]
+__all__ = ["ArtifactClient", "Download", "Reference", "parse_reference", "sanitize_filename"]
 
 # What one call brings: with flow control alone, a slow reader would have megabytes waiting.
 _PIECE_BYTES: Final = 512 * 1024
@@ -175,7 +175,7 @@ class ArtifactClient:
             raise PeerProtocolError("the file's host", "the file is not what its checksum says")
 
     def _channel(self, task_id: str) -> grpc.aio.Channel:
-        return self._directory.channel_of_task(task_id)
+        return self._directory.channel_for_task(task_id)
 
 
 class _Trouble:
@@ -221,7 +221,7 @@ class _Upload:
         self, channel: grpc.aio.Channel, trouble: _Trouble
     ) -> artifact_service_pb2.UploadArtifactResponse:
         stub = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
-        with mesh_errors(peer_of(channel)):
+        with translate_errors(peer_address(channel)):
             held = artifact_service_pb2.UploadArtifactResponse()
             if isinstance(self._content, bytes | Path):
                 held = await stub.UploadArtifact(_one(self._begin), timeout=_SILENCE_S)
@@ -231,7 +231,7 @@ class _Upload:
             # Without a deadline: pings find a host that is gone or frozen.
             answer = await stub.UploadArtifact(self._requests(held.size_bytes))
         if not answer.url:
-            raise PeerUnavailableError(peer_of(channel), "it ended the upload early")
+            raise PeerUnavailableError(peer_address(channel), "it ended the upload early")
         return answer
 
     async def _requests(
@@ -240,7 +240,7 @@ class _Upload:
         yield self._begin
         sha256 = hashlib.sha256()
         at = 0
-        async with aclosing(pieces_of(self._content)) as pieces:
+        async with aclosing(iter_chunks(self._content)) as pieces:
             async for piece in pieces:
                 sha256.update(piece)
                 unheld = piece[max(0, held_bytes - at) :]
@@ -261,14 +261,14 @@ async def _one(
 async def _responses(
     channel: grpc.aio.Channel, request: artifact_service_pb2.DownloadArtifactRequest
 ) -> AsyncGenerator[artifact_service_pb2.DownloadArtifactResponse]:
-    peer = peer_of(channel)
-    with mesh_errors(peer):
+    peer = peer_address(channel)
+    with translate_errors(peer):
         call = artifact_service_pb2_grpc.ArtifactServiceStub(channel).DownloadArtifact(request)
     responses = aiter(call)
     try:
         while True:
             try:
-                with mesh_errors(peer):
+                with translate_errors(peer):
                     async with asyncio.timeout(_SILENCE_S):
                         response = await anext(responses, None)
             except TimeoutError:

@@ -18,7 +18,7 @@ from trunkline.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-State: TypeAlias = Literal["closed", "open", "half-open"]
+BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class BreakerSettings:
     """So many successes in a row close it again."""
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def from_settings(cls, settings: Settings) -> Self:
         """Return what a process's settings say."""
         return cls(settings.breaker_failures, settings.breaker_open_s, settings.breaker_successes)
 
 
-DEFAULTS: Final = BreakerSettings()
+DEFAULT_SETTINGS: Final = BreakerSettings()
 
 
 class Breaker:
@@ -54,9 +54,9 @@ class Breaker:
         self,
         name: str,
         *,
-        failures: int = DEFAULTS.failures,
-        open_s: float = DEFAULTS.open_s,
-        successes: int = DEFAULTS.successes,
+        failures: int = DEFAULT_SETTINGS.failures,
+        open_s: float = DEFAULT_SETTINGS.open_s,
+        successes: int = DEFAULT_SETTINGS.successes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`name` is what errors and log lines call the peer; `clock` gives seconds."""
@@ -65,7 +65,7 @@ class Breaker:
         self._successes_to_close = successes
         self._open_s = open_s
         self._clock = clock
-        self._state: State = "closed"
+        self._state: BreakerState = "closed"
         # In a row: failures while closed, successes while half-open.
         self._count = 0
         self._problem = ""
@@ -74,7 +74,7 @@ class Breaker:
         self._probe_until = -math.inf
 
     @property
-    def state(self) -> State:
+    def state(self) -> BreakerState:
         """The state at this moment."""
         if self._state == "open" and self._clock() >= self._retry_at:
             return "half-open"
@@ -144,11 +144,11 @@ class Breaker:
         extra = {"peer": self.name, "open_s": self._open_s}
         logger.log(level, "breaker.opened", extra=extra)
 
-    def on_leave(self) -> None:
+    def on_abandon(self) -> None:
         """A call ended without telling anything about the peer: its caller went away."""
         self._probe_until = -math.inf
 
-    def retry_now(self) -> None:
+    def allow_probe(self) -> None:
         """The peer was seen to live, by another way: the next call goes through, as a probe."""
         if self._state == "open":
             self._half_open()
@@ -170,14 +170,14 @@ class Breaker:
             yield
         except TrunklineError as error:
             if has_deadline and isinstance(error, PeerTimeoutError):
-                self.on_leave()
-            elif is_failure(error, of=self.name):
+                self.on_abandon()
+            elif is_peer_failure(error, of=self.name):
                 self.on_failure(error.metadata()["problem"])
             else:
                 self.on_success()
             raise
         except BaseException:
-            self.on_leave()
+            self.on_abandon()
             raise
         self.on_success()
 
@@ -198,7 +198,7 @@ class Breakers:
 
     def __init__(
         self,
-        settings: BreakerSettings = DEFAULTS,
+        settings: BreakerSettings = DEFAULT_SETTINGS,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -223,18 +223,18 @@ class Breakers:
         """Drop the breaker of a peer that is gone; repeating it is harmless."""
         self._breakers.pop(name, None)
 
-    def retry_now(self, names: Iterable[str]) -> None:
+    def allow_probes(self, names: Iterable[str]) -> None:
         """These peers were seen to live, by another way; those never called are left out."""
         for name in names:
             if name in self._breakers:
-                self._breakers[name].retry_now()
+                self._breakers[name].allow_probe()
 
-    def states(self) -> Mapping[str, State]:
+    def states(self) -> Mapping[str, BreakerState]:
         """Return the state of each breaker, by the peer's name."""
         return {name: self._breakers[name].state for name in sorted(self._breakers)}
 
 
-def is_failure(error: BaseException, *, of: str) -> bool:
+def is_peer_failure(error: BaseException, *, of: str) -> bool:
     """Whether an error says that the peer `of` is in trouble."""
     if isinstance(error, PeerUnavailableError | PeerTimeoutError | PeerProtocolError):
         return error.peer == of

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias, TypeVar, cast
 
 import grpc
 
-from trunkline.client.breaker import DEFAULTS, Breaker, Breakers, BreakerSettings
+from trunkline.client.breaker import DEFAULT_SETTINGS, Breaker, Breakers, BreakerSettings
 from trunkline.client.tracing import TracedMethod
 from trunkline.client.trunk import Trunk
 from trunkline.settings import Settings
@@ -199,7 +199,7 @@ class MeshChannel(grpc.aio.Channel):
         return TracedMethod(call, method=method, address=self.address, is_stream=is_stream)
 
 
-class Channels:
+class ChannelPool:
     """One channel per address, shared by everyone in the process; leaving it closes them all.
 
     `aliases` says where an address is reached more cheaply, for example the Unix socket of this
@@ -211,7 +211,7 @@ class Channels:
         self,
         *,
         aliases: Mapping[str, str] | None = None,
-        breakers: BreakerSettings = DEFAULTS,
+        breakers: BreakerSettings = DEFAULT_SETTINGS,
         ping_s: float = PING_S,
     ) -> None:
         self.breakers = Breakers(breakers)
@@ -222,9 +222,9 @@ class Channels:
         self._group: asyncio.TaskGroup | None = None
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def from_settings(cls, settings: Settings) -> Self:
         """Make them as a process's settings say."""
-        return cls(breakers=BreakerSettings.of(settings), ping_s=settings.ping_limit_s)
+        return cls(breakers=BreakerSettings.from_settings(settings), ping_s=settings.ping_limit_s)
 
     async def __aenter__(self) -> Self:
         self._group = asyncio.TaskGroup()
@@ -250,7 +250,7 @@ class Channels:
         for channel in channels:
             await channel.close()
 
-    def alias(self, address: str, target: str) -> None:
+    def add_alias(self, address: str, target: str) -> None:
         """Reach `address` at `target` from the next channel on."""
         self._aliases[address] = target
 
@@ -282,17 +282,17 @@ class Channels:
 
     async def _close_idle(self, channel: MeshChannel) -> None:
         if channel.trunk is not None:
-            await channel.trunk.idle()
+            await channel.trunk.wait_idle()
             channel.trunk.close()
         await channel.close(_RETIRE_GRACE_S)
         del self._retired[channel]
 
 
-def peer_of(channel: grpc.aio.Channel) -> str:
+def peer_address(channel: grpc.aio.Channel) -> str:
     """Return the address a channel reaches, for error texts."""
     return channel.address if isinstance(channel, MeshChannel) else "the peer"
 
 
-def breaker_of(channel: grpc.aio.Channel) -> Breaker:
+def channel_breaker(channel: grpc.aio.Channel) -> Breaker:
     """Return the breaker of the hop that a channel makes."""
-    return channel.breaker if isinstance(channel, MeshChannel) else Breaker(peer_of(channel))
+    return channel.breaker if isinstance(channel, MeshChannel) else Breaker(peer_address(channel))

@@ -9,12 +9,11 @@ from typing import Self
 
 import grpc
 
-from trunkline.client.background import running
 from trunkline.client.backoff import Backoff
-from trunkline.client.channels import Channels
-from trunkline.client.following import PATIENCE_S, FollowedStream, Giving, Watching
-from trunkline.client.hosts import HostClient
-from trunkline.client.registry import RegistryClient
+from trunkline.client.channels import ChannelPool
+from trunkline.client.host import HostClient
+from trunkline.client.services import RegistryClient
+from trunkline.client.task_stream import PATIENCE_S, ResumingStream, SubmitOpener, WatchOpener
 from trunkline.errors import (
     AgentNotFoundError,
     PeerTimeoutError,
@@ -22,6 +21,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.runtime import run_in_background
 from trunkline.v1 import message_pb2, message_service_pb2, registry_service_pb2
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Directory:
     the registry: `wait_until` does.
     """
 
-    def __init__(self, channels: Channels, registry_address: str) -> None:
+    def __init__(self, channels: ChannelPool, registry_address: str) -> None:
         self._channels = channels
         self._registry_address = registry_address
         self._registry_name = f"the registry at {registry_address}"
@@ -58,7 +58,7 @@ class Directory:
         """Counts the pictures that came; 0: none yet."""
 
     async def __aenter__(self) -> Self:
-        await self._open.enter_async_context(running(self._follow()))
+        await self._open.enter_async_context(run_in_background(self._follow()))
         return self
 
     async def __aexit__(
@@ -69,12 +69,12 @@ class Directory:
     ) -> bool | None:
         return await self._open.__aexit__(exc_type, exc_val, exc_tb)
 
-    def agents(self) -> dict[str, registry_service_pb2.AgentRegistration]:
+    def list_agents(self) -> dict[str, registry_service_pb2.AgentRegistration]:
         """Return the agents by name, in order of their names."""
         found = {agent.card.name: agent for host in self.hosts for agent in host.agents}
         return dict(sorted(found.items()))
 
-    def agent(self, name: str) -> registry_service_pb2.AgentRegistration:
+    def get_agent(self, name: str) -> registry_service_pb2.AgentRegistration:
         """Return an agent's registration.
 
         Raises:
@@ -83,11 +83,11 @@ class Directory:
         """
         return self._found_agent(name)[1]
 
-    def host_of_agent(self, name: str) -> registry_service_pb2.Host:
+    def get_agent_host(self, name: str) -> registry_service_pb2.Host:
         """Return the host that runs an agent; raises as `agent` does."""
         return self._found_agent(name)[0]
 
-    def host_of_task(self, task_id: str) -> registry_service_pb2.Host:
+    def get_task_host(self, task_id: str) -> registry_service_pb2.Host:
         """Return the host that serves a task's journal, by the beginning of the task's id.
 
         Raises:
@@ -103,27 +103,27 @@ class Directory:
             raise PeerUnavailableError(self._journals[journal_id], _HOST_LEFT)
         raise TaskNotFoundError(task_id)
 
-    def knows_host_of(self, task_id: str) -> bool:
+    def knows_task_host(self, task_id: str) -> bool:
         """Tell whether a host serves a task's journal, or did: somebody may be taking it over."""
         return task_id.partition("-")[0] in self._journals
 
-    def for_agent(self, name: str) -> HostClient:
+    def client_for_agent(self, name: str) -> HostClient:
         """Return a client of the host that runs an agent; raises as `agent` does."""
-        return self._client(self.host_of_agent(name).address)
+        return self._client(self.get_agent_host(name).address)
 
-    def for_task(self, task_id: str) -> HostClient:
+    def client_for_task(self, task_id: str) -> HostClient:
         """Return a client of the host that serves a task; raises as `host_of_task` does."""
-        return self._client(self.host_of_task(task_id).address)
+        return self._client(self.get_task_host(task_id).address)
 
-    def channel_of_task(self, task_id: str) -> grpc.aio.Channel:
+    def channel_for_task(self, task_id: str) -> grpc.aio.Channel:
         """Return a channel to the host that serves a task; raises as `host_of_task` does."""
-        return self._channels.get(self.host_of_task(task_id).address)
+        return self._channels.get(self.get_task_host(task_id).address)
 
-    def at(self, address: str) -> HostClient:
+    def client_at(self, address: str) -> HostClient:
         """Return a client of the host at an address that the registry gave."""
         return self._client(address)
 
-    def for_service(self, full_name: str) -> grpc.aio.Channel:
+    def channel_for_service(self, full_name: str) -> grpc.aio.Channel:
         """Return a channel to a host that serves a service, for example trunkline.v1.ToolService.
 
         Raises:
@@ -136,19 +136,19 @@ class Directory:
                 return self._channels.get(host.address)
         raise PeerUnavailableError(full_name, "no host on the mesh serves it")
 
-    def breakers(self) -> Mapping[str, str]:
+    def breaker_states(self) -> Mapping[str, str]:
         """Return the state of the breaker of each host that was called, by its address."""
         states = self._channels.breakers.states()
         addresses = {host.address for host in self.hosts}
         return {address: state for address, state in states.items() if address in addresses}
 
-    def breakers_of_agents(self) -> Mapping[str, str]:
+    def agent_breaker_states(self) -> Mapping[str, str]:
         """Return the state of the breaker of the host of each agent, if that was called."""
         states = self._channels.breakers.states()
         hosts = {name: host.address for name, (host, _) in sorted(self._agents.items())}
         return {name: states[address] for name, address in hosts.items() if address in states}
 
-    def follow(
+    def watch(
         self,
         task_id: str,
         *,
@@ -157,32 +157,32 @@ class Directory:
         epoch: int = 0,
         with_snapshot: bool = False,
         patience_s: float = PATIENCE_S,
-    ) -> AbstractAsyncContextManager[FollowedStream]:
+    ) -> AbstractAsyncContextManager[ResumingStream]:
         """Read a task's events behind a cursor, or from the head on, until it has ended.
 
         A stream that is cut is opened again behind what was read, on whatever host serves the task
         then. Without news for `patience_s` the cut is raised; what is no cut, at once.
         """
-        opening = Watching(self, task_id, account, after, epoch, with_snapshot)
-        return FollowedStream(
+        opening = WatchOpener(self, task_id, account, after, epoch, with_snapshot)
+        return ResumingStream(
             self, opening, account=account, until_turn_ends=False, patience_s=patience_s
         )
 
-    def begin(
+    def submit(
         self,
         agent: str,
         *,
         message: message_pb2.Message,
         submission: message_service_pb2.Submission,
         patience_s: float = PATIENCE_S,
-    ) -> AbstractAsyncContextManager[FollowedStream]:
+    ) -> AbstractAsyncContextManager[ResumingStream]:
         """Give a message to an agent and follow the turn until it is over, as `follow` does.
 
         However often it is cut, the message arrives once: a new task is named before it is given,
         unless `submission` names it already.
         """
-        opening = Giving(self, agent, message, submission)
-        return FollowedStream(
+        opening = SubmitOpener(self, agent, message, submission)
+        return ResumingStream(
             self,
             opening,
             account=submission.account,
@@ -210,7 +210,7 @@ class Directory:
                 self._registry_name, f"the mesh is not as expected after {timeout_s:g} s"
             ) from None
 
-    async def changed(self, revision: int) -> int:
+    async def wait_for_change(self, revision: int) -> int:
         """Wait until there is a later picture than `revision`, and return its revision."""
         while self.revision <= revision:
             await self._news.wait()
@@ -282,7 +282,7 @@ class Directory:
         for address in left - {self._registry_address}:
             self._channels.retire(address)
         # One that was started again is not to wait until its breaker lets it be tried.
-        self._channels.breakers.retry_now(addresses)
+        self._channels.breakers.allow_probes(addresses)
         self.revision += 1
         news, self._news = self._news, asyncio.Event()
         news.set()

@@ -78,7 +78,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError, *, peer: str) -> TrunklineError:
     return _MAKE_BY_CODE[code](peer, error.details() or code.name)
 
 
-def from_end(end: trunk_service_pb2.TrunkEnd, *, peer: str) -> TrunklineError:
+def from_trunk_end(end: trunk_service_pb2.TrunkEnd, *, peer: str) -> TrunklineError:
     """Return the error that ended a call on the trunk, as `from_rpc_error` does."""
     if end.reason in _CLASS_OF_REASON:
         return _CLASS_OF_REASON[end.reason].from_metadata(dict(end.metadata))
@@ -87,7 +87,7 @@ def from_end(end: trunk_service_pb2.TrunkEnd, *, peer: str) -> TrunklineError:
 
 
 @contextmanager
-def mesh_errors(peer: str) -> Iterator[None]:
+def translate_errors(peer: str) -> Iterator[None]:
     """Let nothing out but our own errors."""
     try:
         yield

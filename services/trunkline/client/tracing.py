@@ -30,7 +30,7 @@ QUIET_METHODS = (
 )
 
 
-class MethodSpans:
+class MethodTracer:
     """Makes the CLIENT spans of one method at one address, unless it is a quiet one."""
 
     __slots__ = ("_attributes", "is_quiet", "method")
@@ -47,15 +47,15 @@ class MethodSpans:
         if separator and port.isdecimal():
             self._attributes[telemetry.SERVER_PORT] = int(port)
 
-    def begin(self) -> tuple[Span, dict[str, str]]:
+    def start_span(self) -> tuple[Span, dict[str, str]]:
         """Start a span; return it, and what carries its context to the server."""
         if self.is_quiet:
             return trace.INVALID_SPAN, {}
         attributes = self._attributes
-        service = telemetry.service_of(otel_context.get_current())
+        service = telemetry.current_service(otel_context.get_current())
         if service:
             attributes = {**attributes, telemetry.SERVICE: service}
-        span = telemetry.tracer().start_span(
+        span = telemetry.get_tracer().start_span(
             self.method, kind=SpanKind.CLIENT, attributes=attributes
         )
         return span, telemetry.inject(trace.set_span_in_context(span))
@@ -79,7 +79,7 @@ class TracedMethod:
     ) -> None:
         self._call = call
         self._is_stream = is_stream
-        self._spans = MethodSpans(method.removeprefix("/"), address)
+        self._spans = MethodTracer(method.removeprefix("/"), address)
 
     def __call__(
         self,
@@ -90,7 +90,7 @@ class TracedMethod:
         """Begin the call. Its span ends with it, whether it is read to its end or not."""
         if self._spans.is_quiet:
             return self._call(*request, metadata=metadata, **options)
-        span, carrier = self._spans.begin()
+        span, carrier = self._spans.start_span()
         try:
             call = self._call(*request, metadata=(*(metadata or ()), *carrier.items()), **options)
         except BaseException as error:

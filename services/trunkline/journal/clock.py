@@ -9,7 +9,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class ClockReading:
     """What a journal's clock showed when it was written down, and when that was."""
 
     time_ns: int = 0
@@ -27,7 +27,7 @@ class Clock:
     Over a reboot only the wall clock can tell what has passed; a step back counts as nothing.
     """
 
-    def __init__(self, noted: Noted) -> None:
+    def __init__(self, noted: ClockReading) -> None:
         """Go on from what was noted last."""
         self._last_ns = noted.time_ns
         self._began_ns = since_boot_ns() - noted.age_ns - _passed_since(noted)
@@ -43,13 +43,13 @@ class Clock:
         """Return how long the journal has existed."""
         return since_boot_ns() - self._began_ns
 
-    def saw(self, time_ns: int) -> None:
+    def advance_to(self, time_ns: int) -> None:
         """Never show an earlier time than this, which an event has."""
         self._last_ns = max(self._last_ns, time_ns)
 
-    def noted(self) -> Noted:
+    def reading(self) -> ClockReading:
         """Return what to go on from after a restart."""
-        return Noted(
+        return ClockReading(
             time_ns=self._last_ns,
             age_ns=self.age_ns(),
             wall_ns=time.time_ns(),
@@ -74,7 +74,7 @@ def boot_id() -> str:
         return ""
 
 
-def _passed_since(noted: Noted) -> int:
+def _passed_since(noted: ClockReading) -> int:
     if not noted.wall_ns:
         return 0
     if noted.boot and noted.boot == boot_id():

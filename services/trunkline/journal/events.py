@@ -8,8 +8,7 @@ from google.protobuf import timestamp_pb2
 from google.protobuf.message import DecodeError
 
 from trunkline.errors import InvalidArgumentError
-from trunkline.journal.states import State
-from trunkline.journal.varint import varint
+from trunkline.task_states import State
 from trunkline.v1 import event_pb2
 
 _NS_PER_S = 1_000_000_000
@@ -21,7 +20,7 @@ _EVENT_TAG = b"\x12"
 _LENGTH_BYTES = 5
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """What an event is: its field number in Event, and its bit in BatchHeader.kinds."""
 
     CREATED = 1
@@ -44,11 +43,13 @@ class Kind(IntEnum):
         return 1 << self
 
 
-_KINDS = {field.name: Kind(field.number) for field in event_pb2.Event.DESCRIPTOR.oneofs[0].fields}
+_KINDS = {
+    field.name: EventKind(field.number) for field in event_pb2.Event.DESCRIPTOR.oneofs[0].fields
+}
 # Nearly all there is; an enum takes its time to find a member.
-_DELTA = Kind.DELTA
+_DELTA = EventKind.DELTA
 # What changes the row that lists show.
-_LISTED = Kind.STATUS.bit | Kind.ROUTE_DECIDED.bit
+_LISTED = EventKind.STATUS.bit | EventKind.ROUTE_DECIDED.bit
 
 
 # Not frozen: that makes making one, for each flush of each task, three times as dear.
@@ -60,19 +61,19 @@ class Draft:
     count: int
     kinds: int
     origin: event_pb2.Origin | None = None
-    listed: tuple[event_pb2.Event, ...] = ()
+    row_events: tuple[event_pb2.Event, ...] = ()
     """Those that change the row of the task that lists show, in order."""
 
     @property
     def state(self) -> State | None:
         """The state that the task is in behind these events, if they say so."""
-        for event in reversed(self.listed):
+        for event in reversed(self.row_events):
             if event.HasField("status"):
                 return event.status.status.state
         return None
 
 
-def kind_of(event: event_pb2.Event) -> Kind:
+def event_kind(event: event_pb2.Event) -> EventKind:
     """Return what an event is.
 
     Raises:
@@ -84,7 +85,7 @@ def kind_of(event: event_pb2.Event) -> Kind:
     return _KINDS[name]
 
 
-def texts_of(event: event_pb2.Event) -> Sequence[str]:
+def event_texts(event: event_pb2.Event) -> Sequence[str]:
     """Return the run of texts in an event; empty for an event that holds none."""
     if event.HasField("delta"):
         return event.delta.texts
@@ -93,10 +94,10 @@ def texts_of(event: event_pb2.Event) -> Sequence[str]:
 
 def event_count(event: event_pb2.Event) -> int:
     """Return how many sequences an event covers: one, or as many as it has texts."""
-    return len(texts_of(event)) or 1
+    return len(event_texts(event)) or 1
 
 
-def delta_run(
+def delta_event(
     artifact_id: str,
     texts: Iterable[str],
     *,
@@ -108,13 +109,15 @@ def delta_run(
     return event_pb2.Event(delta=delta)
 
 
-def plan_run(plan_id: str, revision: int, texts: Iterable[str]) -> event_pb2.Event:
+def plan_event(plan_id: str, revision: int, texts: Iterable[str]) -> event_pb2.Event:
     """Return one event for a run of texts of a plan."""
     plan = event_pb2.PlanChanged(plan_id=plan_id, revision=revision, texts=texts)
     return event_pb2.Event(plan=plan)
 
 
-def draft(events: Sequence[event_pb2.Event], *, origin: event_pb2.Origin | None = None) -> Draft:
+def build_draft(
+    events: Sequence[event_pb2.Event], *, origin: event_pb2.Origin | None = None
+) -> Draft:
     """Serialise events, once; from here on they are bytes.
 
     Raises:
@@ -126,19 +129,19 @@ def draft(events: Sequence[event_pb2.Event], *, origin: event_pb2.Origin | None 
     kinds = 0
     pieces: list[bytes] = []
     for event in events:
-        kind = kind_of(event)
+        kind = event_kind(event)
         kinds |= 1 << kind
         # What is nearly always asked for goes without further calls.
         count += (len(event.delta.texts) if kind is _DELTA else event_count(event)) or 1
         said = event.SerializeToString()
-        pieces += (_EVENT_TAG, varint(len(said)), said)
+        pieces += (_EVENT_TAG, encode_varint(len(said)), said)
     listed: tuple[event_pb2.Event, ...] = ()
     if kinds & _LISTED:
-        listed = tuple(event for event in events if kind_of(event).bit & _LISTED)
+        listed = tuple(event for event in events if event_kind(event).bit & _LISTED)
     return Draft(b"".join(pieces), count, kinds, origin, listed)
 
 
-class Sealer:
+class BatchSealer:
     """Puts headers before the drafts that are committed together: epoch and time are the same."""
 
     def __init__(self, *, epoch: int, time_ns: int) -> None:
@@ -160,26 +163,26 @@ class Sealer:
         else:
             header.origin.CopyFrom(draft.origin)
         said = header.SerializeToString()
-        return b"".join((_HEADER_TAG, varint(len(said)), said, draft.body))
+        return b"".join((_HEADER_TAG, encode_varint(len(said)), said, draft.body))
 
 
 def seal(draft: Draft, *, task_id: str, epoch: int, first_sequence: int, time_ns: int) -> bytes:
     """Return a batch that is sealed alone; see `Sealer`."""
-    sealer = Sealer(epoch=epoch, time_ns=time_ns)
+    sealer = BatchSealer(epoch=epoch, time_ns=time_ns)
     return sealer.seal(draft, task_id=task_id, first_sequence=first_sequence)
 
 
-def header_of(sealed: bytes) -> event_pb2.BatchHeader:
+def parse_header(sealed: bytes) -> event_pb2.BatchHeader:
     """Parse the header of a sealed batch, and nothing else.
 
     Raises:
         DecodeError: these bytes are no sealed batch.
     """
-    begin, end = header_place(sealed)
+    begin, end = header_span(sealed)
     return event_pb2.BatchHeader.FromString(sealed[begin:end])
 
 
-def header_place(sealed: bytes) -> tuple[int, int]:
+def header_span(sealed: bytes) -> tuple[int, int]:
     """Return where the header of a sealed batch begins and ends in the bytes. DecodeError."""
     if not sealed.startswith(_HEADER_TAG):
         raise DecodeError("no sealed batch: it doesn't begin with a header")
@@ -196,5 +199,22 @@ def header_place(sealed: bytes) -> tuple[int, int]:
 
 def last_sequence(sealed: bytes) -> int:
     """Return the last sequence that a sealed batch covers."""
-    header = header_of(sealed)
+    header = parse_header(sealed)
     return header.first_sequence + header.count - 1
+
+
+def encode_varint(value: int) -> bytes:
+    """Encode a length; most take one byte or two."""
+    if value < 0x80:
+        return bytes((value,))
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def prefix_length(part: bytes) -> bytes:
+    """Return bytes behind their length."""
+    return encode_varint(len(part)) + part

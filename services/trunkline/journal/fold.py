@@ -1,18 +1,161 @@
-"""Folds a task's events into the task: what is shown of it, compared and recovered from."""
+"""Folds the deltas of one artifact: cheap for each text, joined when somebody looks."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
-from google.protobuf import timestamp_pb2
+from google.protobuf import struct_pb2, timestamp_pb2
+from google.protobuf.json_format import MessageToDict
 
 from trunkline.errors import InvalidAgentResponseError
-from trunkline.journal.artifact_fold import ArtifactFold
-from trunkline.journal.events import Kind, event_count, kind_of
-from trunkline.journal.metadata import merge
-from trunkline.journal.states import INTERRUPTED, TERMINAL
-from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
+from trunkline.journal.events import EventKind, event_count, event_kind
+from trunkline.task_states import INTERRUPTED, TERMINAL
+from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 
-_DELTAS_ALONE: Final = Kind.DELTA.bit
+
+class ArtifactFold:
+    """One artifact while it grows.
+
+    Adjacent text parts that carry nothing but text are one part: equality of content is equality
+    of the joined text.
+    """
+
+    def __init__(self, artifact: artifact_pb2.Artifact, info: snapshot_pb2.ArtifactInfo) -> None:
+        """Go on from an artifact of a snapshot; both are copied."""
+        self.info = snapshot_pb2.ArtifactInfo()
+        self.info.CopyFrom(info)
+        self.is_closed = info.closed
+        self._artifact = artifact_pb2.Artifact()
+        self._artifact.CopyFrom(artifact)
+        # Texts behind the last finished part. None: no text part is under way.
+        self._texts: list[str] | None = None
+        parts = self._artifact.parts
+        if parts and _is_plain_text(parts[-1]):
+            self._texts = [parts.pop().text]
+
+    @classmethod
+    def empty(cls, artifact_id: str, first_sequence: int, origin: event_pb2.Origin | None) -> Self:
+        """Return an artifact that holds nothing yet."""
+        info = snapshot_pb2.ArtifactInfo(
+            artifact_id=artifact_id, first_sequence=first_sequence, origin=origin
+        )
+        return cls(artifact_pb2.Artifact(artifact_id=artifact_id), info)
+
+    @property
+    def can_restart(self) -> bool:
+        """It was cut back to nothing, so whatever runs again may create it again."""
+        return not self._artifact.parts and self._texts is None and not self.is_closed
+
+    def start(self, start: event_pb2.ArtifactStart) -> None:
+        """Take over what its first delta says of it."""
+        artifact = self._artifact
+        artifact.name = start.name
+        artifact.description = start.description
+        del artifact.extensions[:]
+        artifact.extensions.extend(start.extensions)
+        artifact.ClearField("metadata")
+        if start.HasField("metadata"):
+            artifact.metadata.CopyFrom(start.metadata)
+        self.info.kind = start.kind
+
+    def apply(self, delta: event_pb2.ArtifactDelta) -> None:
+        """Take over what a delta adds."""
+        if delta.texts:
+            self.add_texts(delta.texts)
+        elif delta.HasField("part"):
+            self._add_part(delta.part)
+        if delta.last:
+            self._close()
+
+    def add_texts(self, texts: Iterable[str], *, last: bool = False) -> None:
+        """Take over what a delta adds that holds nothing but texts."""
+        if self._texts is None:
+            self._texts = []
+        self._texts.extend(texts)
+        if last:
+            self._close()
+
+    def rewind(self, remains: artifact_pb2.Artifact) -> None:
+        """Hold what remains and nothing else, and take appends again."""
+        self._artifact.CopyFrom(remains)
+        del self._artifact.parts[:]
+        self._texts = None
+        for part in remains.parts:
+            self._add_part(part)
+        self.is_closed = self.info.closed = False
+
+    def artifact(self) -> artifact_pb2.Artifact:
+        """Return it as it stands, its text joined."""
+        if self._texts is None:
+            return self._artifact
+        self._texts = ["".join(self._texts)]
+        whole = artifact_pb2.Artifact()
+        whole.CopyFrom(self._artifact)
+        whole.parts.add(text=self._texts[0])
+        return whole
+
+    def _close(self) -> None:
+        self.is_closed = self.info.closed = True
+
+    def _add_part(self, part: part_pb2.Part) -> None:
+        if _is_plain_text(part):
+            self.add_texts((part.text,))
+            return
+        if self._texts is not None:
+            self._artifact.parts.add(text="".join(self._texts))
+            self._texts = None
+        self._artifact.parts.append(part)
+
+
+def _is_plain_text(part: part_pb2.Part) -> bool:
+    return part.HasField("text") and not (
+        part.HasField("metadata") or part.filename or part.media_type
+    )
+
+
+ROUTE_KEY: Final = "trunkline/route"
+
+
+def merge_metadata(metadata: struct_pb2.Struct, event: event_pb2.Event) -> None:
+    """Bring what an event says into a task's metadata.
+
+    A status's metadata replaces keys of the same name. The first decision of the router stands
+    under ROUTE_KEY; from the second on, all of them stand there under `steps` as well.
+    """
+    if event.HasField("status"):
+        for key, value in event.status.metadata.fields.items():
+            metadata.fields[key].CopyFrom(value)
+    elif event.HasField("route_decided"):
+        _add_route(metadata, event.route_decided)
+
+
+def _add_route(metadata: struct_pb2.Struct, route: event_pb2.RouteDecided) -> None:
+    decision = _as_json(route)
+    if ROUTE_KEY not in metadata.fields:
+        metadata.update({ROUTE_KEY: decision})
+        return
+    first = MessageToDict(metadata.fields[ROUTE_KEY])
+    steps = first.pop("steps", None) or [dict(first)]
+    metadata.update({ROUTE_KEY: {**first, "steps": [*steps, decision]}})
+
+
+def _as_json(route: event_pb2.RouteDecided) -> Mapping[str, Any]:
+    return {
+        "agent": route.agent,
+        "confidence": route.confidence,
+        "reasons": list(route.reasons),
+        "scores": [
+            {
+                "agent": score.agent,
+                "score": score.score,
+                "confidence": score.confidence,
+                "reasons": list(score.reasons),
+            }
+            for score in route.scores
+        ],
+    }
+
+
+_DELTAS_ALONE: Final = EventKind.DELTA.bit
 _NO_HEADER: Final = event_pb2.BatchHeader()
 
 
@@ -75,7 +218,7 @@ class Fold:
         return self._sequence
 
     @property
-    def forwarded(self) -> dict[str, int]:
+    def forwarded_sequences(self) -> dict[str, int]:
         """The last sequence forwarded of each task that wrote first."""
         return dict(self._forwarded)
 
@@ -119,12 +262,12 @@ class Fold:
             if not texts or artifact is None or artifact.is_closed or delta.HasField("start"):
                 self._apply_event(event)
             else:
-                artifact.add_run(texts, last=delta.last)
+                artifact.add_texts(texts, last=delta.last)
                 self._sequence += len(texts)
 
     def _apply_event(self, event: event_pb2.Event) -> None:
-        kind = kind_of(event)
-        if (self._sequence == 0) != (kind is Kind.CREATED):
+        kind = event_kind(event)
+        if (self._sequence == 0) != (kind is EventKind.CREATED):
             raise self._defect("a task begins by being created, once")
         if self._is_ended:
             raise self._defect("something was emitted after the task had ended")
@@ -146,7 +289,7 @@ class Fold:
         return InvalidAgentResponseError(self._snapshot.agent, problem)
 
     def _on_created(self, event: event_pb2.Event) -> None:
-        _begin(self._snapshot, event.created, self._header.time)
+        _apply_created(self._snapshot, event.created, self._header.time)
 
     def _on_status(self, event: event_pb2.Event) -> None:
         status = self._task.status
@@ -154,7 +297,7 @@ class Fold:
         if not status.HasField("timestamp"):
             status.timestamp.CopyFrom(self._header.time)
         if event.status.HasField("metadata"):
-            merge(self._task.metadata, event)
+            merge_metadata(self._task.metadata, event)
         self._is_ended = status.state in TERMINAL
         if self._is_ended or status.state in INTERRUPTED:
             self._snapshot.continuation = event.status.continuation
@@ -177,14 +320,14 @@ class Fold:
                 artifact = self._artifacts[key] = ArtifactFold.empty(
                     delta.artifact_id, self._sequence + 1, self._origin()
                 )
-            elif not artifact.may_start:
+            elif not artifact.can_restart:
                 raise self._defect(f"artifact {delta.artifact_id!r} was created twice")
-            artifact.begin(delta.start)
+            artifact.start(delta.start)
         elif artifact is None:
             raise self._defect(f"artifact {delta.artifact_id!r} was appended to before its create")
         if artifact.is_closed:
             raise self._defect(f"artifact {delta.artifact_id!r} was appended to after its close")
-        artifact.add(delta)
+        artifact.apply(delta)
 
     def _on_rewound(self, event: event_pb2.Event) -> None:
         remains = event.rewound.remains
@@ -258,23 +401,23 @@ class Fold:
 
     def _on_route_decided(self, event: event_pb2.Event) -> None:
         self._snapshot.routes.append(event.route_decided)
-        merge(self._task.metadata, event)
+        merge_metadata(self._task.metadata, event)
 
     # Of the class, not bound: an object that holds its own methods waits for the garbage collector.
-    _STEPS: ClassVar[dict[Kind, Callable[["Fold", event_pb2.Event], None]]] = {
-        Kind.CREATED: _on_created,
-        Kind.STATUS: _on_status,
-        Kind.DELTA: _on_delta,
-        Kind.REWOUND: _on_rewound,
-        Kind.PLAN: _on_plan,
-        Kind.TOOL_STARTED: _on_tool_started,
-        Kind.TOOL_FINISHED: _on_tool_finished,
-        Kind.APPROVAL_REQUESTED: _on_approval_requested,
-        Kind.APPROVAL_ANSWERED: _on_approval_answered,
-        Kind.CHILD_STARTED: _on_child_started,
-        Kind.CHILD_FINISHED: _on_child_finished,
-        Kind.ROUTE_DECIDED: _on_route_decided,
-        Kind.TURN_STARTED: _on_turn_started,
+    _STEPS: ClassVar[dict[EventKind, Callable[["Fold", event_pb2.Event], None]]] = {
+        EventKind.CREATED: _on_created,
+        EventKind.STATUS: _on_status,
+        EventKind.DELTA: _on_delta,
+        EventKind.REWOUND: _on_rewound,
+        EventKind.PLAN: _on_plan,
+        EventKind.TOOL_STARTED: _on_tool_started,
+        EventKind.TOOL_FINISHED: _on_tool_finished,
+        EventKind.APPROVAL_REQUESTED: _on_approval_requested,
+        EventKind.APPROVAL_ANSWERED: _on_approval_answered,
+        EventKind.CHILD_STARTED: _on_child_started,
+        EventKind.CHILD_FINISHED: _on_child_finished,
+        EventKind.ROUTE_DECIDED: _on_route_decided,
+        EventKind.TURN_STARTED: _on_turn_started,
     }
 
 
@@ -302,17 +445,17 @@ class _PlanFold:
         return self._info
 
 
-def first_snapshot(
+def initial_snapshot(
     task_id: str, created: event_pb2.TaskCreated, *, epoch: int
 ) -> snapshot_pb2.TaskSnapshot:
     """Return the fold of a created event that is not committed yet, and so has no time."""
     snapshot = snapshot_pb2.TaskSnapshot(sequence=1, epoch=epoch)
     snapshot.task.id = task_id
-    _begin(snapshot, created, _NO_HEADER.time)
+    _apply_created(snapshot, created, _NO_HEADER.time)
     return snapshot
 
 
-def _begin(
+def _apply_created(
     snapshot: snapshot_pb2.TaskSnapshot,
     created: event_pb2.TaskCreated,
     time: timestamp_pb2.Timestamp,
@@ -338,7 +481,7 @@ def _begin(
         task.metadata.CopyFrom(created.metadata)
 
 
-def fold_all(
+def fold_batches(
     task_id: str, batches: Iterable[bytes], snapshot: snapshot_pb2.TaskSnapshot | None = None
 ) -> snapshot_pb2.TaskSnapshot:
     """Return the fold of sealed batches, behind a snapshot if one is given.

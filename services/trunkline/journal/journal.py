@@ -14,33 +14,33 @@ from trunkline.errors import (
     JournalUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.journal.events import Draft, header_of, last_sequence
-from trunkline.journal.ids import new_task_id
-from trunkline.journal.listing import cursor_of, filter_of, page_size_of, response_of
-from trunkline.journal.reading.audience import Audience
-from trunkline.journal.reading.cutting import trim
-from trunkline.journal.reading.folds import Folds
-from trunkline.journal.reading.tail import Tails
-from trunkline.journal.retention import Retention
-from trunkline.journal.sqlite import SqliteStore
-from trunkline.journal.states import State
-from trunkline.journal.store import JournalStore, Stray, TaskPage, TaskRow, WebhookRow
-from trunkline.journal.upkeep import Upkeep
-from trunkline.journal.writing.companions import Aliases, Webhooks
-from trunkline.journal.writing.grouping import (
-    Created,
-    Grouping,
-    Known,
+from trunkline.journal.batches import trim_batch
+from trunkline.journal.events import Draft, last_sequence, parse_header
+from trunkline.journal.fold_cache import FoldCache
+from trunkline.journal.group_commit import (
+    CommitBuilder,
+    CommittedState,
+    CreateResult,
+    DraftSource,
     Pending,
     PendingAppend,
     PendingCreate,
-    PendingWriting,
-    Writing,
+    PendingDrafts,
 )
-from trunkline.journal.writing.lane import Lane
+from trunkline.journal.ids import new_task_id
+from trunkline.journal.listing import build_page, parse_filter, parse_page_size, parse_page_token
+from trunkline.journal.maintenance import Maintenance
+from trunkline.journal.retention import Retention
+from trunkline.journal.serial_writer import SerialWriter
+from trunkline.journal.side_tables import AliasTable, WebhookTable
+from trunkline.journal.sqlite import SqliteStore
+from trunkline.journal.store import JournalStore, OrphanedChild, TaskPage, TaskRow, WebhookRow
+from trunkline.journal.subscribers import Subscribers
+from trunkline.journal.tail import Tails
+from trunkline.task_states import State
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
-__all__ = ["Created", "Journal", "Retention", "TaskRow"]
+__all__ = ["CreateResult", "Journal", "Retention", "TaskRow"]
 
 _TAIL_BYTES: Final = 64 * 1024
 # Of all tails together, and how many rows of ended tasks are kept at hand.
@@ -74,31 +74,31 @@ class Journal:
         self.path = path
         """The file that it is in, if it is in one: what belongs to its tasks lies beside that."""
         self.epoch = store.epoch
-        self.aliases = Aliases(store, self._put)
+        self.aliases = AliasTable(store, self._put)
         """The ids that clients chose for tasks."""
-        self.webhooks = Webhooks(store, self._put)
+        self.webhooks = WebhookTable(store, self._put)
         """The webhooks of tasks, as they are kept."""
         self._store = store
-        self._lane = Lane(is_threaded=is_threaded)
+        self._lane = SerialWriter(is_threaded=is_threaded)
         self._pending: list[Pending] = []
         self._is_scheduled = False
         self._is_closed = False
-        self._upkeep = Upkeep(
-            store, self._lane, retention, on_retired=self._forget_all, on_landed=self._go_on
+        self._upkeep = Maintenance(
+            store, self._lane, retention, on_changed=self._forget_all, on_idle=self._go_on
         )
         # Rows of all tasks that have not ended, of some that have, and the heads of the former.
-        self._live = {row.task_id: row for row in store.unfinished()}
+        self._live = {row.task_id: row for row in store.list_unfinished()}
         self._heads = {task_id: row.head for task_id, row in self._live.items()}
         self._ended: OrderedDict[str, TaskRow] = OrderedDict()
-        self._known = Known(
+        self._known = CommittedState(
             find_row=self._find_row,
             heads=self._heads,
             find_key=lambda key, age_ns: store.find_key(key, now_ns=age_ns),
             find_alias=store.find_alias,
         )
         self._tails = Tails(task_limit_bytes=tail_bytes, limit_bytes=_TAILS_BYTES)
-        self._audience = Audience()
-        self._folds = Folds(head=self.head, read=self.read, find_stored=store.find_fold)
+        self._audience = Subscribers()
+        self._folds = FoldCache(head=self.head, read=self.read, find_stored=store.find_fold)
 
     @classmethod
     def open(
@@ -161,7 +161,7 @@ class Journal:
         key: str = "",
         content_hash: str = "",
         webhook: WebhookRow | None = None,
-    ) -> asyncio.Future[Created]:
+    ) -> asyncio.Future[CreateResult]:
         """Make a task exist. Resolves once it does, or with the one that there is already.
 
         A webhook is kept if the task is new: both, or neither.
@@ -170,7 +170,7 @@ class Journal:
         and content hash. Errors are those of the future: MessageKeyReusedError when the key was
         used with another hash, JournalUnavailableError, FencedError.
         """
-        done: asyncio.Future[Created] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[CreateResult] = asyncio.get_running_loop().create_future()
         self._put(PendingCreate(task_id, created, key, content_hash, webhook, done))
         return done
 
@@ -191,12 +191,12 @@ class Journal:
             self._put(PendingAppend(task_id, drafts, done))
         return done
 
-    def write(self, task_id: str, fence: int, writer: Writing) -> None:
+    def append_from(self, task_id: str, fence: int, source: DraftSource) -> None:
         """Append what `writer` has when the next write begins; it is told as `append`'s future."""
         if fence == self.epoch:
-            self._put(PendingWriting(task_id, writer))
+            self._put(PendingDrafts(task_id, source))
         else:
-            writer.set_exception(FencedError(task_id))
+            source.set_exception(FencedError(task_id))
 
     def head(self, task_id: str) -> int:
         """Return the last committed sequence of a task. TaskNotFoundError."""
@@ -243,16 +243,16 @@ class Journal:
                 raise self._closed()
             return []
         batches = self._batches(task_id, after, limit_bytes)
-        first_sequence = header_of(batches[0]).first_sequence if batches else row.head
+        first_sequence = parse_header(batches[0]).first_sequence if batches else row.head
         if first_sequence > after + 1 or not batches:
             # Compacted, or gone, since its row was looked up.
             self._forget(task_id)
             raise _expired(self.row(task_id), after)
         if first_sequence <= after:
-            batches[0] = trim(batches[0], after)
+            batches[0] = trim_batch(batches[0], after)
         return batches
 
-    def read_on(
+    def read_next(
         self, task_id: str, after: int, *, limit_bytes: int = _READ_BYTES
     ) -> tuple[list[bytes], int]:
         """Return what `read` does, and the last sequence that it covers; `after` if nothing.
@@ -261,7 +261,7 @@ class Journal:
         """
         head = self._heads.get(task_id)
         if head is not None and after < head:
-            found = self._tails.follow(task_id, after, limit_bytes=limit_bytes)
+            found = self._tails.read_next(task_id, after, limit_bytes=limit_bytes)
             if found is not None:
                 batches, last = found
                 return batches, last or head
@@ -296,16 +296,16 @@ class Journal:
                 raise self._closed()
             await self._audience.wait(task_id)
 
-    def listen(self, task_id: str, listener: Callable[[], None]) -> None:
+    def subscribe(self, task_id: str, listener: Callable[[], None]) -> None:
         """Call `listener` whenever events of the task were published; it must be quick.
 
         Also once when the journal is closed: reading says so then.
         """
-        self._audience.listen(task_id, listener)
+        self._audience.subscribe(task_id, listener)
 
-    def unlisten(self, task_id: str, listener: Callable[[], None]) -> None:
+    def unsubscribe(self, task_id: str, listener: Callable[[], None]) -> None:
         """Call it no more. Repeating this is harmless."""
-        self._audience.unlisten(task_id, listener)
+        self._audience.unsubscribe(task_id, listener)
 
     async def snapshot(self, task_id: str, *, at: int | None = None) -> snapshot_pb2.TaskSnapshot:
         """Return the fold of a task's events, up to and including sequence `at`, or all.
@@ -321,7 +321,7 @@ class Journal:
             raise InvalidArgumentError("at", f"the task has {head} events so far")
         return (await self._folds.fold(task_id, until)).snapshot()
 
-    async def forwarded(self, task_id: str) -> dict[str, int]:
+    async def forwarded_sequences(self, task_id: str) -> dict[str, int]:
         """Return what a task has taken over: the last sequence of each task that wrote first.
 
         With it, `splice` leaves out what was forwarded in an earlier turn or an earlier life.
@@ -329,7 +329,7 @@ class Journal:
         Raises:
             TaskNotFoundError, JournalUnavailableError.
         """
-        return (await self._folds.fold(task_id, self.head(task_id))).forwarded
+        return (await self._folds.fold(task_id, self.head(task_id))).forwarded_sequences
 
     def list(self, query: task_service_pb2.ListTasksRequest) -> task_service_pb2.ListTasksResponse:
         """Return a page of an account's tasks by status time, newest first, then by id.
@@ -338,39 +338,39 @@ class Journal:
             InvalidArgumentError: the page size or token is wrong.
             JournalUnavailableError.
         """
-        size = page_size_of(query)
-        behind = cursor_of(query.page_token)
-        found = self._store.list_rows(filter_of(query), limit=size + 1, behind=behind)
+        size = parse_page_size(query)
+        behind = parse_page_token(query.page_token)
+        found = self._store.list_rows(parse_filter(query), limit=size + 1, after=behind)
         page = TaskPage(found.rows[:size], found.total)
-        return response_of(page, has_more=len(found.rows) > size)
+        return build_page(page, has_more=len(found.rows) > size)
 
-    def unfinished(self) -> Sequence[TaskRow]:
+    def list_unfinished(self) -> Sequence[TaskRow]:
         """Return the rows of all tasks that have not ended."""
         return [self.row(task_id) for task_id in self._live]
 
-    def strays(self) -> Sequence[Stray]:
+    def list_orphaned_children(self) -> Sequence[OrphanedChild]:
         """Return the children of ended tasks that may still work. JournalUnavailableError."""
-        return self._store.strays()
+        return self._store.list_orphaned_children()
 
-    def keep_stray(self, stray: Stray) -> None:
+    def add_orphaned_child(self, stray: OrphanedChild) -> None:
         """Remember a child of a task that has ended. FencedError, JournalUnavailableError."""
-        self._store.keep_stray(stray)
+        self._store.add_orphaned_child(stray)
 
-    def drop_stray(self, task_id: str) -> None:
+    def delete_orphaned_child(self, task_id: str) -> None:
         """Forget a stray: it has ended. FencedError, JournalUnavailableError."""
-        self._store.drop_stray(task_id)
+        self._store.delete_orphaned_child(task_id)
 
-    def renew(self, lease_s: float) -> None:
+    def renew_lease(self, lease_s: float) -> None:
         """Let this owner's lease hold for so long from now, whatever the clock on the wall does.
 
         Raises:
             FencedError: somebody has taken over.
             JournalUnavailableError.
         """
-        self._store.renew(lease_s)
-        self._upkeep.look()
+        self._store.renew_lease(lease_s)
+        self._upkeep.scan()
 
-    def close(self, *, as_lost: bool = False) -> None:
+    def close(self, *, for_takeover: bool = False) -> None:
         """Write what is pending and give the journal back. Whoever still waits gets an error.
 
         Left `as_lost` it is for whoever takes over the journals of hosts that are gone.
@@ -381,8 +381,8 @@ class Journal:
         self._upkeep.close()
         self._lane.close()
         self._flush()
-        self._audience.dismiss(self._closed)
-        self._store.close(as_lost=as_lost)
+        self._audience.close(self._closed)
+        self._store.close(for_takeover=for_takeover)
 
     def _put(self, pending: Pending) -> None:
         if self._is_closed:
@@ -399,7 +399,7 @@ class Journal:
         if not self._pending or self._lane.is_busy:
             return
         pending, self._pending = self._pending, []
-        grouping = Grouping(
+        grouping = CommitBuilder(
             self._known,
             epoch=self.epoch,
             time_ns=self._store.clock.time_ns(),
@@ -415,23 +415,23 @@ class Journal:
         else:
             grouping.resolve()
 
-    def _on_committed(self, grouping: Grouping, error: BaseException | None) -> None:
+    def _on_committed(self, grouping: CommitBuilder, error: BaseException | None) -> None:
         if error is None:
             self._publish(grouping)
         else:
             grouping.fail(error)
         self._go_on()
-        if grouping.group.created or grouping.group.changed or self._store.is_log_long:
-            self._upkeep.wake()
+        if grouping.group.created or grouping.group.changed or self._store.needs_checkpoint:
+            self._upkeep.schedule()
 
     def _go_on(self) -> None:
         """The lane is free again: upkeep that waited for it is short and goes first."""
-        if self._upkeep.is_due:
-            self._upkeep.take_turn()
+        if self._upkeep.is_step_waiting:
+            self._upkeep.run_step()
         if self._pending and not self._is_scheduled:
             self._flush()
 
-    def _publish(self, grouping: Grouping) -> None:
+    def _publish(self, grouping: CommitBuilder) -> None:
         group = grouping.group
         self._live.update(group.created)
         self._live.update(group.changed)
@@ -443,7 +443,7 @@ class Journal:
                 del self._live[row.task_id], self._heads[row.task_id]
                 self._keep_ended(row)
         for task_id in dict.fromkeys(batch.task_id for batch in group.batches):
-            self._audience.tell(task_id)
+            self._audience.notify(task_id)
         grouping.resolve()
 
     def _keep_ended(self, row: TaskRow) -> None:
@@ -477,7 +477,7 @@ class Journal:
             self._forget(task_id)
 
     def _batches(self, task_id: str, after: int, limit_bytes: int) -> Batches:
-        kept = self._tails.find(task_id, after, limit_bytes=limit_bytes)
+        kept = self._tails.read(task_id, after, limit_bytes=limit_bytes)
         return self._store.read(task_id, after, limit_bytes=limit_bytes) if kept is None else kept
 
     def _epoch_at(self, row: TaskRow, sequence: int) -> int:
@@ -486,7 +486,7 @@ class Journal:
             stored = self._store.find_fold(row.task_id)
             return stored.epoch if stored else 0
         batches = self._batches(row.task_id, sequence - 1, 0)
-        return header_of(batches[0]).epoch if batches else 0
+        return parse_header(batches[0]).epoch if batches else 0
 
     def _closed(self) -> JournalUnavailableError:
         return JournalUnavailableError(self.id, "it is closed; open it again")

@@ -15,7 +15,7 @@ DEFAULT_PAGE_SIZE: Final = 50
 LARGEST_PAGE_SIZE: Final = 100
 
 
-def filter_of(request: task_service_pb2.ListTasksRequest) -> TaskFilter:
+def parse_filter(request: task_service_pb2.ListTasksRequest) -> TaskFilter:
     """Return what the request asks for."""
     return TaskFilter(
         account=request.account,
@@ -31,14 +31,14 @@ def _clamped(request: task_service_pb2.ListTasksRequest) -> int:
     return max(-(2**63), min(request.status_after.ToNanoseconds(), 2**63 - 1))
 
 
-def page_size_of(request: task_service_pb2.ListTasksRequest) -> int:
+def parse_page_size(request: task_service_pb2.ListTasksRequest) -> int:
     """Return how many rows the page has at most. InvalidArgumentError."""
     if not 0 <= request.page_size <= LARGEST_PAGE_SIZE:
         raise InvalidArgumentError("pageSize", f"must be 1 to {LARGEST_PAGE_SIZE}, or left out")
     return request.page_size or DEFAULT_PAGE_SIZE
 
 
-def cursor_of(page_token: str) -> tuple[int, str] | None:
+def parse_page_token(page_token: str) -> tuple[int, str] | None:
     """Return the status time and the id of the row that the page before ended with.
 
     Raises:
@@ -57,12 +57,12 @@ def cursor_of(page_token: str) -> tuple[int, str] | None:
         raise InvalidArgumentError("pageToken", problem) from error
 
 
-def response_of(page: TaskPage, *, has_more: bool) -> task_service_pb2.ListTasksResponse:
+def build_page(page: TaskPage, *, has_more: bool) -> task_service_pb2.ListTasksResponse:
     """Return the answer, with a token for the next page if there is one."""
     return _answer([_summary_of(row) for row in page.rows], page.total, has_more=has_more)
 
 
-def merged(
+def merge_pages(
     pages: Sequence[task_service_pb2.ListTasksResponse], size: int
 ) -> task_service_pb2.ListTasksResponse:
     """Return the page that several journals make together, from the page of each."""

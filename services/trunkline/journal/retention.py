@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
+from trunkline.journal.batches import parse_batch
 from trunkline.journal.fold import Fold
-from trunkline.journal.reading.cutting import parse
 from trunkline.journal.store import JournalStore, StoredFold, TaskRow
 
 _NS_PER_S: Final = 1_000_000_000
@@ -33,14 +33,14 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class Bite:
+class RetentionStep:
     """One write, and the tasks that are read otherwise behind it."""
 
     task_ids: tuple[str, ...]
     write: Callable[[], object]
 
 
-class Retiring:
+class Compactor:
     """Compacts and forgets, one bite at a time; where it was is nowhere but in the store.
 
     Folding reads on the loop, a piece of a task at a time; each write is a bite of its own.
@@ -55,25 +55,25 @@ class Retiring:
         self._folded: dict[str, StoredFold] = {}
         # They stay as they are: `trunkline data check` names them.
         self._damaged: set[str] = set()
-        self.forgotten = 0
-        self.compacted = 0
+        self.deleted_count = 0
+        self.compacted_count = 0
 
     @property
     def has_work(self) -> bool:
         """The last look found something that is not done yet."""
         return bool(self._due or self._expired or self._folded)
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Look for what is due, unless something is still to be done. JournalUnavailableError."""
         if self.has_work:
             return
         age_ns = self._store.clock.age_ns()
         retain_s = self._retention.retain_s
         compact_s = min(self._retention.compact_after_s, retain_s)
-        expired = self._store.ended_before(
+        expired = self._store.list_ended(
             age_ns - int(retain_s * _NS_PER_S), is_compacted=True, limit=_LOOKED_FOR
         )
-        due = self._store.ended_before(
+        due = self._store.list_ended(
             age_ns - int(compact_s * _NS_PER_S),
             is_compacted=False,
             limit=_LOOKED_FOR + len(self._damaged),
@@ -81,7 +81,7 @@ class Retiring:
         self._expired = tuple(row.task_id for row in expired)
         self._due.extend(row for row in due if row.task_id not in self._damaged)
 
-    def step(self, budget_bytes: int) -> Bite | None:
+    def next_step(self, budget_bytes: int) -> RetentionStep | None:
         """Do about so much; return what is to be written now, if anything.
 
         Raises:
@@ -90,24 +90,24 @@ class Retiring:
         """
         if self._expired:
             expired = self._expired
-            return Bite(expired, lambda: self._store.forget(expired))
+            return RetentionStep(expired, lambda: self._store.delete_tasks(expired))
         while self._due and budget_bytes > 0 and len(self._folded) < _COMPACTED:
             budget_bytes -= self._advance(self._due[0], budget_bytes)
         if not self._folded:
             return None
         folded = dict(self._folded)
-        return Bite(tuple(folded), lambda: self._store.compact(folded))
+        return RetentionStep(tuple(folded), lambda: self._store.compact(folded))
 
-    def written(self, bite: Bite) -> None:
+    def confirm(self, bite: RetentionStep) -> None:
         """A bite was written."""
         if bite.task_ids == self._expired:
             self._expired = ()
-            self.forgotten += len(bite.task_ids)
+            self.deleted_count += len(bite.task_ids)
         else:
             self._folded.clear()
-            self.compacted += len(bite.task_ids)
+            self.compacted_count += len(bite.task_ids)
 
-    def put_off(self) -> None:
+    def reset(self) -> None:
         """A bite could not be written; the next look begins anew."""
         self._expired = ()
         self._due.clear()
@@ -120,7 +120,7 @@ class Retiring:
         try:
             batches = self._store.read(row.task_id, fold.sequence, limit_bytes=budget_bytes)
             for sealed in batches:
-                fold.apply(parse(sealed))
+                fold.apply(parse_batch(sealed))
             if not batches:
                 raise InvalidAgentResponseError(row.agent, f"events behind {fold.sequence} lack")
         except (JournalUnavailableError, InvalidAgentResponseError):
@@ -131,7 +131,7 @@ class Retiring:
         if fold.sequence >= row.head:
             snapshot = fold.snapshot()
             self._folded[row.task_id] = StoredFold(
-                snapshot.SerializeToString(), snapshot.epoch, fold.forwarded
+                snapshot.SerializeToString(), snapshot.epoch, fold.forwarded_sequences
             )
             self._due.popleft()
             self._fold = None

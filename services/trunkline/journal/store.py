@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from trunkline.journal.clock import Clock
-from trunkline.journal.states import TERMINAL, State
+from trunkline.task_states import TERMINAL, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class TaskRow:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRecord:
+class SubmissionKey:
     """What a submission's key stands for."""
 
     key: str
@@ -69,7 +69,7 @@ class StoredFold:
 
 
 @dataclass(frozen=True, slots=True)
-class Stray:
+class OrphanedChild:
     """A child that may still work although the task that called it has ended."""
 
     task_id: str
@@ -116,7 +116,7 @@ class CommitGroup:
     created: dict[str, TaskRow] = field(default_factory=dict)
     changed: dict[str, TaskRow] = field(default_factory=dict)
     """Rows, behind the group, of tasks whose state or metadata it changes."""
-    keys: list[KeyRecord] = field(default_factory=list)
+    keys: list[SubmissionKey] = field(default_factory=list)
     aliases: list[AliasRecord] = field(default_factory=list)
     webhooks: dict[WebhookKey, WebhookRow | None] = field(default_factory=dict)
     """As they are behind the group; None: they are gone."""
@@ -185,7 +185,7 @@ class JournalStore(Protocol):
         """Return the row of a task, its head included."""
         ...
 
-    def find_key(self, key: str, *, now_ns: int) -> KeyRecord | None:
+    def find_key(self, key: str, *, now_ns: int) -> SubmissionKey | None:
         """Return what a key stands for, unless it has expired."""
         ...
 
@@ -200,7 +200,7 @@ class JournalStore(Protocol):
         ...
 
     def list_rows(
-        self, wanted: TaskFilter, *, limit: int, behind: tuple[int, str] | None = None
+        self, task_filter: TaskFilter, *, limit: int, after: tuple[int, str] | None = None
     ) -> TaskPage:
         """Return rows by status time, newest first, then by id.
 
@@ -208,7 +208,7 @@ class JournalStore(Protocol):
         """
         ...
 
-    def unfinished(self) -> list[TaskRow]:
+    def list_unfinished(self) -> list[TaskRow]:
         """Return the rows of all tasks that have not ended, the oldest first."""
         ...
 
@@ -223,7 +223,7 @@ class JournalStore(Protocol):
         """
         ...
 
-    def ended_before(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:
+    def list_ended(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:
         """Return rows of tasks that ended up to then by the journal's age, the oldest first.
 
         Those that are compacted, or those that are settled and can be.
@@ -241,42 +241,42 @@ class JournalStore(Protocol):
         """Return the fold of a compacted task."""
         ...
 
-    def forget(self, task_ids: Sequence[str]) -> None:
+    def delete_tasks(self, task_ids: Sequence[str]) -> None:
         """Keep nothing of tasks that are compacted, their webhooks and aliases included."""
         ...
 
     @property
-    def is_log_long(self) -> bool:
+    def needs_checkpoint(self) -> bool:
         """It is time to call `shorten_log`: what was written is not where it belongs yet."""
         ...
 
-    def shorten_log(self) -> bool:
+    def checkpoint(self) -> bool:
         """Bring what was written to where it belongs; writing may go on meanwhile.
 
         False: because it did, something is left, which takes a call with nobody writing.
         """
         ...
 
-    def renew(self, lease_s: float) -> None:
+    def renew_lease(self, lease_s: float) -> None:
         """Let the owner's lease hold for so long from now. FencedError after a takeover.
 
         Keys that have expired go, and aliases that stand for no task after a day.
         """
         ...
 
-    def keep_stray(self, stray: Stray) -> None:
+    def add_orphaned_child(self, stray: OrphanedChild) -> None:
         """Keep a stray until it is dropped. FencedError after a takeover."""
         ...
 
-    def drop_stray(self, task_id: str) -> None:
+    def delete_orphaned_child(self, task_id: str) -> None:
         """Keep a stray no longer. FencedError after a takeover."""
         ...
 
-    def strays(self) -> list[Stray]:
+    def list_orphaned_children(self) -> list[OrphanedChild]:
         """Return the strays that were kept and not dropped."""
         ...
 
-    def close(self, *, as_lost: bool = False) -> None:
+    def close(self, *, for_takeover: bool = False) -> None:
         """Give the journal back. Nothing else may be called afterwards.
 
         The next owner needs no takeover, unless it is left as if its host were lost.

@@ -5,14 +5,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from trunkline.agents.argocd import agent as argocd_agent
-from trunkline.agents.currency import agent as currency_agent
-from trunkline.agents.echo import echo
-from trunkline.agents.joining import join_mesh
-from trunkline.agents.loading import load_agent
-from trunkline.agents.math import agent as math_agent
-from trunkline.agents.research import agent as research_agent
-from trunkline.client import Directory, running
+from trunkline.agents.hosting import join_mesh
+from trunkline.agents.process import load_agent
+from trunkline.client import Directory, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.shipped import (
     ARGOCD,
@@ -23,7 +18,7 @@ from trunkline.mesh.shipped import (
     SHIPPED,
     SUPERVISOR,
 )
-from trunkline.mesh.tools import load_tools
+from trunkline.mesh.tools import load_mcp_config
 from trunkline.reasoning import (
     AllowedTools,
     MeshTools,
@@ -33,15 +28,20 @@ from trunkline.reasoning import (
 )
 from trunkline.reasoning import prewarm as prewarm_reasoning
 from trunkline.reasoning.models import RULES, open_model
-from trunkline.runtime import Serving
-from trunkline.settings import AgentOptions, Settings, SupervisorOptions
+from trunkline.runtime import ServiceStatus
+from trunkline.settings import AgentSettings, Settings, SupervisorSettings
 from trunkline.supervisor import ChildLimits, Planner, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tools.config import McpConfig, agents_from_config
+from trunkline_agents.argocd.agent import agent as argocd_agent
+from trunkline_agents.currency.agent import agent as currency_agent
+from trunkline_agents.echo.agent import echo
+from trunkline_agents.math.agent import agent as math_agent
+from trunkline_agents.research.agent import agent as research_agent
 
 
 @asynccontextmanager
-async def serve_agents(settings: Settings, names: Sequence[str]) -> AsyncIterator[Serving]:
+async def serve_agents(settings: Settings, names: Sequence[str]) -> AsyncIterator[ServiceStatus]:
     """Serve agents as a process of their own: of these names, and those that settings name.
 
     Raises:
@@ -51,17 +51,17 @@ async def serve_agents(settings: Settings, names: Sequence[str]) -> AsyncIterato
     made: list[Agent] = []
 
     def make(directory: Directory) -> Sequence[Agent]:
-        made.extend(make_agents(settings, load_tools(settings), directory, names=names))
+        made.extend(build_agents(settings, load_mcp_config(settings), directory, names=names))
         return made
 
     async with AsyncExitStack() as stack:
         serving = await stack.enter_async_context(join_mesh(make, settings))
         if settings.prewarm:
-            await stack.enter_async_context(running(prewarm(made)))
+            await stack.enter_async_context(run_in_background(prewarm(made)))
         yield serving
 
 
-def make_agents(
+def build_agents(
     settings: Settings,
     config: McpConfig,
     directory: Directory,
@@ -134,7 +134,7 @@ def _known_agents(
             raise ConfigurationError(f"agent {spec.name!r}", problem)
         known[spec.name] = partial(
             ReasoningAgent,
-            spec.card(),
+            spec.build_card(),
             servers=spec.servers,
             tools=tools_of(spec.name),
             model=model_of(spec.name),
@@ -143,13 +143,13 @@ def _known_agents(
 
 
 def _supervisor(settings: Settings, directory: Directory, name: str) -> Supervisor:
-    options = settings.supervisors.get(name, SupervisorOptions())
+    options = settings.supervisors.get(name, SupervisorSettings())
     if name in options.agents:
         problem = "it can't ask itself; name other agents"
         raise ConfigurationError(f"[supervisor.{name}] agents", problem)
     # A host that is lost has been taken over, or its tasks have been failed, within two leases.
     limits = ChildLimits(patience_s=2.5 * settings.lease_s)
-    own = settings.agent_options.get(name, AgentOptions())
+    own = settings.agent_options.get(name, AgentSettings())
     choice = ModelChoice.of_planner(settings, options.model or own.model)
     planner = None
     if choice.name != RULES:

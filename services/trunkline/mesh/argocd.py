@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.shipped import ARGOCD
 from trunkline.settings import HostPort, Settings
-from trunkline.tools.config import McpConfig, Overlay, ServerConfig
-from trunkline.tools.servers.argocd.command import COMMAND, TOKEN_KEY
+from trunkline.tools.config import McpConfig, ServerConfig, ServerOverlay
+from trunkline_agents.argocd.settings import COMMAND, TOKEN_KEY
 
 _IDLE_S = 60.0
 
@@ -37,7 +37,7 @@ def with_argocd(config: McpConfig, settings: Settings) -> McpConfig:
         command=COMMAND,
         args=arguments,
         env={TOKEN_KEY: token} if token else {},
-        trunkline=Overlay(idle_s=_IDLE_S),
+        trunkline=ServerOverlay(idle_s=_IDLE_S),
     )
     servers = {**config.servers, ARGOCD: server}
     return replace(config, servers=servers, bundled=config.bundled | {ARGOCD})

@@ -4,17 +4,17 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from trunkline.client import Channels, Directory, running
+from trunkline.client import ChannelPool, Directory, run_in_background
 from trunkline.errors import ConfigurationError
-from trunkline.runtime import Serving
+from trunkline.runtime import ServiceStatus
 from trunkline.settings import Settings, check_exposure
-from trunkline.traces import configure
+from trunkline.traces import configure_tracing
 from trunkline_bridge import Bridge, BridgeSettings
-from trunkline_bridge.connections import Bounds
-from trunkline_bridge.inbound.grpc.server import serve_grpc
-from trunkline_bridge.serving import allow_files, serve_http
+from trunkline_bridge.bindings.grpc_server import serve_grpc
+from trunkline_bridge.edge.connection_limits import ConnectionLimits
+from trunkline_bridge.edge.http_server import raise_open_file_limit, serve_http
 from trunkline_bridge.settings import TokenSettings
-from trunkline_bridge.webhooks.signatures import kept_secret
+from trunkline_bridge.webhooks.signatures import load_secret
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _GRACE_S = 2
 
 
 @asynccontextmanager
-async def serve_bridge(settings: Settings) -> AsyncIterator[Serving]:
+async def serve_bridge(settings: Settings) -> AsyncIterator[ServiceStatus]:
     """Serve the bridge as a process of its own.
 
     Raises:
@@ -31,21 +31,21 @@ async def serve_bridge(settings: Settings) -> AsyncIterator[Serving]:
     check_addresses(settings)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
-        stack.callback(configure("bridge", mesh_address=mesh).shutdown)
-        channels = await stack.enter_async_context(Channels.of(settings))
+        stack.callback(configure_tracing("bridge", mesh_address=mesh).shutdown)
+        channels = await stack.enter_async_context(ChannelPool.from_settings(settings))
         directory = await stack.enter_async_context(Directory(channels, mesh))
-        secret = settings.webhook_secret or kept_secret(settings.data_dir)
+        secret = settings.webhook_secret or load_secret(settings.data_dir)
         if not secret:
             problem = "posts of webhooks are not signed; set webhook_secret"
             logger.warning("webhooks.unsigned", extra={"problem": problem})
         bridge = open_bridge(directory, settings, webhook_secret=secret)
-        serving = Serving([await stack.enter_async_context(bridge)])
+        serving = ServiceStatus([await stack.enter_async_context(bridge)])
 
         async def join() -> None:
-            await directory.changed(0)
+            await directory.wait_for_change(0)
             serving.joined.set()
 
-        await stack.enter_async_context(running(join()))
+        await stack.enter_async_context(run_in_background(join()))
         yield serving
 
 
@@ -56,10 +56,10 @@ def check_addresses(settings: Settings) -> None:
         ConfigurationError: an address is not loopback, and may not be; or cards are to be signed
             and there is no one address that they could give.
     """
-    is_allowed = settings.insecure or settings.asks_callers
+    is_allowed = settings.insecure or settings.requires_credentials
     check_exposure("http", settings.http, is_allowed=is_allowed)
     check_exposure("a2a-grpc", settings.a2a_grpc, is_allowed=is_allowed)
-    if settings.card_key and settings.http.is_any and not settings.public_url:
+    if settings.card_key and settings.http.is_wildcard and not settings.public_url:
         problem = "a card that is signed says where to find the bridge: set public_url, too"
         raise ConfigurationError("card_key", problem)
 
@@ -93,18 +93,18 @@ async def open_bridge(
             card_key_id=settings.card_key_id,
         ),
     )
-    bounds = Bounds(
-        connections=settings.connection_limit, request_timeout_s=settings.request_timeout_s
+    bounds = ConnectionLimits(
+        max_connections=settings.connection_limit, request_timeout_s=settings.request_timeout_s
     )
-    allow_files(2 * settings.connection_limit)
+    raise_open_file_limit(2 * settings.connection_limit)
     async with (
         serve_http(
             bridge.app,
             host=settings.http.host,
             port=settings.http.port,
             grace_s=_GRACE_S,
-            cut=bridge.cut,
-            bounds=bounds,
+            abort_requests=bridge.abort_requests,
+            limits=bounds,
         ) as url,
         serve_grpc(
             bridge.grpc,
@@ -113,7 +113,7 @@ async def open_bridge(
             grace_s=_GRACE_S,
             connection_limit=settings.connection_limit,
         ) as address,
-        running(bridge.deliver()),
+        run_in_background(bridge.deliver_webhooks()),
     ):
         bridge.endpoints.http = url
         bridge.endpoints.grpc = settings.public_grpc or address

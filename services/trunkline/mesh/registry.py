@@ -7,17 +7,17 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otl
 
 from trunkline.errors import ConfigurationError
 from trunkline.registry import RegistryServicer
-from trunkline.runtime import Serving
+from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
 from trunkline.settings import Settings, check_exposure
-from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure
+from trunkline.traces import OtlpServicer, SpanStore, TraceServicer, configure_tracing
 from trunkline.v1 import trace_service_pb2_grpc
 
 STOP_GRACE_S = 1.0
 
 
 @asynccontextmanager
-async def serve_registry(settings: Settings) -> AsyncIterator[Serving]:
+async def serve_registry(settings: Settings) -> AsyncIterator[ServiceStatus]:
     """Serve the registry and the span store at the mesh's address, as a process of their own.
 
     Raises:
@@ -29,7 +29,7 @@ async def serve_registry(settings: Settings) -> AsyncIterator[Serving]:
         await stack.enter_async_context(add_registry(server, settings, name="registry"))
         (address,) = await server.start(str(settings.mesh))
         stack.push_async_callback(server.stop, STOP_GRACE_S)
-        serving = Serving([{"mesh": address}])
+        serving = ServiceStatus([{"mesh": address}])
         serving.joined.set()
         yield serving
 
@@ -43,17 +43,19 @@ async def add_registry(server: MeshServer, settings: Settings, *, name: str) -> 
     _prepare(settings)
     async with AsyncExitStack() as stack:
         store = SpanStore(
-            settings.data_dir / "traces.db", limit=settings.trace_limit, age_s=settings.trace_age_s
+            settings.data_dir / "traces.db",
+            max_traces=settings.trace_limit,
+            retention_s=settings.trace_age_s,
         )
         stack.callback(store.close)
-        stack.callback(configure(name, store=store).shutdown)
+        stack.callback(configure_tracing(name, store=store).shutdown)
         server.add_registry(await stack.enter_async_context(RegistryServicer(settings.lease_s)))
-        server.add_generic(
+        server.add_service(
             "trunkline.v1.TraceService",
             trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
             TraceServicer(store),
         )
-        server.add_generic(
+        server.add_service(
             "opentelemetry.proto.collector.trace.v1.TraceService",
             otlp.add_TraceServiceServicer_to_server,
             OtlpServicer(store),

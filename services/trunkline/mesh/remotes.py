@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from trunkline.agents.authoring import FunctionAgent, agent
 from trunkline.errors import PeerUnavailableError
-from trunkline.runtime import Serving
-from trunkline.settings import Remote, Settings, read_remote
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.runtime import ServiceStatus
+from trunkline.settings import RemoteAgentSettings, Settings, parse_remote
+from trunkline.tasks.context import TaskContext
 
 
 def from_a2a(  # noqa: PLR0913  what can be said of a remote agent, each by name
@@ -42,19 +42,19 @@ def from_a2a(  # noqa: PLR0913  what can be said of a remote agent, each by name
         "headers": dict(headers or {}),
         "hosts": list(hosts),
     }
-    return stand_in(name, read_remote(given, where=f"from_a2a({name!r})"))
+    return build_proxy_agent(name, parse_remote(given, where=f"from_a2a({name!r})"))
 
 
-def remotes_of(settings: Settings) -> Sequence[FunctionAgent]:
+def build_remote_agents(settings: Settings) -> Sequence[FunctionAgent]:
     """Make agents of the remote ones that settings name, which needn't be there yet.
 
     Raises:
         ConfigurationError: a name is none for an agent.
     """
-    return [stand_in(name, remote) for name, remote in settings.remotes.items()]
+    return [build_proxy_agent(name, remote) for name, remote in settings.remotes.items()]
 
 
-def stand_in(name: str, remote: Remote) -> FunctionAgent:
+def build_proxy_agent(name: str, remote: RemoteAgentSettings) -> FunctionAgent:
     """Make the agent that stands for a remote one: while it is served, what dials out is open.
 
     Raises:
@@ -66,7 +66,7 @@ def stand_in(name: str, remote: Remote) -> FunctionAgent:
 class _StandIn:
     """An agent of this mesh, and what dials the remote one while somebody serves it."""
 
-    def __init__(self, name: str, remote: Remote) -> None:
+    def __init__(self, name: str, remote: RemoteAgentSettings) -> None:
         made = agent(
             name=name,
             description="A remote agent that has not been reached yet.",
@@ -74,7 +74,7 @@ class _StandIn:
             direct_replies=True,
             resumable=True,
         )(self._run)
-        self.agent = replace(made, keep=self._keep, cancel_elsewhere=self._cancel)
+        self.agent = replace(made, lifespan=self._keep, cancel_remote=self._cancel)
         self._remote = remote
         self._found: FunctionAgent | None = None
 
@@ -82,7 +82,7 @@ class _StandIn:
         await self._opened().run(task)
 
     async def _cancel(self, task_id: str) -> None:
-        if cancel := self._opened().cancel_elsewhere:
+        if cancel := self._opened().cancel_remote:
             await cancel(task_id)
 
     def _opened(self) -> FunctionAgent:
@@ -93,24 +93,29 @@ class _StandIn:
     @asynccontextmanager
     async def _keep(self, settings: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
         # gRPC and what dials are loaded by the process that serves, not by whoever defines agents.
-        from trunkline.client import running
+        from trunkline.client import run_in_background
         from trunkline.client.breaker import BreakerSettings
-        from trunkline_bridge.outbound import RemoteSettings, open_remote
+        from trunkline_bridge.client.remote_agent import open_remote_agent
+        from trunkline_bridge.client.settings import RemoteSettings
 
         def take_card() -> None:
             self.agent.card.CopyFrom(found.agent.card)
             on_change()
 
         name = self.agent.card.name
-        given = RemoteSettings.of(name, self._remote, BreakerSettings.of(settings))
-        async with open_remote(given) as found:
+        given = RemoteSettings.from_settings(
+            name, self._remote, BreakerSettings.from_settings(settings)
+        )
+        async with open_remote_agent(given) as found:
             self._found = found.agent
-            async with running(found.keep(take_card)):
+            async with run_in_background(found.refresh_card(take_card)):
                 yield
 
 
 @asynccontextmanager
-async def serve_remote(settings: Settings, remote: Remote, *, name: str) -> AsyncIterator[Serving]:
+async def serve_remote(
+    settings: Settings, remote: RemoteAgentSettings, *, name: str
+) -> AsyncIterator[ServiceStatus]:
     """Serve one remote agent as a process of its own; an empty name is its card's.
 
     Raises:
@@ -119,19 +124,20 @@ async def serve_remote(settings: Settings, remote: Remote, *, name: str) -> Asyn
         PeerProtocolError: there is no card, or it has no interface that we speak.
         PeerUnavailableError, PeerTimeoutError, PeerRefusedError: it can't be asked for its card.
     """
-    from trunkline.agents.joining import join_mesh
-    from trunkline.client import running
+    from trunkline.agents.hosting import join_mesh
+    from trunkline.client import run_in_background
     from trunkline.client.breaker import BreakerSettings
-    from trunkline_bridge.outbound import RemoteSettings, remote_agent
+    from trunkline_bridge.client.remote_agent import connect_remote_agent
+    from trunkline_bridge.client.settings import RemoteSettings
 
     @asynccontextmanager
     async def keep(_: Settings, on_change: Callable[[], None]) -> AsyncIterator[None]:
         on_change()
-        async with running(found.keep(on_change)):
+        async with run_in_background(found.refresh_card(on_change)):
             yield
 
-    given = RemoteSettings.of(name, remote, BreakerSettings.of(settings))
-    async with remote_agent(given) as found:
-        kept = replace(found.agent, keep=keep)
+    given = RemoteSettings.from_settings(name, remote, BreakerSettings.from_settings(settings))
+    async with connect_remote_agent(given) as found:
+        kept = replace(found.agent, lifespan=keep)
         async with join_mesh(lambda _: [kept], settings) as serving:
             yield serving

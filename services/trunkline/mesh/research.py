@@ -3,12 +3,12 @@
 import os
 from dataclasses import replace
 
-from trunkline.documents import FILE_NAME
-from trunkline.documents.embedding import EmbeddingModel
 from trunkline.mesh.shipped import RESEARCH
 from trunkline.settings import Settings
 from trunkline.tools.config import McpConfig
-from trunkline.tools.servers.research.command import COMMAND, EMBEDDINGS_KEY, TAVILY_KEY
+from trunkline_agents.research.documents.embeddings import EmbeddingModel
+from trunkline_agents.research.documents.store import FILE_NAME
+from trunkline_agents.research.settings import COMMAND, EMBEDDINGS_KEY, TAVILY_KEY
 
 
 def with_research(config: McpConfig, settings: Settings) -> McpConfig:
@@ -20,7 +20,7 @@ def with_research(config: McpConfig, settings: Settings) -> McpConfig:
     if server is None or server.command != COMMAND:
         return config
     research = settings.research
-    model = EmbeddingModel.of(settings)
+    model = EmbeddingModel.from_settings(settings)
     options = {
         "--documents": str((settings.data_dir / FILE_NAME).absolute()),
         "--searxng-url": research.searxng_url,

@@ -4,58 +4,59 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from trunkline.client import BreakerSettings, Channels, Directory, RegistryClient
+from trunkline.client import BreakerSettings, ChannelPool, Directory, RegistryClient
 from trunkline.client.artifacts import ArtifactClient
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.argocd import with_argocd
 from trunkline.mesh.registry import STOP_GRACE_S
 from trunkline.mesh.research import with_research
 from trunkline.registry import Membership
-from trunkline.runtime import Serving
+from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
-from trunkline.settings import Settings, advertised, check_exposure
+from trunkline.settings import Settings, advertised_address, check_exposure
 from trunkline.tools.adapter import ToolAdapter
-from trunkline.tools.config import McpConfig, agents_from_config, load_config
-from trunkline.tools.settings import AdapterSettings
+from trunkline.tools.config import AdapterSettings, McpConfig, agents_from_config, load_config
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
-from trunkline.traces import configure
+from trunkline.traces import configure_tracing
 from trunkline.v1 import registry_service_pb2, tool_service_pb2_grpc
 
 logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def serve_tools(settings: Settings) -> AsyncIterator[Serving]:
+async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
     """Serve the tool adapter as a process of its own.
 
     Raises:
         ConfigurationError: the address can't be listened on.
     """
     check_exposure("listen", settings.listen, is_allowed=settings.insecure)
-    told = advertised(settings.listen, settings.advertise, mesh=settings.mesh)
+    told = advertised_address(settings.listen, settings.advertise, mesh=settings.mesh)
     mesh = str(settings.mesh)
     async with AsyncExitStack() as stack:
-        stack.callback(configure("tools", mesh_address=mesh).shutdown)
-        channels = await stack.enter_async_context(Channels.of(settings))
+        stack.callback(configure_tracing("tools", mesh_address=mesh).shutdown)
+        channels = await stack.enter_async_context(ChannelPool.from_settings(settings))
         server = MeshServer()
         directory = Directory(channels, mesh)
-        adapter = add_tools(server, load_tools(settings), settings, directory, mesh_address=mesh)
+        adapter = add_tool_adapter(
+            server, load_mcp_config(settings), settings, directory, mesh_address=mesh
+        )
         (address,) = await server.start(str(settings.listen))
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         await stack.enter_async_context(directory)
         await stack.enter_async_context(adapter)
         member = registry_service_pb2.Host(
             # It has no journal to be known by: whoever comes to its address comes in its place.
-            host_id=f"tools@{told.with_port_of(address)}",
-            address=told.with_port_of(address),
+            host_id=f"tools@{told.with_bound_port(address)}",
+            address=told.with_bound_port(address),
             services=server.services,
         )
         membership = Membership(RegistryClient(channels.get(mesh)), member)
         await stack.enter_async_context(membership)
-        yield Serving([{"service": "tools", "grpc": address}], joined=membership.registered)
+        yield ServiceStatus([{"service": "tools", "grpc": address}], joined=membership.registered)
 
 
-def load_tools(settings: Settings) -> McpConfig:
+def load_mcp_config(settings: Settings) -> McpConfig:
     """Return the configured MCP servers; a file that is wrong is said so and left out."""
     try:
         config = load_config(settings.mcp_file)
@@ -65,7 +66,7 @@ def load_tools(settings: Settings) -> McpConfig:
     return with_argocd(with_research(config, settings), settings)
 
 
-def add_tools(
+def add_tool_adapter(
     server: MeshServer,
     config: McpConfig,
     settings: Settings,
@@ -80,10 +81,10 @@ def add_tools(
     """
     adapter = ToolAdapter(
         config,
-        settings=AdapterSettings(breaker=BreakerSettings.of(settings)),
+        settings=AdapterSettings(breaker=BreakerSettings.from_settings(settings)),
         otlp_endpoint=f"http://{mesh_address}" if mesh_address else None,
     )
-    server.add_generic(
+    server.add_service(
         SERVICE,
         tool_service_pb2_grpc.add_ToolServiceServicer_to_server,
         ToolServicer(

@@ -11,7 +11,7 @@ from trunkline.reasoning.models import Model, ModelChoice, open_model
 from trunkline.reasoning.tools.source import Listing, ToolSource
 from trunkline.reasoning.tools.toolbox import Toolbox
 from trunkline.reasoning.verdict import ASK_USER, GIVE_UP, Status
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import agent_card_pb2
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class ReasoningAgent:
 
 async def _load() -> "ModuleType":
     # Takes seconds and some 80 MB: in a thread, so that everything else goes on.
-    return await runtime.load(importlib.import_module, "trunkline.reasoning.graph")
+    return await runtime.load_in_thread(importlib.import_module, "trunkline.reasoning.graph")
 
 
 def _without_tools(listing: Listing) -> str:

@@ -11,8 +11,8 @@ from langchain_core.messages.tool import ToolCall
 
 from trunkline.reasoning.memory.waiting import Waiting, open_calls, packed
 from trunkline.reasoning.turn import State, Turn
-from trunkline.tasks.approvals import ApprovalDecision, plain
-from trunkline.tasks.turn.content import exact
+from trunkline.tasks.approvals import ApprovalDecision, arguments_to_dict
+from trunkline.tasks.content import exact_json
 from trunkline.v1 import event_pb2, snapshot_pb2, tool_service_pb2
 
 
@@ -40,7 +40,7 @@ def gate_of(turn: Turn, state: State) -> Gate:
             gate.free.append((call, ""))
             continue
         approval = _approval(turn, gate, tool, call)
-        if approval is None and exact(call["args"]):
+        if approval is None and exact_json(call["args"]):
             # Whoever approves it would be shown other numbers.
             gate.results.append(_unshown(tool, call))
         elif approval is None or not approval.HasField("answered"):
@@ -49,7 +49,7 @@ def gate_of(turn: Turn, state: State) -> Gate:
             gate.results.append(_rejection(tool, call, approval.answered))
         else:
             if approval.answered.decision == ApprovalDecision.EDITED:
-                call = {**call, "args": plain(approval.answered.arguments)}
+                call = {**call, "args": arguments_to_dict(approval.answered.arguments)}
                 edited[call["id"] or ""] = call
             gate.free.append((call, approval.requested.approval_id))
     if edited:
@@ -64,25 +64,25 @@ async def ask(turn: Turn, state: State, gate: Gate, results: Sequence[BaseMessag
         if _key(call) not in gate.approvals:
             tool = turn.tools.find(call["name"])
             label = f"{tool.server}/{tool.name}" if tool else call["name"]
-            event = turn.task.asking.request(label, call["args"])
+            event = turn.task.pending_approvals.request(label, call["args"])
             gate.approvals[_key(call)] = event.approval_requested.approval_id
             events.append(event)
     if events:
         await turn.task.record(*events)
     said = _merged(state["messages"], results)
-    turn.task.asking.continuation = packed(Waiting(said, gate.approvals, turn.history))
+    turn.task.pending_approvals.continuation = packed(Waiting(said, gate.approvals, turn.history))
 
 
 def _approval(
     turn: Turn, gate: Gate, tool: tool_service_pb2.Tool, call: ToolCall
 ) -> snapshot_pb2.ApprovalInfo | None:
     """Return the approval that was asked for a call; one that a lost attempt asked for counts."""
-    asking = turn.task.asking
+    asking = turn.task.pending_approvals
     if (known := gate.approvals.get(_key(call))) is not None:
         return asking.find(known)
     if turn.task.attempt == 1:
         return None
-    found = asking.of_call(f"{tool.server}/{tool.name}", call["args"])
+    found = asking.find_call(f"{tool.server}/{tool.name}", call["args"])
     # What was approved in an earlier turn was for a call of that turn.
     earlier = [one.requested.approval_id for one in turn.task.snapshot.approvals]
     taken = {*earlier, *gate.approvals.values()}

@@ -15,7 +15,6 @@ from langgraph.runtime import Runtime
 from opentelemetry.trace import Span
 
 from trunkline import telemetry
-from trunkline.disclosure import without_places
 from trunkline.errors import TrunklineError
 from trunkline.reasoning.approving import ask, gate_of
 from trunkline.reasoning.repeating import (
@@ -30,8 +29,9 @@ from trunkline.reasoning.tools.citing import quoted
 from trunkline.reasoning.tools.results import files, said
 from trunkline.reasoning.turn import State, Turn, check_room
 from trunkline.reasoning.verdict import Status
-from trunkline.tasks.turn.content import exact
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.redaction import redact_addresses
+from trunkline.tasks.content import exact_json
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import tool_service_pb2
 
 _SEARCHING = "Searching for information…"
@@ -89,7 +89,7 @@ async def _call(turn: Turn, call: ModelToolCall, approval_id: str, begun: Begun)
     call_id = f"{approval_id}{again}" if approval_id else ""
     async with turn.task.tool(label, call["args"], id=call_id) as record:
         if not tool.read_only:
-            await turn.task.settled()
+            await turn.task.flush()
         with telemetry.span(f"{telemetry.EXECUTE_TOOL} {tool.name}", attributes=attributes) as span:
             message = await _execute(turn, tool, call, span)
         record.is_error = message.status == "error"
@@ -112,7 +112,7 @@ async def _execute(
         result = await turn.source.call_tool(request, on_progress=on_progress)
     except TrunklineError as error:
         telemetry.mark_error(span, error)
-        why = f"{label} failed: {without_places(error)}."
+        why = f"{label} failed: {redact_addresses(error)}."
         return _failure(call, f"{why} {MAYBE_DONE}" if may_be_done(tool, error) else why)
     text = said(result)
     if result.is_error:
@@ -134,7 +134,7 @@ def _request(
         tool=tool.name,
         task_id=task.id,
         agent=task.agent,
-        exact_arguments=exact(arguments),
+        exact_arguments=exact_json(arguments),
     )
     request.account = task.latest.account
     request.arguments.update(arguments)

@@ -10,7 +10,6 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from trunkline.disclosure import without_places
 from trunkline.errors import TrunklineError
 from trunkline.reasoning.calling import call_tools
 from trunkline.reasoning.checking import check
@@ -20,7 +19,8 @@ from trunkline.reasoning.thinking import think
 from trunkline.reasoning.tools.citing import sources_of
 from trunkline.reasoning.turn import MESSAGE_LIMIT, State, Turn, last_reply, said_by_agent
 from trunkline.reasoning.verdict import Status, Verdict, called_verdict
-from trunkline.tasks.turn.content import text_of
+from trunkline.redaction import redact_addresses
+from trunkline.tasks.content import message_text
 from trunkline.v1 import message_pb2
 
 __all__ = ["Graph", "Turn", "answer", "build_graph"]
@@ -124,7 +124,9 @@ def _cut_off(
     """Return what was said in a turn that was canceled or failed, as far as is known."""
     thread = turn.thread
     state = (thread.checkpoints.values(thread.id) if thread else None) or {}
-    why = f"This failed: {without_places(error)}" if isinstance(error, TrunklineError) else _STOPPED
+    why = (
+        f"This failed: {redact_addresses(error)}" if isinstance(error, TrunklineError) else _STOPPED
+    )
     return [*(state.get("messages") or question), said_by_agent(why, Status.ERROR)]
 
 
@@ -137,7 +139,7 @@ def _history(messages: Sequence[message_pb2.Message]) -> list[BaseMessage]:
     """Return earlier messages of the task as the model is shown them."""
     shown: list[BaseMessage] = []
     for message in messages:
-        text = text_of(message)
+        text = message_text(message)
         is_user = message.role == message_pb2.ROLE_USER
         shown.append(HumanMessage(text) if is_user else said_by_agent(text, Status.INPUT_REQUIRED))
     return shown

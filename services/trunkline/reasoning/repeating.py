@@ -13,8 +13,8 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.reasoning.turn import Turn
-from trunkline.tasks.turn.content import struct
-from trunkline.tasks.turn.context import HOST_STOPPED
+from trunkline.tasks.content import to_struct
+from trunkline.tasks.context import HOST_STOPPED
 from trunkline.v1 import snapshot_pb2, tool_service_pb2
 
 # What ended a call that had reached its tool, or may have.
@@ -45,7 +45,7 @@ class Begun:
         """Return how such a call was begun before; each is returned once."""
         label = f"{tool.server}/{tool.name}"
         # As the journal has them, where large numbers are rounded.
-        wanted = struct(arguments) if self._calls else None
+        wanted = to_struct(arguments) if self._calls else None
         for call in self._calls:
             started = call.started
             is_it = started.tool == label and started.arguments == wanted

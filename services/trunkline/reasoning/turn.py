@@ -15,8 +15,8 @@ from trunkline.reasoning.models import Model
 from trunkline.reasoning.tools.source import ToolSource
 from trunkline.reasoning.tools.toolbox import Spec, Toolbox
 from trunkline.reasoning.verdict import STATUS_KEY, VERDICT_TOOLS, Status
-from trunkline.tasks.turn.context import TaskContext
-from trunkline.tasks.turn.writers import ArtifactWriter
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.writers import ArtifactWriter
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
 
 MESSAGE_LIMIT = 10
@@ -89,7 +89,7 @@ class Turn:
         if self._answer is None or not self.streamed:
             return {}
         if self.thread is not None:
-            await self.task.settled()
+            await self.task.flush()
         return {self._answer.id: len(self.streamed)}
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ class _Lease:
     ends: float
 
 
-class Leases:
+class LeaseTable:
     """Hosts under leases, measured by a clock that never jumps.
 
     `revision` counts the changes that a reader could see; a renewal is none.
@@ -84,13 +84,13 @@ class Leases:
         for host_id in over:
             self.remove(host_id)
 
-    def next_end_s(self) -> float | None:
+    def next_expiry_s(self) -> float | None:
         """Return in how many seconds the next lease runs out; None without any."""
         if not self._leases:
             return None
         return max(0.0, min(lease.ends for lease in self._leases.values()) - self._clock())
 
-    def living(self) -> list[tuple[registry_service_pb2.Host, float]]:
+    def list_live(self) -> list[tuple[registry_service_pb2.Host, float]]:
         """Return the living hosts, longest there first, and the seconds their leases still hold."""
         self.expire()
         now = self._clock()

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from trunkline.client import Backoff, RegistryClient, running
+from trunkline.client import Backoff, RegistryClient, run_in_background
 from trunkline.errors import AgentNameTakenError, HostNotFoundError, PeerError, TrunklineError
-from trunkline.runtime import Standby
+from trunkline.runtime import StandbyAgents
 from trunkline.v1 import registry_service_pb2
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Membership:
         self._is_changed = asyncio.Event()
         self._taken: frozenset[str] = frozenset()
         self.registered = asyncio.Event()
-        self.standby = Standby()
+        self.standby = StandbyAgents()
 
     async def __aenter__(self) -> Self:
         """Register. Raises what the registry refuses it with, for example InvalidArgumentError."""
@@ -44,7 +44,7 @@ class Membership:
             await self._register()
         except PeerError as error:
             logger.info("registry.away", extra={"reason": error.reason})
-        await self._open.enter_async_context(running(self._stay()))
+        await self._open.enter_async_context(run_in_background(self._stay()))
         return self
 
     async def __aexit__(
@@ -71,7 +71,7 @@ class Membership:
         self.registered.clear()
         self._is_changed.set()
 
-    def claim(self, names: frozenset[str]) -> None:
+    def claim_names(self, names: frozenset[str]) -> None:
         """Try to register agents that are on standby: whoever had their names is gone."""
         if names & self._taken:
             self._taken -= names
@@ -81,7 +81,7 @@ class Membership:
         while True:
             if not self.registered.is_set():
                 await self._insist(self._register)
-            async with running(self._insist(self._hold)):
+            async with run_in_background(self._insist(self._hold)):
                 await self._is_changed.wait()
 
     async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
@@ -123,7 +123,7 @@ class Membership:
                 self._taken |= {error.agent}
                 extra = {"agent": error.agent, "served_at": error.address}
                 logger.info("agent.on_standby", extra=extra)
-        self.standby.set(self._taken)
+        self.standby.update(self._taken)
         if not self._is_changed.is_set():
             self.registered.set()
 

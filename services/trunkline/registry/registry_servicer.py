@@ -12,8 +12,8 @@ from typing import Any, Self, TypeAlias
 import grpc
 from google.protobuf import duration_pb2
 
-from trunkline.client import running
-from trunkline.registry.leases import Leases
+from trunkline.client import run_in_background
+from trunkline.registry.leases import LeaseTable
 from trunkline.v1 import registry_service_pb2, registry_service_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
     """The registry. An async context manager: leases end, and watches last, while it is open."""
 
     def __init__(self, lease_s: float = 10.0) -> None:
-        self._leases = Leases(lease_s=lease_s, clock=time.monotonic)
+        self._leases = LeaseTable(lease_s=lease_s, clock=time.monotonic)
         # Until then hosts of before a restart may still come back.
         self._whole_at = time.monotonic() + lease_s
         self._is_partial = True
@@ -35,7 +35,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._open.enter_async_context(running(self._sweep()))
+        await self._open.enter_async_context(run_in_background(self._sweep()))
         self._open.callback(self._close)
         return self
 
@@ -106,7 +106,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
         self._look()
         now = datetime.now(UTC)
         hosts = []
-        for host, left_s in self._leases.living():
+        for host, left_s in self._leases.list_live():
             shown = registry_service_pb2.Host()
             shown.CopyFrom(host)
             shown.lease_expire_time.FromDatetime(now + timedelta(seconds=left_s))
@@ -147,7 +147,7 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
             before = self._leases.revision
             self._leases.expire()
             if self._leases.revision != before:
-                logger.warning("host.lost", extra={"left": len(self._leases.living())})
+                logger.warning("host.lost", extra={"left": len(self._leases.list_live())})
                 self._tell()
             if self._is_partial and time.monotonic() >= self._whole_at:
                 self._is_partial = False
@@ -155,5 +155,5 @@ class RegistryServicer(registry_service_pb2_grpc.RegistryServiceServicer):
                 self._tell()
 
     def _next_look_s(self) -> float:
-        ends = [self._leases.next_end_s(), self._leases.lease_s / 4]
+        ends = [self._leases.next_expiry_s(), self._leases.lease_s / 4]
         return min(end for end in ends if end is not None)

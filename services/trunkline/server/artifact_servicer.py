@@ -7,8 +7,8 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 
-from trunkline.artifacts import Blob, Reference, find_reference
-from trunkline.artifacts.pieces import CHUNK_BYTES
+from trunkline.artifacts import Blob, Reference, parse_reference
+from trunkline.artifacts.content import CHUNK_BYTES
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError
 from trunkline.tasks.serving import Tasks
 from trunkline.v1 import artifact_pb2, artifact_service_pb2, artifact_service_pb2_grpc, part_pb2
@@ -58,10 +58,10 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         if first is None:
             raise InvalidArgumentError("request", "is missing: say for which task")
         blobs = self._host.blobs(first.task_id, account=first.account)
-        reference = Reference.of(first.task_id, first.artifact_id)
+        reference = Reference.create(first.task_id, first.artifact_id)
         with suppress(ArtifactNotFoundError):
-            return _whole(await blobs.find(reference))
-        async with blobs.writing(
+            return _whole(await blobs.get(reference))
+        async with blobs.open_writer(
             reference, media_type=first.media_type, filename=first.filename
         ) as writer:
             request = first
@@ -72,7 +72,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
                     await writer.write(request.data, at=request.offset)
                 if request.sha256:
                     await writer.finish(request.sha256)
-                    return _whole(await blobs.find(reference))
+                    return _whole(await blobs.get(reference))
                 following = await anext(requests, None)
                 if following is None:
                     return artifact_service_pb2.UploadArtifactResponse(
@@ -99,9 +99,9 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
     ) -> tuple[Blob, bytes | None]:
         """Find a blob, or the part of an artifact: by reference again, or in the event itself."""
         blobs = self._host.blobs(request.task_id, account=request.account)
-        reference = Reference.of(request.task_id, request.artifact_id)
+        reference = Reference.create(request.task_id, request.artifact_id)
         with suppress(ArtifactNotFoundError):
-            return await blobs.find(reference), None
+            return await blobs.get(reference), None
         snapshot = await self._host.snapshot(request.task_id, account=request.account)
         for artifact in snapshot.task.artifacts:
             if artifact.artifact_id == request.artifact_id and request.part < len(artifact.parts):
@@ -112,14 +112,14 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         self, request: artifact_service_pb2.DownloadArtifactRequest, part: part_pb2.Part
     ) -> tuple[Blob, bytes | None]:
         if part.HasField("url"):
-            elsewhere = find_reference(part.url)
+            elsewhere = parse_reference(part.url)
             if elsewhere is None or elsewhere.task_id != request.task_id:
                 raise InvalidArgumentError("part", f"is not here; fetch it from {part.url}")
             blobs = self._host.blobs(request.task_id, account=request.account)
-            return await blobs.find(elsewhere), None
+            return await blobs.get(elsewhere), None
         content = part.raw or part.text.encode()
         sha256 = hashlib.sha256(content).hexdigest()
-        reference = Reference.of(request.task_id, request.artifact_id)
+        reference = Reference.create(request.task_id, request.artifact_id)
         known = Blob(reference, len(content), sha256, part.media_type, part.filename)
         return known, content
 

@@ -31,7 +31,7 @@ QUIET_METHODS = (
 )
 
 
-class ServedCall:
+class ServerCall:
     """One call being answered. Work for it inside `current`; then `succeed` or `fail`, once."""
 
     __slots__ = ("_context", "_is_stream", "_span", "_started_s", "method")
@@ -58,7 +58,7 @@ class ServedCall:
         }
         if remaining_s is not None:
             attributes[telemetry.RPC_DEADLINE_S] = round(remaining_s, 3)
-        self._span, self._context = telemetry.begin_span(
+        self._span, self._context = telemetry.start_span(
             method,
             kind=SpanKind.SERVER,
             attributes=attributes,
@@ -66,7 +66,7 @@ class ServedCall:
         )
 
     @contextmanager
-    def current(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """Make the call's span the current one inside the block."""
         token = otel_context.attach(self._context)
         try:

@@ -18,7 +18,7 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.server.calls import QUIET_METHODS, ServedCall
+from trunkline.server.calls import QUIET_METHODS, ServerCall
 from trunkline.server.status import abort
 
 # Streams that never end by themselves.
@@ -38,7 +38,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self) -> None:
         self._upkeep: set[asyncio.Timeout] = set()
 
-    def end_upkeep(self) -> None:
+    def end_mesh_streams(self) -> None:
         """End the mesh's own streams, which never end by themselves: their callers come back."""
         for scope in self._upkeep:
             scope.reschedule(asyncio.get_running_loop().time())
@@ -156,9 +156,9 @@ async def _answered(method: str, context: _Context, *, is_stream: bool) -> Async
         for key, value in context.invocation_metadata() or ()
         if key in _TRACE_KEYS and isinstance(value, str)
     }
-    call = ServedCall(method, carrier, remaining_s=_remaining_s(context), is_stream=is_stream)
+    call = ServerCall(method, carrier, remaining_s=_remaining_s(context), is_stream=is_stream)
     try:
-        with call.current():
+        with call.activate():
             yield
     except BaseException as raised:
         error = call.fail(_unsupported(raised, method, context), code=_code_of(raised, context))

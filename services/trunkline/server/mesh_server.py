@@ -21,7 +21,7 @@ from trunkline.server import (
     trunk_servicer,
     webhook_servicer,
 )
-from trunkline.server.frames import StreamOpener
+from trunkline.server.handlers import StreamOpener
 from trunkline.server.interceptor import CallInterceptor
 from trunkline.tasks.outbox import Outbox
 from trunkline.tasks.serving import Tasks
@@ -71,12 +71,12 @@ class MeshServer:
     def add_message_service(self, host: Tasks) -> None:
         """Serve MessageService for the agents of a host."""
         servicer = message_servicer.MessageServicer(host)
-        self._add_to_trunk(message_servicer.SERVICE, servicer.handlers(), servicer.streams())
+        self._add_to_trunk(message_servicer.SERVICE, servicer.handlers(), servicer.stream_openers())
 
     def add_task_service(self, host: Tasks) -> None:
         """Serve TaskService for the tasks of a host."""
         servicer = task_servicer.TaskServicer(host)
-        self._add_to_trunk(task_servicer.SERVICE, servicer.handlers(), servicer.streams())
+        self._add_to_trunk(task_servicer.SERVICE, servicer.handlers(), servicer.stream_openers())
 
     def add_webhook_service(self, outbox: Outbox) -> None:
         """Serve WebhookService for the webhooks of a host."""
@@ -85,7 +85,7 @@ class MeshServer:
 
     def add_artifact_service(self, host: Tasks) -> None:
         """Serve ArtifactService for the tasks of a host: beside the trunk, as it moves much."""
-        self.add_generic(
+        self.add_service(
             artifact_servicer.SERVICE,
             artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server,
             artifact_servicer.ArtifactServicer(host),
@@ -93,13 +93,13 @@ class MeshServer:
 
     def add_registry(self, servicer: registry_service_pb2_grpc.RegistryServiceServicer) -> None:
         """Serve RegistryService."""
-        self.add_generic(
+        self.add_service(
             REGISTRY,
             registry_service_pb2_grpc.add_RegistryServiceServicer_to_server,
             servicer,
         )
 
-    def add_generic(
+    def add_service(
         self,
         service: str,
         register: Callable[[_Servicer, grpc.aio.Server], None],
@@ -138,7 +138,7 @@ class MeshServer:
         last call.
         """
         await self._health.enter_graceful_shutdown()
-        self._interceptor.end_upkeep()
+        self._interceptor.end_mesh_streams()
         self._trunks.drain()
         await self._server.stop(grace_s)
 
@@ -149,7 +149,7 @@ class MeshServer:
         streams: dict[str, StreamOpener],
     ) -> None:
         self._add_handlers(service, handlers)
-        self._trunks.add(service, handlers, streams)
+        self._trunks.add_methods(service, handlers, streams)
         if trunk_servicer.SERVICE not in self._services:
             self._add_handlers(trunk_servicer.SERVICE, self._trunks.handlers())
 

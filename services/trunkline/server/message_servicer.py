@@ -5,11 +5,11 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from trunkline.server.frames import (
+from trunkline.server.handlers import (
     OpenStream,
     StreamOpener,
-    reply_response,
-    stream_responses,
+    encode_direct_reply,
+    encode_message_responses,
 )
 from trunkline.tasks.serving import Tasks
 from trunkline.tasks.watch import TaskWatch
@@ -45,17 +45,17 @@ class MessageServicer:
     ) -> AsyncIterator[bytes]:
         begun = await self._begin(request)
         if isinstance(begun, message_pb2.Message):
-            yield reply_response(begun)
+            yield encode_direct_reply(begun)
             return
         async for frame in begun:
-            for response in stream_responses(frame):
+            for response in encode_message_responses(frame):
                 yield response
 
-    async def open_turn(self, request: bytes) -> OpenStream:
+    async def open_stream_message(self, request: bytes) -> OpenStream:
         """Begin what StreamMessage does, for a reader that pulls."""
         begun = await self._begin(message_service_pb2.StreamMessageRequest.FromString(request))
         if isinstance(begun, message_pb2.Message):
-            return OpenStream(reply_response(begun), None)
+            return OpenStream(encode_direct_reply(begun), None)
         response = message_service_pb2.StreamMessageResponse(snapshot=await begun.snapshot())
         return OpenStream(response.SerializeToString(), begun)
 
@@ -73,9 +73,9 @@ class MessageServicer:
             until_turn_ends=True,
         )
 
-    def streams(self) -> dict[str, StreamOpener]:
+    def stream_openers(self) -> dict[str, StreamOpener]:
         """Return what begins the streams of the trunk, by method."""
-        return {"StreamMessage": self.open_turn}
+        return {"StreamMessage": self.open_stream_message}
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
         """Return the methods by name; the stream's responses are bytes already."""

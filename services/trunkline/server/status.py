@@ -28,7 +28,7 @@ def to_status(error: TrunklineError) -> status_pb2.Status:
     return status
 
 
-def to_end(error: TrunklineError) -> trunk_service_pb2.TrunkEnd:
+def to_trunk_end(error: TrunklineError) -> trunk_service_pb2.TrunkEnd:
     """Return how a call on the trunk ends with the error."""
     return trunk_service_pb2.TrunkEnd(
         code=code_pb2.Code.Value(error.code),

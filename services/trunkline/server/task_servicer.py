@@ -5,8 +5,12 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from trunkline.server.frames import OpenStream, StreamOpener, watch_responses
-from trunkline.server.handlers import unary
+from trunkline.server.handlers import (
+    OpenStream,
+    StreamOpener,
+    encode_watch_responses,
+    unary_handler,
+)
 from trunkline.tasks.serving import Tasks
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import task_service_pb2
@@ -49,7 +53,7 @@ class TaskServicer:
             # Nothing may come for long: an empty response tells the reader that its watch stands.
             yield b""
         async for frame in watch:
-            for response in watch_responses(frame):
+            for response in encode_watch_responses(frame):
                 yield response
 
     async def AnswerApproval(
@@ -109,7 +113,7 @@ class TaskServicer:
         task_id = self._host.resolve_alias(request.account, request.alias)
         return task_service_pb2.ResolveTaskAliasResponse(task_id=task_id)
 
-    async def open_watch(self, request: bytes) -> OpenStream:
+    async def open_watch_task(self, request: bytes) -> OpenStream:
         """Begin what WatchTask does, for a reader that pulls."""
         watch = self._watch(task_service_pb2.WatchTaskRequest.FromString(request))
         response = task_service_pb2.WatchTaskResponse(snapshot=await watch.snapshot())
@@ -126,32 +130,34 @@ class TaskServicer:
             until_turn_ends=request.until_turn_ends,
         )
 
-    def streams(self) -> dict[str, StreamOpener]:
+    def stream_openers(self) -> dict[str, StreamOpener]:
         """Return what begins the streams of the trunk, by method."""
-        return {"WatchTask": self.open_watch}
+        return {"WatchTask": self.open_watch_task}
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
         """Return the methods by name; the stream's responses are bytes already."""
         contract = task_service_pb2
         return {
-            "GetTask": unary(self.GetTask, contract.GetTaskRequest),
-            "ListTasks": unary(self.ListTasks, contract.ListTasksRequest),
-            "CancelTask": unary(self.CancelTask, contract.CancelTaskRequest),
-            "AnswerApproval": unary(self.AnswerApproval, contract.AnswerApprovalRequest),
-            "SetPushNotificationConfig": unary(
+            "GetTask": unary_handler(self.GetTask, contract.GetTaskRequest),
+            "ListTasks": unary_handler(self.ListTasks, contract.ListTasksRequest),
+            "CancelTask": unary_handler(self.CancelTask, contract.CancelTaskRequest),
+            "AnswerApproval": unary_handler(self.AnswerApproval, contract.AnswerApprovalRequest),
+            "SetPushNotificationConfig": unary_handler(
                 self.SetPushNotificationConfig, contract.SetPushNotificationConfigRequest
             ),
-            "GetPushNotificationConfig": unary(
+            "GetPushNotificationConfig": unary_handler(
                 self.GetPushNotificationConfig, contract.GetPushNotificationConfigRequest
             ),
-            "ListPushNotificationConfigs": unary(
+            "ListPushNotificationConfigs": unary_handler(
                 self.ListPushNotificationConfigs, contract.ListPushNotificationConfigsRequest
             ),
-            "DeletePushNotificationConfig": unary(
+            "DeletePushNotificationConfig": unary_handler(
                 self.DeletePushNotificationConfig, contract.DeletePushNotificationConfigRequest
             ),
-            "SetTaskAlias": unary(self.SetTaskAlias, contract.SetTaskAliasRequest),
-            "ResolveTaskAlias": unary(self.ResolveTaskAlias, contract.ResolveTaskAliasRequest),
+            "SetTaskAlias": unary_handler(self.SetTaskAlias, contract.SetTaskAliasRequest),
+            "ResolveTaskAlias": unary_handler(
+                self.ResolveTaskAlias, contract.ResolveTaskAliasRequest
+            ),
             "WatchTask": grpc.unary_stream_rpc_method_handler(
                 self.WatchTask, request_deserializer=contract.WatchTaskRequest.FromString
             ),

@@ -18,21 +18,21 @@ from trunkline.errors import (
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.server.calls import ServedCall
-from trunkline.server.frames import StreamOpener
-from trunkline.server.status import to_end
+from trunkline.server.calls import ServerCall
+from trunkline.server.handlers import StreamOpener
+from trunkline.server.status import to_trunk_end
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import trunk_service_pb2
 
 # Of one message, and of one watch in it.
-MESSAGE_BYTES: Final = 256 * 1024
-TURN_BYTES: Final = 16 * 1024
+MAX_MESSAGE_BYTES: Final = 256 * 1024
+STREAM_QUANTUM_BYTES: Final = 16 * 1024
 # Open calls of one peer. With it, what a peer that doesn't read makes us keep is bounded.
-CALLS: Final = 10_000
+MAX_OPEN_CALLS: Final = 10_000
 # Unsent answers beyond this stop the reading of further requests.
-UNSENT_BYTES: Final = 1024 * 1024
+MAX_UNSENT_BYTES: Final = 1024 * 1024
 # A peer takes no message that is larger; nearly.
-RESPONSE_BYTES: Final = 63 * 1024 * 1024
+MAX_RESPONSE_BYTES: Final = 63 * 1024 * 1024
 
 _HERE: Final = "this host"
 
@@ -56,7 +56,7 @@ class _Watching:
         self,
         call: trunk_service_pb2.TrunkCall,
         watch: TaskWatch,
-        served: ServedCall,
+        served: ServerCall,
         wake: Callable[["_Watching"], None],
     ) -> None:
         self.call_id = call.call_id
@@ -76,7 +76,7 @@ class _Watching:
             self.timer.cancel()
 
 
-class TrunkConnection:
+class TrunkServerConnection:
     """The calls of one peer, and what is ready for it."""
 
     def __init__(self, methods: TrunkMethods, context: _Context, group: asyncio.TaskGroup) -> None:
@@ -164,14 +164,14 @@ class TrunkConnection:
         """Answer a unary call, or begin a stream."""
         timeout_s = call.timeout.ToNanoseconds() / 1e9 if call.HasField("timeout") else None
         opener = self._methods.streams.get(call.method)
-        served = ServedCall(
+        served = ServerCall(
             call.method, _carrier(call), remaining_s=timeout_s, is_stream=opener is not None
         )
         frame = trunk_service_pb2.TrunkFrame(call_id=call.call_id)
         watch: TaskWatch | None = None
         deadline = asyncio.timeout(timeout_s)
         try:
-            with served.current():
+            with served.activate():
                 async with deadline:
                     self._check_room()
                     if opener is not None:
@@ -196,7 +196,7 @@ class TrunkConnection:
     def _check_room(self) -> None:
         if self._is_draining:
             raise PeerUnavailableError(_HERE, "it is shutting down; try again elsewhere")
-        if len(self._calls) > CALLS:
+        if len(self._calls) > MAX_OPEN_CALLS:
             raise OverloadedError(_HERE, "1")
 
     def _unary_of(self, call: trunk_service_pb2.TrunkCall) -> Callable[[bytes], Awaitable[bytes]]:
@@ -222,7 +222,7 @@ class TrunkConnection:
     def _end(
         self,
         call_id: int,
-        served: ServedCall,
+        served: ServerCall,
         raised: Exception | None,
         frame: trunk_service_pb2.TrunkFrame,
     ) -> None:
@@ -235,7 +235,7 @@ class TrunkConnection:
         size = frame.ByteSize()
         self._unsent.append((size, frame))
         self._unsent_bytes += size
-        if self._unsent_bytes > UNSENT_BYTES:
+        if self._unsent_bytes > MAX_UNSENT_BYTES:
             self._has_room.clear()
         self._news.set()
 
@@ -262,7 +262,7 @@ class TrunkConnection:
         size = 0
         while self._unsent:
             frame_bytes, frame = self._unsent[0]
-            if size and size + frame_bytes > MESSAGE_BYTES:
+            if size and size + frame_bytes > MAX_MESSAGE_BYTES:
                 return response
             self._unsent.popleft()
             self._unsent_bytes -= frame_bytes
@@ -270,14 +270,14 @@ class TrunkConnection:
             size += frame_bytes
         self._has_room.set()
         for _ in range(len(self._ready)):
-            if size + TURN_BYTES > MESSAGE_BYTES:
+            if size + STREAM_QUANTUM_BYTES > MAX_MESSAGE_BYTES:
                 break
             watching = next(iter(self._ready))
             del self._ready[watching]
             # Filled in its place: put there afterwards, it would be copied.
             frame = response.frames.add(call_id=watching.call_id)
             taken_bytes = self._fill(frame, watching)
-            if taken_bytes > TURN_BYTES and size:
+            if taken_bytes > STREAM_QUANTUM_BYTES and size:
                 # A single batch that is large travels in a message of its own, the next.
                 self._unsent.append((taken_bytes, response.frames.pop()))
                 self._unsent_bytes += taken_bytes
@@ -294,7 +294,7 @@ class TrunkConnection:
         raised: Exception | None = None
         taken_bytes = 0
         try:
-            batches = watch.take(TURN_BYTES)
+            batches = watch.take(STREAM_QUANTUM_BYTES)
         except Exception as error:  # noqa: BLE001  whatever it is, the caller is told
             raised = error
         else:
@@ -311,7 +311,7 @@ class TrunkConnection:
 
 
 def _note_end(
-    served: ServedCall, raised: Exception | None, frame: trunk_service_pb2.TrunkFrame
+    served: ServerCall, raised: Exception | None, frame: trunk_service_pb2.TrunkFrame
 ) -> None:
     if raised is None:
         served.succeed()
@@ -320,7 +320,7 @@ def _note_end(
     frame.ClearField("response")
     error = served.fail(raised, code="INTERNAL")
     if isinstance(error, TrunklineError):
-        frame.end.CopyFrom(to_end(error))
+        frame.end.CopyFrom(to_trunk_end(error))
     if isinstance(error, PeerTimeoutError) and error.peer == _HERE:
         # Only the caller knows what this host is to it.
         frame.end.ClearField("reason")
@@ -334,7 +334,7 @@ def _carrier(call: trunk_service_pb2.TrunkCall) -> dict[str, str]:
 
 
 def _check_size(response: bytes) -> None:
-    if len(response) > RESPONSE_BYTES:
+    if len(response) > MAX_RESPONSE_BYTES:
         raise InvalidArgumentError("request", "what it asks for is too large for one answer")
 
 

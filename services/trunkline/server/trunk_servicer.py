@@ -8,8 +8,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError
-from trunkline.server.frames import StreamOpener
-from trunkline.server.trunk_connection import TrunkConnection, TrunkMethods
+from trunkline.server.handlers import StreamOpener
+from trunkline.server.trunk_connection import TrunkMethods, TrunkServerConnection
 from trunkline.v1 import trunk_service_pb2
 
 SERVICE = trunk_service_pb2.DESCRIPTOR.services_by_name["TrunkService"].full_name
@@ -22,10 +22,10 @@ class TrunkServicer:
 
     def __init__(self) -> None:
         self._methods = TrunkMethods({}, {})
-        self._connections: set[TrunkConnection] = set()
+        self._connections: set[TrunkServerConnection] = set()
         self._is_draining = False
 
-    def add(
+    def add_methods(
         self,
         service: str,
         handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]",
@@ -41,7 +41,7 @@ class TrunkServicer:
     async def Connect(self, _requests: object, context: _Context) -> None:
         """Serve one peer until it leaves."""
         async with asyncio.TaskGroup() as group:
-            connection = TrunkConnection(self._methods, context, group)
+            connection = TrunkServerConnection(self._methods, context, group)
             if self._is_draining:
                 connection.drain()
             self._connections.add(connection)

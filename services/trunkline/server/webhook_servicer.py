@@ -4,7 +4,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from trunkline.server.handlers import unary
+from trunkline.server.handlers import unary_handler
 from trunkline.tasks.outbox import Outbox
 from trunkline.v1 import webhook_service_pb2
 
@@ -53,8 +53,8 @@ class WebhookServicer:
         """Return the methods by name."""
         contract = webhook_service_pb2
         return {
-            "ClaimWebhooks": unary(self.ClaimWebhooks, contract.ClaimWebhooksRequest),
-            "RecordDelivery": unary(self.RecordDelivery, contract.RecordDeliveryRequest),
-            "ListWebhooks": unary(self.ListWebhooks, contract.ListWebhooksRequest),
-            "ReplayWebhook": unary(self.ReplayWebhook, contract.ReplayWebhookRequest),
+            "ClaimWebhooks": unary_handler(self.ClaimWebhooks, contract.ClaimWebhooksRequest),
+            "RecordDelivery": unary_handler(self.RecordDelivery, contract.RecordDeliveryRequest),
+            "ListWebhooks": unary_handler(self.ListWebhooks, contract.ListWebhooksRequest),
+            "ReplayWebhook": unary_handler(self.ReplayWebhook, contract.ReplayWebhookRequest),
         }

@@ -1,28 +1,33 @@
 """Settings of a mesh: what can be set, where that is found, what may be reached from outside."""
 
-from trunkline.settings.addresses import HostPort, advertised, check_exposure, reachable
-from trunkline.settings.agents import AgentOptions, ModelOptions
-from trunkline.settings.loading import PREFIX, load_settings
-from trunkline.settings.remotes import Remote, RemotePeer
-from trunkline.settings.services import ArgoCD, Research
+from trunkline.settings.addresses import HostPort, advertised_address, check_exposure, dial_address
+from trunkline.settings.loading import ENV_PREFIX, load_settings
+from trunkline.settings.sections import (
+    AgentSettings,
+    ArgoCDSettings,
+    ModelSettings,
+    RemoteAgentSettings,
+    RemoteEndpointSettings,
+    ResearchSettings,
+    SupervisorSettings,
+)
 from trunkline.settings.settings import Settings
-from trunkline.settings.supervisors import SupervisorOptions
-from trunkline.settings.tables import read_remote
+from trunkline.settings.tables import parse_remote
 
 __all__ = [
-    "PREFIX",
-    "AgentOptions",
-    "ArgoCD",
+    "ENV_PREFIX",
+    "AgentSettings",
+    "ArgoCDSettings",
     "HostPort",
-    "ModelOptions",
-    "Remote",
-    "RemotePeer",
-    "Research",
+    "ModelSettings",
+    "RemoteAgentSettings",
+    "RemoteEndpointSettings",
+    "ResearchSettings",
     "Settings",
-    "SupervisorOptions",
-    "advertised",
+    "SupervisorSettings",
+    "advertised_address",
     "check_exposure",
+    "dial_address",
     "load_settings",
-    "reachable",
-    "read_remote",
+    "parse_remote",
 ]

@@ -33,7 +33,7 @@ class HostPort:
             raise ValueError(f"{text!r}: an IPv6 host stands in brackets, like [::1]:{port}")
         return cls(host=host, port=int(port))
 
-    def with_port_of(self, bound: str) -> str:
+    def with_bound_port(self, bound: str) -> str:
         """Return it as text; instead of port 0, with the port of something that listens."""
         return str(self if self.port else HostPort(self.host, HostPort.parse(bound).port))
 
@@ -46,7 +46,7 @@ class HostPort:
             return self.host == "localhost"
 
     @property
-    def is_any(self) -> bool:
+    def is_wildcard(self) -> bool:
         """Whether it stands for all interfaces of the machine."""
         return self.host in {"0.0.0.0", "::"}  # noqa: S104 - looked for, not listened on
 
@@ -74,7 +74,7 @@ def check_exposure(name: str, address: HostPort, *, is_allowed: bool) -> None:
         raise ConfigurationError(where=f"--{name}", problem=problem)
 
 
-def advertised(listen: HostPort, given: str, *, mesh: HostPort) -> HostPort:
+def advertised_address(listen: HostPort, configured: str, *, mesh: HostPort) -> HostPort:
     """Return where others reach what listens at `listen`; port 0 stands for the one bound there.
 
     `given` is what the operator says, `HOST` or `HOST:PORT`. Nothing is needed where the address
@@ -83,11 +83,11 @@ def advertised(listen: HostPort, given: str, *, mesh: HostPort) -> HostPort:
     Raises:
         ConfigurationError: `given` is neither, or it is needed.
     """
-    if given:
-        return _read_advertised(given)
-    if not listen.is_any:
+    if configured:
+        return _read_advertised(configured)
+    if not listen.is_wildcard:
         return listen
-    found = "" if mesh.is_loopback or mesh.is_any else _address_towards(mesh)
+    found = "" if mesh.is_loopback or mesh.is_wildcard else _address_towards(mesh)
     if not found:
         problem = (
             f"{listen} stands for all addresses of this machine, and the others on the mesh have "
@@ -103,7 +103,7 @@ def _read_advertised(given: str) -> HostPort:
         address = HostPort.parse(f"{given}:0" if is_bare else given)
     except ValueError as error:
         raise ConfigurationError(where="--advertise", problem=f"{error}, or HOST") from error
-    if address.is_any:
+    if address.is_wildcard:
         problem = f"{given!r} stands for any address; name one that others can reach"
         raise ConfigurationError(where="--advertise", problem=problem)
     return address
@@ -125,7 +125,7 @@ def _address_towards(mesh: HostPort) -> str:
     return ""
 
 
-def reachable(address: str) -> str:
+def dial_address(address: str) -> str:
     """Return where this machine reaches an address that may stand for all its interfaces."""
     bound = HostPort.parse(address)
-    return str(HostPort("127.0.0.1", bound.port)) if bound.is_any else address
+    return str(HostPort("127.0.0.1", bound.port)) if bound.is_wildcard else address

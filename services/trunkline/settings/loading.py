@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from trunkline.errors import ConfigurationError
-from trunkline.settings.agents import AgentOptions
 from trunkline.settings.checking import NAMES, read_setting
+from trunkline.settings.sections import AgentSettings
 from trunkline.settings.settings import Settings
 from trunkline.settings.tables import is_table, read_entry, read_tables
 from trunkline.settings.values import read_numbers
 
 CONFIG_FILE = "trunkline.toml"
 CONFIG_VARIABLE = "TRUNKLINE_CONFIG"
-PREFIX = "TRUNKLINE_"
+ENV_PREFIX = "TRUNKLINE_"
 _DEFAULTS = Settings()
 
 # Flags that aren't called as the setting is.
@@ -86,14 +86,14 @@ def _from_environment(environment: Mapping[str, str], found: Mapping[str, Any]) 
     # Other names are left alone: clusters put variables like TRUNKLINE_SERVICE_HOST there.
     said: dict[str, Any] = {}
     for name in NAMES:
-        variable = PREFIX + name.upper()
+        variable = ENV_PREFIX + name.upper()
         if is_table(name):
             said[name] = _table_from(
                 environment, variable, found.get(name, getattr(_DEFAULTS, name))
             )
         elif text := environment.get(variable):
             said[name] = read_setting(name, text, where=variable)
-    variable = PREFIX + "AGENT_TIMEOUTS"
+    variable = ENV_PREFIX + "AGENT_TIMEOUTS"
     if text := environment.get(variable):
         said["agent_options"] = _with_timeouts(found.get("agent_options", {}), text, variable)
     return said
@@ -110,14 +110,14 @@ def _table_from(environment: Mapping[str, str], prefix: str, table: Any) -> Any:
 
 
 def _with_timeouts(
-    agents: Mapping[str, AgentOptions], text: str, variable: str
-) -> dict[str, AgentOptions]:
+    agents: Mapping[str, AgentSettings], text: str, variable: str
+) -> dict[str, AgentSettings]:
     try:
         timeouts = read_numbers(text)
     except ValueError as error:
         raise ConfigurationError(where=variable, problem=str(error)) from error
     result = dict(agents)
     for name, seconds in timeouts.items():
-        timeout_s = read_entry(AgentOptions, "timeout_s", seconds, where=f"{variable}: {name}")
-        result[name] = replace(result.get(name, AgentOptions()), timeout_s=timeout_s)
+        timeout_s = read_entry(AgentSettings, "timeout_s", seconds, where=f"{variable}: {name}")
+        result[name] = replace(result.get(name, AgentSettings()), timeout_s=timeout_s)
     return result

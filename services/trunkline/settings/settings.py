@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Literal
 
 from trunkline.settings.addresses import HostPort
-from trunkline.settings.agents import AgentOptions, ModelOptions
-from trunkline.settings.remotes import Remote
-from trunkline.settings.services import ArgoCD, Research
-from trunkline.settings.supervisors import SupervisorOptions
+from trunkline.settings.sections import (
+    AgentSettings,
+    ArgoCDSettings,
+    ModelSettings,
+    RemoteAgentSettings,
+    ResearchSettings,
+    SupervisorSettings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +87,21 @@ class Settings:
     """What supervisors plan with; empty: `model`."""
     fallbacks: tuple[str, ...] = ()
     """Models that are asked in turn when the one before can't answer."""
-    models: Mapping[str, ModelOptions] = field(default_factory=dict)
+    models: Mapping[str, ModelSettings] = field(default_factory=dict)
     """Where models are and what one reply may take. Only in the file, as `[models.PROVIDER]` and
     `[models."PROVIDER:NAME"]` tables."""
-    agent_options: Mapping[str, AgentOptions] = field(default_factory=dict)
+    agent_options: Mapping[str, AgentSettings] = field(default_factory=dict)
     """What is set of single agents. Only in the file, as `[agent.NAME]` tables; `timeout_s` also by
     TRUNKLINE_AGENT_TIMEOUTS as `NAME=SECONDS,…`."""
-    supervisors: Mapping[str, SupervisorOptions] = field(default_factory=dict)
+    supervisors: Mapping[str, SupervisorSettings] = field(default_factory=dict)
     """Supervisors over agents of this mesh, by their names. Only in the file, as
     `[supervisor.NAME]` tables."""
-    remotes: Mapping[str, Remote] = field(default_factory=dict)
+    remotes: Mapping[str, RemoteAgentSettings] = field(default_factory=dict)
     """Remote A2A agents on this mesh, by the name that they have here. Only in the file, as
     `[remote.NAME]` tables with `url`."""
-    argocd: ArgoCD = field(default_factory=ArgoCD)
+    argocd: ArgoCDSettings = field(default_factory=ArgoCDSettings)
     """The Argo CD server of the agent `argocd`: table `[argocd]`, or TRUNKLINE_ARGOCD_URL, …."""
-    research: Research = field(default_factory=Research)
+    research: ResearchSettings = field(default_factory=ResearchSettings)
     """What the agent `research` searches beside the documents: table `[research]`, or variables
     such as TRUNKLINE_RESEARCH_SEARXNG_URL."""
     task_limit: int = 10_000
@@ -161,7 +165,7 @@ class Settings:
         return self.ping_s or self.lease_s * 3 / 4
 
     @property
-    def asks_callers(self) -> bool:
+    def requires_credentials(self) -> bool:
         """Whether the bridge serves only those that say who they are."""
         return bool(self.api_keys_file or self.jwt_keys) and not self.anonymous
 

@@ -6,8 +6,7 @@ from typing import Any, Final, get_args
 
 from trunkline.errors import ConfigurationError
 from trunkline.settings.addresses import HostPort
-from trunkline.settings.agents import AgentOptions, ModelOptions
-from trunkline.settings.remotes import Remote
+from trunkline.settings.sections import AgentSettings, ModelSettings, RemoteAgentSettings
 from trunkline.settings.settings import Settings
 from trunkline.settings.values import check_url, read_value
 
@@ -22,10 +21,10 @@ _KINDS: Final[Mapping[str, Any]] = {one.name: one.type for one in fields(Setting
 _DAY_S: Final = 24 * 3600
 # Least and most that make sense; what ends with _s is more than nothing and at most a day.
 _BOUNDS: Final[Mapping[tuple[type, str], tuple[float, float]]] = {
-    (AgentOptions, "timeout_s"): (0.001, 365 * _DAY_S),
-    (ModelOptions, "max_tokens"): (1, 10_000_000),
-    (ModelOptions, "turn_tokens"): (1, 1_000_000_000),
-    (ModelOptions, "temperature"): (0, 2),
+    (AgentSettings, "timeout_s"): (0.001, 365 * _DAY_S),
+    (ModelSettings, "max_tokens"): (1, 10_000_000),
+    (ModelSettings, "turn_tokens"): (1, 1_000_000_000),
+    (ModelSettings, "temperature"): (0, 2),
 }
 
 
@@ -90,14 +89,14 @@ def read_entry(kind: type[Any], name: str, value: object, *, where: str) -> Any:
     return result
 
 
-def read_remote(given: object, *, where: str) -> Remote:
+def parse_remote(given: object, *, where: str) -> RemoteAgentSettings:
     """Return what a table says of a remote agent.
 
     Raises:
         ConfigurationError: something in it is wrong, or the URL is missing.
     """
-    remote = read_table(Remote, given, where=where)
-    assert isinstance(remote, Remote)  # noqa: S101 as read_table makes it
+    remote = read_table(RemoteAgentSettings, given, where=where)
+    assert isinstance(remote, RemoteAgentSettings)  # noqa: S101 as read_table makes it
     return remote
 
 
@@ -121,5 +120,5 @@ def _check(kind: type[Any], name: str, value: object) -> None:
             raise ValueError(f"{value} is not between 0 and {_DAY_S}")
     is_url = name == "url" or name.endswith("_url")
     # Elsewhere an empty one stands for none.
-    if is_url and (value or kind is Remote):
+    if is_url and (value or kind is RemoteAgentSettings):
         check_url(str(value))

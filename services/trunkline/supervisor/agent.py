@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from trunkline import runtime
 from trunkline.client import Directory
 from trunkline.errors import PeerError
-from trunkline.settings import SupervisorOptions
+from trunkline.settings import SupervisorSettings
 from trunkline.supervisor.card import supervisor_card
 from trunkline.supervisor.child import ChildLimits
 from trunkline.supervisor.nodes import begin
@@ -22,7 +22,7 @@ from trunkline.supervisor.planning.routing import Router
 from trunkline.supervisor.resuming import to_go_on
 from trunkline.supervisor.running import Turn
 from trunkline.supervisor.steps import Step, SupervisorState, files_of
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import agent_card_pb2, event_pb2
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Supervisor:
         directory: Directory,
         *,
         name: str = "supervisor",
-        options: SupervisorOptions | None = None,
+        options: SupervisorSettings | None = None,
         planner: "Planner | None" = None,
         limits: ChildLimits | None = None,
     ) -> None:
@@ -54,7 +54,7 @@ class Supervisor:
 
         Without a planner it plans by the scores of the cards, and answers in the agents' words.
         """
-        options = options or SupervisorOptions()
+        options = options or SupervisorSettings()
         self.card = supervisor_card(name, options)
         self.routable = bool(options.description or options.tags)
         self._options = options
@@ -115,7 +115,9 @@ class Supervisor:
     async def _compiled(self) -> "SupervisorGraph":
         if self._graph is None:
             # Loading takes a second or two, which the loop has better uses for.
-            self._graph = await runtime.load(_compile, remembers=self._planner is not None)
+            self._graph = await runtime.load_in_thread(
+                _compile, remembers=self._planner is not None
+            )
         return self._graph
 
     def _current_router(self) -> Router:
@@ -132,7 +134,7 @@ class Supervisor:
         wanted = self._options.agents
         return [
             agent.card
-            for name, agent in mesh.agents().items()
+            for name, agent in mesh.list_agents().items()
             if (name in wanted if wanted else agent.routable)
         ]
 

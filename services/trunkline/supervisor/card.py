@@ -1,13 +1,13 @@
 """What a supervisor says about itself."""
 
-from trunkline.settings import SupervisorOptions
+from trunkline.settings import SupervisorSettings
 from trunkline.v1 import agent_card_pb2
 
 VERSION = "0.1.0"
 _EXAMPLE = "what is 15% of 240, and convert 36 USD to EUR"
 
 
-def supervisor_card(name: str, options: SupervisorOptions) -> agent_card_pb2.AgentCard:
+def supervisor_card(name: str, options: SupervisorSettings) -> agent_card_pb2.AgentCard:
     """Return the card of a supervisor of this name."""
     whom = f"the agents {', '.join(options.agents)}" if options.agents else "the other agents"
     skill = agent_card_pb2.AgentSkill(

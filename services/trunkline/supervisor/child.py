@@ -5,7 +5,7 @@ import contextlib
 from dataclasses import dataclass
 
 from trunkline.client import Directory, TaskStream
-from trunkline.client.silence import Silence
+from trunkline.client.idle_timeout import IdleTimeout
 from trunkline.errors import (
     PeerError,
     PeerProtocolError,
@@ -15,18 +15,18 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.journal.events import Kind
+from trunkline.journal.events import EventKind
 from trunkline.supervisor.steps import Outcome, shortened
 from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
+from trunkline.tasks.content import message_text
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.turn.content import text_of
-from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 
 # Within the grace that a canceled turn has.
 _CANCEL_S = 1.5
 _MIB = 1024 * 1024
-_TEXT = Kind.DELTA.bit
+_TEXT = EventKind.DELTA.bit
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Child:
                 has been told to stop, as far as it can be told anything.
         """
         try:
-            async with Silence(self._limits.idle_s) as silence:
+            async with IdleTimeout(self._limits.idle_s) as silence:
                 return await self._follow(message, silence, is_known=is_known)
         except TimeoutError:
             await self._cancel()
@@ -90,7 +90,7 @@ class Child:
             raise
 
     async def _follow(
-        self, message: message_pb2.Message, silence: Silence, *, is_known: bool
+        self, message: message_pb2.Message, silence: IdleTimeout, *, is_known: bool
     ) -> Outcome:
         """Give the message and read on; from the beginning, if the child is further than we are.
 
@@ -103,7 +103,7 @@ class Child:
         if is_known and await self._has_arrived(message):
             return await self._read_again(message, silence)
         submission = self._task.child_submission("" if message.task_id else self.id)
-        begun = self._directory.begin(
+        begun = self._directory.submit(
             self._agent,
             message=message,
             submission=submission,
@@ -134,7 +134,7 @@ class Child:
 
     async def _has_arrived(self, message: message_pb2.Message) -> bool:
         """Whether an earlier life of the parent gave the message: its id tells."""
-        head = self._directory.follow(
+        head = self._directory.watch(
             self.id, account=self._task.account, patience_s=self._patience_s
         )
         try:
@@ -153,7 +153,7 @@ class Child:
     def _has_missed(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
         """Whether the child has written what we have not: an earlier try did arrive."""
         ours = {(info.origin.task_id, info.artifact_id) for info in self._task.latest.artifacts}
-        asking = self._task.asking
+        asking = self._task.pending_approvals
         if any(asking.find(one.requested.approval_id) is None for one in snapshot.approvals):
             return True
         return any(
@@ -161,24 +161,24 @@ class Child:
             for info in snapshot.artifacts
         )
 
-    async def _read_again(self, message: message_pb2.Message, silence: Silence) -> Outcome:
+    async def _read_again(self, message: message_pb2.Message, silence: IdleTimeout) -> Outcome:
         """Read all of the child; what was forwarded before is left out."""
         heard = Transcript(self.id, self._agent, message_id=message.message_id)
-        followed = self._directory.follow(
+        followed = self._directory.watch(
             self.id, account=self._task.account, after=0, patience_s=self._patience_s
         )
         async with followed as stream:
             return await self._listen(stream, heard, silence)
 
-    async def _listen(self, stream: TaskStream, heard: Transcript, silence: Silence) -> Outcome:
+    async def _listen(self, stream: TaskStream, heard: Transcript, silence: IdleTimeout) -> Outcome:
         """Forward what a stream brings until the child's turn is over."""
         self._heard = heard
         if heard.is_over:
             return heard.outcome()
-        stream.offer_to(lambda batches: self._hear(batches, heard, silence))
+        stream.set_sink(lambda batches: self._hear(batches, heard, silence))
         async for batches in stream:
             # Our own journal may take its time: that is no silence of the child's.
-            silence.speaks()
+            silence.pause()
             for sealed in batches:
                 if self._refusal is not None:
                     raise self._refusal
@@ -188,10 +188,10 @@ class Child:
                     await self._pass_on(heard)
                 if heard.is_over:
                     return heard.outcome()
-            silence.listen()
+            silence.resume()
         raise PeerProtocolError(f"agent {self._agent!r}", "its stream ended before its task")
 
-    def _hear(self, batches: list[bytes], heard: Transcript, silence: Silence) -> int:
+    def _hear(self, batches: list[bytes], heard: Transcript, silence: IdleTimeout) -> int:
         """Forward texts as they come, as far as nothing is to be waited for; return how many."""
         taken = 0
         try:
@@ -199,20 +199,20 @@ class Child:
                 taken += 1
         except Exception as error:  # noqa: BLE001  Whatever it is, whoever listens meets it.
             self._refusal = error
-        silence.listen()
+        silence.resume()
         return taken
 
     def _hear_text(self, sealed: bytes, heard: Transcript) -> bool:
         """Forward a batch that holds text alone; False: it holds more, or has to wait."""
         size = len(sealed)
-        if self._bytes + size > self._limits.content_bytes or not self._task.is_flowing:
+        if self._bytes + size > self._limits.content_bytes or not self._task.can_forward_now:
             return False
         batch = heard.open(sealed)
         if batch.header.kinds != _TEXT:
             return False
         heard.follow(batch)
         self._bytes += size
-        self._task.forward_at_once(sealed, batch.header, agent=self._agent)
+        self._task.forward_now(sealed, batch.header, agent=self._agent)
         return True
 
     async def _forward(self, sealed: bytes) -> None:
@@ -225,7 +225,7 @@ class Child:
 
     async def _pass_on(self, heard: Transcript) -> None:
         """Ask for what the child asks people to approve; what was passed on before is left out."""
-        asking = self._task.asking
+        asking = self._task.pending_approvals
         news: list[event_pb2.Event] = []
         for event in heard.asked:
             is_question = event.HasField("approval_requested")
@@ -238,7 +238,7 @@ class Child:
                 event.approval_answered.turn = self._task.turn
             else:
                 continue
-            asking.note(event)
+            asking.apply(event)
             news.append(event)
         heard.asked = []
         if news:
@@ -252,7 +252,7 @@ class Child:
             artifact = self._task.artifact(self._agent, id=f"reply-{self.id}")
             for part in files:
                 await artifact.append(part, last=part is files[-1])
-        said = text_of(message)
+        said = message_text(message)
         text = shortened(said, len(said), KEPT_CHARS, self._agent)
         return Outcome(
             self._agent,
@@ -268,6 +268,6 @@ class Child:
             return
         with contextlib.suppress(TrunklineError, TimeoutError):
             async with asyncio.timeout(_CANCEL_S):
-                await self._directory.for_task(self.id).cancel_task(
+                await self._directory.client_for_task(self.id).cancel_task(
                     self.id, account=self._task.account, reason="the task that asked for it ended"
                 )

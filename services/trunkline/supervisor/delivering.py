@@ -6,8 +6,8 @@ from dataclasses import replace
 from trunkline.supervisor.answer import Answer, failures
 from trunkline.supervisor.running import Turn
 from trunkline.supervisor.steps import Outcome, Step
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import artifact_pb2, event_pb2
 
 # The answer is written in pieces of this size, so that each fits a frame of the wire.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from trunkline.journal.events import plan_run
+from trunkline.journal.events import plan_event
 from trunkline.supervisor.answer import (
     nobody_fits,
     plan_steps_of,
@@ -125,17 +125,17 @@ async def _write_plan(
     """
     text = plan_text(steps)
     if not text.startswith(shown):
-        turn.plan.renew()
+        turn.plan.start_revision()
         shown = ""
     plan_id, revision = turn.plan.id, turn.plan.revision
     tokens = _TOKEN.findall(text[len(shown) :])
     whole = event_pb2.PlanChanged(plan_id=plan_id, revision=revision, steps=plan_steps_of(steps))
     await turn.task.record(
-        *([plan_run(plan_id, revision, tokens)] if tokens else ()),
+        *([plan_event(plan_id, revision, tokens)] if tokens else ()),
         event_pb2.Event(plan=whole),
         *_decisions(routed),
     )
-    turn.plan.renew()
+    turn.plan.start_revision()
 
 
 def _check(state: SupervisorState) -> SupervisorState:

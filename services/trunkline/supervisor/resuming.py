@@ -25,7 +25,9 @@ def to_answer(snapshot: snapshot_pb2.TaskSnapshot, text: str) -> SupervisorState
     if not waiting:
         return None
     answers = _answers(snapshot)
-    asking = {one.requested.child_task_id for one in approvals.waiting(snapshot.approvals)}
+    asking = {
+        one.requested.child_task_id for one in approvals.pending_approvals(snapshot.approvals)
+    }
     steps: list[Step] = []
     outcomes: dict[str, Outcome] = {}
     is_given = bool(answers)

@@ -9,17 +9,17 @@ from opentelemetry.trace import SpanKind
 
 from trunkline import telemetry
 from trunkline.client import Directory
-from trunkline.client.following import new_task_id
-from trunkline.disclosure import without_places
+from trunkline.client.task_stream import allocate_task_id
 from trunkline.errors import TrunklineError
+from trunkline.redaction import redact_addresses
 from trunkline.supervisor.child import Child, ChildLimits
 from trunkline.supervisor.planning.routing import Router
 from trunkline.supervisor.references import resolved
 from trunkline.supervisor.steps import Outcome, StateValue, Step, clipped, failed
 from trunkline.tasks import approvals
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State, state_name
-from trunkline.tasks.turn.context import TaskContext
-from trunkline.tasks.turn.writers import PlanWriter
+from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import event_pb2, message_pb2
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ async def _run_step(turn: Turn, step: Step, outcomes: Mapping[str, Outcome]) -> 
     text = resolved(step.text, {name: earlier.text for name, earlier in needed.items()})
     try:
         child_id = step.child_id or step.called
-        child_id = child_id or new_task_id(turn.directory.host_of_agent(step.agent))
+        child_id = child_id or allocate_task_id(turn.directory.get_agent_host(step.agent))
     except TrunklineError as error:
-        return failed(step.agent, str(without_places(error)))
+        return failed(step.agent, str(redact_addresses(error)))
     return await _call(turn, step, text, child_id)
 
 
@@ -122,7 +122,7 @@ async def _call(turn: Turn, step: Step, text: str, child_id: str) -> Outcome:
                 await task.record(_finished(step, child_id, State.TASK_STATE_CANCELED))
                 raise
             except TrunklineError as error:
-                outcome = failed(step.agent, str(without_places(error)), child_id=child_id)
+                outcome = failed(step.agent, str(redact_addresses(error)), child_id=child_id)
                 telemetry.mark_error(span, error)
             else:
                 if outcome.is_failure:
@@ -144,7 +144,7 @@ def _message(turn: Turn, step: Step, text: str, child_id: str) -> message_pb2.Me
     """The child's message: the step's text, and whatever in the request is not text."""
     task = turn.task
     if step.answers:
-        return approvals.answering(
+        return approvals.build_answer_message(
             step.answers,
             message_id=f"{child_id}-{task.turn}",
             task_id=child_id,
@@ -159,7 +159,7 @@ def _message(turn: Turn, step: Step, text: str, child_id: str) -> message_pb2.Me
     others = [
         part
         for part in task.message.parts
-        if not part.HasField("text") and not approvals.is_answer(part)
+        if not part.HasField("text") and not approvals.is_approval_answer(part)
     ]
     # Whoever is asked nothing says best what may be asked.
     if text or not others:
@@ -170,5 +170,5 @@ def _message(turn: Turn, step: Step, text: str, child_id: str) -> message_pb2.Me
 
 def _decisions(step: Step) -> str:
     """What a child is told of its approvals, in a line."""
-    said = (f"{one.approval_id}: {approvals.decision_name(one.decision)}" for one in step.answers)
+    said = (f"{one.approval_id}: {approvals.render_decision(one.decision)}" for one in step.answers)
     return ", ".join(said)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypedDict
 from urllib.parse import unquote, urlsplit
 
-from trunkline.artifacts.references import safe_filename
+from trunkline.artifacts.references import sanitize_filename
 from trunkline.supervisor.references import needed
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_pb2
@@ -118,7 +118,7 @@ def _name(part: part_pb2.Part) -> str:
     if part.HasField("data"):
         return part.filename or "data"
     in_url = unquote(urlsplit(part.url).path) if part.HasField("url") else ""
-    return safe_filename(part.filename) or safe_filename(in_url) or "a file"
+    return sanitize_filename(part.filename) or sanitize_filename(in_url) or "a file"
 
 
 class SupervisorState(TypedDict, total=False):

@@ -6,18 +6,18 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
-from trunkline.journal.events import Kind, event_count, kind_of
+from trunkline.journal.events import EventKind, event_count, event_kind
 from trunkline.supervisor.steps import Outcome, StateValue, shortened
-from trunkline.tasks.approvals import asks_for, said_besides, waiting
+from trunkline.tasks.approvals import is_approval_question, other_text, pending_approvals
+from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
-from trunkline.tasks.turn.content import text_of
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, snapshot_pb2
 
 KEPT_CHARS = 256 * 1024
 """Text of a child that goes into the answer; all of it is in the child's own artifacts."""
 
 # Nearly all there is; an enum takes its time to find a member.
-_DELTA_BIT: Final = Kind.DELTA.bit
+_DELTA_BIT: Final = EventKind.DELTA.bit
 
 
 @dataclass(slots=True)
@@ -89,7 +89,9 @@ class Transcript:
         if snapshot is not None:
             self.cursor = snapshot.sequence
             self.state = snapshot.task.status.state
-            self._waiting = {one.requested.approval_id for one in waiting(snapshot.approvals)}
+            self._waiting = {
+                one.requested.approval_id for one in pending_approvals(snapshot.approvals)
+            }
             self._hear(snapshot.task.status.message)
             for info in snapshot.artifacts:
                 self._artifacts[info.origin.task_id, info.artifact_id] = _Artifact(
@@ -129,14 +131,14 @@ class Transcript:
             kind = self._kind_of(event)
             kinds |= kind.bit
             count += event_count(event)
-            if kind is Kind.STATUS:
+            if kind is EventKind.STATUS:
                 self.state = event.status.status.state
                 self._hear(event.status.status.message)
-            elif kind in (Kind.APPROVAL_REQUESTED, Kind.APPROVAL_ANSWERED):
+            elif kind in (EventKind.APPROVAL_REQUESTED, EventKind.APPROVAL_ANSWERED):
                 self._on_approval(event)
-            elif kind is Kind.REWOUND:
+            elif kind is EventKind.REWOUND:
                 self._on_rewound(writer, event.rewound.remains)
-            elif kind in (Kind.CREATED, Kind.TURN_STARTED):
+            elif kind in (EventKind.CREATED, EventKind.TURN_STARTED):
                 self._on_turn(event)
         if not count or count != header.count or kinds != header.kinds:
             raise self._nonsense("a batch holds something else than its header says")
@@ -164,8 +166,8 @@ class Transcript:
         return Outcome(agent, self.state, text, has_files, self._task_id, is_said=is_said)
 
     def _hear(self, message: message_pb2.Message) -> None:
-        self._asks = bool(self._waiting) and asks_for(message)
-        self._said = said_besides(message) if self._asks else text_of(message)
+        self._asks = bool(self._waiting) and is_approval_question(message)
+        self._said = other_text(message) if self._asks else message_text(message)
 
     def _on_approval(self, event: event_pb2.Event) -> None:
         self.asked.append(event)
@@ -242,9 +244,9 @@ class Transcript:
         if not artifact.is_earlier:
             self._room -= artifact.add(texts, self._room)
 
-    def _kind_of(self, event: event_pb2.Event) -> Kind:
+    def _kind_of(self, event: event_pb2.Event) -> EventKind:
         try:
-            return kind_of(event)
+            return event_kind(event)
         except InvalidArgumentError:
             raise self._nonsense("it sent an event that says nothing") from None
 

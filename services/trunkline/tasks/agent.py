@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import agent_card_pb2
 
 

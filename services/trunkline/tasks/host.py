@@ -1,58 +1,44 @@
-"""A host's tasks: submitted, run, read, watched and canceled."""
+"""All the journals that one process serves: its own, and those of hosts that died."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from trunkline.artifacts import Blobs
+from trunkline.artifacts import BlobStore
 from trunkline.errors import (
-    AgentNotFoundError,
     JournalUnavailableError,
     PeerUnavailableError,
-    TaskEndedError,
-    TaskNotCancelableError,
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.journal.journal import Journal, TaskRow
+from trunkline.journal.journal import Journal
+from trunkline.journal.listing import merge_pages, parse_page_size
+from trunkline.tasks.admission import AdmissionControl
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.contexts import Contexts
-from trunkline.tasks.holding import Holding
-from trunkline.tasks.intake import Intake
-from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
+from trunkline.tasks.approval_router import AnswerApproval
+from trunkline.tasks.files import OpenRemote
+from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.journal_lease import journal_moved_error
 from trunkline.tasks.outbox import Outbox, PushConfigs
-from trunkline.tasks.rows import find_row, own_row
-from trunkline.tasks.running.admission import Admissions
-from trunkline.tasks.running.answering import AnswerApproval, Answering, not_here
-from trunkline.tasks.running.deadlines import DEADLINE_PASSED, Deadlines
-from trunkline.tasks.running.draining import drain
-from trunkline.tasks.running.ending import CancelChild, Endings
-from trunkline.tasks.running.recovery import Recovery
-from trunkline.tasks.running.runs import Run, Runs
-from trunkline.tasks.running.strays import Strays
 from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.submission import ANONYMOUS, Accepted
-from trunkline.tasks.sweeping import sweep
-from trunkline.tasks.turn.files import Files, OpenElsewhere
-from trunkline.tasks.turn.flushing import Flushing
-from trunkline.tasks.validation import check_alias, check_message
-from trunkline.tasks.watch import TaskWatch, check_cursor
+from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.termination import CancelChild
+from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
-
-__all__ = ["CancelChild", "TaskHost"]
 
 logger = logging.getLogger(__name__)
 
 
 class TaskHost:
-    """Runs the tasks of some agents on one journal. An async context manager: tasks live inside.
+    """Runs the tasks of some agents on a primary journal and on those that it adopts.
 
-    What is accepted is run to an end or to a question, whether or not the caller is still there.
-    What an earlier life of the journal left is taken up; see `trunkline.tasks.running.recovery`.
+    It has the surface of a `TaskHost`, and raises what that does. What is said of a task goes to
+    the journal that the task's id begins with; new tasks go to the primary one. The limits of the
+    agents hold for all journals together. An async context manager.
     """
 
     def __init__(  # noqa: PLR0913  what it works with, each by name
@@ -62,80 +48,35 @@ class TaskHost:
         *,
         settings: TaskSettings | None = None,
         cancel_child: CancelChild | None = None,
-        admissions: Admissions | None = None,
-        push_configs: PushConfigs | None = None,
         checkpoint_path: Path | None = None,
-        open_elsewhere: OpenElsewhere | None = None,
+        open_remote: OpenRemote | None = None,
         answer_parent: AnswerApproval | None = None,
     ) -> None:
-        """`cancel_child` is how descendants on this and other hosts are canceled.
+        """`cancel_child` is how descendants on other hosts are canceled; see `TaskHost`.
 
-        `answer_parent` is how the tasks that called those here are given answers to approvals;
-        `admissions` and `push_configs` are those of the process, if it has more than one host;
-        `checkpoint_path` is where agents keep what they go on from, and lies beside the journal;
-        `open_elsewhere` reads what parts refer to that is not beside this journal.
+        `answer_parent` is how parents there are given answers to approvals;
+        `open_elsewhere` reads what parts refer to that is not beside their task's journal.
         """
-        self.journal = journal
-        self.agents = {agent.card.name: agent for agent in agents}
+        self._agents = tuple(agents)
         self._settings = settings or TaskSettings()
-        self._holding = Holding(journal, self._settings.lease_s, on_over=self._stop)
-        self.push_configs = push_configs or PushConfigs(Outbox(self._settings.webhook_pace))
-        """The webhooks of its tasks, and with them the outbox."""
-        self._is_draining = False
+        self._cancel_elsewhere = cancel_child
+        self._open_elsewhere = open_remote
+        self._answer_elsewhere = answer_parent
+        self._admissions = AdmissionControl(agents, self._settings)
+        self.push_configs = PushConfigs(Outbox(self._settings.webhook_retry))
+        """The webhooks of the tasks in all journals, and with them the outbox."""
         self._group = asyncio.TaskGroup()
-        self._admissions = admissions or Admissions(agents, self._settings)
-        self._flushing = Flushing(
-            self._settings.flush_interval_s, journal_id=journal.id, on_fenced=self._holding.lose
-        )
-        self._deadlines = Deadlines(self._expire)
-        self._runs = Runs(self._admissions, on_release=self._on_release)
-        self._files = Files(journal, open_elsewhere)
-        self._contexts = Contexts(
-            journal, self._flushing, self._settings, checkpoint_path, self._files
-        )
-        self._endings = Endings(
-            self._group, self._runs, load=self._contexts.read, cancel_child=cancel_child
-        )
-        self._strays = Strays(journal, cancel_child)
-        self._intake = Intake(
-            journal,
-            self._settings,
-            runs=self._runs,
-            contexts=self._contexts,
-            admissions=self._admissions,
-            deadlines=self._deadlines,
-            push_configs=self.push_configs,
-            files=self._files,
-        )
-        self._answering = Answering(
-            journal,
-            self.agents,
-            runs=self._runs,
-            intake=self._intake,
-            answer_parent=answer_parent,
-        )
-        self._keepers: list[asyncio.Task[None]] = []
+        self._leaving = asyncio.Event()
+        self._is_draining = False
+        self.primary = self._host(journal, checkpoint_path)
+        self._hosts = {journal.id: self.primary}
+        self._withdrawn: set[str] = set()
+        # The ids of journals that were served here.
+        self._left: set[str] = set()
 
     async def __aenter__(self) -> Self:
-        recovery = Recovery(
-            self.journal,
-            self.agents,
-            self._settings,
-            runs=self._runs,
-            endings=self._endings,
-            deadlines=self._deadlines,
-            context=self._contexts.make,
-        )
-        found = recovery.reserve()
-        self.push_configs.outbox.open(self.journal)
         await self._group.__aenter__()
-        self._keepers = [
-            self._group.create_task(self._holding.keep()),
-            self._group.create_task(recovery.take_up(found)),
-            self._group.create_task(self._go_on_with_answers(found)),
-            self._group.create_task(self._strays.run()),
-            self._group.create_task(sweep(self._files, self._runs)),
-        ]
+        await self.primary.__aenter__()
         return self
 
     async def __aexit__(
@@ -145,67 +86,99 @@ class TaskHost:
         traceback: TracebackType | None,
     ) -> None:
         await self.drain(0)
-        self.push_configs.outbox.close(self.journal)
-        self._deadlines.close()
-        # What the journal doesn't take now is told that it never will.
-        self._flushing.close()
-        for keeper in self._keepers:
-            keeper.cancel()
-        for run in self._runs.all():
-            if run.ending is not None:
-                run.ending.cancel()
+        self._leaving.set()
+        await self.primary.__aexit__(exc_type, exc, traceback)
         await self._group.__aexit__(exc_type, exc, traceback)
 
     @property
+    def agents(self) -> dict[str, Agent]:
+        """The agents by name."""
+        return self.primary.agents
+
+    @property
+    def journal(self) -> Journal:
+        """The primary journal."""
+        return self.primary.journal
+
+    @property
+    def journal_ids(self) -> tuple[str, ...]:
+        """The ids of all journals served now, the primary first, but for those withdrawn."""
+        return tuple(one for one in self._hosts if one not in self._withdrawn)
+
+    @property
     def lost(self) -> asyncio.Event:
-        """Set when the journal is somebody else's: nothing is written or answered any more."""
-        return self._holding.over
+        """Set when somebody else has taken the primary journal."""
+        return self.primary.lost
+
+    @property
+    def active_turns(self) -> int:
+        """How many turns run or wait now, on all journals."""
+        return self._admissions.active_turns
+
+    async def adopt(self, journal: Journal, *, checkpoint_path: Path | None = None) -> None:
+        """Serve another journal, and take up the tasks that its host left.
+
+        The journal is closed with this, or when somebody else takes it in turn. Returns as soon
+        as its tasks can be read.
+
+        Raises:
+            JournalUnavailableError: they can't be; it is closed, and for others to take over.
+        """
+        served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._group.create_task(self._serve(journal, checkpoint_path, served))
+        await asyncio.shield(served)
+
+    def journals_missing_agents(self) -> dict[str, frozenset[str]]:
+        """Return adopted journals whose tasks all wait, some of them for agents that aren't here.
+
+        With the agents of all their unfinished tasks.
+        """
+        found = {
+            journal_id: host.waits_for
+            for journal_id, host in self._hosts.items()
+            if host is not self.primary
+        }
+        return {one: agents for one, agents in found.items() if agents - self.agents.keys()}
+
+    @contextmanager
+    def hide_journal(self, journal_id: str) -> Iterator[None]:
+        """Leave a journal out of `journal_ids` for the length of a block; it is served on."""
+        self._withdrawn.add(journal_id)
+        try:
+            yield
+        finally:
+            self._withdrawn.discard(journal_id)
+
+    def release_journal(self, journal_id: str) -> None:
+        """Leave an adopted journal to a host that can go on with its tasks: it takes it over."""
+        self._hosts[journal_id].release()
+        self._forget(journal_id)
 
     async def submit(
         self,
         agent_name: str,
         message: message_pb2.Message,
         submission: message_service_pb2.Submission,
-    ) -> Accepted | message_pb2.Message:
-        """Take a message: for a new task, for the next turn of one, or for a direct reply.
-
-        Returns when the task (or the reply) exists. Repeating a submission that names its task, or
-        is idempotent, gives the task that it made. What is taken is taken, also when the caller
-        leaves before this returns.
-
-        Raises:
-            AgentNotFoundError, TaskNotFoundError, InvalidArgumentError,
-            ContentTypeNotSupportedError, MessageKeyReusedError, TaskEndedError,
-            UnsupportedOperationError, OverloadedError, PeerUnavailableError, PeerTimeoutError.
-            JournalUnavailableError: nothing can be journaled now.
-        """
-        self._holding.check()
-        if self._is_draining and not submission.HasField("parent"):
-            # A task that may still finish may also still call its children.
-            raise PeerUnavailableError("this host", "it is shutting down; try again elsewhere")
-        agent = self._find_agent(agent_name, message.task_id, submission.account)
-        check_message(agent.card, message)
-        trouble = self._flushing.trouble
-        if trouble is not None:
-            raise JournalUnavailableError(trouble.path, trouble.problem)
-        if message.task_id:
-            return await self._intake.next_turn(agent, message, submission)
-        return await self._intake.first_turn(agent, message, submission)
+    ) -> SubmitResult | message_pb2.Message:
+        """Take a message; one that names a task goes to that task's journal."""
+        named = message.task_id or submission.task_id
+        journal_id = named.partition("-")[0]
+        if message.task_id or journal_id in self._left:
+            host = self._host_of(named)
+        else:
+            host = self._hosts.get(journal_id, self.primary)
+        return await host.submit(agent_name, message, submission)
 
     async def snapshot(self, task_id: str, *, account: str) -> snapshot_pb2.TaskSnapshot:
-        """Return the fold of a task of the account. TaskNotFoundError."""
-        self._own_row(task_id, account)
-        return await self.journal.snapshot(task_id)
+        """Return the fold of a task of the account."""
+        return await self._host_of(task_id).snapshot(task_id, account=account)
 
     def list(
         self, request: task_service_pb2.ListTasksRequest
     ) -> task_service_pb2.ListTasksResponse:
-        """List tasks of the account, newest status first. InvalidArgumentError."""
-        self._holding.check()
-        query = task_service_pb2.ListTasksRequest()
-        query.CopyFrom(request)
-        query.account = request.account or ANONYMOUS
-        return self.journal.list(query)
+        """List tasks of the account in all journals, newest status first."""
+        pages = [host.list(request) for host in self._hosts.values()]
+        return pages[0] if len(pages) == 1 else merge_pages(pages, parse_page_size(request))
 
     def watch(  # noqa: PLR0913  what a reader may choose, each by name
         self,
@@ -218,202 +191,138 @@ class TaskHost:
         until_head: bool = False,
         until_turn_ends: bool = False,
     ) -> TaskWatch:
-        """Read a task's events behind a cursor, or from the head on; see `trunkline.tasks.watch`.
-
-        `epoch` is the one in which the cursor was read, 0 if that is unknown.
-
-        Raises:
-            TaskNotFoundError, InvalidArgumentError, CursorExpiredError.
-        """
-        row = self._own_row(task_id, account)
-        if after is not None:
-            check_cursor(self.journal, task_id, after, epoch)
-        return TaskWatch(
-            self.journal,
+        """Read a task's events behind a cursor, or from the head on."""
+        return self._host_of(task_id).watch(
             task_id,
-            after=row.head if after is None else after,
+            account=account,
+            after=after,
+            epoch=epoch,
             with_snapshot=with_snapshot,
             until_head=until_head,
             until_turn_ends=until_turn_ends,
         )
 
-    def blobs(self, task_id: str, *, account: str) -> Blobs:
-        """Return where the content of a task of the account lies that is too big for events.
-
-        Raises:
-            TaskNotFoundError: no such task of the account.
-            UnsupportedOperationError: the journal keeps no files.
-        """
-        self._own_row(task_id, account)
-        return self._files.own
+    def blobs(self, task_id: str, *, account: str) -> BlobStore:
+        """Return where the content of a task of the account lies that is too big for events."""
+        return self._host_of(task_id).blobs(task_id, account=account)
 
     async def set_alias(self, account: str, alias: str, task_id: str, *, replaces: str) -> str:
-        """Let an id that a client chose stand for a task, which may not exist yet.
-
-        It stays with a task that it stands for already, unless that is `replaces`. Returns the id
-        of the task that it stands for now.
-
-        Raises:
-            InvalidArgumentError: the alias or the task's id is empty, or the alias too long.
-            JournalUnavailableError, PeerUnavailableError.
-        """
-        self._holding.check()
-        check_alias(alias, task_id)
-        bound = self.journal.aliases.bind(account or ANONYMOUS, alias, task_id, replaces=replaces)
-        return await asyncio.shield(bound)
+        """Let an alias stand for a task: in the journal that knows it, else in the task's own."""
+        host = self._host_that_knows(account, alias) or self._host_of(task_id)
+        return await host.set_alias(account, alias, task_id, replaces=replaces)
 
     def resolve_alias(self, account: str, alias: str) -> str:
-        """Return the id of the task that an alias stands for; there may be no such task yet.
-
-        Raises:
-            TaskNotFoundError: it stands for none.
-            JournalUnavailableError, PeerUnavailableError.
-        """
-        self._holding.check()
-        task_id = self.journal.aliases.find(account or ANONYMOUS, alias)
-        if task_id is None:
-            raise TaskNotFoundError(alias)
-        return task_id
+        """Return the id of the task that an alias stands for."""
+        host = self._host_that_knows(account, alias) or self.primary
+        return host.resolve_alias(account, alias)
 
     async def wait_turn(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
         """Wait until the task has ended or is interrupted, and return its fold."""
-        while (row := self.journal.row(task_id)).state not in TERMINAL | INTERRUPTED:
-            await self.journal.wait(task_id, row.head)
-        return await self.journal.snapshot(task_id)
+        return await self._host_of(task_id).wait_turn(task_id)
 
     async def cancel(
         self, task_id: str, *, account: str, reason: str = ""
     ) -> snapshot_pb2.TaskSnapshot:
-        """Stop a task and its descendants; return it, ended.
-
-        The agent's code has `cancel_grace_s` to clean up; what it emits from now on is refused.
-        The cancel goes on when the caller leaves before this returns.
-
-        Raises:
-            TaskNotFoundError: no such task of the account.
-            TaskNotCancelableError: it has ended, or ended before the cancel took hold.
-            PeerUnavailableError: the host has lost the task, or is going away.
-        """
-        row = self._own_row(task_id, account)
-        run = self._runs.find(task_id)
-        if run is None:
-            if row.is_ended:
-                raise TaskNotCancelableError(task_id, state_name(row.state))
-            run = self._runs.reserve(task_id)
-        grace_s = self._settings.cancel_grace_s
-        ending = self._endings.begin(run, State.TASK_STATE_CANCELED, reason, grace_s=grace_s)
-        if ending is not None:
-            await asyncio.wait([ending])
-        elif run.context is not None:
-            await run.context.settled()
-        state = self._own_row(task_id, account).state
-        if state not in TERMINAL:
-            raise PeerUnavailableError("this host", "it can't end the task now; try again")
-        if state != State.TASK_STATE_CANCELED:
-            raise TaskNotCancelableError(task_id, state_name(state))
-        return await self.journal.snapshot(task_id)
+        """Stop a task and its descendants; return it, ended."""
+        return await self._host_of(task_id).cancel(task_id, account=account, reason=reason)
 
     async def answer_approval(
         self, request: task_service_pb2.AnswerApprovalRequest
     ) -> snapshot_pb2.ApprovalInfo:
-        """Answer an approval that a task of the account, or a descendant, asks for.
-
-        Returns when the answer is journaled at the root, whose next turn gives it to whoever asked.
-
-        Raises:
-            TaskNotFoundError, InvalidArgumentError, ApprovalNotFoundError, ApprovalAnsweredError,
-            TaskEndedError, PeerUnavailableError, JournalUnavailableError.
-        """
-        self._holding.check()
-        return await self._answering.answer(request)
+        """Answer an approval that a task of the account, or a descendant, asks for."""
+        return await self._host_of(request.task_id).answer_approval(request)
 
     async def drain(self, grace_s: float) -> None:
         """Take nothing new, give what runs `grace_s` to end, and then fail what is left."""
         self._is_draining = True
-        await drain(
-            self._runs,
-            self._endings,
-            grace_s=grace_s,
-            cancel_grace_s=self._settings.cancel_grace_s,
-            lost=self.lost,
+        self.push_configs.outbox.drain()
+        async with asyncio.TaskGroup() as group:
+            for host in self._hosts.values():
+                group.create_task(host.drain(grace_s))
+
+    def _host(self, journal: Journal, checkpoint_path: Path | None) -> JournalHost:
+        return JournalHost(
+            journal,
+            self._agents,
+            settings=self._settings,
+            cancel_child=self._cancel_child,
+            admissions=self._admissions,
+            push_configs=self.push_configs,
+            checkpoint_path=checkpoint_path,
+            open_remote=self._open_elsewhere,
+            answer_parent=self._answer_parent,
         )
 
-    @property
-    def waits_for(self) -> frozenset[str]:
-        """The agents of its unfinished tasks, if all of those wait and nothing is done to any."""
-        rows = self.journal.unfinished()
-        if self._runs.all() or any(row.state not in INTERRUPTED for row in rows):
-            return frozenset()
-        return frozenset(row.agent for row in rows)
+    def _host_of(self, task_id: str) -> JournalHost:
+        journal_id = task_id.partition("-")[0]
+        host = self._hosts.get(journal_id)
+        if host is not None:
+            return host
+        if journal_id in self._left:
+            raise journal_moved_error()
+        raise TaskNotFoundError(task_id)
 
-    def give_back(self) -> None:
-        """Leave the journal to a host that can go on with its tasks, all of which wait.
+    def _host_that_knows(self, account: str, alias: str) -> JournalHost | None:
+        for host in self._hosts.values():
+            with suppress(TaskNotFoundError):
+                host.resolve_alias(account, alias)
+                return host
+        return None
 
-        Whoever still reads or asks is told to look for it elsewhere.
-        """
-        self._holding.give_back()
+    async def _serve(
+        self, journal: Journal, checkpoint_path: Path | None, served: asyncio.Future[None]
+    ) -> None:
+        """Serve an adopted journal until this ends, or somebody else has it."""
+        host = self._host(journal, checkpoint_path)
+        try:
+            async with host:
+                self._hosts[journal.id] = host
+                self._left.discard(journal.id)
+                served.set_result(None)
+                if self._is_draining:
+                    await host.drain(0)
+                await _first_of(self._leaving, host.lost)
+                if host.lost.is_set() and self._hosts.get(journal.id) is host:
+                    self._forget(journal.id)
+        except JournalUnavailableError as error:
+            if served.done():
+                raise
+            # One damaged file must not end all that is served beside it.
+            with suppress(TrunklineError):
+                journal.close(for_takeover=True)
+            served.set_exception(error)
+        finally:
+            served.cancel()
+            host.close()
 
-    def close(self) -> None:
-        """Close the journal; tasks of agents that aren't here are for whoever takes it over."""
-        with contextlib.suppress(TrunklineError):
-            lacking = {row.agent for row in self.journal.unfinished()} - self.agents.keys()
-            self.journal.close(as_lost=bool(lacking))
+    def _forget(self, journal_id: str) -> None:
+        del self._hosts[journal_id]
+        self._left.add(journal_id)
 
-    def _expire(self, task_id: str) -> None:
-        """End a task whose deadline has passed, whatever it does or waits for."""
-        run = self._runs.find(task_id)
-        if run is None:
-            row = find_row(self.journal, task_id)
-            if row is None or row.is_ended:
-                return
-            run = self._runs.reserve(task_id)
-        grace_s = self._settings.deadline_grace_s
-        self._endings.begin(run, State.TASK_STATE_FAILED, DEADLINE_PASSED, grace_s=grace_s)
+    async def _cancel_child(self, task_id: str, account: str) -> None:
+        """Cancel a descendant: here without a call, if it is here."""
+        host = self._hosts.get(task_id.partition("-")[0])
+        if host is not None:
+            await host.cancel(task_id, account=account, reason="its parent was canceled")
+        elif self._cancel_elsewhere is not None:
+            await self._cancel_elsewhere(task_id, account)
 
-    def _on_release(self, run: Run) -> None:
-        """A task that waits keeps its deadline; one that has ended minds its children."""
-        context = run.context
-        if context is None or context.state not in INTERRUPTED:
-            self._deadlines.discard(run.task_id)
-        if context is not None and context.state in TERMINAL and context.children.all:
-            self._strays.mind(context)
-        if context is None or self._is_draining:
-            return
-        if context.state in INTERRUPTED and context.asking.answers(since=context.turn + 1):
-            self._group.create_task(self._answering.go_on(run.task_id))
-        if context.snapshot.HasField("parent") and context.asking.answers(since=context.turn):
-            self._group.create_task(self._answering.tell_parent(run.task_id))
+    async def _answer_parent(
+        self, request: task_service_pb2.AnswerApprovalRequest
+    ) -> snapshot_pb2.ApprovalInfo:
+        """Answer an approval of a task's parent: here without a call, if it is here."""
+        host = self._hosts.get(request.task_id.partition("-")[0])
+        if host is not None:
+            return await host.answer_approval(request)
+        if self._answer_elsewhere is None:
+            raise PeerUnavailableError(request.task_id, "its host is not on the mesh")
+        return await self._answer_elsewhere(request)
 
-    async def _go_on_with_answers(self, found: Sequence[tuple[TaskRow, Run | None]]) -> None:
-        """Open the turns that the host's death came in front of: their answers are journaled."""
-        for row, run in found:
-            if run is None:
-                await self._answering.go_on(row.task_id)
-                await asyncio.sleep(0)
 
-    def _stop(self) -> None:
-        """Stop everything: the journal is somebody else's. Readers are told by its closing."""
-        self._is_draining = True
-        self.push_configs.outbox.close(self.journal)
-        self._deadlines.close()
-        for run in self._runs.all():
-            run.stop()
-        self._flushing.close()
-        self.close()
-
-    def _find_agent(self, name: str, task_id: str, account: str) -> Agent:
-        """Return the agent that a message is for; an answer may have come where it isn't."""
-        agent = self.agents.get(name)
-        if agent is not None:
-            return agent
-        if task_id:
-            row = own_row(self.journal, task_id, account)
-            if row.agent == name and row.is_ended:
-                raise TaskEndedError(task_id, state_name(row.state))
-            if row.agent == name:
-                raise not_here(name)
-        raise AgentNotFoundError(name)
-
-    def _own_row(self, task_id: str, account: str) -> TaskRow:
-        self._holding.check()
-        return own_row(self.journal, task_id, account)
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    async with asyncio.TaskGroup() as group:
+        waits = [group.create_task(event.wait()) for event in events]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()

@@ -1,7 +1,7 @@
 """The state machine of a task: one table, nothing else."""
 
 from trunkline.errors import InvalidAgentResponseError
-from trunkline.journal.states import INTERRUPTED, TERMINAL
+from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.v1 import task_pb2
 
 __all__ = ["INTERRUPTED", "TERMINAL", "TRANSITIONS", "State", "check_transition", "state_name"]

@@ -2,9 +2,9 @@
 
 from typing import Protocol
 
-from trunkline.artifacts import Blobs
+from trunkline.artifacts import BlobStore
 from trunkline.tasks.outbox import PushConfigs
-from trunkline.tasks.submission import Accepted
+from trunkline.tasks.submission import SubmitResult
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 
@@ -22,7 +22,7 @@ class Tasks(Protocol):
         agent_name: str,
         message: message_pb2.Message,
         submission: message_service_pb2.Submission,
-    ) -> Accepted | message_pb2.Message:
+    ) -> SubmitResult | message_pb2.Message:
         """Take a message: for a new task, for the next turn of one, or for a direct reply."""
         ...
 
@@ -50,7 +50,7 @@ class Tasks(Protocol):
         """Read a task's events behind a cursor, or from the head on."""
         ...
 
-    def blobs(self, task_id: str, *, account: str) -> Blobs:
+    def blobs(self, task_id: str, *, account: str) -> BlobStore:
         """Return where the content of a task of the account lies that is too big for events."""
         ...
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trunkline.tasks.outbox.delivery import Pace
+from trunkline.tasks.outbox.delivery import RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,5 +30,5 @@ class TaskSettings:
     """Deltas of one task that may wait for the journal before its agent has to."""
     agent_timeouts: Mapping[str, float] = field(default_factory=dict)
     """Longest life of a task by its agent's name; goes before what the agent itself says."""
-    webhook_pace: Pace = field(default_factory=Pace)
+    webhook_retry: RetryPolicy = field(default_factory=RetryPolicy)
     """When webhooks that failed are tried again, and when they are given up on."""

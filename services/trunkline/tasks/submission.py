@@ -5,18 +5,21 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from trunkline import telemetry
+from trunkline.errors import ContentTypeNotSupportedError, InvalidArgumentError
 from trunkline.journal.ids import new_context_id
-from trunkline.journal.journal import Created, Journal
+from trunkline.journal.journal import CreateResult, Journal
 from trunkline.journal.store import WebhookRow
-from trunkline.v1 import event_pb2, message_pb2, message_service_pb2
+from trunkline.tasks.approvals import is_approval_answer
+from trunkline.v1 import agent_card_pb2, event_pb2, message_pb2, message_service_pb2
 
 # Whose tasks anonymous callers' are.
 ANONYMOUS = "anonymous"
 
 
-def task_created(
+def build_task_created(
     agent: str,
     task_id: str,
     message: message_pb2.Message,
@@ -37,7 +40,7 @@ def task_created(
         message=message,
         accepted_output_modes=submission.accepted_output_modes,
         priority=submission.priority,
-        traceparent=telemetry.traceparent(),
+        traceparent=telemetry.current_traceparent(),
     )
     created.message.task_id = task_id
     created.message.context_id = context_id
@@ -52,7 +55,7 @@ def task_created(
     return created
 
 
-def submission_key(
+def idempotency_key(
     agent: str, message: message_pb2.Message, submission: message_service_pb2.Submission
 ) -> tuple[str, str]:
     """Return the key (caller, agent, message id) and a hash of the content, or two empty texts.
@@ -68,7 +71,7 @@ def submission_key(
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class SubmitResult:
     """A message was taken: by which task, in which turn, and where its events go on from."""
 
     task_id: str
@@ -89,7 +92,7 @@ class NewTask:
     """It is kept with the task."""
 
 
-class Creation:
+class TaskCreation:
     """Journals a task's created event when that is due; whoever submitted waits for it.
 
     What follows is done in the very moment that the task exists, by `on_made`: nobody can come
@@ -101,7 +104,7 @@ class Creation:
         self._journal = journal
         self._new = new
         self._on_made = on_made
-        self.accepted: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
+        self.accepted: asyncio.Future[SubmitResult] = asyncio.get_running_loop().create_future()
 
     def begin(self) -> None:
         """Make the task, or find the one the same key made before."""
@@ -116,11 +119,11 @@ class Creation:
         )
         made.add_done_callback(self._made)
 
-    async def wait(self) -> Accepted:
+    async def wait(self) -> SubmitResult:
         """Wait until the task is made; leaving changes nothing for others that wait."""
         return await asyncio.shield(self.accepted)
 
-    def _made(self, done: asyncio.Future[Created]) -> None:
+    def _made(self, done: asyncio.Future[CreateResult]) -> None:
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         if error is not None:
             self._on_made(False)
@@ -131,4 +134,48 @@ class Creation:
         self._on_made(made.is_new)
         # A new one has its created event, and nothing behind it that anyone has seen.
         after = 1 if made.is_new else self._journal.head(made.task_id)
-        self.accepted.set_result(Accepted(made.task_id, 1, after, made.is_new))
+        self.accepted.set_result(SubmitResult(made.task_id, 1, after, made.is_new))
+
+
+_ALIAS_BYTES: Final = 1024
+
+
+def check_alias(alias: str, task_id: str) -> None:
+    """Refuse an id of a client's that can't stand for a task. InvalidArgumentError."""
+    if not alias:
+        raise InvalidArgumentError("alias", "is missing")
+    if len(alias.encode()) > _ALIAS_BYTES:
+        raise InvalidArgumentError("alias", f"is longer than {_ALIAS_BYTES} bytes")
+    if not task_id:
+        raise InvalidArgumentError("task_id", "is missing")
+
+
+def check_message(card: agent_card_pb2.AgentCard, message: message_pb2.Message) -> None:
+    """Refuse a message the agent can't take.
+
+    Raises:
+        InvalidArgumentError: an id, the role or the parts are missing.
+        ContentTypeNotSupportedError: a part's media type isn't among the agent's input modes, and
+            it is no answer to an approval.
+    """
+    if not message.message_id:
+        raise InvalidArgumentError("message.messageId", "is missing")
+    if message.role != message_pb2.ROLE_USER:
+        raise InvalidArgumentError("message.role", "must be ROLE_USER")
+    if not message.parts:
+        raise InvalidArgumentError("message.parts", "must have at least one part")
+    for index, part in enumerate(message.parts):
+        if part.WhichOneof("content") is None:
+            raise InvalidArgumentError(
+                f"message.parts[{index}]", "has no content: give text, raw, url or data"
+            )
+        if part.media_type and not is_approval_answer(part) and not _accepts(card, part.media_type):
+            modes = ", ".join(card.default_input_modes)
+            raise ContentTypeNotSupportedError(part.media_type, modes)
+
+
+def _accepts(card: agent_card_pb2.AgentCard, media_type: str) -> bool:
+    """A card without input modes takes everything; `image/*` and `*/*` are ranges (RFC 9110)."""
+    modes = {mode.lower() for mode in card.default_input_modes}
+    plain = media_type.partition(";")[0].strip().lower()
+    return not modes or bool({plain, plain.partition("/")[0] + "/*", "*/*"} & modes)

@@ -14,7 +14,7 @@ _READ_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class WatchFrame:
     """What is ready for a reader: sealed batches, in order; in the first frame the snapshot."""
 
     snapshot: snapshot_pb2.TaskSnapshot | None
@@ -92,7 +92,7 @@ class TaskWatch:
             JournalUnavailableError: it can't be read, or was closed.
         """
         journal, task_id = self._journal, self.task_id
-        batches, self._cursor = journal.read_on(task_id, self._cursor, limit_bytes=limit_bytes)
+        batches, self._cursor = journal.read_next(task_id, self._cursor, limit_bytes=limit_bytes)
         if self._cursor >= journal.head(task_id):
             state = journal.state(task_id)
             self.is_over = (
@@ -111,22 +111,22 @@ class TaskWatch:
         """Call `listener` whenever there may be more to take, and when there never will be."""
         self.close()
         self._listener = listener
-        self._journal.listen(self.task_id, listener)
+        self._journal.subscribe(self.task_id, listener)
 
     def close(self) -> None:
         """Call nobody any more. Repeating this is harmless."""
         if self._listener is not None:
-            self._journal.unlisten(self.task_id, self._listener)
+            self._journal.unsubscribe(self.task_id, self._listener)
             self._listener = None
 
-    async def __aiter__(self) -> AsyncIterator[Frame]:
+    async def __aiter__(self) -> AsyncIterator[WatchFrame]:
         """Yield what is ready, again and again, until the watch is over; raises as `take` does."""
         snapshot = await self.snapshot()
         batches = self.take(_READ_BYTES)
         if snapshot is not None or batches:
-            yield Frame(snapshot, batches)
+            yield WatchFrame(snapshot, batches)
         while not self.is_over:
             await self._journal.wait(self.task_id, self._cursor)
             batches = self.take(_READ_BYTES)
             if batches:
-                yield Frame(None, batches)
+                yield WatchFrame(None, batches)

@@ -29,23 +29,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trunkline.testing.answer import Answer
-    from trunkline.testing.asking import Mesh, mesh
-    from trunkline.testing.runner import async_test
+    from trunkline.testing.local_mesh import Mesh, async_test, mesh
+    from trunkline.testing.results import Answer, Stream
     from trunkline.testing.scripted_model import Call, ScriptedModel
-    from trunkline.testing.stream import Stream
 
 __all__ = ["Answer", "Call", "Mesh", "ScriptedModel", "Stream", "async_test", "mesh"]
 
 # Loaded when they are asked for: LangChain only for whoever scripts a model.
 _HOMES = {
-    "Answer": "trunkline.testing.answer",
+    "Answer": "trunkline.testing.results",
     "Call": "trunkline.testing.scripted_model",
-    "Mesh": "trunkline.testing.asking",
+    "Mesh": "trunkline.testing.local_mesh",
     "ScriptedModel": "trunkline.testing.scripted_model",
-    "Stream": "trunkline.testing.stream",
-    "async_test": "trunkline.testing.runner",
-    "mesh": "trunkline.testing.asking",
+    "Stream": "trunkline.testing.results",
+    "async_test": "trunkline.testing.local_mesh",
+    "mesh": "trunkline.testing.local_mesh",
 }
 
 

@@ -48,7 +48,7 @@ class ScriptedModel(BaseChatModel):
         self._replies = list(replies)
 
     @property
-    def asked(self) -> Sequence[Sequence[BaseMessage]]:
+    def requests(self) -> Sequence[Sequence[BaseMessage]]:
         """The messages of each request so far."""
         return self._asked
 
@@ -58,7 +58,7 @@ class ScriptedModel(BaseChatModel):
         return self._tools
 
     @property
-    def is_used_up(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether every reply was given."""
         return len(self._asked) >= len(self._replies)
 

@@ -7,10 +7,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from trunkline.errors import PeerTimeoutError, ToolNotFoundError, ToolServerUnavailableError
-from trunkline.tools.config import McpConfig
-from trunkline.tools.fitting import Keep, fit
+from trunkline.tools.config import AdapterSettings, McpConfig
+from trunkline.tools.results import ContentUploader, limit_result_size
 from trunkline.tools.server import State, ToolServer
-from trunkline.tools.settings import AdapterSettings
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class ToolAdapter:
     ) -> None:
         await self._exits.aclose()
 
-    def servers(self, names: Sequence[str] = ()) -> list[ToolServer]:
+    def list_servers(self, names: Sequence[str] = ()) -> list[ToolServer]:
         """Return the servers of these names, or all. A name nobody has is left out."""
         wanted = names or self._servers
         return [self._servers[name] for name in wanted if name in self._servers]
@@ -75,7 +74,7 @@ class ToolAdapter:
         *,
         timeout_s: float | None,
         on_progress: "ProgressFnT",
-        keep: Keep | None = None,
+        upload: ContentUploader | None = None,
     ) -> tool_service_pb2.ToolResult:
         """Call a tool, as `ToolServer.call` does; what is too large goes where `keep` puts it.
 
@@ -88,9 +87,11 @@ class ToolAdapter:
             tool, arguments, timeout_s=timeout_s, on_progress=on_progress
         )
         limit_bytes = self._settings.result_limit_bytes
-        return await fit(result, tool=f"{server}/{tool}", limit_bytes=limit_bytes, keep=keep)
+        return await limit_result_size(
+            result, tool=f"{server}/{tool}", limit_bytes=limit_bytes, upload=upload
+        )
 
-    async def changed(self, revision: int) -> int:
+    async def wait_for_change(self, revision: int) -> int:
         """Wait until `self.revision` is not `revision` any more; return it."""
         while self.revision == revision:
             await self._changed.wait()
@@ -103,10 +104,10 @@ class ToolAdapter:
             ToolServerUnavailableError: one of them failed.
             PeerTimeoutError: one of them is still starting.
         """
-        for server in self.servers(names):
+        for server in self.list_servers(names):
             try:
                 async with asyncio.timeout(timeout_s):
-                    await server.settle()
+                    await server.wait_settled()
             except TimeoutError as error:
                 raise PeerTimeoutError(
                     f"tool server {server.name!r}", f"not ready within {timeout_s:g} s"

@@ -1,6 +1,7 @@
 """Reads the `mcpServers` file: which MCP servers are started, and what we add to their tools."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from trunkline.errors import ConfigurationError
+from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
+from trunkline.errors import ConfigurationError, ToolServerUnavailableError
 from trunkline.v1 import agent_card_pb2
 
 DEFAULT_FILE = Path(__file__).with_name("default_mcp.json")
@@ -108,7 +110,7 @@ class ToolOverlay(_Strict):
     approval: bool | None = None
     """Whether a person has to approve each call; None: as the server's `approval` says."""
 
-    def declared_match(self) -> list[dict[str, Any]]:
+    def dump_match(self) -> list[dict[str, Any]]:
         """Return `match` as a tool would declare it."""
         return [rule.model_dump(exclude_unset=True) for rule in self.match]
 
@@ -122,7 +124,7 @@ class AgentOverlay(_Strict):
     examples: list[str] = []
 
 
-class Overlay(_Strict):
+class ServerOverlay(_Strict):
     """The `trunkline` object of an entry: ours, ignored by other MCP clients."""
 
     agent: AgentOverlay | Literal[False] = AgentOverlay()
@@ -159,7 +161,7 @@ class ServerConfig(BaseModel):
     headers: Annotated[dict[str, str], Field(repr=False)] = {}
     """Of each request to it."""
     type: str = ""
-    trunkline: Overlay = Overlay()
+    trunkline: ServerOverlay = ServerOverlay()
 
     @model_validator(mode="after")
     def _is_one_or_the_other(self) -> Self:
@@ -191,7 +193,7 @@ class AgentSpec:
     examples: tuple[str, ...]
     servers: tuple[str, ...]
 
-    def card(self) -> agent_card_pb2.AgentCard:
+    def build_card(self) -> agent_card_pb2.AgentCard:
         """Return the card, without interfaces and capabilities."""
         skill = agent_card_pb2.AgentSkill(
             id="tools",
@@ -301,3 +303,61 @@ def _first_problem(error: ValidationError) -> tuple[list[str], str]:
     """Return where the first thing wrong is, and what it is."""
     first = error.errors(include_url=False, include_input=False)[0]
     return [str(step) for step in first["loc"]], first["msg"]
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSettings:
+    """How servers are run. Times are in seconds."""
+
+    connect_timeout_s: float = 60.0
+    """How long a server may take from its start to its list of tools; callers wait for it. An
+    entry of the file may say otherwise for its server."""
+    call_timeout_s: float = 60.0
+    """How long a call may take; an entry of the file may say otherwise for its server."""
+    restart_delay_s: float = 0.5
+    """Pause before the first restart; it doubles with every failure in a row."""
+    restart_delay_max_s: float = 30.0
+    """Longest pause; a server that was ready for so long starts over with the shortest."""
+    probe_s: float = 60.0
+    """How often a server elsewhere is asked for its tools anew: nothing else tells that it is gone
+    before it is needed."""
+    grace_s: float = 2.0
+    """How long a server may take to exit before it is told, and then made to."""
+    result_limit_bytes: int = 1024 * 1024
+    """What is larger is kept with the task, and referred to; for whoever calls without a task it
+    is a failure that says so."""
+    breaker: BreakerSettings = DEFAULT_SETTINGS
+    """When a server that keeps failing is left alone, neither called nor started."""
+
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def expand_variables(server: str, text: str) -> str:
+    """Return a text with `${NAME}` and `${NAME:-otherwise}` filled in.
+
+    Raises:
+        ToolServerUnavailableError: the environment has no such variable.
+    """
+
+    def value(reference: re.Match[str]) -> str:
+        name, otherwise = reference.groups()
+        found = os.environ.get(name)
+        # As in a shell, what `:-` gives stands in for an empty value too.
+        if otherwise is not None:
+            return found or otherwise
+        if found is None:
+            problem = f"its entry needs the environment variable {name}, which is not set"
+            raise ToolServerUnavailableError(server, problem)
+        return found
+
+    return _REFERENCE.sub(value, text)
+
+
+def expand_all_variables(server: str, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return texts by name, each filled in.
+
+    Raises:
+        ToolServerUnavailableError: as `expand`.
+    """
+    return {name: expand_variables(server, text) for name, text in texts.items()}

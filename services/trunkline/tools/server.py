@@ -17,19 +17,22 @@ from trunkline.errors import (
     ToolNotFoundError,
     ToolServerUnavailableError,
 )
-from trunkline.tools.config import ServerConfig
-from trunkline.tools.links.endpoint import open_endpoint
-from trunkline.tools.links.expansion import expand_all
-from trunkline.tools.links.link import LAST_WORDS, Link, NotTakenError, check_canceled
-from trunkline.tools.links.server_process import child_environment, open_process
-from trunkline.tools.settings import AdapterSettings
-from trunkline.tools.trust import ServerTrust
+from trunkline.tools.config import AdapterSettings, ServerConfig, expand_all_variables
+from trunkline.tools.connection import (
+    STDERR_SEPARATOR,
+    CallNotDeliveredError,
+    ServerConnection,
+    raise_if_cancelled,
+)
+from trunkline.tools.http_endpoint import open_endpoint
+from trunkline.tools.server_breaker import ServerBreaker
+from trunkline.tools.server_process import build_environment, open_process
 from trunkline.v1 import tool_service_pb2
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
-    from trunkline.tools.session import Session
+    from trunkline.tools.session import McpSession
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +61,7 @@ class ToolServer:
         self.state: State.ValueType = State.TOOL_SERVER_STATE_STARTING
         self.error = ""
         """What is wrong, or was before this start, in a line, while the state is not READY."""
-        self.trust = ServerTrust(name, settings.breaker, on_change=on_change)
+        self.breaker = ServerBreaker(name, settings.breaker, on_change=on_change)
         self.tools: dict[str, tool_service_pb2.Tool] = {}
         self.pid: int | None = None
         """Its process, while it has one."""
@@ -68,7 +71,7 @@ class ToolServer:
         self._connect_timeout_s = own_s or settings.connect_timeout_s
         self._telemetry = telemetry
         self._on_change = on_change
-        self._session: Session | None = None
+        self._session: McpSession | None = None
         self._moved = asyncio.Event()
         # Set when the tools have changed, and when it is in doubt whether anyone is there.
         self._must_list = asyncio.Event()
@@ -104,8 +107,8 @@ class ToolServer:
                 continue
             self._fall(problem)
             if not self._was_ready:
-                self.trust.on_failure(problem)
-            cause, _, _ = problem.partition(LAST_WORDS)
+                self.breaker.on_failure(problem)
+            cause, _, _ = problem.partition(STDERR_SEPARATOR)
             if self._was_ready or cause != reported:
                 extra = {"server": self.name, "problem": problem}
                 logger.warning("tool_server.failed", extra=extra)
@@ -113,8 +116,8 @@ class ToolServer:
             if self._failures == 0:
                 backoff.reset()
             self._failures += 1
-            await asyncio.sleep(max(backoff.next_s(), self.trust.retry_in_s))
-            if self.trust.is_whole:
+            await asyncio.sleep(max(backoff.next_s(), self.breaker.retry_in_s))
+            if self.breaker.is_closed:
                 # Else nobody is to wait for what has kept failing.
                 self._become(State.TOOL_SERVER_STATE_STARTING, problem)
 
@@ -162,9 +165,9 @@ class ToolServer:
                 raise ToolNotFoundError(self.name, tool)
             is_harmless = self.tools[tool].read_only or self.tools[tool].idempotent
             try:
-                with self.trust.call(session):
+                with self.breaker.track_call(session):
                     return await session.call_tool(tool, arguments, on_progress=on_progress)
-            except NotTakenError as error:
+            except CallNotDeliveredError as error:
                 if attempt >= _UNTAKEN_ATTEMPTS:
                     raise ToolServerUnavailableError(self.name, error.problem) from error
             except ToolServerUnavailableError:
@@ -176,26 +179,26 @@ class ToolServer:
     def _doubt(self, problem: str) -> None:
         """Take note of a call that the server did not end in its own time."""
         if self._session is not None:
-            self.trust.on_failure(problem)
+            self.breaker.on_failure(problem)
         # Slow, or gone for good? A list of tools takes no time: see _follow.
         self._must_list.set()
 
-    async def settle(self) -> None:
+    async def wait_settled(self) -> None:
         """Wait while it is starting."""
         while self.state == State.TOOL_SERVER_STATE_STARTING:
             await self._moved.wait()
 
-    async def _ready(self) -> "Session":
+    async def _ready(self) -> "McpSession":
         """Return the session; wait for it, unless the server is one that keeps failing."""
         # One that only rested may be started by a call, as a probe.
-        is_at_hand = self._session is not None or (self._is_resting and not self.trust.retry_in_s)
-        if not (is_at_hand or self.trust.is_whole):
-            raise self.trust.refusal()
+        is_at_hand = self._session is not None or (self._is_resting and not self.breaker.retry_in_s)
+        if not (is_at_hand or self.breaker.is_closed):
+            raise self.breaker.refusal_error()
         if self._is_resting:
             self._is_resting = False
             self._become(State.TOOL_SERVER_STATE_STARTING)
             self._wanted.set()
-        await self.settle()
+        await self.wait_settled()
         if self._session is None:
             raise ToolServerUnavailableError(self.name, self.error)
         return self._session
@@ -217,35 +220,35 @@ class ToolServer:
         except Exception as error:  # noqa: BLE001
             # A bulkhead: whatever a server makes its client trip over harms that server alone. Its
             # text is not shown: it may quote what the server said.
-            check_canceled()
+            raise_if_cancelled()
             return f"its answers make no sense ({type(error).__name__})"
         finally:
             self.pid = None
             self._on_change()
 
-    def _open(self, group: asyncio.TaskGroup) -> AbstractAsyncContextManager[Link]:
+    def _open(self, group: asyncio.TaskGroup) -> AbstractAsyncContextManager[ServerConnection]:
         """Return the way to the server, to be entered."""
         if self._config.url:
             return open_endpoint(self.name, self._config)
-        own = expand_all(self.name, self._config.env)
+        own = expand_all_variables(self.name, self._config.env)
         return open_process(
             self.name,
             self._config,
-            child_environment(own, self._telemetry),
+            build_environment(own, self._telemetry),
             group=group,
             grace_s=self._settings.grace_s,
             secrets=own.values(),
         )
 
-    async def _serve(self, link: Link, group: asyncio.TaskGroup) -> str:
+    async def _serve(self, link: ServerConnection, group: asyncio.TaskGroup) -> str:
         # Takes a second, so not before it is needed, and beside the child's own start.
-        sessions = await runtime.load(importlib.import_module, "trunkline.tools.session")
+        sessions = await runtime.load_in_thread(importlib.import_module, "trunkline.tools.session")
         self._must_list.clear()
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self._connect_timeout_s):
                     opening = sessions.open_session(link, on_tools_changed=self._must_list.set)
-                    session: Session = await stack.enter_async_context(opening)
+                    session: McpSession = await stack.enter_async_context(opening)
                     await self._list(session)
             except TimeoutError:
                 problem = f"it did not answer within {self._connect_timeout_s:g} s"
@@ -255,9 +258,9 @@ class ToolServer:
             except Exception:
                 if not link.has_ended.is_set():
                     raise
-                return await link.problem_at_start()
+                return await link.describe_failed_start()
             watchers = [
-                group.create_task(session.watch(self._must_list.set)),
+                group.create_task(session.watch_tools(self._must_list.set)),
                 group.create_task(self._follow(link, session)),
                 group.create_task(self._probe()),
             ]
@@ -265,7 +268,7 @@ class ToolServer:
                 self._session, self._was_ready = session, True
                 self._become(State.TOOL_SERVER_STATE_READY)
                 if not self._calls:
-                    self.trust.on_started()
+                    self.breaker.on_start()
                 if await self._is_unused(link):
                     self._is_resting = True
                     return ""
@@ -276,9 +279,9 @@ class ToolServer:
                 self._session = None
                 for watcher in watchers:
                     watcher.cancel()
-        return await link.problem()
+        return await link.describe_end()
 
-    async def _is_unused(self, link: Link) -> bool:
+    async def _is_unused(self, link: ServerConnection) -> bool:
         """Wait until nobody has called the server for `idle_s`, or it has ended: then say no.
 
         One that was started for its list of tools alone has done that, and need not wait so long.
@@ -298,10 +301,10 @@ class ToolServer:
                 if idle_s is not None and not self._calls and self._last_use == unused_until:
                     return True
 
-    async def _list(self, session: "Session") -> None:
+    async def _list(self, session: "McpSession") -> None:
         self.tools = await session.list_tools(self._config.trunkline)
 
-    async def _follow(self, link: Link, session: "Session") -> None:
+    async def _follow(self, link: ServerConnection, session: "McpSession") -> None:
         """List the tools anew when they have changed, or to see whether anyone still answers."""
         while True:
             await self._must_list.wait()
@@ -310,7 +313,7 @@ class ToolServer:
                 async with asyncio.timeout(self._connect_timeout_s):
                     await self._list(session)
             except TimeoutError:
-                link.give_up("it answers nothing any more")
+                link.mark_broken("it answers nothing any more")
             except ToolServerUnavailableError as error:
                 if link.has_ended.is_set():
                     return

@@ -21,14 +21,19 @@ from pydantic import ValidationError
 
 from trunkline.client.backoff import Backoff
 from trunkline.errors import PeerProtocolError, ToolServerUnavailableError
-from trunkline.tools.config import Overlay
-from trunkline.tools.content import to_result, to_tool
-from trunkline.tools.links.endpoint import Endpoint
-from trunkline.tools.links.link import Link, NotTakenError, Sending, sending
-from trunkline.tools.links.pipes import Pipes
-from trunkline.tools.links.server_process import ServerProcess
-from trunkline.tools.links.streaming import connection
-from trunkline.tools.results import failed
+from trunkline.tools.config import ServerOverlay
+from trunkline.tools.connection import (
+    CallNotDeliveredError,
+    RequestOutcome,
+    ServerConnection,
+    request_outcome,
+)
+from trunkline.tools.conversion import to_result, to_tool
+from trunkline.tools.http_endpoint import HttpEndpoint
+from trunkline.tools.results import failed_result
+from trunkline.tools.server_process import ServerProcess
+from trunkline.tools.stdio import StdioTransport
+from trunkline.tools.streamable_http import open_http_streams
 from trunkline.v1 import tool_service_pb2
 
 logger = logging.getLogger(__name__)
@@ -41,15 +46,15 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 
 
-class Session:
+class McpSession:
     """An open MCP session. Calls may come from any task, many at a time."""
 
-    def __init__(self, link: Link, client: Client) -> None:
+    def __init__(self, link: ServerConnection, client: Client) -> None:
         self._name = link.name
         self._link = link
         self._client = client
 
-    async def list_tools(self, overlay: Overlay) -> dict[str, tool_service_pb2.Tool]:
+    async def list_tools(self, overlay: ServerOverlay) -> dict[str, tool_service_pb2.Tool]:
         """Return all tools the server has now, by name.
 
         Raises:
@@ -68,7 +73,7 @@ class Session:
                     break
         except (MCPError, ValidationError) as error:
             if self._link.has_ended.is_set():
-                problem = await self._link.problem_at_start()
+                problem = await self._link.describe_failed_start()
             else:
                 problem = "it does not list its tools"
             raise ToolServerUnavailableError(self._name, problem) from error
@@ -86,29 +91,29 @@ class Session:
             NotTakenError: it ended before, or knows this session no more.
             PeerProtocolError: what it answered is no result, or not what it declared.
         """
-        note = Sending()
-        token = sending.set(note)
+        note = RequestOutcome()
+        token = request_outcome.set(note)
         try:
             result = await self._client.call_tool(
                 tool, dict(arguments), progress_callback=on_progress
             )
             result.content = await self._with_resources(result.content)
         except MCPError as error:
-            if note.is_untaken:
-                raise NotTakenError(await self._link.problem()) from error
+            if note.is_undelivered:
+                raise CallNotDeliveredError(await self._link.describe_end()) from error
             if self._link.has_ended.is_set():
-                problem = await self._link.problem("during the call")
+                problem = await self._link.describe_end("during the call")
                 raise ToolServerUnavailableError(self._name, problem) from error
-            if note.is_down or error.error.code == CONNECTION_CLOSED:
+            if note.is_server_down or error.error.code == CONNECTION_CLOSED:
                 problem = note.problem or "the connection broke off during the call"
                 raise ToolServerUnavailableError(self._name, problem) from error
-            return failed(note.problem or error.error.message)
+            return failed_result(note.problem or error.error.message)
         except (ValidationError, RuntimeError) as error:
             # The SDK's RuntimeError says that the result doesn't fit the tool's output schema.
             problem = f"the result of {tool} is not what the server declares"
             raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
         finally:
-            sending.reset(token)
+            request_outcome.reset(token)
         return to_result(result, tool=f"{self._name}/{tool}")
 
     async def _with_resources(
@@ -136,7 +141,7 @@ class Session:
             return [link]
         return [mcp_types.EmbeddedResource(type="resource", resource=one) for one in read.contents]
 
-    async def watch(self, on_tools_changed: Callable[[], None]) -> None:
+    async def watch_tools(self, on_tools_changed: Callable[[], None]) -> None:
         """Listen for changes of the tool list on protocols where one has to; else return."""
         capability = self._client.server_capabilities.tools
         if capability is None or not capability.list_changed:
@@ -164,8 +169,8 @@ class Session:
 
 @asynccontextmanager
 async def open_session(
-    link: Link, *, on_tools_changed: Callable[[], None]
-) -> AsyncIterator[Session]:
+    link: ServerConnection, *, on_tools_changed: Callable[[], None]
+) -> AsyncIterator[McpSession]:
     """Shake hands with a server. Give it a deadline from outside.
 
     Raises:
@@ -188,21 +193,21 @@ async def open_session(
                 await stack.enter_async_context(client)
         except Exception as error:
             # The SDK's own, in a group or not; what was seen on the way says more.
-            if link.has_ended.is_set() or not link.trouble:
+            if link.has_ended.is_set() or not link.transport_error:
                 raise
-            raise ToolServerUnavailableError(link.name, link.trouble) from error
-        yield Session(link, client)
+            raise ToolServerUnavailableError(link.name, link.transport_error) from error
+        yield McpSession(link, client)
 
 
 def _is_public(uri: str) -> bool:
     return uri.startswith(("http://", "https://"))
 
 
-def _transport(link: Link) -> Transport:
+def _transport(link: ServerConnection) -> Transport:
     if isinstance(link, ServerProcess):
-        return Pipes(link)
-    if isinstance(link, Endpoint):
-        return connection(link)
+        return StdioTransport(link)
+    if isinstance(link, HttpEndpoint):
+        return open_http_streams(link)
     raise TypeError(link)
 
 

@@ -9,11 +9,11 @@ import grpc
 from google.protobuf import json_format
 
 from trunkline.client.artifacts import ArtifactClient
-from trunkline.client.tools import time_left_s
+from trunkline.client.services import remaining_s
 from trunkline.errors import InvalidArgumentError, ToolNotFoundError
-from trunkline.settings import AgentOptions
+from trunkline.settings import AgentSettings
 from trunkline.tools.adapter import ToolAdapter
-from trunkline.tools.fitting import Keep
+from trunkline.tools.results import ContentUploader
 from trunkline.v1 import part_pb2, tool_service_pb2, tool_service_pb2_grpc
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -33,7 +33,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         adapter: ToolAdapter,
         *,
         agents: Mapping[str, Sequence[str]] | None = None,
-        options: Mapping[str, AgentOptions] | None = None,
+        options: Mapping[str, AgentSettings] | None = None,
         artifacts: ArtifactClient | None = None,
     ) -> None:
         """`agents` are those that use the tools of a server, by its name.
@@ -58,7 +58,7 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         self, request: tool_service_pb2.CallToolRequest, context: _Context
     ) -> None:
         options = self._options.get(request.agent)
-        if options is not None and not options.may_use(request.server, request.tool):
+        if options is not None and not options.allows_tool(request.server, request.tool):
             raise ToolNotFoundError(request.server, request.tool)
         news = _News(context.write)
         try:
@@ -66,9 +66,9 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
                 request.server,
                 request.tool,
                 _arguments(request),
-                timeout_s=time_left_s(request),
+                timeout_s=remaining_s(request),
                 on_progress=news.write,
-                keep=self._keep_for(request),
+                upload=self._keep_for(request),
             )
         finally:
             await news.close()
@@ -85,9 +85,9 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
             if now != seen:
                 yield now
                 seen = now
-            await self._adapter.changed(revision)
+            await self._adapter.wait_for_change(revision)
 
-    def _keep_for(self, request: tool_service_pb2.CallToolRequest) -> Keep | None:
+    def _keep_for(self, request: tool_service_pb2.CallToolRequest) -> ContentUploader | None:
         artifacts = self._artifacts
         if artifacts is None or not request.task_id:
             return None
@@ -106,15 +106,15 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     def _picture(
         self, names: Sequence[str]
     ) -> tuple[list[tool_service_pb2.Tool], list[tool_service_pb2.ToolServer]]:
-        servers = self._adapter.servers(names)
+        servers = self._adapter.list_servers(names)
         tools = [tool for server in servers for tool in server.tools.values()]
         states = [
             tool_service_pb2.ToolServer(
                 name=server.name,
                 state=server.state,
-                error=server.trust.problem or server.error,
+                error=server.breaker.problem or server.error,
                 agents=self._agents.get(server.name, ()),
-                breaker=server.trust.state,
+                breaker=server.breaker.state,
             )
             for server in servers
         ]

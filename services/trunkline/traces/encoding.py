@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from opentelemetry.util import types
 
-from trunkline.journal.varint import sized
+from trunkline.journal.events import prefix_length
 
 _KINDS: Final = {
     SpanKind.INTERNAL: trace_pb2.Span.SPAN_KIND_INTERNAL,
@@ -58,7 +58,7 @@ def encoded(spans: Sequence[ReadableSpan]) -> otlp.ExportTraceServiceRequest:
             del whole.resource_spans[0].scope_spans[0].spans[:]
             request.resource_spans.extend(whole.resource_spans)
             scopes[key] = (request.resource_spans[-1].scope_spans[0], [])
-        scopes[key][1].extend((_SPAN, sized(_encoded(span))))
+        scopes[key][1].extend((_SPAN, prefix_length(_encoded(span))))
     for scope, pieces in scopes.values():
         scope.MergeFromString(b"".join(pieces))
     return request
@@ -116,11 +116,13 @@ def _ended(code: trace_pb2.Status.StatusCode.ValueType, message: str) -> bytes:
 def _attribute(key: str, value: str | bool | float) -> bytes:  # noqa: FBT001  any value
     """Return an attribute as a part of a span's bytes."""
     if isinstance(value, str):
-        said = _TEXT + sized(value.encode())
+        said = _TEXT + prefix_length(value.encode())
     elif isinstance(value, bool):
         said = common_pb2.AnyValue(bool_value=value).SerializeToString()
     elif isinstance(value, int):
         said = common_pb2.AnyValue(int_value=value).SerializeToString()
     else:
         said = common_pb2.AnyValue(double_value=value).SerializeToString()
-    return _ATTRIBUTE + sized(b"".join((_KEY, sized(key.encode()), _VALUE, sized(said))))
+    return _ATTRIBUTE + prefix_length(
+        b"".join((_KEY, prefix_length(key.encode()), _VALUE, prefix_length(said)))
+    )

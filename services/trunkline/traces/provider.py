@@ -36,7 +36,7 @@ class MeshTracerProvider(TracerProvider):
             resource=resource,
             # Whoever configured it shuts down what it added.
             shutdown_on_exit=False,
-            span_limits=SpanLimits(max_attribute_length=telemetry.ATTRIBUTE_LIMIT),
+            span_limits=SpanLimits(max_attribute_length=telemetry.ATTRIBUTE_LIMIT_CHARS),
         )
         self._targets = _Targets()
         super().add_span_processor(self._targets)
@@ -60,10 +60,10 @@ class MeshTracerProvider(TracerProvider):
         made = super().get_tracer(
             instrumenting_module_name, instrumenting_library_version, schema_url, attributes
         )
-        if instrumenting_module_name != telemetry.SCOPE or not isinstance(made, SdkTracer):
+        if instrumenting_module_name != telemetry.TRACER_NAME or not isinstance(made, SdkTracer):
             # Other people's spans; or OpenTelemetry is turned off.
             return made
-        return MeshTracer(self._targets, self.resource, InstrumentationScope(telemetry.SCOPE))
+        return MeshTracer(self._targets, self.resource, InstrumentationScope(telemetry.TRACER_NAME))
 
     @property
     def collector(self) -> CollectorProcessor | None:

@@ -10,7 +10,7 @@ from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from trunkline import telemetry
-from trunkline.journal.sqlite.payload import frames, pack
+from trunkline.journal.sqlite.batch_index import pack_batches, unpack_spans
 from trunkline.v1 import trace_service_pb2
 
 # More of any of these in one span is left out.
@@ -26,7 +26,7 @@ _KEPT_BYTES = 32 * 1024
 _TASKS = frozenset({telemetry.TASK_ID, telemetry.A2A_TASK_ID})
 
 
-class Record(NamedTuple):
+class SpanRecord(NamedTuple):
     """A span as it came, and what the store looks at."""
 
     trace_id: str
@@ -41,47 +41,47 @@ class Record(NamedTuple):
     span: trace_pb2.Span
 
 
-def records_of(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[Record]:
+def read_records(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[SpanRecord]:
     """Yield the spans of an export; those without proper ids are left out."""
     for resource in resources:
-        process = text_of(resource.resource.attributes, telemetry.SERVICE_NAME)
+        process = find_text(resource.resource.attributes, telemetry.SERVICE_NAME)
         for scope in resource.scope_spans:
             for span in scope.spans:
                 if len(span.trace_id) == _TRACE_ID_BYTES and len(span.span_id) == _SPAN_ID_BYTES:
                     yield _record_of(span, process)
 
 
-def spans_of(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[trace_service_pb2.Span]:
+def read_spans(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[trace_service_pb2.Span]:
     """Yield the spans of an export as ours; those without proper ids are left out."""
-    return (span_of(record) for record in records_of(resources))
+    return (to_span(record) for record in read_records(resources))
 
 
-def packed(records: Iterable[Record]) -> bytes:
+def pack_records(records: Iterable[SpanRecord]) -> bytes:
     """Return spans as bytes, without what is never shown of them: services, and OTLP's spans."""
     parts = ((one.service.encode(), _bounded(one.span).SerializeToString()) for one in records)
-    return bytes(pack(chain.from_iterable(parts))[0])
+    return bytes(pack_batches(chain.from_iterable(parts))[0])
 
 
-def unpacked(content: bytes) -> Iterator[Record]:
+def unpack_records(content: bytes) -> Iterator[SpanRecord]:
     """Yield what was packed."""
     for service, span in _parts_of(content):
         yield _record_of(span, service.decode())
 
 
-def span_ids_of(content: bytes) -> Iterator[str]:
+def read_span_ids(content: bytes) -> Iterator[str]:
     """Yield the ids of what was packed, at a quarter of the cost of all of it."""
     return (span.span_id.hex() for _, span in _parts_of(content))
 
 
 def _parts_of(content: bytes) -> Iterator[tuple[bytes, trace_pb2.Span]]:
-    parts = (content[offset : offset + size] for offset, size in frames(content))
+    parts = (content[offset : offset + size] for offset, size in unpack_spans(content))
     return (
         (service, trace_pb2.Span.FromString(span))
         for service, span in zip(parts, parts, strict=True)
     )
 
 
-def span_of(record: Record) -> trace_service_pb2.Span:
+def to_span(record: SpanRecord) -> trace_service_pb2.Span:
     """Return all that is shown of a span."""
     span, service = record.span, record.service
     made = trace_service_pb2.Span(
@@ -107,7 +107,7 @@ def span_of(record: Record) -> trace_service_pb2.Span:
     return made
 
 
-def _record_of(span: trace_pb2.Span, process: str) -> Record:
+def _record_of(span: trace_pb2.Span, process: str) -> SpanRecord:
     service = ""
     tasks: list[tuple[str, str]] = []
     for attribute in islice(span.attributes, _ATTRIBUTES):
@@ -115,8 +115,8 @@ def _record_of(span: trace_pb2.Span, process: str) -> Record:
         if key == telemetry.SERVICE:
             service = service or attribute.value.string_value[:NAME_LIMIT]
         elif key in _TASKS:
-            tasks.append((key, attribute.value.string_value[: telemetry.ATTRIBUTE_LIMIT]))
-    return Record(
+            tasks.append((key, attribute.value.string_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]))
+    return SpanRecord(
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),
         is_root=not span.parent_span_id,
@@ -143,9 +143,9 @@ def _bounded(span: trace_pb2.Span) -> trace_pb2.Span:
         for attribute in attributes:
             attribute.key = attribute.key[:NAME_LIMIT]
             if attribute.value.HasField("string_value"):
-                cut = attribute.value.string_value[: telemetry.ATTRIBUTE_LIMIT]
+                cut = attribute.value.string_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]
                 attribute.value.string_value = cut
-            elif attribute.value.ByteSize() > telemetry.ATTRIBUTE_LIMIT:
+            elif attribute.value.ByteSize() > telemetry.ATTRIBUTE_LIMIT_CHARS:
                 attribute.ClearField("value")
     return kept
 
@@ -154,7 +154,7 @@ def _set_time(time: Any, time_ns: int) -> None:  # noqa: ANN401 a Timestamp, whi
     time.FromNanoseconds(min(time_ns, _LAST_NS))
 
 
-def text_of(attributes: Iterable[common_pb2.KeyValue], key: str) -> str:
+def find_text(attributes: Iterable[common_pb2.KeyValue], key: str) -> str:
     """Return a text among attributes, cut to size, or an empty one."""
     for attribute in attributes:
         if attribute.key == key:
@@ -172,7 +172,7 @@ def _value_of(value: common_pb2.AnyValue, *, depth: int) -> struct_pb2.Value:
     made = struct_pb2.Value()
     match value.WhichOneof("value"):
         case "string_value":
-            made.string_value = value.string_value[: telemetry.ATTRIBUTE_LIMIT]
+            made.string_value = value.string_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]
         case "bool_value":
             made.bool_value = value.bool_value
         case "int_value":
@@ -180,7 +180,7 @@ def _value_of(value: common_pb2.AnyValue, *, depth: int) -> struct_pb2.Value:
         case "double_value":
             made.number_value = value.double_value
         case "bytes_value":
-            raw = value.bytes_value[: telemetry.ATTRIBUTE_LIMIT]
+            raw = value.bytes_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]
             made.string_value = base64.b64encode(raw).decode("ascii")
         case "array_value" if depth < _DEPTH_LIMIT:
             items = value.array_value.values[:_ATTRIBUTES]

@@ -22,11 +22,18 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from trunkline import telemetry
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
-from trunkline.traces.spans import NAME_LIMIT, Record, packed, span_ids_of, span_of, unpacked
+from trunkline.traces.spans import (
+    NAME_LIMIT,
+    SpanRecord,
+    pack_records,
+    read_span_ids,
+    to_span,
+    unpack_records,
+)
 from trunkline.v1 import trace_service_pb2
 
 # More spans of one trace are dropped: a loop that makes spans must not push out all other traces.
-SPANS_IN_A_TRACE = 5000
+MAX_SPANS_PER_TRACE = 5000
 _TASKS_IN_A_SUMMARY = 50
 _PRUNED_AT_ONCE = 200
 _PAGE, _LONGEST_PAGE = 50, 100
@@ -88,15 +95,17 @@ class _News:
 class SpanStore:
     """The latest traces of a mesh, bounded by their number and age; the oldest go first."""
 
-    def __init__(self, path: Path, *, limit: int = 10_000, age_s: float = 7 * 24 * 3600.0) -> None:
+    def __init__(
+        self, path: Path, *, max_traces: int = 10_000, retention_s: float = 7 * 24 * 3600.0
+    ) -> None:
         """Open the store's file, or make it.
 
         Raises:
             JournalUnavailableError: it can't be used.
         """
         self._path = path
-        self._limit = limit
-        self._age_ns = int(age_s * 1e9)
+        self._limit = max_traces
+        self._age_ns = int(retention_s * 1e9)
         self._lock = threading.Lock()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-traces")
         self._listeners: tuple[Callable[[], object], ...] = ()
@@ -127,7 +136,7 @@ class SpanStore:
         with self._lock:
             self._database.close()
 
-    async def in_thread(
+    async def run_in_thread(
         self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
         """Call one of the store's methods from an event loop without holding it up."""
@@ -135,17 +144,17 @@ class SpanStore:
         return await loop.run_in_executor(self._executor, partial(function, *args, **kwargs))
 
     @property
-    def change(self) -> int:
+    def latest_change(self) -> int:
         """Counts up with every batch of spans; a cursor for `changed_since`."""
         return self._change
 
-    def add(self, records: Iterable[Record]) -> set[tuple[str, str]]:
+    def add(self, records: Iterable[SpanRecord]) -> set[tuple[str, str]]:
         """Keep spans, and return the trace and span ids of those that are new and stay.
 
         One that is there already, by its ids, isn't added again; nor is a protocol's notification
         that belongs to no request: it would be a trace of its own that tells nothing.
         """
-        found: dict[str, dict[str, Record]] = defaultdict(dict)
+        found: dict[str, dict[str, SpanRecord]] = defaultdict(dict)
         for record in records:
             if not _is_lone_notification(record):
                 found[record.trace_id].setdefault(record.span_id, record)
@@ -175,7 +184,7 @@ class SpanStore:
             contents = self._contents(wanted)
         if not contents:
             raise TraceNotFoundError(trace_id or task_id)
-        spans = [span_of(record) for content in contents for record in unpacked(content)]
+        spans = [to_span(record) for content in contents for record in unpack_records(content)]
         return sorted(spans, key=lambda one: (one.start_time.ToNanoseconds(), one.span_id))
 
     def list_traces(
@@ -200,7 +209,7 @@ class SpanStore:
             response.next_page_token = _make_token(found[size - 1])
         return response
 
-    def changed_since(
+    def list_changed(
         self, change: int, *, limit: int = 100
     ) -> tuple[list[trace_service_pb2.TraceSummary], int]:
         """Return traces that changed after a cursor, and the cursor behind them."""
@@ -217,7 +226,7 @@ class SpanStore:
             return self._summaries(where, (change, last)), last
 
     @contextmanager
-    def listening(self, listener: Callable[[], object]) -> Iterator[None]:
+    def subscribe(self, listener: Callable[[], object]) -> Iterator[None]:
         """Have `listener` called after every batch, by the thread that added it."""
         self._listeners = (*self._listeners, listener)
         try:
@@ -237,26 +246,26 @@ class SpanStore:
         self._change: int = self._one("SELECT coalesce(max(change), 0) FROM traces")
         self._count: int = self._one("SELECT count(*) FROM traces")
 
-    def _new_of(self, trace_id: str, spans: Mapping[str, Record]) -> Sequence[Record]:
+    def _new_of(self, trace_id: str, spans: Mapping[str, SpanRecord]) -> Sequence[SpanRecord]:
         """Return those of a trace's spans that are to be kept."""
         known = self._database.execute(
             "SELECT span_count FROM traces WHERE trace_id = ?", (trace_id,)
         ).fetchone()
         if known is None:
             self._count += 1
-            return list(spans.values())[:SPANS_IN_A_TRACE]
-        here = {span_id for one in self._contents(trace_id) for span_id in span_ids_of(one)}
+            return list(spans.values())[:MAX_SPANS_PER_TRACE]
+        here = {span_id for one in self._contents(trace_id) for span_id in read_span_ids(one)}
         new = [one for span_id, one in spans.items() if span_id not in here]
-        return new[: max(0, SPANS_IN_A_TRACE - known[0])]
+        return new[: max(0, MAX_SPANS_PER_TRACE - known[0])]
 
-    def _write(self, new: Mapping[str, Sequence[Record]]) -> None:
+    def _write(self, new: Mapping[str, Sequence[SpanRecord]]) -> None:
         """Write new spans, and bring the rows of their traces up to date."""
         contents: list[tuple[str, bytes]] = []
         traces: list[tuple[str | int, ...]] = []
         tasks: list[tuple[str, str, int]] = []
         for trace_id, spans in new.items():
             news = _news_of(spans)
-            contents.append((trace_id, packed(spans)))
+            contents.append((trace_id, pack_records(spans)))
             times, counts = (news.start_ns, news.end_ns), (news.span_count, news.error_count)
             root = (news.root_name, news.root_service)
             traces.append((trace_id, *times, *counts, *root, self._change))
@@ -343,7 +352,7 @@ class SpanStore:
             raise JournalUnavailableError(str(self._path), problem) from error
 
 
-def _news_of(spans: Iterable[Record]) -> _News:
+def _news_of(spans: Iterable[SpanRecord]) -> _News:
     news = _News()
     for span in spans:
         news.start_ns = min(news.start_ns, span.start_ns)
@@ -358,7 +367,7 @@ def _news_of(spans: Iterable[Record]) -> _News:
     return news
 
 
-def _is_lone_notification(record: Record) -> bool:
+def _is_lone_notification(record: SpanRecord) -> bool:
     # So MCP names the methods that have no answer; `notifications/cancelled` carries no context.
     return record.is_root and record.span.name.startswith("notifications/")
 

@@ -2,10 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import islice
 from typing import Any
 
 import grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 
+from trunkline import telemetry
+from trunkline.errors import OverloadedError
+from trunkline.traces.sdk import forward_to_collector
+from trunkline.traces.spans import read_records
 from trunkline.traces.store import SpanStore
 from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
@@ -21,7 +28,7 @@ class TraceServicer(trace_service_pb2_grpc.TraceServiceServicer):
         request: trace_service_pb2.GetTraceRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> trace_service_pb2.GetTraceResponse:
-        spans = await self._store.in_thread(
+        spans = await self._store.run_in_thread(
             self._store.get_trace, trace_id=request.trace_id, task_id=request.task_id
         )
         return trace_service_pb2.GetTraceResponse(spans=spans)
@@ -31,7 +38,7 @@ class TraceServicer(trace_service_pb2_grpc.TraceServiceServicer):
         request: trace_service_pb2.ListTracesRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> trace_service_pb2.ListTracesResponse:
-        return await self._store.in_thread(
+        return await self._store.run_in_thread(
             self._store.list_traces, page_size=request.page_size, page_token=request.page_token
         )
 
@@ -42,14 +49,69 @@ class TraceServicer(trace_service_pb2_grpc.TraceServiceServicer):
     ) -> AsyncIterator[trace_service_pb2.WatchTracesResponse]:
         news = asyncio.Event()
         loop = asyncio.get_running_loop()
-        change = self._store.change
-        with self._store.listening(lambda: loop.call_soon_threadsafe(news.set)):
+        change = self._store.latest_change
+        with self._store.subscribe(lambda: loop.call_soon_threadsafe(news.set)):
             # Says that the watch is on: what is done from now on will be seen.
             yield trace_service_pb2.WatchTracesResponse()
             while True:
                 await news.wait()
                 news.clear()
-                traces, change = await self._store.in_thread(self._store.changed_since, change)
+                traces, change = await self._store.run_in_thread(self._store.list_changed, change)
                 while traces:
                     yield trace_service_pb2.WatchTracesResponse(traces=traces)
-                    traces, change = await self._store.in_thread(self._store.changed_since, change)
+                    traces, change = await self._store.run_in_thread(
+                        self._store.list_changed, change
+                    )
+
+
+# What comes in one export beyond this is refused, as the protocol has it: in part.
+MAX_SPANS_PER_EXPORT = 5000
+# Exports that may wait for the store before others are told to come again.
+_WAITING_EXPORTS = 16
+
+
+class OtlpServicer(otlp_grpc.TraceServiceServicer):
+    """OTLP's TraceService over a store."""
+
+    def __init__(self, store: SpanStore) -> None:
+        self._store = store
+        self._waiting = 0
+
+    async def Export(
+        self,
+        request: otlp.ExportTraceServiceRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> otlp.ExportTraceServiceResponse:
+        if self._waiting >= _WAITING_EXPORTS:
+            raise OverloadedError(agent="the span store", retry_after_s="1")
+        self._waiting += 1
+        try:
+            return await self._store.run_in_thread(
+                self._keep, request, is_collected=_is_collected(context)
+            )
+        finally:
+            self._waiting -= 1
+
+    def _keep(
+        self, request: otlp.ExportTraceServiceRequest, *, is_collected: bool
+    ) -> otlp.ExportTraceServiceResponse:
+        sent = sum(
+            len(scope.spans)
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+        )
+        spans = list(islice(read_records(request.resource_spans), MAX_SPANS_PER_EXPORT))
+        added = self._store.add(spans)
+        if not is_collected:
+            forward_to_collector(request.resource_spans, added)
+        response = otlp.ExportTraceServiceResponse()
+        if sent > len(spans):
+            response.partial_success.rejected_spans = sent - len(spans)
+            response.partial_success.error_message = (
+                f"spans need proper ids, and an export takes {MAX_SPANS_PER_EXPORT} at most"
+            )
+        return response
+
+
+def _is_collected(context: grpc.aio.ServicerContext[Any, Any]) -> bool:
+    return any(key == telemetry.COLLECTED_KEY for key, _ in context.invocation_metadata() or ())

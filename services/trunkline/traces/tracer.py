@@ -204,4 +204,8 @@ def _cut(attributes: Mapping[str, types.AnyValue]) -> dict[str, types.AnyValue]:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= telemetry.ATTRIBUTE_LIMIT else text[: telemetry.ATTRIBUTE_LIMIT]
+    return (
+        text
+        if len(text) <= telemetry.ATTRIBUTE_LIMIT_CHARS
+        else text[: telemetry.ATTRIBUTE_LIMIT_CHARS]
+    )

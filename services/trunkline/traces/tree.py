@@ -30,7 +30,7 @@ class SpanNode:
 class TraceTree:
     """A trace as a tree: its root first, then orphans, if any, with what hangs below them."""
 
-    tops: tuple[SpanNode, ...]
+    top_nodes: tuple[SpanNode, ...]
 
     @classmethod
     def build(cls, spans: Iterable[trace_service_pb2.Span]) -> "TraceTree":
@@ -61,16 +61,16 @@ class TraceTree:
     @property
     def orphans(self) -> tuple[SpanNode, ...]:
         """Spans whose parents haven't come, or never will."""
-        return tuple(node for node in self.tops if node.is_orphan)
+        return tuple(node for node in self.top_nodes if node.is_orphan)
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether there is exactly one root, and no orphan."""
-        return len(self.tops) == 1 and not self.tops[0].is_orphan
+        return len(self.top_nodes) == 1 and not self.top_nodes[0].is_orphan
 
     def walk(self) -> Iterator[tuple[int, SpanNode]]:
         """Yield every node with its depth, parents first."""
-        for node in self.tops:
+        for node in self.top_nodes:
             yield from node.walk()
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from trunkline.agents import agent
-from trunkline.agents.loading import load_agent
+from trunkline.agents.process import load_agent
 from trunkline.errors import ConfigurationError
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 
 
 async def hello(task: TaskContext) -> str:

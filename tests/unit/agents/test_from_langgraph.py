@@ -87,7 +87,7 @@ async def followed(m: Mesh, text: str) -> tuple[Answer, list[str]]:
                     told.append(f"{event.tool_started.tool} begins")
                 case "tool_finished":
                     told.append(f"{event.tool_finished.tool}: {event.tool_finished.summary}")
-    return await m.look(stream.task_id), told
+    return await m.get(stream.task_id), told
 
 
 async def test_its_words_stream_and_its_calls_of_tools_are_told() -> None:
@@ -102,7 +102,7 @@ async def test_its_words_stream_and_its_calls_of_tools_are_told() -> None:
         *("The ", "sums ", "are ", "3 ", "and ", "7."),
     ]
     assert answer.artifacts[0].name == "answer"
-    assert model.is_used_up
+    assert model.is_exhausted
 
 
 async def test_what_a_model_says_before_it_calls_a_tool_is_news_and_no_answer() -> None:
@@ -199,8 +199,8 @@ async def test_an_interrupt_asks_and_the_next_message_is_what_it_returns() -> No
         first = await m.ask("go")
         second = await m.ask("one", task=first)
         end = await m.ask("two:", data, task=second)
-    assert (first.state, first.said) == ("input-required", "first?")
-    assert (second.state, second.said) == ("input-required", "second?")
+    assert (first.state, first.status_text) == ("input-required", "first?")
+    assert (second.state, second.status_text) == ("input-required", "second?")
     assert second.data == [{"question": "second?", "options": [1, 2]}]
     assert (end.state, end.text) == ("completed", "['beside', 'one', {'option': 2}]")
     assert runs == ["beside"]
@@ -215,9 +215,9 @@ async def test_several_interrupts_are_asked_one_after_the_other() -> None:
 
     async with mesh(logged(logging(left, right), resume=lambda task: task.text.upper())) as m:
         first = await m.ask("go")
-        second = await m.ask(first.said, task=first)
-        end = await m.ask(second.said, task=second)
-    assert {first.said, second.said} == {"left?", "right?"}
+        second = await m.ask(first.status_text, task=first)
+        end = await m.ask(second.status_text, task=second)
+    assert {first.status_text, second.status_text} == {"left?", "right?"}
     assert end.text == "['LEFT?', 'RIGHT?']"
 
 
@@ -241,7 +241,7 @@ async def test_a_graph_below_asks_and_remembers_where_it_stood() -> None:
     graph.add_edge(START, "below")
     async with mesh(logged(graph.compile())) as m:
         asked = await m.ask("go")
-        assert (asked.state, asked.said) == ("input-required", "deep?")
+        assert (asked.state, asked.status_text) == ("input-required", "deep?")
         assert (await m.ask("yes", task=asked)).text == "['before', 'yes']"
     assert runs == ["before"]
 
@@ -251,7 +251,7 @@ async def test_a_graph_that_stops_before_a_node_asks_whether_it_goes_on() -> Non
     model = ScriptedModel(AIMessage("", tool_calls=[call]), "It is 3.")
     async with mesh(made(reacting(model, interrupt_before=["tools"]))) as m:
         asked = await m.ask("1+2?")
-        assert (asked.state, asked.said) == ("input-required", "Shall it go on with tools?")
+        assert (asked.state, asked.status_text) == ("input-required", "Shall it go on with tools?")
         assert (await m.ask("yes", task=asked)).text == "It is 3."
 
 
@@ -280,7 +280,7 @@ async def test_what_waits_in_a_checkpointer_that_is_gone_fails_and_says_so(tmp_p
         asked = await m.ask("go")
     async with mesh(forgetful(), data_dir=tmp_path) as m:
         answer = await m.ask("this", task=asked)
-    assert (answer.state, answer.said) == (
+    assert (answer.state, answer.status_text) == (
         "failed",
         "what it stood at is no longer known; ask anew",
     )
@@ -355,13 +355,13 @@ async def test_what_is_said_at_once_in_a_context_is_heard_one_after_the_other() 
     graph.add_node("node", node)
     graph.add_edge(START, "node")
     async with mesh(made(graph.compile())) as m:
-        first = await m.begin("a")
+        first = await m.submit("a")
         await began.wait()
-        second = await m.begin("b", context=first)
-        await m.until(second, lambda answer: "Waiting" in answer.said)
+        second = await m.submit("b", context=first)
+        await m.wait_until(second, lambda answer: "Waiting" in answer.status_text)
         go.set()
-        assert (await m.until(first)).text == "a"
-        assert (await m.until(second)).text == "a a b"
+        assert (await m.wait_until(first)).text == "a"
+        assert (await m.wait_until(second)).text == "a a b"
 
 
 async def test_what_failed_or_was_canceled_leaves_nothing_in_the_conversation() -> None:
@@ -383,8 +383,8 @@ async def test_what_failed_or_was_canceled_leaves_nothing_in_the_conversation() 
         first = await m.ask("a")
         failed = await m.ask("fail", context=first)
         assert failed.state == "failed"
-        assert "secret" not in failed.said
-        hanging = await m.begin("hang", context=first)
+        assert "secret" not in failed.status_text
+        hanging = await m.submit("hang", context=first)
         await began.wait()
         assert (await m.cancel(hanging)).state == "canceled"
         assert (await m.ask("b", context=first)).text == "a a b"
@@ -404,7 +404,7 @@ async def test_a_graph_that_comes_to_no_end_is_stopped(
     async with mesh(logged(compiled, step_limit=given)) as m:
         answer = await m.ask("go")
     assert answer.state == "failed"
-    assert f"came to no end within {limit} steps" in answer.said
+    assert f"came to no end within {limit} steps" in answer.status_text
 
 
 async def test_nodes_find_what_is_made_of_the_task() -> None:

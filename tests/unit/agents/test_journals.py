@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.journal_events import created
-from trunkline.agents.journals import Journals, OpenJournal
+from harness.journal.builders import created
+from trunkline.agents.journals import JournalFolder, OpenJournal
 from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite.schema import disown
+from trunkline.journal.sqlite.schema import mark_abandoned
 from trunkline.settings import Settings
 
 AGENTS = {"math", "echo"}
@@ -24,8 +24,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def journals(tmp_path: Path) -> Journals:
-    return Journals(Settings(data_dir=tmp_path))
+def journals(tmp_path: Path) -> JournalFolder:
+    return JournalFolder(Settings(data_dir=tmp_path))
 
 
 @pytest.fixture
@@ -54,11 +54,11 @@ def make(path: Path) -> str:
 def lose(path: Path) -> None:
     """Let a journal look as if its host had died."""
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        disown(file)
+        mark_abandoned(file)
 
 
 def test_the_first_journal_of_a_host_is_named_after_it(
-    journals: Journals, folder: Path, held: ExitStack
+    journals: JournalFolder, folder: Path, held: ExitStack
 ) -> None:
     own = hold(held, journals.open_own("math", AGENTS))
     assert own.path == folder / "math.db"
@@ -66,14 +66,14 @@ def test_the_first_journal_of_a_host_is_named_after_it(
 
 
 def test_a_host_comes_back_to_the_journal_that_it_had(
-    journals: Journals, folder: Path, held: ExitStack
+    journals: JournalFolder, folder: Path, held: ExitStack
 ) -> None:
     known = make(folder / "math.db")
     assert hold(held, journals.open_own("math", AGENTS)).journal.id == known
 
 
 def test_a_host_whose_journal_somebody_has_takes_the_next(
-    journals: Journals, folder: Path, held: ExitStack
+    journals: JournalFolder, folder: Path, held: ExitStack
 ) -> None:
     first = hold(held, journals.open_own("math", AGENTS))
     second = hold(held, journals.open_own("math", AGENTS))
@@ -82,7 +82,7 @@ def test_a_host_whose_journal_somebody_has_takes_the_next(
 
 
 def test_all_free_journals_of_the_family_and_no_others_are_opened_beside(
-    journals: Journals, folder: Path, held: ExitStack
+    journals: JournalFolder, folder: Path, held: ExitStack
 ) -> None:
     names = ("math.db", "math.2.db", "math.10.db", "math.1.db", "math-2.db", "mathematics.db")
     for name in names:
@@ -96,7 +96,7 @@ def test_all_free_journals_of_the_family_and_no_others_are_opened_beside(
 
 
 def test_a_journal_that_holds_tasks_of_others_is_no_host_s_own(
-    journals: Journals, folder: Path, held: ExitStack
+    journals: JournalFolder, folder: Path, held: ExitStack
 ) -> None:
     make(folder / "math.db")
     assert hold(held, journals.open_own("math", {"math"})).path.name == "math.2.db"
@@ -107,7 +107,7 @@ def test_a_journal_that_holds_tasks_of_others_is_no_host_s_own(
 
 
 def test_what_another_family_gave_back_is_opened_if_it_waits_for_these_agents_alone(
-    journals: Journals, folder: Path, held: ExitStack
+    journals: JournalFolder, folder: Path, held: ExitStack
 ) -> None:
     for name in ("currency.db", "research.db", "math.db"):
         make(folder / name)
@@ -120,7 +120,7 @@ def test_what_another_family_gave_back_is_opened_if_it_waits_for_these_agents_al
 
 
 def test_what_a_host_lost_that_ran_others_is_left_to_it(
-    journals: Journals, folder: Path, held: ExitStack
+    journals: JournalFolder, folder: Path, held: ExitStack
 ) -> None:
     make(folder / "math.db")
     lose(folder / "math.db")
@@ -130,7 +130,7 @@ def test_what_a_host_lost_that_ran_others_is_left_to_it(
 
 
 def test_journals_without_tasks_are_removed_unless_somebody_has_them(
-    journals: Journals, folder: Path, held: ExitStack
+    journals: JournalFolder, folder: Path, held: ExitStack
 ) -> None:
     own = hold(held, journals.open_own("math", AGENTS))
     Journal.open(folder / "math.2.db").close()
@@ -145,7 +145,7 @@ def test_journals_without_tasks_are_removed_unless_somebody_has_them(
 
 
 def test_the_journal_of_a_host_that_died_before_it_had_a_task_is_removed(
-    journals: Journals, folder: Path
+    journals: JournalFolder, folder: Path
 ) -> None:
     Journal.open(folder / "math.db").close()
     lose(folder / "math.db")
@@ -155,7 +155,7 @@ def test_the_journal_of_a_host_that_died_before_it_had_a_task_is_removed(
 
 
 def test_a_damaged_journal_is_left_out_and_said_so(
-    journals: Journals,
+    journals: JournalFolder,
     folder: Path,
     held: ExitStack,
     caplog: pytest.LogCaptureFixture,

@@ -8,11 +8,11 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from trunkline.agents import FunctionAgent, agent
-from trunkline.agents.hosting import configured
-from trunkline.agents.options import read_options
+from trunkline.agents.hosting import apply_options
+from trunkline.agents.options import load_agent_options
 from trunkline.errors import ConfigurationError
-from trunkline.settings import AgentOptions, Settings, load_settings
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.settings import AgentSettings, Settings, load_settings
+from trunkline.tasks.context import TaskContext
 
 
 class Model(BaseModel):
@@ -40,14 +40,14 @@ def greeter(kind: type[Any] | None) -> FunctionAgent:
 @pytest.mark.parametrize("kind", [Model, Plain])
 def test_variables_are_laid_over_the_table_and_values_are_converted(kind: type[Any]) -> None:
     variables = {"TRUNKLINE_AGENT_GREET_ER_COUNT": "5", "TRUNKLINE_AGENT_GREET_ER": "else"}
-    found: Any = read_options("greet-er", kind, {"city": "Oslo"}, environment=variables)
+    found: Any = load_agent_options("greet-er", kind, {"city": "Oslo"}, environment=variables)
     assert (found.city, found.count) == ("Oslo", 5)
     assert isinstance(found, kind)
 
 
 def test_a_variable_holds_a_list_as_json() -> None:
     variables = {"TRUNKLINE_AGENT_A_TAGS": '["x", "y"]', "TRUNKLINE_AGENT_A_CITY": "[Oslo"}
-    found: Any = read_options("a", Model, {}, environment=variables)
+    found: Any = load_agent_options("a", Model, {}, environment=variables)
     assert (found.tags, found.city) == (["x", "y"], "[Oslo")
 
 
@@ -65,14 +65,14 @@ def test_what_is_wrong_is_said_by_its_key_or_its_variable(
     kind: type[Any], given: dict[str, object], variables: dict[str, str], where: str, problem: str
 ) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        read_options("a", kind, given, environment=variables)
+        load_agent_options("a", kind, given, environment=variables)
     assert raised.value.where == where
     assert problem in raised.value.problem
 
 
 def test_a_value_that_may_be_a_secret_is_not_repeated() -> None:
     with pytest.raises(ConfigurationError) as raised:
-        read_options("a", Model, {"city": "x", "key": ["hunter2"]}, environment={})
+        load_agent_options("a", Model, {"city": "x", "key": ["hunter2"]}, environment={})
     assert raised.value.where == "[agent.a.options] key"
     assert "hunter2" not in str(raised.value)
 
@@ -82,24 +82,24 @@ def test_the_table_of_the_file_reaches_the_agent_that_is_declared_with_settings(
 ) -> None:
     (tmp_path / "trunkline.toml").write_text('[agent.greet-er.options]\ncity = "Oslo"\n')
     settings = load_settings(environment={}, folder=tmp_path)
-    found = configured(greeter(Model), settings)
+    found = apply_options(greeter(Model), settings)
     assert isinstance(found, FunctionAgent)
     assert found.settings == Model(city="Oslo")
 
 
 def test_settings_made_elsewhere_are_taken_as_they_are() -> None:
     own = greeter(Plain).with_settings(Plain("Bergen"))
-    assert configured(own, Settings()) is own
+    assert apply_options(own, Settings()) is own
     with pytest.raises(ConfigurationError, match="its settings are Plain, not Model"):
         greeter(Plain).with_settings(Model(city="Oslo"))
 
 
 def test_an_agent_that_takes_no_settings_is_given_none() -> None:
-    given = Settings(agent_options={"greet-er": AgentOptions(options={"city": "Oslo"})})
+    given = Settings(agent_options={"greet-er": AgentSettings(options={"city": "Oslo"})})
     with pytest.raises(ConfigurationError, match="it takes no settings"):
-        configured(greeter(None), given)
+        apply_options(greeter(None), given)
     plain = greeter(None)
-    assert configured(plain, Settings()) is plain
+    assert apply_options(plain, Settings()) is plain
 
 
 def test_settings_are_a_model_or_a_dataclass() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.artifacts import Blobs, Reference, find_reference
-from trunkline.artifacts.references import safe_filename
+from trunkline.artifacts import BlobStore, Reference, parse_reference
+from trunkline.artifacts.references import sanitize_filename
 from trunkline.errors import (
     ArtifactNotFoundError,
     InvalidArgumentError,
@@ -19,37 +19,37 @@ from trunkline.errors import (
 
 _CONTENT = bytes(range(256)) * 3000
 _SHA256 = hashlib.sha256(_CONTENT).hexdigest()
-_REFERENCE = Reference.of("j1-1", "a")
+_REFERENCE = Reference.create("j1-1", "a")
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> Blobs:
-    return Blobs(tmp_path / "host.db.artifacts", limit_bytes=1_000_000)
+def blobs(tmp_path: Path) -> BlobStore:
+    return BlobStore(tmp_path / "host.db.artifacts", limit_bytes=1_000_000)
 
 
-async def _read(blobs: Blobs, reference: Reference, **where: int) -> bytes:
+async def _read(blobs: BlobStore, reference: Reference, **where: int) -> bytes:
     return b"".join([chunk async for chunk in blobs.read(reference, **where)])
 
 
-async def test_what_was_put_is_read_from_anywhere_in_it(blobs: Blobs) -> None:
+async def test_what_was_put_is_read_from_anywhere_in_it(blobs: BlobStore) -> None:
     blob = await blobs.put(_REFERENCE, _CONTENT, media_type="a/b", filename="x.bin")
 
     assert (blob.size_bytes, blob.sha256) == (len(_CONTENT), _SHA256)
-    assert await blobs.find(_REFERENCE) == blob
-    assert find_reference(blob.part().url) == _REFERENCE
+    assert await blobs.get(_REFERENCE) == blob
+    assert parse_reference(blob.to_part().url) == _REFERENCE
     assert await _read(blobs, _REFERENCE) == _CONTENT
     assert await _read(blobs, _REFERENCE, offset=700_000) == _CONTENT[700_000:]
     assert await _read(blobs, _REFERENCE, offset=5, length=300_000) == _CONTENT[5:300_005]
 
 
-async def test_an_upload_that_broke_is_gone_on_with_by_another_process(blobs: Blobs) -> None:
-    async with blobs.writing(_REFERENCE) as writer:
+async def test_an_upload_that_broke_is_gone_on_with_by_another_process(blobs: BlobStore) -> None:
+    async with blobs.open_writer(_REFERENCE) as writer:
         await writer.write(_CONTENT[:300_000])
 
     with pytest.raises(ArtifactNotFoundError):
-        await blobs.find(_REFERENCE)
-    later = Blobs(blobs.folder)
-    async with later.writing(_REFERENCE) as writer:
+        await blobs.get(_REFERENCE)
+    later = BlobStore(blobs.folder)
+    async with later.open_writer(_REFERENCE) as writer:
         assert writer.offset == 300_000
         await writer.write(_CONTENT[200_000:400_000], at=200_000)
         with pytest.raises(InvalidArgumentError, match="400000 bytes are held"):
@@ -60,19 +60,19 @@ async def test_an_upload_that_broke_is_gone_on_with_by_another_process(blobs: Bl
     assert await _read(later, _REFERENCE) == _CONTENT
 
 
-async def test_what_has_another_checksum_is_thrown_away(blobs: Blobs) -> None:
-    async with blobs.writing(_REFERENCE) as writer:
+async def test_what_has_another_checksum_is_thrown_away(blobs: BlobStore) -> None:
+    async with blobs.open_writer(_REFERENCE) as writer:
         await writer.write(b"other")
         with pytest.raises(InvalidArgumentError, match="send it again"):
             await writer.finish(_SHA256)
 
-    assert await asyncio.to_thread(blobs.task_ids) == []
+    assert await asyncio.to_thread(blobs.list_task_ids) == []
 
 
-async def test_who_goes_on_with_an_upload_puts_its_writer_aside(blobs: Blobs) -> None:
-    async with blobs.writing(_REFERENCE) as first:
+async def test_who_goes_on_with_an_upload_puts_its_writer_aside(blobs: BlobStore) -> None:
+    async with blobs.open_writer(_REFERENCE) as first:
         await first.write(b"one")
-        async with blobs.writing(_REFERENCE) as second:
+        async with blobs.open_writer(_REFERENCE) as second:
             assert second.offset == 3
             with pytest.raises(PeerUnavailableError):
                 await first.write(b"late")
@@ -81,8 +81,8 @@ async def test_who_goes_on_with_an_upload_puts_its_writer_aside(blobs: Blobs) ->
     assert await _read(blobs, _REFERENCE) == b"one"
 
 
-async def test_the_same_content_at_once_is_written_once(blobs: Blobs) -> None:
-    async with blobs.writing(_REFERENCE) as left:
+async def test_the_same_content_at_once_is_written_once(blobs: BlobStore) -> None:
+    async with blobs.open_writer(_REFERENCE) as left:
         await left.write(b"of an earlier try")
 
     async with asyncio.TaskGroup() as group:
@@ -92,41 +92,41 @@ async def test_the_same_content_at_once_is_written_once(blobs: Blobs) -> None:
     assert await _read(blobs, _REFERENCE) == _CONTENT
 
 
-async def test_a_file_over_the_limit_is_refused_and_leaves_nothing(blobs: Blobs) -> None:
+async def test_a_file_over_the_limit_is_refused_and_leaves_nothing(blobs: BlobStore) -> None:
     with pytest.raises(InvalidArgumentError, match="larger than 1000000 bytes"):
         await blobs.put(_REFERENCE, _CONTENT * 2)
 
-    assert await asyncio.to_thread(blobs.task_ids) == []
+    assert await asyncio.to_thread(blobs.list_task_ids) == []
 
 
 async def test_a_full_disk_is_named_and_gets_its_room_back(
-    blobs: Blobs, monkeypatch: pytest.MonkeyPatch
+    blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_path: object) -> object:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("trunkline.artifacts.writing.shutil.disk_usage", full)
+    monkeypatch.setattr("trunkline.artifacts.blob_writer.shutil.disk_usage", full)
     with pytest.raises(JournalUnavailableError, match="the disk is full; free some space"):
         await blobs.put(_REFERENCE, _CONTENT)
 
-    assert await asyncio.to_thread(blobs.task_ids) == []
+    assert await asyncio.to_thread(blobs.list_task_ids) == []
 
 
-async def test_damage_is_found_by_looking_and_by_checking(blobs: Blobs) -> None:
+async def test_damage_is_found_by_looking_and_by_checking(blobs: BlobStore) -> None:
     await blobs.put(_REFERENCE, _CONTENT)
-    await blobs.put(Reference.of("j1-2", "b"), b"well")
+    await blobs.put(Reference.create("j1-2", "b"), b"well")
     path = blobs.folder / "j1-1" / "a"
-    assert list(blobs.damaged()) == []
+    assert list(blobs.find_damage()) == []
 
     path.write_bytes(_CONTENT[:-1] + b"x")
-    assert list(blobs.damaged()) == ["task j1-1: file a is damaged"]
+    assert list(blobs.find_damage()) == ["task j1-1: file a is damaged"]
     path.write_bytes(_CONTENT[:-1])
     with pytest.raises(JournalUnavailableError, match="damaged"):
-        await blobs.find(_REFERENCE)
+        await blobs.get(_REFERENCE)
 
 
-async def test_what_nobody_goes_on_with_is_removed_after_a_day(blobs: Blobs) -> None:
-    async with blobs.writing(_REFERENCE) as writer:
+async def test_what_nobody_goes_on_with_is_removed_after_a_day(blobs: BlobStore) -> None:
+    async with blobs.open_writer(_REFERENCE) as writer:
         await writer.write(b"begun")
     begun = (blobs.folder / "j1-1" / "a.part").stat().st_mtime
 
@@ -141,9 +141,9 @@ async def test_what_nobody_goes_on_with_is_removed_after_a_day(blobs: Blobs) -> 
     [("../../etc/passwd", "passwd"), ("C:\\x\\y.txt", "y.txt"), ("a\r\nb", "a b"), ("..", "")],
 )
 def test_a_filename_has_no_folders_and_nothing_that_terminals_act_on(given: str, safe: str) -> None:
-    assert safe_filename(given) == safe
+    assert sanitize_filename(given) == safe
 
 
 @pytest.mark.parametrize("url", ["trunkline:x", "trunkline:../a", "trunkline:a/../b", "https://x"])
 def test_what_is_no_reference_refers_to_nothing(url: str) -> None:
-    assert find_reference(url) is None
+    assert parse_reference(url) is None

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.small_mesh import SmallMesh, open_small_mesh
+from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from trunkline import agent
-from trunkline.artifacts import find_reference
+from trunkline.artifacts import parse_reference
 from trunkline.client import ArtifactClient
 from trunkline.errors import ArtifactNotFoundError, InvalidArgumentError, TaskNotFoundError
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.sweeping import sweep_once
-from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import (
     artifact_service_pb2,
     artifact_service_pb2_grpc,
@@ -56,7 +56,7 @@ async def mesh(tmp_path: Path) -> AsyncIterator[SmallMesh]:
 
 
 async def _download(mesh: SmallMesh, part: part_pb2.Part, **where: int) -> bytes:
-    reference = find_reference(part.url)
+    reference = parse_reference(part.url)
     assert reference is not None
     async with ArtifactClient(mesh.directory).open(reference, account="", **where) as download:
         return b"".join([chunk async for chunk in download])
@@ -100,7 +100,7 @@ async def test_what_is_big_is_kept_beside_the_journal_and_read_from_anywhere_in_
 async def test_files_are_those_of_the_account_alone(mesh: SmallMesh) -> None:
     snapshot = await mesh.ask("", agent="maker")
     part = snapshot.task.artifacts[0].parts[0]
-    reference = find_reference(part.url)
+    reference = parse_reference(part.url)
     assert reference is not None
     client = ArtifactClient(mesh.directory)
 
@@ -152,7 +152,7 @@ async def test_a_download_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     async with open_small_mesh(tmp_path) as mesh:
         host = await mesh.join(_maker)
         part = (await mesh.ask("", agent="maker")).task.artifacts[0].parts[2]
-        reference = find_reference(part.url)
+        reference = parse_reference(part.url)
         assert reference is not None
         read = bytearray()
         async with ArtifactClient(mesh.directory).open(reference, account="") as download:
@@ -179,7 +179,7 @@ async def test_files_go_with_their_tasks_not_before(tmp_path: Path) -> None:
         assert await asyncio.to_thread(lonely.exists)
         assert await sweep_once(files, runs, suspects) == set()
 
-        assert blobs.task_ids() == [task_id]
+        assert blobs.list_task_ids() == [task_id]
 
 
 async def test_a_repeated_message_with_a_file_is_one_task(mesh: SmallMesh) -> None:
@@ -198,7 +198,7 @@ async def test_a_repeated_message_with_a_file_is_one_task(mesh: SmallMesh) -> No
 
 
 def _stub(mesh: SmallMesh, task_id: str) -> "artifact_service_pb2_grpc.ArtifactServiceAsyncStub":
-    return artifact_service_pb2_grpc.ArtifactServiceStub(mesh.directory.channel_of_task(task_id))
+    return artifact_service_pb2_grpc.ArtifactServiceStub(mesh.directory.channel_for_task(task_id))
 
 
 async def test_an_upload_that_ended_early_goes_on_where_it_says(mesh: SmallMesh) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import System, used_s
-from harness.processes import ended, read_line, running_process
+from harness.mesh.processes import ended, read_line, running_process
 
 _TESTS = Path(__file__).resolve().parents[2]
 _SERVER = "import time; print('ready', flush=True); time.sleep(60)"
@@ -16,7 +16,7 @@ _SCRIPT = f"""
 import asyncio, sys
 from pathlib import Path
 from bench.systems import run
-from harness.processes import read_line, running_process
+from harness.mesh.processes import read_line, running_process
 
 async def main():
     async with running_process(sys.executable, "-c", {_SERVER!r}, cwd=Path()) as server:

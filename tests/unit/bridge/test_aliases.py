@@ -11,8 +11,8 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.v1 import registry_service_pb2
-from trunkline_bridge.inbound.caller import Caller
-from trunkline_bridge.inbound.jsonrpc.dialects.aliases import Aliases
+from trunkline_bridge.edge.caller import Caller
+from trunkline_bridge.versions.v0_1.task_aliases import TaskAliases
 
 CALLER = Caller(agent="echo", account="acme")
 ALIAS = ("acme", "echo/chosen")
@@ -65,8 +65,8 @@ class Mesh:
         return self._clients[int(task_id[:8][-1])]
 
 
-def aliases(mesh: Any) -> Aliases:
-    return Aliases(mesh)
+def aliases(mesh: Any) -> TaskAliases:
+    return TaskAliases(mesh)
 
 
 async def test_nearly_all_ids_are_where_their_agent_is() -> None:
@@ -103,5 +103,5 @@ async def test_an_id_that_the_mesh_gave_stands_for_itself() -> None:
 
 
 def test_a_task_may_still_be_made_where_its_agent_runs() -> None:
-    assert aliases(Mesh(Host())).may_begin(CALLER, "jrnl0000-a")
-    assert not aliases(Mesh(Host())).may_begin(CALLER, "jrnl0001-a")
+    assert aliases(Mesh(Host())).may_create(CALLER, "jrnl0000-a")
+    assert not aliases(Mesh(Host())).may_create(CALLER, "jrnl0001-a")

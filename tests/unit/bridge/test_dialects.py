@@ -9,19 +9,20 @@ import pytest
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import TaskNotFoundError
 from trunkline_bridge import errors
+from trunkline_bridge.bindings import request_parser as params
+from trunkline_bridge.bindings.jsonrpc import JsonRpcVersions
+from trunkline_bridge.bindings.jsonrpc_version import with_cursor_from_metadata
+from trunkline_bridge.edge.caller import Caller
+from trunkline_bridge.edge.version_header import check_version, parse_version
 from trunkline_bridge.errors import WireError, invalid_params
-from trunkline_bridge.inbound.caller import Caller
-from trunkline_bridge.inbound.cards.names import LAST_EVENT_ID_KEY
-from trunkline_bridge.inbound.jsonrpc.dialects.choice import Dialects
-from trunkline_bridge.inbound.jsonrpc.dialects.dialect import with_cursor
-from trunkline_bridge.inbound.jsonrpc.dialects.v0_1 import V01
-from trunkline_bridge.inbound.jsonrpc.dialects.v0_3 import V03
-from trunkline_bridge.inbound.jsonrpc.dialects.v1_0 import V10
-from trunkline_bridge.inbound.reading import params
-from trunkline_bridge.inbound.streaming.streams import WireEvents
-from trunkline_bridge.inbound.versions import check_version, read_version
-from trunkline_bridge.projection import WholeEvent
-from trunkline_bridge.wire import v0_1_input, v0_3_input
+from trunkline_bridge.projection import FullEvent
+from trunkline_bridge.protocol import LAST_EVENT_ID_KEY
+from trunkline_bridge.streams.task_streams import WireEvents
+from trunkline_bridge.versions.v0_1 import json_reader as v0_1_input
+from trunkline_bridge.versions.v0_1.jsonrpc_methods import JsonRpcV01
+from trunkline_bridge.versions.v0_3 import json_reader as v0_3_input
+from trunkline_bridge.versions.v0_3.jsonrpc_methods import JsonRpcV03
+from trunkline_bridge.versions.v1_0.jsonrpc_methods import JsonRpcV10
 
 Json: TypeAlias = dict[str, Any]
 
@@ -34,10 +35,12 @@ METHODS = {
 SHARED = ["tasks/get", "tasks/cancel", "tasks/resubscribe"]
 
 
-def dialects(*, is_strict: bool = False) -> Dialects:
+def dialects(*, is_strict: bool = False) -> JsonRpcVersions:
     # What they would do is of no interest here.
     nothing: Any = None
-    return Dialects(V10(nothing), V03(nothing), V01(nothing, nothing), is_strict=is_strict)
+    return JsonRpcVersions(
+        JsonRpcV10(nothing), JsonRpcV03(nothing), JsonRpcV01(nothing, nothing), is_strict=is_strict
+    )
 
 
 class Parameters:
@@ -60,7 +63,7 @@ def test_a_method_tells_its_version_if_nothing_else_does(version: str, method: s
     for other in set(SERVED) - {version}:
         with pytest.raises(WireError, match=f"is of A2A {version}") as raised:
             dialects().choose(other, method)
-        assert raised.value.row is errors.METHOD_NOT_FOUND
+        assert raised.value.kind is errors.METHOD_NOT_FOUND
 
 
 @pytest.mark.parametrize("method", SHARED)
@@ -76,7 +79,7 @@ def test_methods_of_two_versions_are_of_the_later_unless_the_task_tells(method: 
 def test_strictly_a_request_without_a_version_is_in_v0_3(method: str) -> None:
     with pytest.raises(WireError) as raised:
         dialects(is_strict=True).choose("", method)
-    assert raised.value.row is errors.VERSION_NOT_SUPPORTED
+    assert raised.value.kind is errors.VERSION_NOT_SUPPORTED
     assert raised.value.metadata == {"supportedVersions": "1.0, 0.3, 0.1"}
     assert dialects(is_strict=True).choose("", "message/send").version == "0.3"
     assert dialects(is_strict=True).choose("1.0", "SendMessage").version == "1.0"
@@ -88,7 +91,7 @@ def test_strictly_a_request_without_a_version_is_in_v0_3(method: str) -> None:
 def test_a_method_of_no_version_is_not_found(method: str, heir: str) -> None:
     with pytest.raises(WireError, match=heir) as raised:
         dialects().choose("", method)
-    assert raised.value.row is errors.METHOD_NOT_FOUND
+    assert raised.value.kind is errors.METHOD_NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -106,7 +109,7 @@ def test_a_method_of_no_version_is_not_found(method: str, heir: str) -> None:
     ],
 )
 def test_versions_come_by_header_or_query(given: str | None, query: bytes, read: str) -> None:
-    assert read_version(Parameters(given), query, served=SERVED) == read
+    assert parse_version(Parameters(given), query, served=SERVED) == read
 
 
 @pytest.mark.parametrize(
@@ -114,8 +117,8 @@ def test_versions_come_by_header_or_query(given: str | None, query: bytes, read:
 )
 def test_other_versions_are_refused_with_those_that_are_served(given: str) -> None:
     with pytest.raises(WireError) as raised:
-        read_version(Parameters(given), served=SERVED)
-    assert raised.value.row is errors.VERSION_NOT_SUPPORTED
+        parse_version(Parameters(given), served=SERVED)
+    assert raised.value.kind is errors.VERSION_NOT_SUPPORTED
     assert raised.value.metadata == {"supportedVersions": "1.0, 0.3, 0.1"}
 
 
@@ -126,15 +129,18 @@ def test_a_path_is_of_one_version() -> None:
     for given, is_strict in (("0.3", False), (None, True)):
         with pytest.raises(WireError) as raised:
             check_version(Parameters(given), version="1.0", is_strict=is_strict)
-        assert raised.value.row is errors.VERSION_NOT_SUPPORTED
+        assert raised.value.kind is errors.VERSION_NOT_SUPPORTED
 
 
-ROWS = [row for row in vars(errors).values() if isinstance(row, errors.Row)]
+ROWS = [row for row in vars(errors).values() if isinstance(row, errors.ErrorKind)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.reason)
-def test_older_versions_have_no_codes_but_their_own(row: errors.Row) -> None:
-    codes = {version: one.error(WireError(row, "x"))["code"] for version, one in BY_VERSION.items()}
+def test_older_versions_have_no_codes_but_their_own(row: errors.ErrorKind) -> None:
+    codes = {
+        version: one.error_object(WireError(row, "x"))["code"]
+        for version, one in BY_VERSION.items()
+    }
     assert codes["1.0"] == row.rpc_code
     is_known = row.rpc_code not in range(-32099, -32000)
     if is_known or row.rpc_code >= -32005:
@@ -158,7 +164,7 @@ def test_errors_speak_of_what_the_version_has() -> None:
         ("message.contextId", "must be a string"),
     )
     fields = {
-        version: [one["field"] for one in dialect.error(error)["data"][1]["fieldViolations"]]
+        version: [one["field"] for one in dialect.error_object(error)["data"][1]["fieldViolations"]]
         for version, dialect in BY_VERSION.items()
     }
     assert fields["0.3"] == [
@@ -173,8 +179,8 @@ def test_errors_speak_of_what_the_version_has() -> None:
         "pushNotification.url",
         "sessionId",
     ]
-    assert "must be user" in BY_VERSION["0.3"].error(error)["message"]
-    assert "ROLE_USER" in BY_VERSION["1.0"].error(error)["message"]
+    assert "must be user" in BY_VERSION["0.3"].error_object(error)["message"]
+    assert "ROLE_USER" in BY_VERSION["1.0"].error_object(error)["message"]
 
 
 MESSAGE: Json = {"role": "user", "messageId": "m", "parts": [{"kind": "text", "text": "x"}]}
@@ -236,8 +242,8 @@ MESSAGE: Json = {"role": "user", "messageId": "m", "parts": [{"kind": "text", "t
 )
 def test_what_is_wrong_with_a_request_of_v0_3_is_said_by_field(given: object, field: str) -> None:
     with pytest.raises(WireError) as raised:
-        params.read_send(v0_3_input.send_params(given))
-    error = BY_VERSION["0.3"].error(raised.value)
+        params.parse_send(v0_3_input.convert_send_params(given))
+    error = BY_VERSION["0.3"].error_object(raised.value)
     assert error["code"] == -32602
     assert error["data"][1]["fieldViolations"][0]["field"] == field
 
@@ -260,8 +266,8 @@ def test_what_is_wrong_with_a_request_of_v0_3_is_said_by_field(given: object, fi
 )
 def test_what_is_wrong_with_a_request_of_v0_1_is_said_by_field(given: object, field: str) -> None:
     with pytest.raises(WireError) as raised:
-        params.read_send(v0_1_input.send_params(given).params)
-    error = BY_VERSION["0.1"].error(raised.value)
+        params.parse_send(v0_1_input.convert_send_params(given).params)
+    error = BY_VERSION["0.1"].error_object(raised.value)
     assert error["code"] == -32602
     assert error["data"][1]["fieldViolations"][0]["field"] == field
 
@@ -279,14 +285,14 @@ class LostTask:
         yield self._events(request.id)
 
     async def _events(self, task_id: str) -> WireEvents:
-        yield [WholeEvent(1, 0, a2a_pb2.StreamResponse())]
+        yield [FullEvent(1, 0, a2a_pb2.StreamResponse())]
         raise TaskNotFoundError(task_id)
 
 
 async def test_an_error_within_a_stream_of_v0_1_calls_its_task_what_the_client_does() -> None:
     lost: Any = LostTask()
     caller = Caller(agent="echo", version="0.1")
-    _, opening = V01(lost, lost).streams["tasks/resubscribe"](caller, {"id": "chosen"})
+    _, opening = JsonRpcV01(lost, lost).streams["tasks/resubscribe"](caller, {"id": "chosen"})
     async with opening as events:
         assert len(await anext(events)) == 1
         with pytest.raises(WireError) as raised:
@@ -298,10 +304,10 @@ async def test_an_error_within_a_stream_of_v0_1_calls_its_task_what_the_client_d
 def test_a_cursor_may_be_in_the_metadata_of_a_request() -> None:
     caller = Caller(agent="echo", version="0.3")
     given = {"id": "t", "metadata": {LAST_EVENT_ID_KEY: "3.0"}}
-    assert with_cursor(caller, given).last_event_id == "3.0"
+    assert with_cursor_from_metadata(caller, given).last_event_id == "3.0"
     headed = caller._replace(last_event_id="2.0")
-    assert with_cursor(headed, given).last_event_id == "2.0"
+    assert with_cursor_from_metadata(headed, given).last_event_id == "2.0"
     empty: list[object] = [None, {}, {"metadata": 5}, {"metadata": {}}]
-    assert all(with_cursor(caller, one) is caller for one in empty)
+    assert all(with_cursor_from_metadata(caller, one) is caller for one in empty)
     with pytest.raises(WireError, match="must be a string"):
-        with_cursor(caller, {"metadata": {LAST_EVENT_ID_KEY: 3}})
+        with_cursor_from_metadata(caller, {"metadata": {LAST_EVENT_ID_KEY: 3}})

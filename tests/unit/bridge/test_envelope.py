@@ -7,48 +7,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline_bridge.errors import INVALID_PARAMS, WireError
-from trunkline_bridge.inbound.http import read_value
-from trunkline_bridge.inbound.jsonrpc.envelope import (
+from trunkline_bridge.bindings.jsonrpc_envelope import (
     RequestId,
+    encode_error,
+    encode_result,
     error_object,
-    failure,
-    read_call,
-    readable_id,
-    success,
+    find_request_id,
+    parse_request,
 )
+from trunkline_bridge.edge.http import parse_json
+from trunkline_bridge.errors import INVALID_PARAMS, WireError
 
 GOOD = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}
 
 
 def test_a_good_request_is_read() -> None:
-    call = read_call(GOOD)
+    call = parse_request(GOOD)
     assert (call.request_id, call.method, call.params) == (1, "GetTask", {})
 
 
 def test_params_may_be_left_out() -> None:
-    call = read_call({"jsonrpc": "2.0", "id": "x", "method": "ListTasks"})
+    call = parse_request({"jsonrpc": "2.0", "id": "x", "method": "ListTasks"})
     assert call.params is None
 
 
 @pytest.mark.parametrize("request_id", [0, -5, 2**80, 1.5, 1e300, "", "r-1", "é", None])
 def test_ids_are_echoed_with_their_type(request_id: RequestId) -> None:
-    assert readable_id({**GOOD, "id": request_id}) == request_id
-    assert json.loads(success(request_id, {}))["id"] == request_id
+    assert find_request_id({**GOOD, "id": request_id}) == request_id
+    assert json.loads(encode_result(request_id, {}))["id"] == request_id
 
 
 @pytest.mark.parametrize("request_id", [True, False, [], {}, ["a"]])
 def test_other_ids_are_refused_and_not_echoed(request_id: object) -> None:
     value = {**GOOD, "id": request_id}
-    assert readable_id(value) is None
+    assert find_request_id(value) is None
     with pytest.raises(WireError, match="id must be") as raised:
-        read_call(value)
-    assert raised.value.row.rpc_code == -32600
+        parse_request(value)
+    assert raised.value.kind.rpc_code == -32600
 
 
 def test_a_request_without_an_id_is_a_notification_and_one_with_null_is_none() -> None:
-    assert read_call({"jsonrpc": "2.0", "method": "SendMessage"}).is_notification
-    assert not read_call({**GOOD, "id": None}).is_notification
+    assert parse_request({"jsonrpc": "2.0", "method": "SendMessage"}).is_notification
+    assert not parse_request({**GOOD, "id": None}).is_notification
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_a_request_without_an_id_is_a_notification_and_one_with_null_is_none() -
 )
 def test_a_wrong_envelope_is_refused(value: Any, problem: str) -> None:
     with pytest.raises(WireError, match=problem) as raised:
-        read_call(value)
-    assert raised.value.row.rpc_code == -32600
+        parse_request(value)
+    assert raised.value.kind.rpc_code == -32600
 
 
 def test_a_body_that_is_not_json_is_a_parse_error() -> None:
     with pytest.raises(WireError) as raised:
-        read_value(b"{nope")
-    assert raised.value.row.rpc_code == -32700
+        parse_json(b"{nope")
+    assert raised.value.kind.rpc_code == -32700
 
 
 @given(st.integers(0, 60), st.binary(max_size=8))
@@ -86,20 +86,20 @@ def test_any_damage_to_a_request_is_a_clean_error(place: int, damage: bytes) -> 
     good = json.dumps(GOOD).encode()
     code = 0
     try:
-        read_call(read_value(good[:place] + damage + good[place + len(damage) :]))
+        parse_request(parse_json(good[:place] + damage + good[place + len(damage) :]))
     except WireError as error:
-        code = error.row.rpc_code
+        code = error.kind.rpc_code
     assert code in {0, -32700, -32600}
 
 
 def test_an_id_can_be_read_from_a_wrong_envelope() -> None:
-    assert readable_id({"id": "r-1", "method": 5}) == "r-1"
-    assert readable_id([GOOD]) is None
+    assert find_request_id({"id": "r-1", "method": 5}) == "r-1"
+    assert find_request_id([GOOD]) is None
 
 
 def test_an_error_carries_its_details_as_an_array() -> None:
     error = WireError(INVALID_PARAMS, "x: is wrong", violations=(("x", "is wrong"),))
-    body = json.loads(failure("r-1", error_object(error)))
+    body = json.loads(encode_error("r-1", error_object(error)))
     assert body["id"] == "r-1"
     assert body["error"]["code"] == -32602
     assert [detail["@type"].rpartition(".")[2] for detail in body["error"]["data"]] == [

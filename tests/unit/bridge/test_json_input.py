@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline_bridge.inbound.reading.json_input import (
-    NESTING_LIMIT,
-    decode,
-    depth,
+from trunkline_bridge.edge.json_decoder import (
+    MAX_NESTING,
+    decode_json,
     has_more_values,
+    nesting_depth,
 )
 
 json_values = st.recursive(
@@ -28,15 +28,15 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_json_comes_out_as_it_went_in(value: object) -> None:
-    assert decode(json.dumps(value).encode()) == value
-    assert decode(json.dumps(value, ensure_ascii=False).encode("utf-8")) == value
+    assert decode_json(json.dumps(value).encode()) == value
+    assert decode_json(json.dumps(value, ensure_ascii=False).encode("utf-8")) == value
 
 
 @given(st.binary())
 def test_bytes_are_json_or_refused(body: bytes) -> None:
     refusal = ""
     try:
-        value = decode(body)
+        value = decode_json(body)
     except ValueError as error:
         refusal = str(error)
     assert refusal or json.dumps(value)
@@ -69,16 +69,16 @@ def test_bytes_are_json_or_refused(body: bytes) -> None:
 )
 def test_what_is_not_certain_is_refused(body: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        decode(body)
+        decode_json(body)
 
 
 def test_nesting_up_to_the_limit_is_taken() -> None:
-    body = b"[" * NESTING_LIMIT + b"]" * NESTING_LIMIT
-    assert depth(decode(body)) == NESTING_LIMIT
+    body = b"[" * MAX_NESTING + b"]" * MAX_NESTING
+    assert nesting_depth(decode_json(body)) == MAX_NESTING
 
 
 def test_whole_characters_may_be_escaped() -> None:
-    assert decode(b'"\\ud83d\\ude00"') == "\U0001f600"
+    assert decode_json(b'"\\ud83d\\ude00"') == "\U0001f600"
 
 
 def test_values_are_counted_on_every_level() -> None:
@@ -88,5 +88,5 @@ def test_values_are_counted_on_every_level() -> None:
 
 
 def test_breadth_is_no_depth() -> None:
-    assert depth([[], [], {"a": []}] * 1000) == 3
-    assert depth("plain") == 0
+    assert nesting_depth([[], [], {"a": []}] * 1000) == 3
+    assert nesting_depth("plain") == 0

@@ -11,9 +11,12 @@ from google.protobuf import json_format
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.journal.fold import Fold
 from trunkline.v1 import event_pb2
-from trunkline_bridge.inbound.reading import params
-from trunkline_bridge.projection import Projection, project_task
-from trunkline_bridge.wire import v0_1_input, v0_1_json, v0_3_input, v0_3_json
+from trunkline_bridge.bindings import request_parser as params
+from trunkline_bridge.projection import TaskProjection, project_task
+from trunkline_bridge.versions.v0_1 import json_reader as v0_1_input
+from trunkline_bridge.versions.v0_1 import json_writer as v0_1_json
+from trunkline_bridge.versions.v0_3 import json_reader as v0_3_input
+from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
 
 Json: TypeAlias = dict[str, Any]
 
@@ -30,22 +33,22 @@ def read(path: Path) -> Any:
 @pytest.mark.parametrize("version", ["v0_3", "v0_1"])
 def test_a_journal_becomes_exactly_this_wire_and_this_task(journal: Path, version: str) -> None:
     expected = read(VECTORS / version / journal.name)
-    shape = v0_3_json.V03Shape() if version == "v0_3" else v0_1_json.V01Shape(CLIENT_ID)
+    shape = v0_3_json.V03EventWriter() if version == "v0_3" else v0_1_json.V01EventWriter(CLIENT_ID)
     batches = [
         json_format.ParseDict(one, event_pb2.EventBatch()) for one in read(journal)["batches"]
     ]
-    projection, fold = Projection(), Fold(batches[0].header.task_id)
+    projection, fold = TaskProjection(), Fold(batches[0].header.task_id)
     wire = []
     for batch in batches:
         fold.apply(batch)
         wire += [
-            {"id": event.id, "events": list(shape.whole(event.response))}
+            {"id": event.id, "events": list(shape.write_event(event.response))}
             for event in projection.apply(batch)
         ]
     assert wire == expected["wire"]
     task = project_task(fold.snapshot())
-    shown = v0_1_json.task(task, client_id=CLIENT_ID)
-    assert (v0_3_json.task(task) if version == "v0_3" else shown) == expected["task"]
+    shown = v0_1_json.task_json(task, client_id=CLIENT_ID)
+    assert (v0_3_json.task_json(task) if version == "v0_3" else shown) == expected["task"]
 
 
 def test_every_journal_has_its_wire_in_every_version() -> None:
@@ -74,7 +77,7 @@ def core(expected: Json) -> a2a_pb2.SendMessageRequest:
     "vector", read(VECTORS / "requests" / "v0_3.json"), ids=lambda vector: vector["about"]
 )
 def test_a_request_of_v0_3_asks_for_exactly_this(vector: Json) -> None:
-    request = params.read_send(v0_3_input.send_params(vector["given"]))
+    request = params.parse_send(v0_3_input.convert_send_params(vector["given"]))
     assert request == core(vector["core"])
 
 
@@ -82,8 +85,8 @@ def test_a_request_of_v0_3_asks_for_exactly_this(vector: Json) -> None:
     "vector", read(VECTORS / "requests" / "v0_1.json"), ids=lambda vector: vector["about"]
 )
 def test_a_request_of_v0_1_asks_for_exactly_this(vector: Json) -> None:
-    client_id, given = v0_1_input.send_params(vector["given"])
-    request = params.read_send(given)
+    client_id, given = v0_1_input.convert_send_params(vector["given"])
+    request = params.parse_send(given)
     assert client_id == vector["client_id"]
     assert request.message.message_id
     request.message.message_id = ""

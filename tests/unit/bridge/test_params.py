@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.v1 import event_pb2, task_pb2
+from trunkline_bridge.bindings import request_parser as params
+from trunkline_bridge.bindings.request_parser import parse_plain_send
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.inbound.reading import params
-from trunkline_bridge.inbound.reading.plain_send import read_plain_send
 
 MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
 
 
 def violated(raised: pytest.ExceptionInfo[WireError]) -> list[str]:
-    assert raised.value.row.rpc_code == -32602
+    assert raised.value.kind.rpc_code == -32602
     return [name for name, _ in raised.value.violations]
 
 
@@ -26,7 +26,7 @@ def test_a_message_is_read_and_unknown_fields_are_ignored() -> None:
         "configuration": {"blocking": True, "historyLength": 2, "returnImmediately": True},
         "metadata": {"k": 1},
     }
-    request = params.read_send(given_)
+    request = params.parse_send(given_)
     assert request.message.parts[0].text == "hi"
     assert request.configuration.history_length == 2
     assert request.configuration.return_immediately
@@ -40,26 +40,26 @@ def test_what_release_candidates_had_from_v0_3_is_taken() -> None:
         "message": MESSAGE,
         "configuration": {"blocking": False, "pushNotificationConfig": HOOK},
     }
-    configuration = params.read_send(given_).configuration
+    configuration = params.parse_send(given_).configuration
     assert configuration.return_immediately
     assert configuration.task_push_notification_config.url == HOOK["url"]
     nested = {"taskPushNotificationConfig": {"pushNotificationConfig": HOOK}}
-    request = params.read_send({"message": MESSAGE, "configuration": nested})
+    request = params.parse_send({"message": MESSAGE, "configuration": nested})
     assert request.configuration.task_push_notification_config.token == "t"
-    config = params.read_create_push({"taskId": "t-1", "pushNotificationConfig": HOOK})
+    config = params.parse_create_push({"taskId": "t-1", "pushNotificationConfig": HOOK})
     assert (config.task_id, config.url, config.token) == ("t-1", HOOK["url"], "t")
     flat = {"taskId": "t-1", **HOOK, "pushNotificationConfig": {"url": "x", "id": "ignored"}}
-    assert params.read_create_push(flat).id == ""
+    assert params.parse_create_push(flat).id == ""
 
 
 @pytest.mark.parametrize(
     ("read", "given_", "fields"),
     [
-        (params.read_create_push, {}, ["taskId", "url"]),
-        (params.read_create_push, {"taskId": "t", "url": 5}, ["url"]),
-        (params.read_get_push, {"taskId": "t"}, ["id"]),
-        (params.read_delete_push, {"id": "c"}, ["taskId"]),
-        (params.read_list_pushes, {"pageSize": -1}, ["taskId", "pageSize"]),
+        (params.parse_create_push, {}, ["taskId", "url"]),
+        (params.parse_create_push, {"taskId": "t", "url": 5}, ["url"]),
+        (params.parse_get_push, {"taskId": "t"}, ["id"]),
+        (params.parse_delete_push, {"id": "c"}, ["taskId"]),
+        (params.parse_list_pushes, {"pageSize": -1}, ["taskId", "pageSize"]),
     ],
 )
 def test_what_webhooks_need_is_named(read: Any, given_: dict[str, Any], fields: list[str]) -> None:
@@ -92,7 +92,7 @@ def test_what_webhooks_need_is_named(read: Any, given_: dict[str, Any], fields: 
 )
 def test_what_is_wrong_with_a_message_is_named(message: object, fields: list[str]) -> None:
     with pytest.raises(WireError) as raised:
-        params.read_send({"message": message})
+        params.parse_send({"message": message})
     assert violated(raised) == fields
 
 
@@ -118,7 +118,7 @@ def test_what_is_wrong_with_a_message_is_named(message: object, fields: list[str
 )
 def test_what_is_wrong_is_said_in_our_words(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(WireError) as raised:
-        params.read_send({"message": {**MESSAGE, **changes}})
+        params.parse_send({"message": {**MESSAGE, **changes}})
     assert str(raised.value).endswith(said)
 
 
@@ -138,36 +138,36 @@ def test_what_is_wrong_with_a_filter_is_said_in_our_words(
     given_: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(WireError) as raised:
-        params.read_list(given_)
+        params.parse_list(given_)
     assert str(raised.value).startswith(said)
 
 
 @pytest.mark.parametrize("size", [7, 7.0, "7"])
 def test_numbers_are_taken_in_each_of_protojson_s_forms(size: object) -> None:
-    assert params.read_list({"pageSize": size}).page_size == 7
+    assert params.parse_list({"pageSize": size}).page_size == 7
 
 
 @pytest.mark.parametrize("content", [{"text": ""}, {"data": None}, {"raw": ""}, {"url": ""}])
 def test_empty_content_is_content(content: dict[str, Any]) -> None:
-    request = params.read_send({"message": {**MESSAGE, "parts": [content]}})
+    request = params.parse_send({"message": {**MESSAGE, "parts": [content]}})
     assert request.message.parts[0].WhichOneof("content") == next(iter(content))
 
 
 @pytest.mark.parametrize("given_", ["text", [], 5, True])
 def test_params_are_an_object(given_: object) -> None:
     with pytest.raises(WireError) as raised:
-        params.read_list(given_)
+        params.parse_list(given_)
     assert violated(raised) == ["params"]
 
 
 def test_no_params_are_an_empty_object() -> None:
-    assert params.read_list(None).page_size == 50
+    assert params.parse_list(None).page_size == 50
     with pytest.raises(WireError) as raised:
-        params.read_get(None)
+        params.parse_get(None)
     assert violated(raised) == ["id"]
 
 
-@pytest.mark.parametrize("read", [params.read_get, params.read_cancel, params.read_subscribe])
+@pytest.mark.parametrize("read", [params.parse_get, params.parse_cancel, params.parse_subscribe])
 def test_a_task_needs_naming(read: Any) -> None:
     assert read({"id": "t-1"}).id == "t-1"
     with pytest.raises(WireError) as raised:
@@ -193,12 +193,12 @@ def test_a_task_needs_naming(read: Any) -> None:
 )
 def test_wrong_filters_are_refused(given_: dict[str, Any], field: str) -> None:
     with pytest.raises(WireError) as raised:
-        params.read_list(given_)
+        params.parse_list(given_)
     assert violated(raised) == [field]
 
 
 def test_right_filters_are_taken() -> None:
-    request = params.read_list(
+    request = params.parse_list(
         {
             "pageSize": 100,
             "status": "TASK_STATE_WORKING",
@@ -213,10 +213,10 @@ def test_right_filters_are_taken() -> None:
 
 def test_negative_history_lengths_are_refused_everywhere() -> None:
     with pytest.raises(WireError) as raised:
-        params.read_send({"message": MESSAGE, "configuration": {"historyLength": -1}})
+        params.parse_send({"message": MESSAGE, "configuration": {"historyLength": -1}})
     assert violated(raised) == ["configuration.historyLength"]
     with pytest.raises(WireError) as raised:
-        params.read_get({"id": "t", "historyLength": -1})
+        params.parse_get({"id": "t", "historyLength": -1})
     assert violated(raised) == ["historyLength"]
 
 
@@ -233,11 +233,11 @@ def test_content_is_refused_before_it_is_too_deep_for_the_mesh(of: str, levels: 
     given_ = {"message": {**MESSAGE, "parts": [{"data": nested(levels, of=of)}]}}
     refusal: WireError | None = None
     try:
-        request = params.read_send(given_)
+        request = params.parse_send(given_)
     except WireError as error:
         refusal = error
     if levels > 25:
-        assert refusal is None or refusal.row.rpc_code == -32602
+        assert refusal is None or refusal.kind.rpc_code == -32602
     else:
         assert refusal is None
     if refusal is None:
@@ -263,33 +263,33 @@ def test_content_is_refused_before_it_is_too_deep_for_the_mesh(of: str, levels: 
 def test_any_params_are_a_request_or_invalid_params(given_: object) -> None:
     code = 0
     try:
-        params.read_send(given_)
+        params.parse_send(given_)
     except WireError as error:
-        code = error.row.rpc_code
+        code = error.kind.rpc_code
     assert code in {0, -32602}
 
 
 def test_more_values_than_can_be_read_in_a_moment_are_refused() -> None:
     data = {"message": {**MESSAGE, "parts": [{"data": [1] * 49_000}]}}
-    assert len(params.read_send(data).message.parts[0].data.list_value.values) == 49_000
+    assert len(params.parse_send(data).message.parts[0].data.list_value.values) == 49_000
     data = {"message": {**MESSAGE, "parts": [{"data": [[1] * 30_000, [1] * 30_000]}]}}
     with pytest.raises(WireError, match="more than 50000 values") as raised:
-        params.read_send(data)
+        params.parse_send(data)
     assert violated(raised) == ["params"]
 
 
 def test_a_timeout_becomes_a_deadline() -> None:
     before = datetime.now(UTC)
-    deadline = params.read_deadline("2.5")
+    deadline = params.parse_deadline("2.5")
     assert deadline is not None
     assert timedelta(seconds=2.5) <= deadline - before <= timedelta(seconds=60)
-    assert params.read_deadline(None) is None
+    assert params.parse_deadline(None) is None
 
 
 @pytest.mark.parametrize("header", ["", "soon", "0", "-1", "nan", "inf", "1e30"])
 def test_a_timeout_that_makes_no_sense_is_refused(header: str) -> None:
     with pytest.raises(WireError) as raised:
-        params.read_deadline(header)
+        params.parse_deadline(header)
     assert violated(raised) == ["Trunkline-Timeout"]
 
 
@@ -328,15 +328,15 @@ configurations = st.fixed_dictionaries(
     )
 )
 def test_the_short_way_to_read_a_message_gives_what_the_long_one_does(given_: Any) -> None:
-    plain = read_plain_send(given_)
+    plain = parse_plain_send(given_)
     # What the short way takes, the long one reads into the same, and finds nothing wrong with it.
-    assert plain is None or plain == params.read_any_send(given_)
+    assert plain is None or plain == params.parse_any_send(given_)
 
 
 def test_a_plain_message_is_read_the_short_way() -> None:
     configuration = {"returnImmediately": True, "historyLength": 3, "acceptedOutputModes": ["a/b"]}
-    plain = read_plain_send({"message": MESSAGE, "configuration": configuration})
+    plain = parse_plain_send({"message": MESSAGE, "configuration": configuration})
     assert plain is not None
     assert plain.configuration.HasField("history_length")
     assert [part.text for part in plain.message.parts] == ["hi"]
-    assert read_plain_send({"message": {**MESSAGE, "metadata": {}}}) is None
+    assert parse_plain_send({"message": {**MESSAGE, "metadata": {}}}) is None

@@ -3,7 +3,7 @@
 import pytest
 
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
-from trunkline_bridge.projection import EventId, Projection, TextPiece, project_task
+from trunkline_bridge.projection import EventId, TaskProjection, TextDelta, project_task
 
 
 def snapshot_with(*artifacts: artifact_pb2.Artifact) -> snapshot_pb2.TaskSnapshot:
@@ -59,16 +59,16 @@ def test_an_artifact_that_holds_nothing_shows_one_empty_text() -> None:
 
 def test_a_late_joiner_gets_pieces_under_the_name_that_the_artifact_has() -> None:
     known = artifact_pb2.Artifact(artifact_id="artifact-1", name="report")
-    projection = Projection(snapshot_with(known))
+    projection = TaskProjection(snapshot_with(known))
     (piece,) = projection.apply(batch(10, delta("more")))
-    assert isinstance(piece, TextPiece)
+    assert isinstance(piece, TextDelta)
     update = piece.response.artifact_update
     assert (update.artifact.name, update.append, update.last_chunk) == ("report", True, False)
 
 
 def test_after_a_rewind_pieces_have_the_name_that_remains() -> None:
     known = artifact_pb2.Artifact(artifact_id="artifact-1", name="before")
-    projection = Projection(snapshot_with(known))
+    projection = TaskProjection(snapshot_with(known))
     remains = artifact_pb2.Artifact(artifact_id="artifact-1", name="after")
     rewound = event_pb2.Event(rewound=event_pb2.ArtifactRewound(remains=remains))
     events = projection.apply(batch(10, rewound, delta("anew")))
@@ -76,13 +76,13 @@ def test_after_a_rewind_pieces_have_the_name_that_remains() -> None:
 
 
 def test_an_append_to_an_artifact_that_was_never_seen_creates_it() -> None:
-    (event,) = Projection().apply(batch(5, delta("text")))
+    (event,) = TaskProjection().apply(batch(5, delta("text")))
     update = event.response.artifact_update
     assert (update.artifact.artifact_id, update.append) == ("artifact-1", False)
 
 
 def test_an_artifact_that_is_closed_without_content_shows_one_empty_text() -> None:
-    (event,) = Projection().apply(batch(5, delta(last=True)))
+    (event,) = TaskProjection().apply(batch(5, delta(last=True)))
     update = event.response.artifact_update
     assert [part.text for part in update.artifact.parts] == [""]
     assert update.last_chunk
@@ -90,7 +90,7 @@ def test_an_artifact_that_is_closed_without_content_shows_one_empty_text() -> No
 
 def test_each_text_of_a_run_has_a_sequence_of_its_own() -> None:
     known = artifact_pb2.Artifact(artifact_id="artifact-1")
-    projection = Projection(snapshot_with(known))
+    projection = TaskProjection(snapshot_with(known))
     events = projection.apply(batch(10, delta("a", "b", "c", last=True), delta("d")))
     assert [event.id for event in events] == ["10.0", "11.0", "12.0", "13.0"]
     lasts = [event.response.artifact_update.last_chunk for event in events]
@@ -100,7 +100,7 @@ def test_each_text_of_a_run_has_a_sequence_of_its_own() -> None:
 def test_a_status_without_a_time_has_the_time_of_its_commit() -> None:
     one = batch(5, event_pb2.Event(status=event_pb2.StatusChanged()))
     one.header.time.seconds = 77
-    (event,) = Projection().apply(one)
+    (event,) = TaskProjection().apply(one)
     assert event.response.status_update.status.timestamp.seconds == 77
 
 
@@ -114,7 +114,7 @@ def test_decisions_children_and_turns_show_only_by_what_follows() -> None:
         event_pb2.Event(approval_answered=event_pb2.ApprovalAnswered(approval_id="a")),
         event_pb2.Event(),
     ]
-    projection = Projection(snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1")))
+    projection = TaskProjection(snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1")))
     (event,) = projection.apply(batch(10, *silent, delta("loud")))
     assert event.sequence == 10 + len(silent)
 
@@ -130,7 +130,7 @@ def forwarded(kind: event_pb2.ArtifactKind.ValueType, *texts: str) -> event_pb2.
 
 
 def test_what_another_supervisor_put_together_is_not_shown_beside_what_its_children_wrote() -> None:
-    projection = Projection(snapshot_with())
+    projection = TaskProjection(snapshot_with())
     assert projection.apply(forwarded(event_pb2.ARTIFACT_KIND_SYNTHESIS, "all", " of it")) == []
     more = forwarded(event_pb2.ARTIFACT_KIND_SYNTHESIS, "again")
     more.events[0].delta.ClearField("start")
@@ -154,11 +154,11 @@ def test_a_snapshot_leaves_out_what_another_supervisor_put_together() -> None:
     later = forwarded(event_pb2.ARTIFACT_KIND_SYNTHESIS, "more")
     later.events[0].delta.ClearField("start")
     later.events[0].delta.artifact_id = "artifact-2"
-    assert Projection(snapshot).apply(later) == []
+    assert TaskProjection(snapshot).apply(later) == []
 
 
 def test_ids_tell_a_journal_s_lives_apart() -> None:
-    projection = Projection(snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1")))
+    projection = TaskProjection(snapshot_with(artifact_pb2.Artifact(artifact_id="artifact-1")))
     first, second = (
         batch(10, delta("a")),
         batch(11, delta("b"), event_pb2.Event(tool_started=event_pb2.ToolStarted())),

@@ -9,8 +9,8 @@ from google.protobuf import json_format
 
 from trunkline.journal.fold import Fold
 from trunkline.v1 import event_pb2
-from trunkline_bridge.projection import Projection, project_task
-from trunkline_bridge.wire import v1_json
+from trunkline_bridge.projection import TaskProjection, project_task
+from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 
 VECTORS = sorted((Path(__file__).parents[2] / "vectors" / "projection").glob("*.json"))
 
@@ -26,9 +26,9 @@ def batches_of(vector: dict[str, Any]) -> list[event_pb2.EventBatch]:
 
 
 def test_a_journal_becomes_exactly_this_wire(vector: dict[str, Any]) -> None:
-    projection = Projection()
+    projection = TaskProjection()
     wire = [
-        {"id": event.id, "event": v1_json.stream_response(event.response)}
+        {"id": event.id, "event": v1_json.stream_response_json(event.response)}
         for batch in batches_of(vector)
         for event in projection.apply(batch)
     ]
@@ -40,7 +40,7 @@ def test_its_fold_shows_as_exactly_this_task(vector: dict[str, Any]) -> None:
     fold = Fold(batches[0].header.task_id)
     for batch in batches:
         fold.apply(batch)
-    assert v1_json.task(project_task(fold.snapshot())) == vector["task"]
+    assert v1_json.task_json(project_task(fold.snapshot())) == vector["task"]
 
 
 def test_there_is_a_vector_for_every_kind_of_journal() -> None:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.bridge import v1_renderer
+from harness.a2a.bridged_mesh import v1_renderer
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, message_pb2
 from trunkline_bridge.errors import invalid_params
-from trunkline_bridge.projection import ArtifactView, TextPiece, WholeEvent
-from trunkline_bridge.rendering import HEARTBEAT
+from trunkline_bridge.projection import ArtifactView, FullEvent, TextDelta
+from trunkline_bridge.streams.event_renderer import HEARTBEAT
 
 
 def view(artifact_id: str = "artifact-1", name: str = "") -> ArtifactView:
@@ -31,22 +31,22 @@ def data_of(rendered: str) -> Any:
 def test_the_short_way_gives_what_the_long_one_does(
     text: str, is_last: bool, request_id: str | int | None, epoch: int
 ) -> None:
-    piece = TextPiece(12, 0, view(name="näme"), text, is_last, epoch)
+    piece = TextDelta(12, 0, view(name="näme"), text, is_last, epoch)
     renderer = v1_renderer(request_id)
     short = renderer.render(piece)
-    assert short == renderer.render(WholeEvent(12, 0, piece.response, epoch))
+    assert short == renderer.render(FullEvent(12, 0, piece.response, epoch))
     assert data_of(short)["result"]["artifactUpdate"]["artifact"]["parts"] == [{"text": text}]
 
 
 @given(st.text())
 def test_an_event_is_two_lines_for_every_reader_of_lines(text: str) -> None:
-    rendered = v1_renderer(1).render(TextPiece(3, 0, view(), text, is_last=False))
+    rendered = v1_renderer(1).render(TextDelta(3, 0, view(), text, is_last=False))
     assert len(rendered.splitlines()) == 3
     assert rendered.splitlines()[2] == ""
 
 
 def test_an_event_carries_its_id_and_the_request_s() -> None:
-    rendered = v1_renderer("r-1").render(TextPiece(7, 0, view(), "é", is_last=True))
+    rendered = v1_renderer("r-1").render(TextDelta(7, 0, view(), "é", is_last=True))
     assert rendered.startswith("id: 7.0\ndata: ")
     assert data_of(rendered) == {
         "jsonrpc": "2.0",
@@ -67,7 +67,7 @@ def test_an_event_carries_its_id_and_the_request_s() -> None:
 def test_artifacts_of_one_stream_keep_their_own_templates() -> None:
     renderer = v1_renderer(1)
     first, second = view("a"), view("b")
-    pieces = [TextPiece(n, 0, one, "x", False) for n, one in enumerate((first, second, first), 1)]
+    pieces = [TextDelta(n, 0, one, "x", False) for n, one in enumerate((first, second, first), 1)]
     ids = [
         data_of(renderer.render(piece))["result"]["artifactUpdate"]["artifact"]["artifactId"]
         for piece in pieces
@@ -77,7 +77,7 @@ def test_artifacts_of_one_stream_keep_their_own_templates() -> None:
 
 def test_a_direct_reply_has_no_id_to_resume_from() -> None:
     message = message_pb2.Message(message_id="m-1", role=message_pb2.ROLE_AGENT)
-    event = WholeEvent(0, 0, a2a_pb2.StreamResponse(message=message))
+    event = FullEvent(0, 0, a2a_pb2.StreamResponse(message=message))
     assert v1_renderer(None).render(event).startswith("data: ")
 
 
@@ -90,13 +90,13 @@ def test_an_error_is_an_event_of_its_own_kind() -> None:
 
 def test_writes_are_cut_where_they_are_large_and_lose_nothing() -> None:
     artifact = view()
-    events = [TextPiece(n, 0, artifact, "x" * 1000, False) for n in range(1, 501)]
+    events = [TextDelta(n, 0, artifact, "x" * 1000, False) for n in range(1, 501)]
     renderer = v1_renderer(1)
-    writes = list(renderer.writes(events))
+    writes = list(renderer.render_chunks(events))
     assert b"".join(writes).decode() == "".join(renderer.render(event) for event in events)
     assert all(len(body) < 70_000 for body in writes)
     assert len(writes) > 5
-    assert list(renderer.writes([])) == []
+    assert list(renderer.render_chunks([])) == []
 
 
 @pytest.mark.parametrize("line", HEARTBEAT.decode().rstrip("\n").split("\n"))

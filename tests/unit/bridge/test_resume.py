@@ -9,14 +9,14 @@ import pytest
 from trunkline.errors import CursorExpiredError
 from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.inbound.streaming.resume import (
-    check_known,
-    expired_at,
-    is_end,
-    read_event_id,
+from trunkline_bridge.projection import RELATIVE_LINKS, EventId, WireEvent
+from trunkline_bridge.streams.task_streams import (
+    check_event_exists,
+    cursor_expired,
+    is_last_event,
+    parse_event_id,
     unseen_events,
 )
-from trunkline_bridge.projection import HERE, EventId, WireEvent
 
 TASK = "jrnl0001-task"
 
@@ -62,12 +62,12 @@ def texts(first_sequence: int, epoch: int, *content: str) -> event_pb2.EventBatc
 
 
 async def behind(seen: str, *batches: event_pb2.EventBatch) -> list[WireEvent]:
-    cursor = read_event_id(seen)
+    cursor = parse_event_id(seen)
     stream: Any = Stream(batches, head(cursor.sequence - 1))
     now = head(20, epoch=2)
     found: list[WireEvent] = []
     async for ready in unseen_events(
-        stream, seen=cursor, expired=expired_at(cursor, now), links=HERE
+        stream, seen=cursor, expired=cursor_expired(cursor, now), links=RELATIVE_LINKS
     ):
         found += ready
     return found
@@ -95,28 +95,30 @@ async def test_another_event_in_the_place_of_the_one_that_was_seen_is_an_error(
 async def test_the_first_item_says_that_the_event_is_there() -> None:
     stream: Any = Stream([texts(5, 1, "a", "b")], head(4))
     seen = EventId(5, 0)
-    events = unseen_events(stream, seen=seen, expired=expired_at(seen, head(6)), links=HERE)
+    events = unseen_events(
+        stream, seen=seen, expired=cursor_expired(seen, head(6)), links=RELATIVE_LINKS
+    )
     assert list(await anext(events)) == []
 
 
 def test_an_event_that_is_not_there_yet_is_no_place_to_go_on_from() -> None:
-    check_known(EventId(9, 0), head(9))
+    check_event_exists(EventId(9, 0), head(9))
     with pytest.raises(WireError, match="no event 10 yet, the last one is 9"):
-        check_known(EventId(10, 0), head(9))
+        check_event_exists(EventId(10, 0), head(9))
 
 
 def test_an_event_that_went_with_an_earlier_life_is_gone() -> None:
     with pytest.raises(CursorExpiredError):
-        check_known(EventId(10, 0, 1), head(9, epoch=2))
+        check_event_exists(EventId(10, 0, 1), head(9, epoch=2))
 
 
 def test_nothing_is_behind_the_last_event_of_a_task_that_has_ended() -> None:
     completed = task_pb2.TASK_STATE_COMPLETED
-    assert is_end(EventId(9, 0), head(9, state=completed))
+    assert is_last_event(EventId(9, 0), head(9, state=completed))
     # The end of an answer is two events.
-    assert not is_end(EventId(9, 0), head(9, state=completed, has_answer=True))
-    assert is_end(EventId(9, 1), head(9, state=completed, has_answer=True))
-    assert is_end(EventId(9, 0), head(9, state=task_pb2.TASK_STATE_FAILED, has_answer=True))
-    assert not is_end(EventId(9, 0), head(9))
-    assert not is_end(EventId(8, 0), head(9, state=completed))
-    assert not is_end(EventId(9, 0, 1), head(9, state=completed, epoch=2))
+    assert not is_last_event(EventId(9, 0), head(9, state=completed, has_answer=True))
+    assert is_last_event(EventId(9, 1), head(9, state=completed, has_answer=True))
+    assert is_last_event(EventId(9, 0), head(9, state=task_pb2.TASK_STATE_FAILED, has_answer=True))
+    assert not is_last_event(EventId(9, 0), head(9))
+    assert not is_last_event(EventId(8, 0), head(9, state=completed))
+    assert not is_last_event(EventId(9, 0, 1), head(9, state=completed, epoch=2))

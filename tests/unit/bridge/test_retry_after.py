@@ -5,7 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from trunkline_bridge.retry_after import retry_after_s
+from trunkline_bridge.http_client import parse_retry_after
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ from trunkline_bridge.retry_after import retry_after_s
 def test_seconds_and_dates_are_read_and_anything_else_says_nothing(
     text: str, expected_s: float
 ) -> None:
-    assert retry_after_s(text, limit_s=3600) == expected_s
+    assert parse_retry_after(text, limit_s=3600) == expected_s
 
 
 @pytest.mark.parametrize("zone", ["GMT", "-0000"])
 def test_a_date_is_in_utc(zone: str) -> None:
     date = datetime.now(UTC) + timedelta(seconds=600)
     text = format_datetime(date, usegmt=True).replace("GMT", zone)
-    assert 500 < retry_after_s(text, limit_s=3600) <= 600
+    assert 500 < parse_retry_after(text, limit_s=3600) <= 600

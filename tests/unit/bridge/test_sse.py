@@ -6,14 +6,13 @@ from collections.abc import AsyncGenerator
 import pytest
 from starlette.types import Message
 
-from harness.bridge import v1_renderer
+from harness.a2a.bridged_mesh import v1_renderer
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline_bridge.inbound.streaming.heartbeats import EventStream, Heartbeats
-from trunkline_bridge.inbound.streaming.sse import send_events
-from trunkline_bridge.projection import WholeEvent, WireEvent
-from trunkline_bridge.rendering import HEARTBEAT
+from trunkline_bridge.projection import FullEvent, WireEvent
+from trunkline_bridge.streams.event_renderer import HEARTBEAT
+from trunkline_bridge.streams.sse import EventStream, Heartbeats, send_events
 
-EVENT = WholeEvent(1, 0, a2a_pb2.StreamResponse())
+EVENT = FullEvent(1, 0, a2a_pb2.StreamResponse())
 
 
 class Client:
@@ -49,7 +48,7 @@ async def test_nothing_is_asked_of_the_mesh_while_the_client_has_no_room() -> No
                 client.room.clear()
             yield [EVENT]
 
-    sending = send_events(client.send, events(), v1_renderer(1), beats=Heartbeats(60))
+    sending = send_events(client.send, events(), v1_renderer(1), heartbeats=Heartbeats(60))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(sending)
         await client.until(3)
@@ -111,5 +110,5 @@ async def test_a_comment_never_comes_between_the_halves_of_a_write() -> None:
         group.create_task(stream.write(b"data: 1\n\n"))
         await asyncio.sleep(0)
         client.room.set()
-        stream.beat()
+        stream.write_heartbeat()
     assert client.bodies == [b"data: 1\n\n"]

@@ -5,10 +5,10 @@ import base64
 import pytest
 
 from trunkline.a2a.v0_3 import a2a_pb2
-from trunkline_bridge.wire.v0_3_proto.files import (
-    has_plain_files,
-    read_plain_files,
-    write_plain_files,
+from trunkline_bridge.versions.v0_3.file_bytes import (
+    decode_file_bytes,
+    encode_file_bytes,
+    uses_raw_file_bytes,
 )
 
 CONTENT = b"\x00\xff text"
@@ -34,9 +34,9 @@ def contents(event: a2a_pb2.StreamResponse) -> list[bytes]:
 
 def test_all_files_are_turned_and_nothing_else() -> None:
     event, before = events(), events()
-    read_plain_files(event)
+    encode_file_bytes(event)
     assert contents(event) == [base64.b64encode(CONTENT)] * 3
-    write_plain_files(event)
+    decode_file_bytes(event)
     assert event == before
 
 
@@ -44,7 +44,7 @@ def test_all_files_are_turned_and_nothing_else() -> None:
     "agent", ["", "node", "grpc-node-js/1.14.7", "Mozilla/5.0 (X11)", "Bun/1.1", "curl/8.5"]
 )
 def test_files_are_as_the_schema_has_them(agent: str) -> None:
-    assert has_plain_files(agent)
+    assert uses_raw_file_bytes(agent)
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_files_are_as_the_schema_has_them(agent: str) -> None:
     ],
 )
 def test_but_not_for_the_sdks_that_put_base64_there(agent: str) -> None:
-    assert not has_plain_files(agent)
+    assert not uses_raw_file_bytes(agent)

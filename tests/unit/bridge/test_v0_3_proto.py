@@ -13,7 +13,10 @@ from trunkline.a2a.v0_3 import task_pb2 as old_task
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.wire.v0_3_proto import card, reading, requests, writing
+from trunkline_bridge.versions.v0_3 import proto_card as card
+from trunkline_bridge.versions.v0_3 import proto_reader as reading
+from trunkline_bridge.versions.v0_3 import proto_reader as requests
+from trunkline_bridge.versions.v0_3 import proto_writer as writing
 
 PARTS: list[dict[str, Any]] = [
     {"text": "hello", "metadata": {"a": 1}},
@@ -75,7 +78,7 @@ def same(ours: Message, theirs: Message) -> bool:
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: next(iter(event)))
 def test_events_are_what_the_reference_sdk_makes_of_them(event: dict[str, Any]) -> None:
-    ours = writing.stream_response(parse(event, a2a_pb2.StreamResponse()))
+    ours = writing.to_v0_3_stream_response(parse(event, a2a_pb2.StreamResponse()))
     compat = conversions.to_compat_stream_response(parse(event, sdk_pb2.StreamResponse()), "r-1")
     theirs = proto_utils.ToProto.stream_response(compat.result)
     if ours.HasField("status_update"):
@@ -88,23 +91,23 @@ def test_events_are_what_the_reference_sdk_makes_of_them(event: dict[str, Any]) 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: next(iter(part)))
 def test_parts_come_back_as_they_went(part: dict[str, Any]) -> None:
     core = parse(part, part_pb2.Part())
-    assert reading.core_part(writing.part(core)) == core
+    assert reading.from_v0_3_part(writing.to_v0_3_part(core)) == core
 
 
 def test_a_message_comes_back_as_it_went() -> None:
     core = parse(MESSAGE, message_pb2.Message())
-    assert reading.core_message(writing.message(core)) == core
+    assert reading.from_v0_3_message(writing.to_v0_3_message(core)) == core
 
 
 def test_files_are_read_as_they_are_and_in_base64() -> None:
     for given, content in ((b"\x00\xff", b"\x00\xff"), (b"AP8=", b"\x00\xff"), (b"a b", b"a b")):
         part = old_task.Part(file=old_task.FilePart(file_with_bytes=given, name="f"))
-        assert reading.core_part(part) == part_pb2.Part(raw=content, filename="f")
+        assert reading.from_v0_3_part(part) == part_pb2.Part(raw=content, filename="f")
 
 
 def test_a_state_keeps_its_number_under_its_other_name() -> None:
     canceled = task_pb2.Task(status=task_pb2.TaskStatus(state=task_pb2.TASK_STATE_CANCELED))
-    made = writing.task(canceled)
+    made = writing.to_v0_3_task(canceled)
     assert made.status.state == old_task.TASK_STATE_CANCELLED
 
 
@@ -123,7 +126,7 @@ def test_a_state_keeps_its_number_under_its_other_name() -> None:
 )
 def test_a_status_is_final_when_the_stream_ends_behind_it(state: str, is_final: bool) -> None:
     event = {"statusUpdate": {**IDS, "status": {"state": f"TASK_STATE_{state}"}}}
-    made = writing.stream_response(parse(event, a2a_pb2.StreamResponse()))
+    made = writing.to_v0_3_stream_response(parse(event, a2a_pb2.StreamResponse()))
     assert made.status_update.final is is_final
 
 
@@ -146,7 +149,7 @@ def test_a_send_request_says_the_same_in_the_core() -> None:
     )
     request.request.content.add(text="hello")
     request.metadata["k"] = "v"
-    core = requests.core_send(request)
+    core = requests.from_v0_3_send(request)
     assert core == parse(
         {
             "message": {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hello"}]},
@@ -167,32 +170,32 @@ def test_a_send_request_says_the_same_in_the_core() -> None:
 
 
 def test_without_configuration_a_send_waits_and_without_blocking_it_does_not() -> None:
-    assert not requests.core_send(old.SendMessageRequest()).configuration.return_immediately
+    assert not requests.from_v0_3_send(old.SendMessageRequest()).configuration.return_immediately
     asked = old.SendMessageRequest(configuration=old.SendMessageConfiguration())
-    assert requests.core_send(asked).configuration.return_immediately
-    assert not requests.core_send(asked).configuration.HasField("history_length")
+    assert requests.from_v0_3_send(asked).configuration.return_immediately
+    assert not requests.from_v0_3_send(asked).configuration.HasField("history_length")
 
 
 def test_names_tell_the_task_and_the_webhook() -> None:
     name = "tasks/t-1/pushNotificationConfigs/p-1"
-    got = requests.core_get_push(old.GetTaskPushNotificationConfigRequest(name=name))
+    got = requests.from_v0_3_get_push(old.GetTaskPushNotificationConfigRequest(name=name))
     assert (got.task_id, got.id) == ("t-1", "p-1")
-    only = requests.core_get_push(old.GetTaskPushNotificationConfigRequest(name="tasks/t-1"))
+    only = requests.from_v0_3_get_push(old.GetTaskPushNotificationConfigRequest(name="tasks/t-1"))
     assert (only.task_id, only.id) == ("t-1", "")
-    deleted = requests.core_delete_push(old.DeleteTaskPushNotificationConfigRequest(name=name))
+    deleted = requests.from_v0_3_delete_push(old.DeleteTaskPushNotificationConfigRequest(name=name))
     assert (deleted.task_id, deleted.id) == ("t-1", "p-1")
-    listed = requests.core_list_push(
+    listed = requests.from_v0_3_list_push(
         old.ListTaskPushNotificationConfigRequest(parent="tasks/t-1", page_size=2, page_token="x")
     )
     assert (listed.task_id, listed.page_size, listed.page_token) == ("t-1", 2, "x")
-    task = requests.core_get(old.GetTaskRequest(name="tasks/t-1", history_length=0))
+    task = requests.from_v0_3_get(old.GetTaskRequest(name="tasks/t-1", history_length=0))
     assert task == a2a_pb2.GetTaskRequest(id="t-1")
 
 
 @pytest.mark.parametrize("name", ["", "t-1", "tasks/", "tasks/a/b", "x/tasks/a"])
 def test_a_name_that_names_no_task_is_refused_by_its_field(name: str) -> None:
     with pytest.raises(WireError) as refused:
-        requests.core_cancel(old.CancelTaskRequest(name=name))
+        requests.from_v0_3_cancel(old.CancelTaskRequest(name=name))
     assert refused.value.violations == (("name", "must be tasks/TASK"),)
 
 
@@ -206,7 +209,7 @@ def test_a_webhook_is_created_under_whichever_id_the_client_gave() -> None:
     ):
         given = parse(request, old.CreateTaskPushNotificationConfigRequest(parent="tasks/t-1"))
         given.config.push_notification_config.url = config.url
-        core = requests.core_create_push(given)
+        core = requests.from_v0_3_create_push(given)
         assert (core.task_id, core.id, core.url) == ("t-1", expected, config.url)
 
 
@@ -222,10 +225,10 @@ def test_a_webhook_is_what_the_reference_sdk_makes_of_it() -> None:
     compat = conversions.to_compat_task_push_notification_config(
         parse(content, sdk_pb2.TaskPushNotificationConfig())
     )
-    ours = writing.push_config(core)
+    ours = writing.to_v0_3_push_config(core)
     assert same(ours, proto_utils.ToProto.task_push_notification_config(compat))
     page = a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=[core], next_page_token="n")
-    listed = writing.push_configs(page)
+    listed = writing.to_v0_3_push_configs(page)
     assert (list(listed.configs), listed.next_page_token) == ([ours], "n")
 
 
@@ -280,7 +283,7 @@ CARD = {
 
 
 def test_a_card_is_what_the_reference_sdk_makes_of_it() -> None:
-    ours = card.agent_card(parse(CARD, agent_card_pb2.AgentCard()))
+    ours = card.to_v0_3_agent_card(parse(CARD, agent_card_pb2.AgentCard()))
     compat = conversions.to_compat_agent_card(parse(CARD, sdk_pb2.AgentCard()))
     theirs = proto_utils.ToProto.agent_card(compat)
     got = a2a_v0_3_pb2.AgentCard.FromString(ours.SerializeToString())
@@ -303,7 +306,7 @@ def test_what_v0_3_can_not_say_is_left_out_of_a_card() -> None:
         },
         agent_card_pb2.AgentCard(),
     )
-    made = card.agent_card(given)
+    made = card.to_v0_3_agent_card(given)
     assert not made.url
     flows = made.security_schemes["device"].oauth2_security_scheme.flows
     assert flows.WhichOneof("flow") is None

@@ -3,7 +3,8 @@
 from google.protobuf import json_format, struct_pb2, timestamp_pb2
 
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, task_pb2
-from trunkline_bridge.wire import json_values, v1_json
+from trunkline_bridge.versions import json_values
+from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 
 
 def message_of(**part: object) -> message_pb2.Message:
@@ -12,7 +13,7 @@ def message_of(**part: object) -> message_pb2.Message:
 
 
 def test_required_fields_stand_there_even_when_they_are_empty() -> None:
-    assert v1_json.task(task_pb2.Task()) == {
+    assert v1_json.task_json(task_pb2.Task()) == {
         "id": "",
         "status": {"state": "TASK_STATE_UNSPECIFIED"},
     }
@@ -24,8 +25,8 @@ def test_required_fields_stand_there_even_when_they_are_empty() -> None:
 
 
 def test_artifacts_are_there_only_when_they_were_asked_for() -> None:
-    assert "artifacts" not in v1_json.task(task_pb2.Task())
-    assert v1_json.task(task_pb2.Task(), with_artifacts=True)["artifacts"] == []
+    assert "artifacts" not in v1_json.task_json(task_pb2.Task())
+    assert v1_json.task_json(task_pb2.Task(), with_artifacts=True)["artifacts"] == []
 
 
 def test_every_kind_of_part_comes_back_as_it_was() -> None:
@@ -53,8 +54,8 @@ def test_whole_numbers_have_no_fraction_and_others_keep_theirs() -> None:
 
 def test_times_are_cut_to_milliseconds() -> None:
     time = timestamp_pb2.Timestamp(seconds=1_700_000_000, nanos=123_999_999)
-    assert json_values.timestamp(time) == "2023-11-14T22:13:20.123Z"
-    assert json_values.timestamp(timestamp_pb2.Timestamp()) == "1970-01-01T00:00:00.000Z"
+    assert json_values.format_timestamp(time) == "2023-11-14T22:13:20.123Z"
+    assert json_values.format_timestamp(timestamp_pb2.Timestamp()) == "1970-01-01T00:00:00.000Z"
 
 
 def test_text_is_unicode_and_never_ends_a_line() -> None:
@@ -64,7 +65,7 @@ def test_text_is_unicode_and_never_ends_a_line() -> None:
 
 def test_a_card_has_all_that_a2a_requires_of_it() -> None:
     card = agent_card_pb2.AgentCard(skills=[agent_card_pb2.AgentSkill(id="s")])
-    assert v1_json.agent_card(card) == {
+    assert v1_json.agent_card_json(card) == {
         "name": "",
         "description": "",
         "version": "",

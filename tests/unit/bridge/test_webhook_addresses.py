@@ -6,12 +6,12 @@ from threading import Event
 
 import pytest
 
-from trunkline.client.web import names
-from trunkline.client.web.addresses import (
+from trunkline.client.safe_fetch import dns as names
+from trunkline.client.safe_fetch.address_guard import (
     AddressGuard,
     AddressRefusedError,
     AllowedHost,
-    is_public,
+    is_public_address,
 )
 from trunkline.errors import ConfigurationError
 
@@ -115,12 +115,12 @@ class Names:
 
 @pytest.mark.parametrize("address", PUBLIC_ADDRESSES)
 def test_what_everybody_can_reach_is_public(address: str) -> None:
-    assert is_public(address)
+    assert is_public_address(address)
 
 
 @pytest.mark.parametrize("address", OTHER_ADDRESSES)
 def test_nothing_else_is_public(address: str) -> None:
-    assert not is_public(address)
+    assert not is_public_address(address)
 
 
 async def test_a_public_https_url_may_be_posted_to() -> None:
@@ -168,7 +168,7 @@ async def test_a_name_that_is_not_ascii_is_asked_for_in_its_ascii_form() -> None
 def test_urls_of_another_form_are_refused(url: str) -> None:
     guard = AddressGuard(resolve=Names([PUBLIC]))
     with pytest.raises(AddressRefusedError):
-        guard.endpoint(url)
+        guard.parse_url(url)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ async def test_a_look_up_that_hangs_is_given_up_and_only_so_many_hang(
     try:
         for _ in range(16):
             with pytest.raises(OSError, match="too long"):
-                await names.resolve("slow.example", limit_s=0.001)
+                await names.resolve("slow.example", timeout_s=0.001)
         with pytest.raises(OSError, match="too many"):
             await names.resolve("slow.example")
     finally:

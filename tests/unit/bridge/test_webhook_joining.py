@@ -2,8 +2,8 @@
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2
-from trunkline_bridge.projection import ArtifactView, TextPiece, WholeEvent, WireEvent
-from trunkline_bridge.webhooks.reading import joined
+from trunkline_bridge.projection import ArtifactView, FullEvent, TextDelta, WireEvent
+from trunkline_bridge.webhooks.notifications import join_text
 
 FIRST = ArtifactView("t", "c", artifact_pb2.Artifact(artifact_id="first"))
 SECOND = ArtifactView("t", "c", artifact_pb2.Artifact(artifact_id="second"))
@@ -11,17 +11,18 @@ SECOND = ArtifactView("t", "c", artifact_pb2.Artifact(artifact_id="second"))
 
 def piece(
     sequence: int, text: str, artifact: ArtifactView = FIRST, *, is_last: bool = False
-) -> TextPiece:
-    return TextPiece(sequence, 0, artifact, text, is_last)
+) -> TextDelta:
+    return TextDelta(sequence, 0, artifact, text, is_last)
 
 
-def other(sequence: int) -> WholeEvent:
-    return WholeEvent(sequence, 0, a2a_pb2.StreamResponse())
+def other(sequence: int) -> FullEvent:
+    return FullEvent(sequence, 0, a2a_pb2.StreamResponse())
 
 
 def joins(*events: WireEvent) -> list[tuple[str, str]]:
     return [
-        (event.id, event.text if isinstance(event, TextPiece) else "") for event in joined(events)
+        (event.id, event.text if isinstance(event, TextDelta) else "")
+        for event in join_text(events)
     ]
 
 
@@ -46,16 +47,16 @@ def test_artifacts_are_not_mixed() -> None:
 
 
 def test_the_last_piece_closes_what_it_is_joined_to() -> None:
-    (event,) = joined([piece(1, "a"), piece(2, "b", is_last=True)])
-    assert isinstance(event, TextPiece)
+    (event,) = join_text([piece(1, "a"), piece(2, "b", is_last=True)])
+    assert isinstance(event, TextDelta)
     assert (event.text, event.is_last) == ("ab", True)
     assert event.response.artifact_update.last_chunk
 
 
 def test_one_post_does_not_grow_without_bound() -> None:
     events = [piece(number, "x" * 10_000) for number in range(1, 21)]
-    made = list(joined(events))
-    assert [len(one.text) for one in made if isinstance(one, TextPiece)] == [70_000, 70_000, 60_000]
+    made = list(join_text(events))
+    assert [len(one.text) for one in made if isinstance(one, TextDelta)] == [70_000, 70_000, 60_000]
 
 
 def test_nothing_is_nothing() -> None:

@@ -12,22 +12,31 @@ from pathlib import Path
 
 import pytest
 
-from harness.certificates import self_signed
-from harness.receiver import OK, Answer, Received, Receiver, hang, open_receiver, status, take
-from trunkline.client.web.addresses import AddressGuard
+from harness.remote.certificates import self_signed
+from harness.remote.webhook_receiver import (
+    OK,
+    Answer,
+    ReceivedPost,
+    WebhookReceiver,
+    accept,
+    hang,
+    open_receiver,
+    status,
+)
+from trunkline.client.safe_fetch.address_guard import AddressGuard
 from trunkline.errors import ConfigurationError
 from trunkline.v1 import push_notification_pb2, webhook_service_pb2
-from trunkline_bridge.webhooks.answers import Outcome
-from trunkline_bridge.webhooks.posting import AT_ONCE_A_HOST, Post, Poster
+from trunkline_bridge.webhooks.attempt import AttemptResult
+from trunkline_bridge.webhooks.sender import MAX_CONCURRENT_PER_HOST, Notification, WebhookSender
 from trunkline_bridge.webhooks.signatures import (
     FILE_NAME,
-    Signer,
-    keep_secret,
-    kept_secret,
-    make_secret,
+    WebhookSigner,
+    generate_secret,
+    load_or_create_secret,
+    load_secret,
 )
 
-POST = Post("3.0", b'{"statusUpdate":{}}', "application/a2a+json")
+POST = Notification("3.0", b'{"statusUpdate":{}}', "application/a2a+json")
 HERE = ["127.0.0.1"]
 
 
@@ -48,21 +57,21 @@ def webhook(url: str, *, token: str = "") -> webhook_service_pb2.Webhook:
     return webhook_service_pb2.Webhook(config=config, version="1.0", agent="echo")
 
 
-async def post_once(receiver: Receiver, *, limit_s: float = 10.0) -> Outcome:
-    async with Poster(AddressGuard(HERE), limit_s=limit_s) as poster:
-        return await poster.post(webhook(receiver.url), POST)
+async def post_once(receiver: WebhookReceiver, *, limit_s: float = 10.0) -> AttemptResult:
+    async with WebhookSender(AddressGuard(HERE), limit_s=limit_s) as poster:
+        return await poster.send(webhook(receiver.url), POST)
 
 
 async def test_a_post_carries_what_the_client_gave_and_is_signed() -> None:
-    secret = make_secret()
+    secret = generate_secret()
     async with (
         open_receiver() as receiver,
-        Poster(AddressGuard(HERE), Signer(secret)) as poster,
+        WebhookSender(AddressGuard(HERE), WebhookSigner(secret)) as poster,
     ):
         asked = webhook(receiver.url + "?x=1", token="opaque-77")
         given = asked.config.authentication
         given.scheme, given.credentials = "Bearer", "hook-secret"
-        assert await poster.post(asked, POST) == Outcome()
+        assert await poster.send(asked, POST) == AttemptResult()
     (received,) = receiver.taken
     headers = received.headers
     assert received.target == "/hook?x=1"
@@ -80,10 +89,10 @@ async def test_a_post_carries_what_the_client_gave_and_is_signed() -> None:
 
 
 async def test_a_scheme_without_credentials_is_no_authorization() -> None:
-    async with open_receiver() as receiver, Poster(AddressGuard(HERE)) as poster:
+    async with open_receiver() as receiver, WebhookSender(AddressGuard(HERE)) as poster:
         asked = webhook(receiver.url)
         asked.config.authentication.scheme = "Bearer"
-        await poster.post(asked, POST)
+        await poster.send(asked, POST)
     headers = receiver.taken[0].headers
     assert "authorization" not in headers
     assert "x-a2a-notification-token" not in headers
@@ -92,16 +101,16 @@ async def test_a_scheme_without_credentials_is_no_authorization() -> None:
 
 def test_signatures_are_those_of_standard_webhooks() -> None:
     # The vector of the standard's own libraries.
-    signer = Signer("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    signer = WebhookSigner("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     headers = signer.headers("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert headers == {"webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="}
 
 
 def test_while_a_secret_is_changed_posts_are_signed_with_both() -> None:
-    old, new = make_secret(), make_secret()
-    both = Signer(f"{new} {old}").headers("t.1", 1, b"{}")["webhook-signature"]
+    old, new = generate_secret(), generate_secret()
+    both = WebhookSigner(f"{new} {old}").headers("t.1", 1, b"{}")["webhook-signature"]
     assert both.split() == [
-        Signer(one).headers("t.1", 1, b"{}")["webhook-signature"] for one in (new, old)
+        WebhookSigner(one).headers("t.1", 1, b"{}")["webhook-signature"] for one in (new, old)
     ]
 
 
@@ -111,15 +120,15 @@ def test_while_a_secret_is_changed_posts_are_signed_with_both() -> None:
 )
 def test_what_is_no_secret_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        Signer(text)
+        WebhookSigner(text)
     assert text.strip() in ("", "whsec_", "secret") or text not in str(caught.value)
 
 
 def test_a_secret_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
-    assert kept_secret(tmp_path / "data") == ""
-    first = keep_secret(tmp_path / "data")
-    assert keep_secret(tmp_path / "data") == kept_secret(tmp_path / "data") == first
-    Signer(first)
+    assert load_secret(tmp_path / "data") == ""
+    first = load_or_create_secret(tmp_path / "data")
+    assert load_or_create_secret(tmp_path / "data") == load_secret(tmp_path / "data") == first
+    WebhookSigner(first)
     path = tmp_path / "data" / FILE_NAME
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert os.listdir(tmp_path / "data") == [FILE_NAME]  # noqa: PTH208  names are enough
@@ -128,39 +137,39 @@ def test_a_secret_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) ->
 def test_a_secret_that_can_not_be_kept_is_told(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     with pytest.raises(ConfigurationError, match="data"):
-        keep_secret(tmp_path / "data")
+        load_or_create_secret(tmp_path / "data")
 
 
 def test_a_secret_that_got_lost_is_told_and_posts_do_not_go_out_unsigned(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text("\n")
     with pytest.raises(ConfigurationError, match="is empty"):
-        keep_secret(tmp_path)
+        load_or_create_secret(tmp_path)
 
 
 @pytest.mark.parametrize("code", [200, 201, 202, 204, 299])
 async def test_every_2xx_is_success(code: int) -> None:
-    async def decide(_received: Received) -> Answer:
+    async def decide(_received: ReceivedPost) -> Answer:
         return status(code)
 
     async with open_receiver(decide) as receiver:
-        assert await post_once(receiver) == Outcome()
+        assert await post_once(receiver) == AttemptResult()
 
 
 @pytest.mark.parametrize("code", [400, 401, 404, 429, 500, 503])
 async def test_other_answers_are_failures_that_say_which(code: int) -> None:
-    async def decide(_received: Received) -> Answer:
+    async def decide(_received: ReceivedPost) -> Answer:
         return status(code)
 
     async with open_receiver(decide) as receiver:
         outcome = await post_once(receiver)
-    assert outcome == Outcome(f"it answered {code}", str(code))
+    assert outcome == AttemptResult(f"it answered {code}", str(code))
 
 
 @pytest.mark.parametrize(("code", "expected_s"), [(429, 120), (503, 120), (500, 0), (404, 0)])
 async def test_a_receiver_that_is_busy_says_when_to_come_again(
     code: int, expected_s: float
 ) -> None:
-    async def decide(_received: Received) -> Answer:
+    async def decide(_received: ReceivedPost) -> Answer:
         return status(code, "Retry-After: 120")
 
     async with open_receiver(decide) as receiver:
@@ -168,7 +177,7 @@ async def test_a_receiver_that_is_busy_says_when_to_come_again(
 
 
 async def test_a_day_is_longer_than_anybody_is_left_alone() -> None:
-    async def decide(_received: Received) -> Answer:
+    async def decide(_received: ReceivedPost) -> Answer:
         return status(503, "retry-after: 86400")
 
     async with open_receiver(decide) as receiver:
@@ -176,7 +185,7 @@ async def test_a_day_is_longer_than_anybody_is_left_alone() -> None:
 
 
 async def test_gone_is_told_apart() -> None:
-    async def decide(_received: Received) -> Answer:
+    async def decide(_received: ReceivedPost) -> Answer:
         return status(410)
 
     async with open_receiver(decide) as receiver:
@@ -187,7 +196,7 @@ async def test_gone_is_told_apart() -> None:
 async def test_redirects_are_not_followed(code: int) -> None:
     async with open_receiver() as other:
 
-        async def decide(_received: Received) -> Answer:
+        async def decide(_received: ReceivedPost) -> Answer:
             return status(code, f"location: {other.url}")
 
         async with open_receiver(decide) as receiver:
@@ -203,16 +212,16 @@ async def test_a_receiver_that_hangs_is_given_up() -> None:
 
 
 async def test_a_receiver_that_never_stops_answering_is_cut_off() -> None:
-    async def decide(_received: Received) -> Answer:
+    async def decide(_received: ReceivedPost) -> Answer:
         return b"HTTP/1.1 200 OK\r\ncontent-length: 999999999\r\n\r\n" + b"x" * 200_000
 
     async with open_receiver(decide) as receiver:
-        assert await post_once(receiver) == Outcome()
+        assert await post_once(receiver) == AttemptResult()
 
 
 @pytest.mark.parametrize("answer", [None, b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 banana\r\n\r\n"])
 async def test_a_receiver_that_does_not_speak_http_is_a_failure(answer: bytes | None) -> None:
-    async def decide(_received: Received) -> Answer:
+    async def decide(_received: ReceivedPost) -> Answer:
         return answer
 
     async with open_receiver(decide) as receiver:
@@ -227,9 +236,9 @@ async def test_nobody_listening_is_a_failure_that_names_no_address() -> None:
 
 
 async def test_what_is_not_allowed_is_not_connected_to() -> None:
-    async with open_receiver() as receiver, Poster(AddressGuard()) as poster:
+    async with open_receiver() as receiver, WebhookSender(AddressGuard()) as poster:
         for url in (receiver.url, receiver.url.replace("http:", "https:")):
-            assert (await poster.post(webhook(url), POST)).problem.startswith("its URL must")
+            assert (await poster.send(webhook(url), POST)).problem.startswith("its URL must")
     assert receiver.connections == 0
 
 
@@ -237,7 +246,7 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
     async with open_receiver() as proxy, open_receiver() as receiver:
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
-        assert await post_once(receiver) == Outcome()
+        assert await post_once(receiver) == AttemptResult()
         assert proxy.connections == 0
 
 
@@ -249,8 +258,8 @@ async def test_a_name_that_leads_elsewhere_by_the_time_of_the_post_is_not_connec
         url = receiver.url.replace("127.0.0.1", "hooks.example")
         guard = AddressGuard(resolve=Names(["93.184.215.14"], HERE))
         await guard.check(url)
-        async with Poster(guard, ssl_context=trusted) as poster:
-            outcome = await poster.post(webhook(url), POST)
+        async with WebhookSender(guard, ssl_context=trusted) as poster:
+            outcome = await poster.send(webhook(url), POST)
     assert outcome.problem.startswith("its URL must lead to a host that everybody")
     assert receiver.connections == 0
 
@@ -262,15 +271,15 @@ async def test_over_tls_the_certificate_is_that_of_the_name_and_not_of_the_addre
     async with open_receiver(context=served) as receiver:
         port = receiver.url.split("/")[2].rpartition(":")[2]
         guard = AddressGuard(["hooks.example", "other.example"], Names(HERE))
-        async with Poster(guard, ssl_context=trusted) as poster:
+        async with WebhookSender(guard, ssl_context=trusted) as poster:
             url = receiver.url.replace("127.0.0.1", "hooks.example")
-            assert await poster.post(webhook(url), POST) == Outcome()
+            assert await poster.send(webhook(url), POST) == AttemptResult()
             other = receiver.url.replace("127.0.0.1", "other.example")
-            refused = await poster.post(webhook(other), POST)
+            refused = await poster.send(webhook(other), POST)
         assert receiver.taken[0].headers["host"] == f"hooks.example:{port}"
         assert refused.problem.startswith("its certificate is not accepted: Hostname mismatch")
-        async with Poster(guard) as distrustful:
-            unknown = await distrustful.post(webhook(url), POST)
+        async with WebhookSender(guard) as distrustful:
+            unknown = await distrustful.send(webhook(url), POST)
     assert unknown.problem.startswith("its certificate is not accepted")
     assert len(receiver.all) == 1
 
@@ -278,27 +287,27 @@ async def test_over_tls_the_certificate_is_that_of_the_name_and_not_of_the_addre
 async def test_one_host_gets_only_so_many_posts_at_a_time() -> None:
     go_on = asyncio.Event()
 
-    async def decide(_received: Received) -> Answer:
+    async def decide(_received: ReceivedPost) -> Answer:
         await go_on.wait()
         return OK
 
     async with (
         open_receiver(decide) as receiver,
-        open_receiver(take) as other,
-        Poster(AddressGuard(["127.0.0.1", "localhost"])) as poster,
+        open_receiver(accept) as other,
+        WebhookSender(AddressGuard(["127.0.0.1", "localhost"])) as poster,
         asyncio.TaskGroup() as group,
     ):
         posts = [
-            group.create_task(poster.post(webhook(receiver.url), POST))
-            for _ in range(3 * AT_ONCE_A_HOST)
+            group.create_task(poster.send(webhook(receiver.url), POST))
+            for _ in range(3 * MAX_CONCURRENT_PER_HOST)
         ]
-        await receiver.until(lambda seen: len(seen.all) == AT_ONCE_A_HOST)
+        await receiver.until(lambda seen: len(seen.all) == MAX_CONCURRENT_PER_HOST)
         # Another host's posts don't wait for that.
         elsewhere = webhook(other.url.replace("127.0.0.1", "localhost"))
-        assert await poster.post(elsewhere, POST) == Outcome()
+        assert await poster.send(elsewhere, POST) == AttemptResult()
         go_on.set()
-        assert [await post for post in posts] == [Outcome()] * len(posts)
-    assert receiver.most_at_once == AT_ONCE_A_HOST
+        assert [await post for post in posts] == [AttemptResult()] * len(posts)
+    assert receiver.most_at_once == MAX_CONCURRENT_PER_HOST
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.journal_events import append, begin, completed, created
-from harness.journal_processes import WRITER, end, start
+from harness.journal.builders import append, begin, completed, created
+from harness.journal.processes import WRITER, end, start
 from trunkline.errors import CursorExpiredError
-from trunkline.journal.events import draft, header_of
+from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.journal import Journal, Retention
-from trunkline.journal.sqlite.care.checking import check
-from trunkline.tasks.outbox.webhook import DEAD, Config, Webhook, row_of
+from trunkline.journal.sqlite.check import check_journal
+from trunkline.tasks.outbox.webhook import DEAD, Config, Webhook, to_row
 
 
 def command(*words: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -36,18 +36,18 @@ async def write(path: Path, *, retention: Retention | None = None) -> list[str]:
     for ends in (True, False):
         task_id = journal.new_task_id()
         await journal.create(task_id, created())
-        await journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y")])])
-        await journal.append(task_id, journal.epoch, [draft([append("a", "z" * 5000)])])
+        await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x", "y")])])
+        await journal.append(task_id, journal.epoch, [build_draft([append("a", "z" * 5000)])])
         if ends:
-            await journal.append(task_id, journal.epoch, [draft([completed()])])
+            await journal.append(task_id, journal.epoch, [build_draft([completed()])])
         tasks.append(task_id)
         config = Config(id="w", task_id=task_id, url="https://receiver.example", token="secret")
-        await journal.webhooks.keep(row_of(Webhook(config=config, state=DEAD)))
+        await journal.webhooks.save(to_row(Webhook(config=config, state=DEAD)))
         await journal.aliases.bind("acme", f"client's {ends}", task_id)
     if retention is not None:
         async with asyncio.timeout(30):
             while journal.first_available(tasks[0]) == 1:
-                journal.renew(10.0)
+                journal.renew_lease(10.0)
                 await asyncio.sleep(0)
     journal.close()
     return tasks
@@ -176,7 +176,7 @@ def test_flipped_bytes_anywhere_never_end_in_a_crash(data: Path) -> None:
     damaged = 0
     for place in range(20, len(content), len(content) // 150):
         path.write_bytes(content[:place] + b"\xff\x00\xff\x7f" + content[place + 4 :])
-        damaged += bool(check(path).problems)
+        damaged += bool(check_journal(path).problems)
     assert damaged > 5
 
 
@@ -196,16 +196,16 @@ def test_what_was_backed_up_comes_back_as_it_was(data: Path, tmp_path: Path) -> 
 async def compare(first: Path, second: Path) -> None:
     """Both hold the same tasks; readers of what the first wrote later are told by the second."""
     was, now = Journal.open(first), Journal.open(second)
-    (row,) = was.unfinished()
+    (row,) = was.list_unfinished()
     assert await was.snapshot(row.task_id) == await now.snapshot(row.task_id)
     assert now.epoch == was.epoch + 1
     assert now.webhooks.find() == was.webhooks.find() != []
     assert now.aliases.find("acme", "client's False") == row.task_id
     for one in (was, now):
-        await one.append(row.task_id, one.epoch, [draft([append("a", "later")])])
+        await one.append(row.task_id, one.epoch, [build_draft([append("a", "later")])])
     (later,) = was.read(row.task_id, row.head)
     with pytest.raises(CursorExpiredError):
-        now.check_cursor(row.task_id, row.head + 1, header_of(later).epoch)
+        now.check_cursor(row.task_id, row.head + 1, parse_header(later).epoch)
     was.close()
     now.close()
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.journal_events import completed, created
-from trunkline.artifacts import Blob, Blobs, Reference, blobs_beside
+from harness.journal.builders import completed, created
+from trunkline.artifacts import Blob, BlobStore, Reference, blob_folder
 from trunkline.cli.kept import data as commands
 from trunkline.cli.outcome import Exit
-from trunkline.journal.events import draft
+from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.v1 import event_pb2
 
@@ -23,13 +23,13 @@ async def _write(path: Path) -> Blob:
     task_id = journal.new_task_id()
     # What it holds looks like a database, and is none of ours.
     content = b"SQLite format 3\x00" + bytes(300_000)
-    blob = await Blobs(blobs_beside(path)).put(Reference.new(task_id), content)
+    blob = await BlobStore(blob_folder(path)).put(Reference.new(task_id), content)
     await journal.create(task_id, created())
     delta = event_pb2.ArtifactDelta(artifact_id="a", last=True)
     delta.start.name = "files"
-    delta.part.CopyFrom(blob.part())
-    await journal.append(task_id, journal.epoch, [draft([event_pb2.Event(delta=delta)])])
-    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    delta.part.CopyFrom(blob.to_part())
+    await journal.append(task_id, journal.epoch, [build_draft([event_pb2.Event(delta=delta)])])
+    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     journal.close()
     return blob
 
@@ -45,7 +45,7 @@ def _journal(folder: Path) -> Path:
 
 def _path(folder: Path, blob: Blob) -> Path:
     reference = blob.reference
-    return blobs_beside(_journal(folder)) / reference.task_id / reference.blob_id
+    return blob_folder(_journal(folder)) / reference.task_id / reference.blob_id
 
 
 def _check(folder: Path) -> tuple[Exit, str]:
@@ -77,7 +77,7 @@ def test_files_are_backed_up_and_come_back(tmp_path: Path, blob: Blob) -> None:
 
     assert _path(back, blob).read_bytes() == _path(folder, blob).read_bytes()
     assert _check(back)[0] == Exit.OK
-    assert asyncio.run(Blobs(blobs_beside(_journal(back))).find(blob.reference)) == blob
+    assert asyncio.run(BlobStore(blob_folder(_journal(back))).get(blob.reference)) == blob
 
 
 def test_a_damaged_backup_is_not_restored(tmp_path: Path, blob: Blob) -> None:

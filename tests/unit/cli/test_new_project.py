@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.cli.new.project import make
+from trunkline.cli.new.project import create_project
 from trunkline.errors import ConfigurationError
 
 
@@ -14,7 +14,7 @@ from trunkline.errors import ConfigurationError
 )
 def test_a_name_that_can_be_none_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        make(name, tmp_path / "new", with_graph=False, as_json=False)
+        create_project(name, tmp_path / "new", with_graph=False, as_json=False)
     assert raised.value.where == f"agent {name!r}"
     assert list(tmp_path.iterdir()) == []
 
@@ -22,5 +22,5 @@ def test_a_name_that_can_be_none_is_refused(name: str, tmp_path: Path) -> None:
 def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "mine.py").touch()
     with pytest.raises(ConfigurationError, match="not an empty folder"):
-        make("hello-there", tmp_path, with_graph=False, as_json=False)
+        create_project("hello-there", tmp_path, with_graph=False, as_json=False)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]

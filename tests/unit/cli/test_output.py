@@ -231,7 +231,7 @@ def test_libraries_that_log_what_was_said_are_not_heard(
     talkative = [logging.getLogger(name) for name in ("mcp", "httpx2", "httpcore2")]
     before = [one.level for one in talkative]
     try:
-        configure_logging(level="debug", form="plain")
+        configure_logging(level="debug", log_format="plain")
         for name in ("mcp.client.streamable_http", "httpx2", "httpcore2.http11"):
             assert not logging.getLogger(name).isEnabledFor(logging.ERROR)
     finally:

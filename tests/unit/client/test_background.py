@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trunkline.client import Backoff, running
+from trunkline.client import Backoff, run_in_background
 from trunkline.client.channels import is_local
 
 
@@ -27,7 +27,7 @@ class Work:
 
 async def test_work_ends_with_its_block() -> None:
     work = Work()
-    async with running(work.go_on()):
+    async with run_in_background(work.go_on()):
         await work.began.wait()
         assert not work.is_over
     assert work.is_over
@@ -37,7 +37,7 @@ async def test_what_the_block_raises_comes_out_unwrapped() -> None:
     work = Work()
 
     async def block() -> None:
-        async with running(work.go_on()):
+        async with run_in_background(work.go_on()):
             await work.began.wait()
             raise ValueError("the block's own")
 
@@ -48,7 +48,7 @@ async def test_what_the_block_raises_comes_out_unwrapped() -> None:
 
 async def test_work_that_fails_ends_the_block() -> None:
     with pytest.raises(ExceptionGroup) as caught:
-        async with running(Work().fail()):
+        async with run_in_background(Work().fail()):
             await asyncio.Event().wait()
     assert caught.group_contains(KeyError)
 
@@ -57,7 +57,7 @@ async def test_cancelling_the_block_cancels_the_work_and_goes_on_outwards() -> N
     work = Work()
 
     async def block() -> None:
-        async with running(work.go_on()):
+        async with run_in_background(work.go_on()):
             await asyncio.Event().wait()
 
     async with asyncio.TaskGroup() as group:

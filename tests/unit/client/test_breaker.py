@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from harness.hand_clock import HandClock
+from harness.journal.manual_clock import ManualClock
 from trunkline.client import Breaker, Breakers, BreakerSettings
 from trunkline.errors import (
     PeerProtocolError,
@@ -15,12 +15,12 @@ from trunkline.errors import (
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def breaker(clock: HandClock) -> Breaker:
+def breaker(clock: ManualClock) -> Breaker:
     return Breaker("10.0.0.7:50051", clock=clock)
 
 
@@ -83,7 +83,7 @@ def test_the_callers_own_deadline_is_no_failure_of_the_peer(breaker: Breaker) ->
 
 
 def test_open_it_says_what_is_wrong_and_when_the_peer_is_tried_again(
-    breaker: Breaker, clock: HandClock
+    breaker: Breaker, clock: ManualClock
 ) -> None:
     open_it(breaker)
     clock.now += 17.5
@@ -95,7 +95,7 @@ def test_open_it_says_what_is_wrong_and_when_the_peer_is_tried_again(
     )
 
 
-def test_half_open_it_lets_one_call_through_at_a_time(breaker: Breaker, clock: HandClock) -> None:
+def test_half_open_it_lets_one_call_through_at_a_time(breaker: Breaker, clock: ManualClock) -> None:
     open_it(breaker)
     clock.now += 60
     assert state_of(breaker) == "half-open"
@@ -106,7 +106,7 @@ def test_half_open_it_lets_one_call_through_at_a_time(breaker: Breaker, clock: H
     assert state_of(breaker) == "closed"
 
 
-def test_a_failed_probe_opens_it_for_as_long_again(breaker: Breaker, clock: HandClock) -> None:
+def test_a_failed_probe_opens_it_for_as_long_again(breaker: Breaker, clock: ManualClock) -> None:
     open_it(breaker)
     clock.now += 60
     with breaker.guard():
@@ -116,7 +116,7 @@ def test_a_failed_probe_opens_it_for_as_long_again(breaker: Breaker, clock: Hand
     assert breaker.retry_in_s == 60
 
 
-def test_a_cancelled_probe_makes_room_for_the_next(breaker: Breaker, clock: HandClock) -> None:
+def test_a_cancelled_probe_makes_room_for_the_next(breaker: Breaker, clock: ManualClock) -> None:
     open_it(breaker)
     clock.now += 60
     with pytest.raises(asyncio.CancelledError), breaker.guard():
@@ -128,14 +128,14 @@ def test_a_cancelled_probe_makes_room_for_the_next(breaker: Breaker, clock: Hand
 
 def test_a_peer_that_was_seen_to_live_is_tried_at_once(breaker: Breaker) -> None:
     open_it(breaker)
-    breaker.retry_now()
+    breaker.allow_probe()
     with breaker.guard():
         pass
     assert state_of(breaker) == "half-open"
 
 
 def test_each_change_of_state_is_one_log_line(
-    breaker: Breaker, clock: HandClock, caplog: pytest.LogCaptureFixture
+    breaker: Breaker, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="trunkline.client.breaker")
     open_it(breaker)
@@ -161,7 +161,7 @@ def test_breakers_are_told_apart_by_name_and_show_their_states() -> None:
     breakers.get("a").check()
     assert breakers.get("b") is breakers.get("b")
     assert breakers.states() == {"a": "closed", "b": "open"}
-    breakers.retry_now(["a", "b", "c"])
+    breakers.allow_probes(["a", "b", "c"])
     assert breakers.states() == {"a": "closed", "b": "half-open"}
     breakers.forget("b")
     breakers.forget("b")

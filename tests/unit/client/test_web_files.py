@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from trunkline.client.web.addresses import OF_FILES, AddressGuard
-from trunkline.client.web.files import WebFiles
+from trunkline.client.safe_fetch.address_guard import FILE_WORDING, AddressGuard
+from trunkline.client.safe_fetch.file_fetcher import FileFetcher
 from trunkline.errors import (
     InvalidArgumentError,
     PeerRefusedError,
@@ -56,8 +56,8 @@ def _moved(url: str) -> bytes:
 
 
 async def _fetch(site: _Site, path: str, *, limit_bytes: int = 1_000_000) -> bytes:
-    guard = AddressGuard([f"127.0.0.1:{site.port}"], wording=OF_FILES)
-    async with WebFiles(guard, limit_bytes=limit_bytes).open(site.at(path)) as pieces:
+    guard = AddressGuard([f"127.0.0.1:{site.port}"], wording=FILE_WORDING)
+    async with FileFetcher(guard, limit_bytes=limit_bytes).open(site.at(path)) as pieces:
         return b"".join([piece async for piece in pieces])
 
 
@@ -86,7 +86,7 @@ async def test_redirects_are_followed_as_if_the_caller_had_given_them(site: _Sit
 async def test_nothing_is_fetched_from_where_not_everybody_may(site: _Site) -> None:
     for url in (site.at("/file"), "https://127.0.0.1/x", "https://[::1]/x", "ftp://a/b"):
         with pytest.raises(InvalidArgumentError, match=r"part\.url: must"):
-            async with WebFiles(AddressGuard(wording=OF_FILES)).open(url):
+            async with FileFetcher(AddressGuard(wording=FILE_WORDING)).open(url):
                 pass
     assert site.asked == []
 
@@ -100,7 +100,7 @@ async def test_what_is_refused_is_said_of_files_and_not_of_webhooks(site: _Site)
         ("https://example.org/" + "x" * 10_000, "of at most"),
     ):
         with pytest.raises(InvalidArgumentError) as refused:
-            async with WebFiles(AddressGuard(wording=OF_FILES)).open(url):
+            async with FileFetcher(AddressGuard(wording=FILE_WORDING)).open(url):
                 pass
         assert said in str(refused.value)
         assert "hook" not in str(refused.value)

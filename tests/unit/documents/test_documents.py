@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.pdf import pdf
-from trunkline.documents import DocumentStore, add, search
-from trunkline.documents.finding import DEPTH_LIMIT
 from trunkline.errors import ConfigurationError, InvalidArgumentError
+from trunkline_agents.research.documents.adding import DEPTH_LIMIT, add_documents
+from trunkline_agents.research.documents.search import search_documents
+from trunkline_agents.research.documents.store import DocumentStore
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DocumentStore]:
     """The handbook, added once for those who only search."""
     top = tmp_path_factory.mktemp("shelf")
     with DocumentStore.open(top / "documents.db") as one:
-        add(one, [write_handbook(top)])
+        add_documents(one, [write_handbook(top)])
         yield one
 
 
@@ -53,17 +54,17 @@ def write_handbook(top: Path) -> Path:
 
 
 def names(store: DocumentStore) -> list[str]:
-    return [document.name for document in store.documents()]
+    return [document.name for document in store.list_documents()]
 
 
 def found(store: DocumentStore, question: str) -> list[tuple[str, str]]:
-    return [(one.name, one.place) for one in search(store, question)]
+    return [(one.name, one.place) for one in search_documents(store, question)]
 
 
 def test_a_folder_is_added_with_all_below_under_names_that_begin_with_its_own(
     store: DocumentStore, folder: Path
 ) -> None:
-    added = add(store, [folder])
+    added = add_documents(store, [folder])
 
     expected = ["cache.html", "hr/leave.md", "safety.pdf", "travel.txt"]
     assert sorted(added.added) == [f"handbook/{name}" for name in expected] == names(store)
@@ -98,18 +99,18 @@ def test_what_is_about_nothing_in_the_documents_finds_nothing_and_breaks_nothing
     shelf: DocumentStore, question: str
 ) -> None:
     assert found(shelf, question) == []
-    assert len(shelf.documents()) == 4
+    assert len(shelf.list_documents()) == 4
 
 
 def test_adding_again_replaces_what_changed_and_removes_what_is_gone(
     store: DocumentStore, folder: Path
 ) -> None:
-    add(store, [folder])
+    add_documents(store, [folder])
     (folder / "travel.txt").write_text("Now planes come first, and nobody takes a bicycle.")
     (folder / "cache.html").unlink()
     (folder / "new.md").write_text("# New\n\nHello.")
 
-    again = add(store, [folder])
+    again = add_documents(store, [folder])
 
     assert sorted(again.added) == ["handbook/new.md", "handbook/travel.txt"]
     assert again.removed == ["handbook/cache.html"]
@@ -122,7 +123,7 @@ def test_adding_again_replaces_what_changed_and_removes_what_is_gone(
 def test_a_named_file_is_text_whatever_it_is_called(store: DocumentStore, folder: Path) -> None:
     (folder / "NOTES").write_text("The wifi password hangs in the kitchen.")
 
-    assert add(store, [folder / "NOTES"]).added == ["NOTES"]
+    assert add_documents(store, [folder / "NOTES"]).added == ["NOTES"]
     assert found(store, "wifi password") == [("NOTES", "line 1")]
 
 
@@ -132,7 +133,7 @@ def test_what_cannot_be_read_is_refused_and_the_rest_is_added(
     (folder / "broken.pdf").write_bytes(b"%PDF-1.4 nonsense")
     (folder / "no\udcffname.md").write_text("# x\n\ny")
 
-    added = add(store, [folder])
+    added = add_documents(store, [folder])
 
     assert len(added.added) == 4
     assert {Path(path).name: problem for path, problem in added.refused.items()} == {
@@ -152,14 +153,14 @@ def test_links_are_not_followed_and_depth_has_an_end(store: DocumentStore, tmp_p
     (top / "loop").symlink_to(top)
     os.mkfifo(top / "pipe.md")
 
-    assert add(store, [top]).added == ["top/a.md"]
+    assert add_documents(store, [top]).added == ["top/a.md"]
 
 
 def test_a_path_to_nothing_is_refused(store: DocumentStore, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="No such file"):
-        add(store, [tmp_path / "nothing"])
+        add_documents(store, [tmp_path / "nothing"])
     with pytest.raises(InvalidArgumentError, match="neither a file nor a folder"):
-        add(store, [Path("/dev/null")])
+        add_documents(store, [Path("/dev/null")])
 
 
 def test_the_best_passage_comes_first_and_headings_count_more(
@@ -167,24 +168,24 @@ def test_the_best_passage_comes_first_and_headings_count_more(
 ) -> None:
     (tmp_path / "a.md").write_text("# Keepalive\n\nPings are sent every ten seconds.")
     (tmp_path / "b.md").write_text("# Other\n\nThere is a keepalive, too, and much else to read.")
-    add(store, [tmp_path / "a.md", tmp_path / "b.md"])
+    add_documents(store, [tmp_path / "a.md", tmp_path / "b.md"])
 
-    best, second = search(store, "keepalive")
+    best, second = search_documents(store, "keepalive")
 
     assert (best.name, second.name) == ("a.md", "b.md")
     assert best.score > second.score
-    assert len(search(store, "keepalive", limit=1)) == 1
+    assert len(search_documents(store, "keepalive", limit=1)) == 1
 
 
 def test_others_read_while_documents_are_added(store: DocumentStore, folder: Path) -> None:
-    add(store, [folder])
+    add_documents(store, [folder])
     seen: list[int] = []
     has_begun, is_done = threading.Event(), threading.Event()
 
     def read() -> None:
         with DocumentStore.open(store.path) as other:
             while not is_done.is_set() or not seen:
-                seen.append(len(search(other, "paid leave of employees")))
+                seen.append(len(search_documents(other, "paid leave of employees")))
                 has_begun.set()
 
     reader = threading.Thread(target=read)
@@ -192,7 +193,7 @@ def test_others_read_while_documents_are_added(store: DocumentStore, folder: Pat
     assert has_begun.wait(60)
     for number in range(3):
         (folder / "travel.txt").write_text(f"Version {number} of how we travel.")
-        assert add(store, [folder / "travel.txt"]).added == ["travel.txt"]
+        assert add_documents(store, [folder / "travel.txt"]).added == ["travel.txt"]
     is_done.set()
     reader.join()
 

@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 from langchain_core.embeddings import Embeddings
 
-from trunkline.documents import DocumentStore, add, search
-from trunkline.documents.embedding import EmbeddingModel, Meanings, open_meanings
 from trunkline.errors import ConfigurationError, ModelUnavailableError
-from trunkline.settings import ModelOptions, Research, Settings
+from trunkline.settings import ModelSettings, ResearchSettings, Settings
+from trunkline_agents.research.documents.adding import add_documents
+from trunkline_agents.research.documents.embeddings import (
+    EmbeddingIndex,
+    EmbeddingModel,
+    open_embedding_index,
+)
+from trunkline_agents.research.documents.search import search_documents
+from trunkline_agents.research.documents.store import DocumentStore
 
 ABOUT = ({"leave", "vacation"}, {"trains", "railway"}, {"cache", "memory"})
 
@@ -48,15 +54,15 @@ def pages(tmp_path: Path) -> Sequence[Path]:
     return [tmp_path / f"{name}.md" for name in texts]
 
 
-def names(store: DocumentStore, question: str, meanings: Meanings | None) -> list[str]:
-    return [one.name for one in search(store, question, meanings=meanings)]
+def names(store: DocumentStore, question: str, meanings: EmbeddingIndex | None) -> list[str]:
+    return [one.name for one in search_documents(store, question, meanings=meanings)]
 
 
 def test_a_question_without_a_common_word_finds_what_it_means(
     store: DocumentStore, pages: Sequence[Path]
 ) -> None:
-    meanings = Meanings("topics", Topics())
-    add(store, pages, meanings=meanings)
+    meanings = EmbeddingIndex("topics", Topics())
+    add_documents(store, pages, meanings=meanings)
 
     assert names(store, "vacation", None) == []
     assert names(store, "vacation", meanings) == ["leave.md"]
@@ -67,8 +73,8 @@ def test_a_question_without_a_common_word_finds_what_it_means(
 def test_both_rankings_are_joined_and_what_is_in_both_comes_first(
     store: DocumentStore, pages: Sequence[Path]
 ) -> None:
-    meanings = Meanings("topics", Topics())
-    add(store, pages, meanings=meanings)
+    meanings = EmbeddingIndex("topics", Topics())
+    add_documents(store, pages, meanings=meanings)
 
     assert names(store, "vacation trains leave", meanings)[0] == "leave.md"
     assert names(store, "write-through", meanings) == ["cache.md"]
@@ -78,52 +84,52 @@ def test_documents_that_were_added_without_vectors_get_them_when_added_again(
     store: DocumentStore, pages: Sequence[Path]
 ) -> None:
     topics = Topics()
-    add(store, pages)
+    add_documents(store, pages)
 
-    again = add(store, pages, meanings=Meanings("topics", topics))
-    third = add(store, pages, meanings=Meanings("topics", topics))
-    other = add(store, pages, meanings=Meanings("other", topics))
+    again = add_documents(store, pages, meanings=EmbeddingIndex("topics", topics))
+    third = add_documents(store, pages, meanings=EmbeddingIndex("topics", topics))
+    other = add_documents(store, pages, meanings=EmbeddingIndex("other", topics))
 
     assert [len(one.added) for one in (again, third, other)] == [3, 0, 3]
     assert topics.asked[0] == "leave\nleave\n28 days of paid leave."
 
 
 def test_vectors_follow_the_documents(store: DocumentStore, pages: Sequence[Path]) -> None:
-    meanings = Meanings("topics", Topics())
-    add(store, pages, meanings=meanings)
+    meanings = EmbeddingIndex("topics", Topics())
+    add_documents(store, pages, meanings=meanings)
     assert names(store, "vacation", meanings) == ["leave.md"]
 
     store.remove([str(pages[0])])
     pages[1].write_text("# rail\n\nNow vacation is what it is about.\n")
-    add(store, pages[1:], meanings=meanings)
+    add_documents(store, pages[1:], meanings=meanings)
 
     assert names(store, "leave", meanings) == ["rail.md"]
-    assert len(store.rows("SELECT * FROM vectors")) == 2
+    assert len(store.query("SELECT * FROM vectors")) == 2
 
 
 def test_a_model_in_trouble_is_named_without_what_it_says(
     store: DocumentStore, pages: Sequence[Path]
 ) -> None:
     topics = Topics()
-    meanings = Meanings("topics", topics)
-    add(store, pages, meanings=meanings)
+    meanings = EmbeddingIndex("topics", topics)
+    add_documents(store, pages, meanings=meanings)
 
     topics.more = [1.0, 2.0]
     with pytest.raises(ModelUnavailableError, match="another length"):
-        search(store, "vacation", meanings=meanings)
+        search_documents(store, "vacation", meanings=meanings)
     topics.more = [float("nan")]
     with pytest.raises(ModelUnavailableError, match="no vectors"):
-        search(store, "vacation", meanings=meanings)
+        search_documents(store, "vacation", meanings=meanings)
     topics.problem = RuntimeError("sk-secret")
     with pytest.raises(ModelUnavailableError, match="RuntimeError") as caught:
-        search(store, "vacation", meanings=meanings)
+        search_documents(store, "vacation", meanings=meanings)
     assert "sk-secret" not in str(caught.value)
 
 
 def test_only_known_providers_can_be_named() -> None:
     for name in ("nobody:x", "openai", "openai:", "x"):
         with pytest.raises(ConfigurationError, match="is none of: openai:NAME"):
-            open_meanings(EmbeddingModel(name=name))
+            open_embedding_index(EmbeddingModel(name=name))
 
 
 def test_where_the_model_is_and_its_key_come_from_the_settings_of_models(
@@ -131,16 +137,18 @@ def test_where_the_model_is_and_its_key_come_from_the_settings_of_models(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "usual")
     monkeypatch.setenv("MY_KEY", "mine")
-    research = Research(embeddings="openai:small")
-    provider = ModelOptions(base_url="http://provider/v1", api_key_env="MY_KEY")
+    research = ResearchSettings(embeddings="openai:small")
+    provider = ModelSettings(base_url="http://provider/v1", api_key_env="MY_KEY")
 
     monkeypatch.setenv("OPENAI_BASE_URL", "http://usual/v1")
 
-    none = EmbeddingModel.of(Settings())
-    usual = EmbeddingModel.of(Settings(research=research))
-    of_provider = EmbeddingModel.of(Settings(research=research, models={"openai": provider}))
-    own = ModelOptions(base_url="http://own/v1")
-    of_both = EmbeddingModel.of(
+    none = EmbeddingModel.from_settings(Settings())
+    usual = EmbeddingModel.from_settings(Settings(research=research))
+    of_provider = EmbeddingModel.from_settings(
+        Settings(research=research, models={"openai": provider})
+    )
+    own = ModelSettings(base_url="http://own/v1")
+    of_both = EmbeddingModel.from_settings(
         Settings(research=research, models={"openai": provider, "openai:small": own})
     )
 

@@ -3,13 +3,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.documents.passages import PASSAGE_CHARS, Found, Section, passages_of
+from trunkline_agents.research.documents.passages import (
+    PASSAGE_CHARS,
+    SearchHit,
+    Section,
+    split_passages,
+)
 
 
 def test_short_paragraphs_stay_together_and_keep_their_place() -> None:
     section = Section("one\n\ntwo", ("A", "B"), page=3, line=7)
 
-    (passage,) = passages_of([section])
+    (passage,) = split_passages([section])
 
     assert (passage.text, passage.headings) == ("one\n\ntwo", ("A", "B"))
     assert (passage.page, passage.line) == (3, 7)
@@ -19,11 +24,11 @@ def test_a_long_section_is_cut_at_blank_lines_and_each_passage_knows_its_line() 
     paragraph = "word " * 160
     section = Section(f"{paragraph}\n\n\n{paragraph}\n\n{paragraph}", line=10)
 
-    assert [passage.line for passage in passages_of([section])] == [10, 13, 15]
+    assert [passage.line for passage in split_passages([section])] == [10, 13, 15]
 
 
 def test_passages_end_with_their_section() -> None:
-    found = list(passages_of([Section("one", ("A",)), Section("two", ("B",))]))
+    found = list(split_passages([Section("one", ("A",)), Section("two", ("B",))]))
 
     assert [(one.text, one.headings) for one in found] == [("one", ("A",)), ("two", ("B",))]
 
@@ -31,7 +36,7 @@ def test_passages_end_with_their_section() -> None:
 def test_a_long_paragraph_is_cut_between_sentences() -> None:
     text = " ".join(f"This is sentence number {number}." for number in range(100))
 
-    found = [passage.text for passage in passages_of([Section(text)])]
+    found = [passage.text for passage in split_passages([Section(text)])]
 
     assert len(found) > 1
     assert all(one.endswith(".") for one in found)
@@ -40,7 +45,7 @@ def test_a_long_paragraph_is_cut_between_sentences() -> None:
 
 @given(st.text(alphabet=st.sampled_from("ab. \n"), max_size=5000))
 def test_no_passage_is_too_long_and_every_character_is_in_one(text: str) -> None:
-    found = [passage.text for passage in passages_of([Section(text, line=1)])]
+    found = [passage.text for passage in split_passages([Section(text, line=1)])]
 
     assert all(0 < len(one) <= PASSAGE_CHARS for one in found)
     assert "".join("".join(found).split()) == "".join(text.split())
@@ -48,7 +53,7 @@ def test_no_passage_is_too_long_and_every_character_is_in_one(text: str) -> None
 
 def test_a_place_is_told_as_people_look_for_it() -> None:
     def place(headings: tuple[str, ...], page: int | None, line: int | None) -> str:
-        return Found("t", "n", "/n", "text", headings, page, line, 1.0).place
+        return SearchHit("t", "n", "/n", "text", headings, page, line, 1.0).place
 
     assert place((), 4, None) == "page 4"
     assert place(("A", "B"), None, 12) == 'section "B", line 12'

@@ -10,9 +10,15 @@ import pytest
 from pypdf import PdfReader, PdfWriter
 
 from harness.pdf import pdf, with_contents
-from trunkline.documents.reading import Extract, Reader, Unreadable, kind_of
-from trunkline.documents.reading.html import read_html
-from trunkline.documents.reading.text import read_markdown, read_text
+from trunkline_agents.research.documents.formats import (
+    DocumentText,
+    UnreadableFileError,
+    guess_media_type,
+    read_html,
+    read_markdown,
+    read_text,
+)
+from trunkline_agents.research.documents.reader import DocumentReader
 
 HANDBOOK = """---
 title: "The handbook"
@@ -41,23 +47,23 @@ A rule is above.
 
 
 @pytest.fixture(scope="module")
-def reader() -> Iterator[Reader]:
-    with Reader() as one:
+def reader() -> Iterator[DocumentReader]:
+    with DocumentReader() as one:
         yield one
 
 
-def read(reader: Reader, folder: Path, name: str, content: bytes) -> Extract:
+def read(reader: DocumentReader, folder: Path, name: str, content: bytes) -> DocumentText:
     path = folder / name
     path.write_bytes(content)
-    return reader.read(path, kind_of(path) or "text/plain")
+    return reader.read(path, guess_media_type(path) or "text/plain")
 
 
-def places(extract: Extract) -> list[tuple[tuple[str, ...], int | None, str]]:
+def places(extract: DocumentText) -> list[tuple[tuple[str, ...], int | None, str]]:
     return [(one.headings, one.line, one.text.split("\n")[0]) for one in extract.sections]
 
 
 def test_headings_that_nothing_stands_below_are_text_themselves(
-    reader: Reader, tmp_path: Path
+    reader: DocumentReader, tmp_path: Path
 ) -> None:
     markdown = b"# Plan\n## First\nTea.\n## Second\n\n\nThird\n-----\n# \n# End\n"
     extract = read(reader, tmp_path, "plan.md", markdown)
@@ -123,7 +129,7 @@ def test_text_is_read_in_the_encodings_that_it_comes_in(content: bytes) -> None:
     assert read_text(content).sections[0].text == "Grüße"
 
 
-def test_a_pdf_is_read_page_by_page(reader: Reader, tmp_path: Path) -> None:
+def test_a_pdf_is_read_page_by_page(reader: DocumentReader, tmp_path: Path) -> None:
     content = pdf(["Every employee", "has 28 days."], [], ["Trains come first."], title="Rules")
 
     extract = read(reader, tmp_path, "rules.pdf", content)
@@ -135,7 +141,9 @@ def test_a_pdf_is_read_page_by_page(reader: Reader, tmp_path: Path) -> None:
     ]
 
 
-def test_of_a_pdf_with_a_broken_page_the_others_are_read(reader: Reader, tmp_path: Path) -> None:
+def test_of_a_pdf_with_a_broken_page_the_others_are_read(
+    reader: DocumentReader, tmp_path: Path
+) -> None:
     content = pdf(["First."], ["Second."]).replace(b"/Contents 5 0 R", b"/Contents 99 0 R")
 
     extract = read(reader, tmp_path, "half.pdf", content)
@@ -172,33 +180,35 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_refused_with_the_reason_and_the_next_is_read(
-    reader: Reader, tmp_path: Path, name: str
+    reader: DocumentReader, tmp_path: Path, name: str
 ) -> None:
     made, reason = HOSTILE[name]
 
-    with pytest.raises(Unreadable, match=reason):
+    with pytest.raises(UnreadableFileError, match=reason):
         read(reader, tmp_path, name, made())
 
     assert read(reader, tmp_path, "good.md", b"# Good\n\nfine").title == "Good"
 
 
-def test_a_pdf_with_a_password_is_refused(reader: Reader, tmp_path: Path) -> None:
-    with pytest.raises(Unreadable, match="password"):
+def test_a_pdf_with_a_password_is_refused(reader: DocumentReader, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFileError, match="password"):
         read(reader, tmp_path, "locked.pdf", locked())
 
 
-def test_what_is_no_file_is_refused_before_it_is_opened(reader: Reader, tmp_path: Path) -> None:
+def test_what_is_no_file_is_refused_before_it_is_opened(
+    reader: DocumentReader, tmp_path: Path
+) -> None:
     pipe = tmp_path / "pipe.md"
     os.mkfifo(pipe)
 
-    with pytest.raises(Unreadable, match="no file"):
+    with pytest.raises(UnreadableFileError, match="no file"):
         reader.read(pipe, "text/markdown")
-    with pytest.raises(Unreadable, match="No such file"):
+    with pytest.raises(UnreadableFileError, match="No such file"):
         reader.read(tmp_path / "gone.md", "text/markdown")
 
 
 def test_what_terminals_would_obey_and_what_is_no_character_is_left_out(
-    reader: Reader, tmp_path: Path
+    reader: DocumentReader, tmp_path: Path
 ) -> None:
     page = b"<title>T\x1b]0;x\x07&#xD800;</title><h1>H\x1b[2J</h1><p>a&#xD800;b\x07c\x1b[31md"
 
@@ -214,7 +224,10 @@ def test_reading_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# A\n\ntext")
 
     # No process starts so soon.
-    with Reader(time_limit_s=0.0001) as reader, pytest.raises(Unreadable, match="too long"):
+    with (
+        DocumentReader(time_limit_s=0.0001) as reader,
+        pytest.raises(UnreadableFileError, match="too long"),
+    ):
         reader.read(tmp_path / "a.md", "text/markdown")
 
 
@@ -222,7 +235,7 @@ def test_no_process_and_no_thread_is_left(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("# A\n\ntext")
     before = set(threading.enumerate())
 
-    with Reader() as reader:
+    with DocumentReader() as reader:
         reader.read(tmp_path / "a.md", "text/markdown")
         process = reader._process
         assert process is not None

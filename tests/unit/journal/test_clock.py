@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.journal_events import completed, created, working
-from trunkline.journal.clock import Clock, Noted, boot_id, since_boot_ns
-from trunkline.journal.events import draft, header_of
+from harness.journal.builders import completed, created, working
+from trunkline.journal.clock import Clock, ClockReading, boot_id, since_boot_ns
+from trunkline.journal.events import build_draft, parse_header
+from trunkline.journal.group_commit import KEY_TTL_NS
 from trunkline.journal.journal import Journal
-from trunkline.journal.writing.grouping import KEY_LIFE_NS
 
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
@@ -37,9 +37,9 @@ async def times(journal: Journal, count: int, set_wall: SetWall, *shifts_ns: int
     for shift_ns in shifts_ns:
         set_wall(shift_ns)
         for _ in range(count):
-            await journal.append(task_id, journal.epoch, [draft([working()])])
+            await journal.append(task_id, journal.epoch, [build_draft([working()])])
     batches = journal.read(task_id, 0, limit_bytes=10**6)
-    return [header_of(one).time.ToNanoseconds() for one in batches]
+    return [parse_header(one).time.ToNanoseconds() for one in batches]
 
 
 async def test_times_of_events_never_go_back(journal: Journal, set_wall: SetWall) -> None:
@@ -56,8 +56,8 @@ async def test_times_of_events_do_not_go_back_after_a_restart(
     journal = Journal.open(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([completed()])])
-    last_ns = header_of(journal.read(task_id, 1)[0]).time.ToNanoseconds()
+    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
+    last_ns = parse_header(journal.read(task_id, 1)[0]).time.ToNanoseconds()
     while is_settled and journal._store.has_backlog():
         journal._store.settle(budget_bytes=10**6)
     journal.close()
@@ -76,12 +76,12 @@ async def test_a_key_lives_its_time_whatever_the_clock_is_set_to(
     task_id = journal.new_task_id()
     await journal.create(task_id, created(), key="key", content_hash="hash")
     set_wall(shift_ns)
-    journal.renew(10.0)
+    journal.renew_lease(10.0)
     again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="hash")
     assert (again.task_id, again.is_new) == (task_id, False)
     journal.close()
     journal = Journal.open(path)
-    journal.renew(10.0)
+    journal.renew_lease(10.0)
     again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="hash")
     assert (again.task_id, again.is_new) == (task_id, False)
     journal.close()
@@ -96,14 +96,16 @@ async def test_a_key_expires_by_the_journals_age_also_behind_a_clock_that_was_se
     set_wall(-10 * DAY_NS)
     clock = journal._store.clock
     assert isinstance(clock, Clock)
-    clock._began_ns -= KEY_LIFE_NS
+    clock._began_ns -= KEY_TTL_NS
     again = await journal.create(journal.new_task_id(), created(), key="key", content_hash="hash")
     assert again.is_new
     journal.close()
 
 
 def test_age_goes_on_over_a_restart_by_the_clock_of_the_machine(set_wall: SetWall) -> None:
-    noted = replace(Clock(Noted(age_ns=DAY_NS)).noted(), since_boot_ns=since_boot_ns() - HOUR_NS)
+    noted = replace(
+        Clock(ClockReading(age_ns=DAY_NS)).reading(), since_boot_ns=since_boot_ns() - HOUR_NS
+    )
     for shift_ns in (0, -10 * DAY_NS, 10 * DAY_NS):
         set_wall(shift_ns)
         passed = Clock(noted).age_ns() - DAY_NS
@@ -113,7 +115,7 @@ def test_age_goes_on_over_a_restart_by_the_clock_of_the_machine(set_wall: SetWal
 def test_age_goes_on_over_a_reboot_by_the_clock_on_the_wall_but_never_back(
     set_wall: SetWall,
 ) -> None:
-    noted = replace(Clock(Noted(age_ns=DAY_NS)).noted(), boot="earlier")
+    noted = replace(Clock(ClockReading(age_ns=DAY_NS)).reading(), boot="earlier")
     for shift_ns, expected in ((2 * HOUR_NS, 2 * HOUR_NS), (-10 * DAY_NS, 0)):
         set_wall(shift_ns)
         passed = Clock(noted).age_ns() - DAY_NS
@@ -121,5 +123,5 @@ def test_age_goes_on_over_a_reboot_by_the_clock_on_the_wall_but_never_back(
 
 
 def test_a_new_journal_has_no_age_and_knows_the_machines_run() -> None:
-    assert Clock(Noted()).age_ns() < HOUR_NS
-    assert Clock(Noted()).noted().boot == boot_id()
+    assert Clock(ClockReading()).age_ns() < HOUR_NS
+    assert Clock(ClockReading()).reading().boot == boot_id()

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.journal_events import append, begin, created, working
-from harness.journal_processes import WRITER, end, start
+from harness.journal.builders import append, begin, created, working
+from harness.journal.processes import WRITER, end, start
 from trunkline.errors import CursorExpiredError, TaskNotFoundError
-from trunkline.journal.events import draft, header_of
+from trunkline.journal.events import build_draft, parse_header
 from trunkline.journal.journal import Journal
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def test_a_cursor_of_a_future_that_was_lost_with_the_power_is_refused(
     end(process)
     journal = Journal.open(path)
     seen = journal.head(task_id)
-    epoch = header_of(journal.read(task_id, seen - 1)[0]).epoch
+    epoch = parse_header(journal.read(task_id, seen - 1)[0]).epoch
     journal.check_cursor(task_id, seen, epoch)
     journal.close()
 
@@ -60,7 +60,7 @@ async def test_a_cursor_of_a_future_that_was_lost_with_the_power_is_refused(
         journal.check_cursor(task_id, seen, epoch)
     assert ahead.value.snapshot_sequence == str(head)
     while journal.head(task_id) <= seen:
-        await journal.append(task_id, journal.epoch, [draft([append("a", "other")])])
+        await journal.append(task_id, journal.epoch, [build_draft([append("a", "other")])])
     for lost in (head + 1, seen):
         with pytest.raises(CursorExpiredError):
             journal.check_cursor(task_id, lost, epoch)
@@ -92,7 +92,7 @@ async def test_a_cursor_without_an_epoch_is_checked_against_what_is_there(
 ) -> None:
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y"), working()])])
+    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x", "y"), working()])])
     for after in range(5):
         journal.check_cursor(task_id, after, 0)
         journal.check_cursor(task_id, after, journal.epoch)

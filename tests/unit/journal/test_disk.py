@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from harness.journal_events import append, begin, completed, created
-from harness.journal_processes import start
+from harness.journal.builders import append, begin, completed, created
+from harness.journal.processes import start
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.events import draft
+from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite.connection import connect
-from trunkline.journal.sqlite.writer import Writer
+from trunkline.journal.sqlite.writer import SqliteWriter
 
 
-def writer_of(journal: Journal) -> Writer:
+def writer_of(journal: Journal) -> SqliteWriter:
     return journal._store._writer  # type: ignore[attr-defined, no-any-return]
 
 
 async def begun(journal: Journal) -> str:
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "x")])])
+    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x")])])
     return task_id
 
 
@@ -35,7 +35,7 @@ async def text_of(journal: Journal, task_id: str) -> str:
 LIMITED = """
 import asyncio, resource, signal, sys
 from pathlib import Path
-from harness.journal_events import append, begin, completed, created
+from harness.journal.builders import append, begin, completed, created
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.events import draft
 from trunkline.journal.journal import Journal
@@ -95,11 +95,11 @@ async def test_a_journal_that_cannot_be_written_says_so_until_it_can(journal: Jo
     writer.connection.execute("PRAGMA query_only = 1")
     for event in (append("a", "y"), completed()):
         with pytest.raises(JournalUnavailableError, match="can't be written"):
-            await journal.append(task_id, journal.epoch, [draft([event])])
+            await journal.append(task_id, journal.epoch, [build_draft([event])])
     with pytest.raises(JournalUnavailableError, match="can't be written"):
-        journal.renew(10.0)
+        journal.renew_lease(10.0)
     writer.connection.execute("PRAGMA query_only = 0")
-    await journal.append(task_id, journal.epoch, [draft([append("a", "z"), completed()])])
+    await journal.append(task_id, journal.epoch, [build_draft([append("a", "z"), completed()])])
     assert await text_of(journal, task_id) == "xz"
 
 
@@ -112,8 +112,8 @@ async def test_a_transaction_that_cannot_be_ended_is_mended_by_another_connectio
     writer.connection.execute("BEGIN IMMEDIATE")
     assert (await journal.create(journal.new_task_id(), created())).is_new
     writer.connection.execute("BEGIN IMMEDIATE")
-    await journal.append(task_id, journal.epoch, [draft([append("a", "y")])])
-    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    await journal.append(task_id, journal.epoch, [build_draft([append("a", "y")])])
+    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     assert await text_of(journal, task_id) == "xy"
 
 
@@ -138,9 +138,9 @@ async def test_no_task_begins_or_ends_in_files_that_were_deleted(
     with pytest.raises(JournalUnavailableError, match="moved, replaced or deleted"):
         await journal.create(journal.new_task_id(), created())
     with pytest.raises(JournalUnavailableError, match="moved, replaced or deleted"):
-        await journal.append(task_id, journal.epoch, [draft([completed()])])
+        await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     with pytest.raises(JournalUnavailableError, match="moved, replaced or deleted"):
-        journal.renew(10.0)
+        journal.renew_lease(10.0)
 
 
 async def test_files_that_were_put_back_are_used_again(tmp_path: Path) -> None:
@@ -152,10 +152,10 @@ async def test_files_that_were_put_back_are_used_again(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).rename(away / name)
     with pytest.raises(JournalUnavailableError):
-        await journal.append(task_id, journal.epoch, [draft([completed()])])
+        await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     for name in names:
         (away / name).rename(tmp_path / name)
-    assert await journal.append(task_id, journal.epoch, [draft([completed()])]) == 3
+    assert await journal.append(task_id, journal.epoch, [build_draft([completed()])]) == 3
     journal.close()
 
 
@@ -202,7 +202,8 @@ async def test_the_log_stays_short_under_steady_load(journal: Journal, tmp_path:
         longest_bytes > 0.8 * written_bytes and time.monotonic() < give_up_s
     ):
         flights = [
-            journal.append(task_id, journal.epoch, [draft([append("a", text)])]) for _ in range(40)
+            journal.append(task_id, journal.epoch, [build_draft([append("a", text)])])
+            for _ in range(40)
         ]
         await asyncio.wait(flights)
         written_bytes += 40 * len(text)
@@ -219,13 +220,13 @@ async def test_a_log_that_cannot_be_moved_fails_no_commit(
     checkpointer = journal._store._checkpointer  # type: ignore[attr-defined]
     checkpointer._connection.close()
     for _ in range(3000):
-        await journal.append(task_id, journal.epoch, [draft([append("a", "y")])])
+        await journal.append(task_id, journal.epoch, [build_draft([append("a", "y")])])
     assert journal.head(task_id) == 3002
     async with asyncio.timeout(30):
         while "journal.upkeep_failed" not in caplog.text:
-            journal.renew(10.0)
+            journal.renew_lease(10.0)
             await asyncio.sleep(0)
     checkpointer._connection = connect(path)
-    assert journal._store.shorten_log()
+    assert journal._store.checkpoint()
     assert caplog.text.count("journal.upkeep_failed") == 1
     journal.close()

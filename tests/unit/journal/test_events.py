@@ -1,7 +1,7 @@
 import pytest
 from google.protobuf.message import DecodeError
 
-from harness.journal_events import (
+from harness.journal.builders import (
     TASK,
     TIME_NS,
     append,
@@ -11,17 +11,16 @@ from harness.journal_events import (
     working,
 )
 from trunkline.errors import InvalidArgumentError
+from trunkline.journal.batches import parse_batch, splice, trim_batch
 from trunkline.journal.events import (
-    Kind,
-    draft,
+    EventKind,
+    build_draft,
     event_count,
-    header_of,
     last_sequence,
-    plan_run,
+    parse_header,
+    plan_event,
     seal,
 )
-from trunkline.journal.reading.cutting import parse, trim
-from trunkline.journal.splicing import splice
 from trunkline.v1 import artifact_pb2, event_pb2, task_pb2
 
 ORIGIN = event_pb2.Origin(agent="math", task_id="child", first_sequence=7, path=["math"])
@@ -35,36 +34,41 @@ def rewound(artifact_id: str) -> event_pb2.Event:
 def test_every_field_of_an_event_has_a_kind_of_the_same_number() -> None:
     fields = event_pb2.Event.DESCRIPTOR.oneofs[0].fields
     assert {field.name.upper(): field.number for field in fields} == {
-        kind.name: kind.value for kind in Kind
+        kind.name: kind.value for kind in EventKind
     }
 
 
 def test_a_draft_counts_the_texts_of_runs_and_one_for_everything_else() -> None:
-    one = draft([working(), begin("a", "x", "y", "z"), plan_run("p", 1, ["1", "2"]), append("a")])
+    one = build_draft(
+        [working(), begin("a", "x", "y", "z"), plan_event("p", 1, ["1", "2"]), append("a")]
+    )
     assert one.count == 1 + 3 + 2 + 1
-    assert one.kinds == Kind.STATUS.bit | Kind.DELTA.bit | Kind.PLAN.bit
+    assert one.kinds == EventKind.STATUS.bit | EventKind.DELTA.bit | EventKind.PLAN.bit
 
 
 def test_a_draft_knows_the_state_that_its_last_status_leads_to() -> None:
-    assert draft([working(), begin("a", "x"), completed()]).state == task_pb2.TASK_STATE_COMPLETED
-    assert draft([begin("a", "x")]).state is None
+    assert (
+        build_draft([working(), begin("a", "x"), completed()]).state
+        == task_pb2.TASK_STATE_COMPLETED
+    )
+    assert build_draft([begin("a", "x")]).state is None
 
 
 def test_a_draft_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidArgumentError):
-        draft([])
+        build_draft([])
     with pytest.raises(InvalidArgumentError):
-        draft([event_pb2.Event()])
+        build_draft([event_pb2.Event()])
 
 
 def test_sealing_puts_a_header_before_the_drafts_own_bytes() -> None:
-    one = draft([begin("a", "x", "y")], origin=ORIGIN)
+    one = build_draft([begin("a", "x", "y")], origin=ORIGIN)
     made = seal(one, task_id=TASK, epoch=3, first_sequence=300, time_ns=TIME_NS + 5)
     assert made.endswith(one.body)
     header = event_pb2.EventBatch.FromString(made).header
-    assert header == header_of(made)
+    assert header == parse_header(made)
     assert (header.task_id, header.epoch, header.first_sequence) == (TASK, 3, 300)
-    assert (header.count, header.kinds, header.origin) == (2, Kind.DELTA.bit, ORIGIN)
+    assert (header.count, header.kinds, header.origin) == (2, EventKind.DELTA.bit, ORIGIN)
     assert header.time.ToNanoseconds() == TIME_NS + 5
     assert last_sequence(made) == 301
 
@@ -72,44 +76,47 @@ def test_sealing_puts_a_header_before_the_drafts_own_bytes() -> None:
 def test_a_header_longer_than_a_one_byte_length_is_found_again() -> None:
     origin = event_pb2.Origin(agent="x" * 40_000, task_id="child", first_sequence=1)
     made = sealed([begin("a", "x")], 9, origin=origin)
-    assert header_of(made).first_sequence == 9
+    assert parse_header(made).first_sequence == 9
 
 
 @pytest.mark.parametrize("bytes_", [b"", b"\x12\x00", b"\x0a", b"\x0a\xff"])
 def test_bytes_that_are_no_batch_have_no_header(bytes_: bytes) -> None:
     with pytest.raises(DecodeError):
-        header_of(bytes_)
+        parse_header(bytes_)
 
 
 def test_trimming_what_begins_behind_the_cursor_changes_nothing() -> None:
     made = sealed([begin("a", "x", "y")], 5)
-    assert trim(made, 4) is made
-    assert trim(made, 0) is made
+    assert trim_batch(made, 4) is made
+    assert trim_batch(made, 0) is made
 
 
 def test_trimming_splits_a_run_and_leaves_its_start_with_the_first_text() -> None:
     events = [working(), begin("a", "x", "y", "z", last=True), completed()]
-    rest = parse(trim(sealed(events, 5, origin=ORIGIN), 6))
+    rest = parse_batch(trim_batch(sealed(events, 5, origin=ORIGIN), 6))
     assert rest.header.first_sequence == 7
     assert rest.header.count == 3
-    assert rest.header.kinds == Kind.DELTA.bit | Kind.STATUS.bit
+    assert rest.header.kinds == EventKind.DELTA.bit | EventKind.STATUS.bit
     assert rest.header.origin.first_sequence == ORIGIN.first_sequence + 2
     assert list(rest.events) == [append("a", "y", "z", last=True), completed()]
 
 
 def test_trimming_splits_a_run_of_a_plan() -> None:
-    rest = parse(trim(sealed([plan_run("p", 2, ["1", "2", "3"])], 1), 2))
-    assert list(rest.events) == [plan_run("p", 2, ["3"])]
+    rest = parse_batch(trim_batch(sealed([plan_event("p", 2, ["1", "2", "3"])], 1), 2))
+    assert list(rest.events) == [plan_event("p", 2, ["3"])]
 
 
 def test_parsing_up_to_a_sequence_keeps_the_beginning_of_a_run_open() -> None:
     events = [working(), begin("a", "x", "y", "z", last=True), completed()]
-    first = parse(sealed(events, 5), until=7)
-    assert (first.header.count, first.header.kinds) == (3, Kind.STATUS.bit | Kind.DELTA.bit)
+    first = parse_batch(sealed(events, 5), until=7)
+    assert (first.header.count, first.header.kinds) == (
+        3,
+        EventKind.STATUS.bit | EventKind.DELTA.bit,
+    )
     assert list(first.events) == [working(), begin("a", "x", "y")]
-    assert parse(sealed(events, 5), until=9) == parse(sealed(events, 5))
-    plan = parse(sealed([plan_run("p", 2, ["1", "2"])]), until=1)
-    assert list(plan.events) == [plan_run("p", 2, ["1"])]
+    assert parse_batch(sealed(events, 5), until=9) == parse_batch(sealed(events, 5))
+    plan = parse_batch(sealed([plan_event("p", 2, ["1", "2"])]), until=1)
+    assert list(plan.events) == [plan_event("p", 2, ["1"])]
 
 
 def test_a_parent_takes_over_deltas_and_rewinds_and_nothing_else() -> None:
@@ -120,7 +127,7 @@ def test_a_parent_takes_over_deltas_and_rewinds_and_nothing_else() -> None:
         completed(),
         append("b", "z"),
     ]
-    drafts = splice(sealed(events, 10, task_id="child"), agent="math", known={})
+    drafts = splice(sealed(events, 10, task_id="child"), agent="math", forwarded={})
     assert [one.count for one in drafts] == [3, 1]
     assert [one.origin for one in drafts] == [
         event_pb2.Origin(agent="math", task_id="child", first_sequence=11, path=["math"]),
@@ -131,7 +138,7 @@ def test_a_parent_takes_over_deltas_and_rewinds_and_nothing_else() -> None:
 
 def test_what_was_forwarded_before_keeps_its_writer_and_says_by_which_child_it_came() -> None:
     forwarded = sealed([begin("a", "x")], 3, task_id="middle", origin=ORIGIN)
-    (one,) = splice(forwarded, agent="supervisor", known={})
+    (one,) = splice(forwarded, agent="supervisor", forwarded={})
     assert one.origin == event_pb2.Origin(
         agent="math",
         task_id="child",
@@ -144,11 +151,11 @@ def test_what_was_forwarded_before_keeps_its_writer_and_says_by_which_child_it_c
 def test_splicing_again_adds_only_what_is_new() -> None:
     known: dict[str, int] = {}
     first = sealed([begin("a", "x", "y")], 1, task_id="child")
-    assert len(splice(first, agent="math", known=known)) == 1
+    assert len(splice(first, agent="math", forwarded=known)) == 1
     assert known == {"child": 2}
-    assert splice(first, agent="math", known=known) == []
+    assert splice(first, agent="math", forwarded=known) == []
     longer = sealed([begin("a", "x", "y", "z")], 1, task_id="child")
-    (rest,) = splice(longer, agent="math", known=known)
+    (rest,) = splice(longer, agent="math", forwarded=known)
     assert rest.origin is not None
     assert rest.origin.first_sequence == 3
     assert list(event_pb2.EventBatch.FromString(rest.body).events) == [append("a", "z")]

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from harness.journal_events import (
+from harness.journal.builders import (
     TASK,
     TIME_NS,
     append,
@@ -16,7 +16,7 @@ from harness.journal_events import (
     working,
 )
 from trunkline.errors import InvalidAgentResponseError
-from trunkline.journal.events import plan_run
+from trunkline.journal.events import plan_event
 from trunkline.journal.fold import Fold
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 
@@ -234,11 +234,11 @@ def test_of_several_decisions_the_first_stands_on_top_and_all_are_steps() -> Non
 def test_a_plan_is_its_latest_revision() -> None:
     steps = [event_pb2.PlanStep(step_id="1", text="add")]
     whole = event_pb2.Event(plan=event_pb2.PlanChanged(plan_id="p", revision=1, steps=steps))
-    snapshot = fold(plan_run("p", 1, ["do ", "it"]), whole)
+    snapshot = fold(plan_event("p", 1, ["do ", "it"]), whole)
     assert snapshot.plans[0] == snapshot_pb2.PlanInfo(
         plan_id="p", revision=1, text="do it", steps=steps, first_sequence=2
     )
-    again = fold(plan_run("p", 1, ["do it"]), whole, plan_run("p", 2, ["other"]))
+    again = fold(plan_event("p", 1, ["do it"]), whole, plan_event("p", 2, ["other"]))
     assert again.plans[0] == snapshot_pb2.PlanInfo(
         plan_id="p", revision=2, text="other", first_sequence=2
     )
@@ -309,10 +309,10 @@ def test_events_of_another_task_are_a_defect() -> None:
 
 def test_a_snapshot_does_not_change_with_what_comes_later() -> None:
     one = Fold(TASK)
-    one.apply(batch([created(), begin("a", "x"), plan_run("p", 1, ["1"])]))
+    one.apply(batch([created(), begin("a", "x"), plan_event("p", 1, ["1"])]))
     before = one.snapshot()
     copy = snapshot_pb2.TaskSnapshot.FromString(before.SerializeToString())
-    one.apply(batch([append("a", "y"), plan_run("p", 1, ["2"]), working()], 4))
+    one.apply(batch([append("a", "y"), plan_event("p", 1, ["2"]), working()], 4))
     assert before == copy
     assert one.sequence == 6
 
@@ -327,9 +327,9 @@ def test_what_another_task_wrote_is_taken_over_once() -> None:
     one.apply(batch([created()]))
     one.apply(forwarded(2, begin("a", "x", "y"), at=4))
     one.apply(forwarded(4, append("a", "z"), at=7))
-    assert one.forwarded == {"child": 7}
+    assert one.forwarded_sequences == {"child": 7}
     for again in (4, 6, 7):
-        other = Fold(TASK, one.snapshot(), forwarded=one.forwarded)
+        other = Fold(TASK, one.snapshot(), forwarded=one.forwarded_sequences)
         with pytest.raises(InvalidAgentResponseError, match="was forwarded twice"):
             other.apply(forwarded(5, append("a", "z"), at=again))
 

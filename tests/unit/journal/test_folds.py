@@ -3,9 +3,9 @@
 import asyncio
 from collections import Counter
 
-from harness.journal_events import append, begin, created
-from trunkline.journal.events import draft, last_sequence, seal
-from trunkline.journal.reading.folds import Folds
+from harness.journal.builders import append, begin, created
+from trunkline.journal.events import build_draft, last_sequence, seal
+from trunkline.journal.fold_cache import FoldCache
 from trunkline.v1 import event_pb2
 
 TEXT = "x" * 1000
@@ -30,17 +30,19 @@ class Tasks:
         for event in events:
             first = last_sequence(batches[-1]) + 1 if batches else 1
             batches.append(
-                seal(draft([event]), task_id=task_id, epoch=1, first_sequence=first, time_ns=1)
+                seal(
+                    build_draft([event]), task_id=task_id, epoch=1, first_sequence=first, time_ns=1
+                )
             )
 
 
-def folds_of(tasks: Tasks, *, limit_bytes: int) -> Folds:
-    return Folds(
+def folds_of(tasks: Tasks, *, limit_bytes: int) -> FoldCache:
+    return FoldCache(
         head=tasks.head, read=tasks.read, find_stored=lambda _: None, limit_bytes=limit_bytes
     )
 
 
-async def read_again(folds: Folds, tasks: Tasks) -> list[tuple[str, int]]:
+async def read_again(folds: FoldCache, tasks: Tasks) -> list[tuple[str, int]]:
     """Ask for every task once more, as the first was kept; return what had to be read for it."""
     tasks.reads.clear()
     for task_id in tasks.batches:
@@ -114,7 +116,7 @@ async def test_those_who_ask_for_a_long_task_at_once_share_its_fold() -> None:
     def read_one(task_id: str, after: int) -> list[bytes]:
         return tasks.read(task_id, after)[:1]
 
-    folds = Folds(head=tasks.head, read=read_one, find_stored=lambda _: None)
+    folds = FoldCache(head=tasks.head, read=read_one, find_stored=lambda _: None)
     async with asyncio.TaskGroup() as group:
         found = [
             group.create_task(folds.fold(task_id, tasks.head(task_id)))

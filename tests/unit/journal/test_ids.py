@@ -3,7 +3,7 @@
 import uuid
 
 from trunkline.journal.ids import new_context_id, new_task_id
-from trunkline.journal.sqlite.ids import Ids
+from trunkline.journal.sqlite.task_id_filter import TaskIdFilter
 
 
 def test_a_task_id_begins_with_its_journal_and_sorts_by_time() -> None:
@@ -25,9 +25,9 @@ def test_a_context_id_is_a_uuid_of_version_7() -> None:
 
 
 def test_an_id_that_was_added_is_held_and_nearly_no_other() -> None:
-    ids = Ids()
+    ids = TaskIdFilter()
     added = [f"journal1-{number}" for number in range(20_000)]
     ids.add(added)
-    assert all(ids.may_hold(one) for one in added)
+    assert all(ids.might_contain(one) for one in added)
     others = [f"journal1-{number}" for number in range(20_000, 40_000)]
-    assert sum(ids.may_hold(one) for one in others) < 200
+    assert sum(ids.might_contain(one) for one in others) < 200

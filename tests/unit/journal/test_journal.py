@@ -5,8 +5,8 @@ from typing import Literal
 
 import pytest
 
-from harness.journal_events import append, begin, completed, created, status, working
-from harness.settling import watched_journal
+from harness.journal.builders import append, begin, completed, created, status, working
+from harness.journal.watched_store import watched_journal
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
@@ -15,16 +15,16 @@ from trunkline.errors import (
     TaskEndedError,
     TaskNotFoundError,
 )
-from trunkline.journal.events import draft, header_of, last_sequence
-from trunkline.journal.journal import Created, Journal
-from trunkline.journal.reading.cutting import parse
+from trunkline.journal.batches import parse_batch
+from trunkline.journal.events import build_draft, last_sequence, parse_header
+from trunkline.journal.journal import CreateResult, Journal
 from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 
 COMPLETED = task_pb2.TASK_STATE_COMPLETED
 
 
 async def write(journal: Journal, task_id: str, *events: event_pb2.Event) -> int:
-    return await journal.append(task_id, journal.epoch, [draft([one]) for one in events])
+    return await journal.append(task_id, journal.epoch, [build_draft([one]) for one in events])
 
 
 async def begun(journal: Journal, *events: event_pb2.Event) -> str:
@@ -37,7 +37,7 @@ async def begun(journal: Journal, *events: event_pb2.Event) -> str:
 
 
 def sequences(batches: list[bytes]) -> list[tuple[int, int]]:
-    return [(header_of(one).first_sequence, last_sequence(one)) for one in batches]
+    return [(parse_header(one).first_sequence, last_sequence(one)) for one in batches]
 
 
 async def text_of(journal: Journal, task_id: str) -> str:
@@ -54,9 +54,11 @@ async def test_task_ids_begin_with_the_journals_id(journal: Journal) -> None:
 async def test_appends_get_their_sequences_in_the_order_of_the_calls(journal: Journal) -> None:
     task_id = journal.new_task_id()
     made = journal.create(task_id, created())
-    first = journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y")])])
-    second = journal.append(task_id, journal.epoch, [draft([working()]), draft([completed()])])
-    assert await made == Created(task_id, is_new=True)
+    first = journal.append(task_id, journal.epoch, [build_draft([begin("a", "x", "y")])])
+    second = journal.append(
+        task_id, journal.epoch, [build_draft([working()]), build_draft([completed()])]
+    )
+    assert await made == CreateResult(task_id, is_new=True)
     assert (await first, await second) == (3, 5)
     assert sequences(journal.read(task_id, 0)) == [(1, 1), (2, 3), (4, 4), (5, 5)]
     assert journal.head(task_id) == 5
@@ -64,7 +66,7 @@ async def test_appends_get_their_sequences_in_the_order_of_the_calls(journal: Jo
 
 async def test_nobody_reads_what_is_not_committed(journal: Journal) -> None:
     task_id = await begun(journal)
-    flight = journal.append(task_id, journal.epoch, [draft([working()])])
+    flight = journal.append(task_id, journal.epoch, [build_draft([working()])])
     assert journal.head(task_id) == 1
     assert journal.read(task_id, 1) == []
     await flight
@@ -75,22 +77,22 @@ async def test_tasks_that_write_in_one_turn_of_the_loop_share_their_time(
     journal: Journal,
 ) -> None:
     tasks = [await begun(journal) for _ in range(3)]
-    flights = [journal.append(one, journal.epoch, [draft([working()])]) for one in tasks]
+    flights = [journal.append(one, journal.epoch, [build_draft([working()])]) for one in tasks]
     await asyncio.wait(flights)
-    times = {header_of(journal.read(one, 1)[0]).time.ToNanoseconds() for one in tasks}
+    times = {parse_header(journal.read(one, 1)[0]).time.ToNanoseconds() for one in tasks}
     assert len(times) == 1
 
 
 async def test_a_canceled_future_takes_nothing_back(journal: Journal) -> None:
     task_id = await begun(journal)
-    journal.append(task_id, journal.epoch, [draft([working()])]).cancel()
+    journal.append(task_id, journal.epoch, [build_draft([working()])]).cancel()
     assert await write(journal, task_id, completed()) == 3
 
 
 async def test_a_token_of_another_owner_is_refused(journal: Journal) -> None:
     task_id = await begun(journal)
     with pytest.raises(FencedError):
-        await journal.append(task_id, journal.epoch - 1, [draft([working()])])
+        await journal.append(task_id, journal.epoch - 1, [build_draft([working()])])
     assert journal.head(task_id) == 1
 
 
@@ -102,9 +104,9 @@ async def test_an_append_of_nothing_is_refused(journal: Journal) -> None:
 async def test_what_cannot_be_written_fails_alone(journal: Journal) -> None:
     task_id = await begun(journal)
     ended = await begun(journal, completed())
-    good = journal.append(task_id, journal.epoch, [draft([working()])])
-    unknown = journal.append("nobody", journal.epoch, [draft([working()])])
-    late = journal.append(ended, journal.epoch, [draft([working()])])
+    good = journal.append(task_id, journal.epoch, [build_draft([working()])])
+    unknown = journal.append("nobody", journal.epoch, [build_draft([working()])])
+    late = journal.append(ended, journal.epoch, [build_draft([working()])])
     assert await good == 2
     with pytest.raises(TaskNotFoundError):
         await unknown
@@ -114,8 +116,8 @@ async def test_what_cannot_be_written_fails_alone(journal: Journal) -> None:
 
 async def test_nothing_follows_a_terminal_status_of_the_same_group(journal: Journal) -> None:
     task_id = await begun(journal)
-    end = journal.append(task_id, journal.epoch, [draft([completed()])])
-    late = journal.append(task_id, journal.epoch, [draft([working()])])
+    end = journal.append(task_id, journal.epoch, [build_draft([completed()])])
+    late = journal.append(task_id, journal.epoch, [build_draft([working()])])
     assert await end == 2
     with pytest.raises(TaskEndedError, match="completed"):
         await late
@@ -125,8 +127,11 @@ async def test_nothing_follows_a_terminal_status_of_the_same_group(journal: Jour
 async def test_the_same_id_again_is_the_same_task(journal: Journal) -> None:
     task_id = journal.new_task_id()
     first, second = journal.create(task_id, created()), journal.create(task_id, created())
-    assert (await first, await second) == (Created(task_id, True), Created(task_id, False))
-    assert await journal.create(task_id, created()) == Created(task_id, is_new=False)
+    assert (await first, await second) == (
+        CreateResult(task_id, True),
+        CreateResult(task_id, False),
+    )
+    assert await journal.create(task_id, created()) == CreateResult(task_id, is_new=False)
     assert journal.head(task_id) == 1
 
 
@@ -137,12 +142,12 @@ async def test_the_same_key_at_once_makes_one_task(journal: Journal) -> None:
         for one, key in ((first, "k"), (second, "k"), (other, "other"))
     ]
     assert [await one for one in made] == [
-        Created(first, is_new=True),
-        Created(first, is_new=False),
-        Created(other, is_new=True),
+        CreateResult(first, is_new=True),
+        CreateResult(first, is_new=False),
+        CreateResult(other, is_new=True),
     ]
     again = journal.create(second, created(), key="k", content_hash="h")
-    assert await again == Created(first, is_new=False)
+    assert await again == CreateResult(first, is_new=False)
     with pytest.raises(TaskNotFoundError):
         journal.row(second)
 
@@ -164,7 +169,7 @@ async def test_reading_from_inside_a_batch_begins_right_behind_the_cursor(
     task_id = await begun(journal, begin("a", "1", "2", "3", "4"), append("a", "5"))
     batches = journal.read(task_id, 3)
     assert sequences(batches) == [(4, 5), (6, 6)]
-    assert [list(event.delta.texts) for event in parse(batches[0]).events] == [["3", "4"]]
+    assert [list(event.delta.texts) for event in parse_batch(batches[0]).events] == [["3", "4"]]
 
 
 async def test_reading_keeps_to_the_limit_but_gives_one_batch_at_least(journal: Journal) -> None:
@@ -227,7 +232,7 @@ async def test_a_reader_at_the_head_of_a_closed_journal_is_told(journal: Journal
     await write(journal, over, completed())
     assert journal.read(going, 1) == []
     told: list[str] = []
-    journal.listen(going, lambda: told.append("woken"))
+    journal.subscribe(going, lambda: told.append("woken"))
     journal.close()
     assert told == ["woken"]
     with pytest.raises(JournalUnavailableError, match="closed"):
@@ -243,9 +248,9 @@ async def refused(journal: Journal, task_id: str) -> None:
 
 async def test_closing_writes_what_is_pending(journal: Journal, tmp_path: Path) -> None:
     task_id = await begun(journal)
-    flights = [journal.append(task_id, journal.epoch, [draft([working()])])]
+    flights = [journal.append(task_id, journal.epoch, [build_draft([working()])])]
     await asyncio.sleep(0)
-    flights.append(journal.append(task_id, journal.epoch, [draft([working()])]))
+    flights.append(journal.append(task_id, journal.epoch, [build_draft([working()])]))
     journal.close()
     journal.close()
     assert [await one for one in flights] == [2, 3]
@@ -274,7 +279,7 @@ async def test_a_row_follows_the_tasks_status(journal: Journal) -> None:
 async def test_unfinished_tasks_are_those_that_have_not_ended(journal: Journal) -> None:
     live = await begun(journal, working())
     await begun(journal, completed())
-    assert journal.unfinished() == [journal.row(live)]
+    assert journal.list_unfinished() == [journal.row(live)]
 
 
 async def test_a_snapshot_is_the_fold_up_to_any_sequence(journal: Journal) -> None:
@@ -306,10 +311,10 @@ async def test_many_folds_at_hand_do_not_mix(journal: Journal) -> None:
 async def test_a_journal_knows_what_it_has_taken_over(journal: Journal) -> None:
     task_id = await begun(journal, working())
     origin = event_pb2.Origin(agent="math", task_id="child", first_sequence=4, path=["math"])
-    forwarded = draft([begin("a", "x", "y")], origin=origin)
-    assert await journal.forwarded(task_id) == {}
-    await journal.append(task_id, journal.epoch, [forwarded, draft([working()])])
-    assert await journal.forwarded(task_id) == {"child": 5}
+    forwarded = build_draft([begin("a", "x", "y")], origin=origin)
+    assert await journal.forwarded_sequences(task_id) == {}
+    await journal.append(task_id, journal.epoch, [forwarded, build_draft([working()])])
+    assert await journal.forwarded_sequences(task_id) == {"child": 5}
 
 
 async def test_a_list_shows_metadata_and_status(journal: Journal) -> None:
@@ -389,7 +394,7 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     journal.close()
     again = Journal.open(path)
     assert [await again.snapshot(one) for one in (live, ended)] == made
-    assert [one.task_id for one in again.unfinished()] == [live]
+    assert [one.task_id for one in again.list_unfinished()] == [live]
     assert await write(again, live, append("a", "z")) == 3
     assert await text_of(again, live) == "xz"
     again.close()
@@ -431,7 +436,7 @@ async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -
     tasks = [journal.new_task_id() for _ in range(1100)]
     for one in tasks:
         journal.create(one, created())
-        last = journal.append(one, journal.epoch, [draft([completed()])])
+        last = journal.append(one, journal.epoch, [build_draft([completed()])])
     await last
     assert len(journal._ended) <= 1024
     assert len(journal._live) == 0
@@ -442,7 +447,7 @@ async def test_rows_of_many_ended_tasks_are_not_kept_in_memory(tmp_path: Path) -
 
 async def test_a_lease_holds_from_when_it_was_renewed(journal: Journal) -> None:
     before_s = time.monotonic()
-    journal.renew(123.0)
+    journal.renew_lease(123.0)
     connection = journal._store._writer.connection  # type: ignore[attr-defined]
     (until_s,) = connection.execute("SELECT lease_until_s FROM meta").fetchone()
     assert before_s + 123.0 <= until_s <= time.monotonic() + 123.0

@@ -1,31 +1,34 @@
 """The latest commits in memory are the latest ones, also when SQLite gives an id out again."""
 
-from trunkline.journal.sqlite.directory import Place
-from trunkline.journal.sqlite.settling import Latest
+from trunkline.journal.sqlite.batch_index import BatchPosition
+from trunkline.journal.sqlite.settling import RecentCommits
 
 
 def test_a_batch_is_found_by_its_place() -> None:
-    latest = Latest()
+    latest = RecentCommits()
     latest.add(1, bytearray(b"....one"))
     latest.add(2, bytearray(b"....two.....three"))
-    places = [Place(1, 4, 3), Place(2, 4, 3), Place(2, 12, 5)]
-    assert latest.slices_of(places) == [b"one", b"two", b"three"]
+    places = [BatchPosition(1, 4, 3), BatchPosition(2, 4, 3), BatchPosition(2, 12, 5)]
+    assert latest.read_batches(places) == [b"one", b"two", b"three"]
 
 
 def test_the_oldest_make_room_and_then_not_all_are_there() -> None:
-    latest = Latest(limit_bytes=10)
+    latest = RecentCommits(limit_bytes=10)
     for commit_id in (1, 2, 3):
         latest.add(commit_id, bytearray(5))
-    assert latest.slices_of([Place(2, 0, 5), Place(3, 0, 5)]) is not None
-    assert latest.slices_of([Place(1, 0, 5), Place(3, 0, 5)]) is None
+    assert latest.read_batches([BatchPosition(2, 0, 5), BatchPosition(3, 0, 5)]) is not None
+    assert latest.read_batches([BatchPosition(1, 0, 5), BatchPosition(3, 0, 5)]) is None
 
 
 def test_an_id_that_is_given_out_again_is_the_latest_one() -> None:
-    latest = Latest(limit_bytes=10)
+    latest = RecentCommits(limit_bytes=10)
     latest.add(1, bytearray(b"old.."))
     latest.add(2, bytearray(b"two.."))
     latest.add(1, bytearray(b"new.."))
-    assert latest.slices_of([Place(1, 0, 3), Place(2, 0, 3)]) == [b"new", b"two"]
+    assert latest.read_batches([BatchPosition(1, 0, 3), BatchPosition(2, 0, 3)]) == [b"new", b"two"]
     latest.add(3, bytearray(b"three"))
-    assert latest.slices_of([Place(1, 0, 3), Place(3, 0, 5)]) == [b"new", b"three"]
-    assert latest.slices_of([Place(2, 0, 3)]) is None
+    assert latest.read_batches([BatchPosition(1, 0, 3), BatchPosition(3, 0, 5)]) == [
+        b"new",
+        b"three",
+    ]
+    assert latest.read_batches([BatchPosition(2, 0, 3)]) is None

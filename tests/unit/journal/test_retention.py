@@ -7,11 +7,11 @@ from typing import Literal
 
 import pytest
 
-from harness.journal_events import append, begin, completed, created, status
-from harness.journal_processes import start
+from harness.journal.builders import append, begin, completed, created, status
+from harness.journal.processes import start
 from trunkline.errors import CursorExpiredError, JournalUnavailableError, TaskNotFoundError
-from trunkline.journal.events import draft, header_of
-from trunkline.journal.fold import fold_all
+from trunkline.journal.events import build_draft, parse_header
+from trunkline.journal.fold import fold_batches
 from trunkline.journal.journal import Journal, Retention
 from trunkline.v1 import event_pb2, task_pb2, task_service_pb2
 
@@ -25,11 +25,11 @@ async def ended(journal: Journal, *texts: str) -> str:
     """Make a task that has ended, one commit for each text."""
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "x")])])
+    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x")])])
     for text in texts:
-        await journal.append(task_id, journal.epoch, [draft([append("a", text)])])
-    forwarded = draft([begin("b", "1", "2")], origin=ORIGIN)
-    await journal.append(task_id, journal.epoch, [forwarded, draft([completed()])])
+        await journal.append(task_id, journal.epoch, [build_draft([append("a", text)])])
+    forwarded = build_draft([begin("b", "1", "2")], origin=ORIGIN)
+    await journal.append(task_id, journal.epoch, [forwarded, build_draft([completed()])])
     return task_id
 
 
@@ -37,18 +37,18 @@ async def until_compacted(journal: Journal, task_id: str) -> None:
     """Let time pass for the journal until a task's events are gone."""
     async with asyncio.timeout(30):
         while journal.first_available(task_id) == 1:
-            journal.renew(10.0)
+            journal.renew_lease(10.0)
             await asyncio.sleep(0)
 
 
 async def retire(journal: Journal) -> tuple[int, int]:
     """Let a journal do all that is due; how many tasks were compacted so far, and forgotten."""
     async with asyncio.timeout(30):
-        journal.renew(10.0)
+        journal.renew_lease(10.0)
         while journal._upkeep._has_work:
             await asyncio.sleep(0)
-            journal.renew(10.0)
-    return journal._upkeep._retiring.compacted, journal._upkeep._retiring.forgotten
+            journal.renew_lease(10.0)
+    return journal._upkeep._retiring.compacted_count, journal._upkeep._retiring.deleted_count
 
 
 @pytest.fixture(params=["normal", "full"])
@@ -65,7 +65,7 @@ async def test_a_compacted_task_is_read_as_its_fold(journal: Journal) -> None:
     await until_compacted(journal, task_id)
     for _ in range(2):
         assert await journal.snapshot(task_id) == before
-    assert await journal.forwarded(task_id) == {"child": 5}
+    assert await journal.forwarded_sequences(task_id) == {"child": 5}
     assert journal.head(task_id) == row.head
     assert journal.row(task_id).state == row.state
     page = journal.list(task_service_pb2.ListTasksRequest(account="acme"))
@@ -103,7 +103,7 @@ async def test_a_reader_between_two_batches_gets_the_error_and_not_silence(
     cursor = 0
     for _ in range(3):
         (sealed,) = journal.read(task_id, cursor, limit_bytes=1)
-        cursor += header_of(sealed).count
+        cursor += parse_header(sealed).count
     await until_compacted(journal, task_id)
     with pytest.raises(CursorExpiredError, match=f"behind {cursor} "):
         journal.read(task_id, cursor, limit_bytes=1)
@@ -120,13 +120,13 @@ async def test_a_reader_while_a_task_is_compacted_sees_every_event_or_the_error(
     refused = 0
     async with asyncio.timeout(60):
         while not refused:
-            journal.renew(10.0)
+            journal.renew_lease(10.0)
             cursor = 0
             try:
                 while cursor < head:
                     for sealed in journal.read(task_id, cursor):
-                        assert header_of(sealed).first_sequence == cursor + 1
-                        cursor += header_of(sealed).count
+                        assert parse_header(sealed).first_sequence == cursor + 1
+                        cursor += parse_header(sealed).count
                     await asyncio.sleep(0)
             except CursorExpiredError:
                 refused += 1
@@ -141,7 +141,7 @@ async def test_a_task_that_has_not_ended_is_kept_whole(
     journal = Journal.open(tmp_path / "journal.db", retention=NOTHING)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "x"), status(state)])])
+    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x"), status(state)])])
     over = await ended(journal)
     assert await retire(journal) == (1, 1)
     with pytest.raises(TaskNotFoundError):
@@ -155,7 +155,7 @@ async def test_what_is_past_retention_is_gone_with_its_key(tmp_path: Path) -> No
     journal = Journal.open(path, retention=NEVER)
     task_id = journal.new_task_id()
     await journal.create(task_id, created(), key="key", content_hash="hash")
-    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     assert await retire(journal) == (0, 0)
     assert journal.first_available(task_id) == 1
     journal.close()
@@ -259,7 +259,7 @@ async def test_compaction_may_be_killed_anywhere(tmp_path: Path) -> None:
             assert await journal.snapshot(task_id) == before[task_id]
             if journal.first_available(task_id) == 1:
                 batches = journal.read(task_id, 0, limit_bytes=10**7)
-                assert fold_all(task_id, batches) == before[task_id]
+                assert fold_batches(task_id, batches) == before[task_id]
             else:
                 compacted.add(task_id)
         journal.close()

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.journal_events import append, begin, completed, created, group, row, stored, working
-from harness.journal_processes import WRITER, end, rest_of, start, start_owner
-from harness.settling import watched_journal
+from harness.journal.builders import append, begin, completed, created, group, row, stored, working
+from harness.journal.processes import WRITER, end, read_rest, start, start_owner
+from harness.journal.watched_store import watched_journal
 from trunkline.errors import CursorExpiredError, FencedError, JournalUnavailableError
-from trunkline.journal.events import draft
+from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.journal.sqlite import SqliteStore
-from trunkline.journal.sqlite.owner import Owner, _start_by_ps, start_of
+from trunkline.journal.sqlite.owner import OwnerProcess, _start_by_ps, process_start
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def test_a_journal_of_a_dead_process_is_taken_over_whole(path: Path) -> No
     journal = Journal.open(path)
     assert journal.epoch == epoch + 1
     assert journal.head(task_id) == 3
-    assert await journal.append(task_id, journal.epoch, [draft([append("a", "z")])]) == 4
+    assert await journal.append(task_id, journal.epoch, [build_draft([append("a", "z")])]) == 4
     snapshot = await journal.snapshot(task_id)
     assert snapshot.task.artifacts[0].parts[0].text == "xyz"
     assert snapshot.epoch == epoch + 1
@@ -85,7 +85,7 @@ async def test_what_was_told_to_be_committed_is_there_after_a_kill(
     for _ in range(100):
         process.stdout.readline()
     process.kill()
-    told = [int(line) for line in rest_of(process).splitlines()]
+    told = [int(line) for line in read_rest(process).splitlines()]
     journal = Journal.open(path)
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     numbers = [int(word) for word in text.split()]
@@ -95,19 +95,19 @@ async def test_what_was_told_to_be_committed_is_there_after_a_kill(
 
 
 def test_a_pid_that_is_used_again_is_another_process() -> None:
-    here = Owner.this_process()
+    here = OwnerProcess.this_process()
     assert here.is_alive
-    assert not Owner(here.pid, "another boot/1").is_alive
-    assert not Owner(0, "").is_alive
+    assert not OwnerProcess(here.pid, "another boot/1").is_alive
+    assert not OwnerProcess(0, "").is_alive
 
 
 def test_a_process_that_ended_is_not_alive() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    owner = Owner(process.pid, start_of(process.pid))
+    owner = OwnerProcess(process.pid, process_start(process.pid))
     assert owner.is_alive
     process.communicate(timeout=60)
     assert not owner.is_alive
-    assert start_of(process.pid) == ""
+    assert process_start(process.pid) == ""
 
 
 def test_processes_are_told_apart_without_proc(
@@ -128,11 +128,11 @@ async def test_after_a_takeover_the_old_owner_writes_nothing(path: Path) -> None
     await journal.create(task_id, created())
     raw(path, "UPDATE meta SET epoch = epoch + 1")
     with pytest.raises(FencedError, match=task_id):
-        await journal.append(task_id, journal.epoch, [draft([begin("a", "x")])])
+        await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x")])])
     with pytest.raises(FencedError, match=task_id):
-        await journal.append(task_id, journal.epoch, [draft([completed()])])
+        await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     with pytest.raises(FencedError):
-        journal.renew(1.0)
+        journal.renew_lease(1.0)
     assert journal.head(task_id) == 1
     journal.close()
 
@@ -194,10 +194,12 @@ async def test_a_full_disk_fails_the_appends_of_that_commit_alone(path: Path) ->
     journal = Journal.open(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "x")])])
+    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x")])])
     limit_pages(journal, "PRAGMA page_count")
-    big = draft([append("a", "y" * 200_000)])
-    flights = [journal.append(task_id, journal.epoch, [one]) for one in (big, draft([working()]))]
+    big = build_draft([append("a", "y" * 200_000)])
+    flights = [
+        journal.append(task_id, journal.epoch, [one]) for one in (big, build_draft([working()]))
+    ]
     await asyncio.wait(flights)
     for one in flights:
         error = one.exception()
@@ -206,7 +208,7 @@ async def test_a_full_disk_fails_the_appends_of_that_commit_alone(path: Path) ->
     assert journal.head(task_id) == 2
     assert journal.read(task_id, 2) == []
     limit_pages(journal, "SELECT 1000000")
-    assert await journal.append(task_id, journal.epoch, [draft([append("a", "z")])]) == 3
+    assert await journal.append(task_id, journal.epoch, [build_draft([append("a", "z")])]) == 3
     assert (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text == "xz"
     journal.close()
 
@@ -217,9 +219,9 @@ async def test_a_full_disk_only_puts_settling_off(
     journal, store = watched_journal(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "y" * 200_000)])])
+    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "y" * 200_000)])])
     limit_pages(journal, "PRAGMA page_count + 1")
-    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     before = journal.read(task_id, 0, limit_bytes=10**6)
     await store.step()
     assert "journal.upkeep_failed" in caplog.text
@@ -244,7 +246,7 @@ async def test_events_past_retention_are_said_to_be_gone(path: Path) -> None:
     journal = Journal.open(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y")])])
+    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x", "y")])])
     journal.close()
     raw(path, "UPDATE tasks SET first_available = 3")
     journal = Journal.open(path)

@@ -1,4 +1,4 @@
-from trunkline.journal.reading.tail import Tail, Tails
+from trunkline.journal.tail import Tail, Tails
 
 
 def test_a_tail_drops_the_oldest_batches_beyond_its_limit() -> None:
@@ -6,8 +6,8 @@ def test_a_tail_drops_the_oldest_batches_beyond_its_limit() -> None:
     for first in range(1, 200):
         tail.add(first, b"xxxx")
     assert tail.size_bytes == 8
-    assert tail.find(196, limit_bytes=100) is None
-    assert tail.find(197, limit_bytes=100) == [b"xxxx", b"xxxx"]
+    assert tail.read(196, limit_bytes=100) is None
+    assert tail.read(197, limit_bytes=100) == [b"xxxx", b"xxxx"]
 
 
 def test_a_tail_gives_the_batch_that_the_cursor_is_in_and_those_behind_it() -> None:
@@ -15,18 +15,18 @@ def test_a_tail_gives_the_batch_that_the_cursor_is_in_and_those_behind_it() -> N
     tail.add(1, b"one")
     tail.add(4, b"two")
     tail.add(6, b"three")
-    assert tail.find(0, limit_bytes=100) == [b"one", b"two", b"three"]
-    assert tail.find(2, limit_bytes=100) == [b"one", b"two", b"three"]
-    assert tail.find(3, limit_bytes=100) == [b"two", b"three"]
-    assert tail.find(4, limit_bytes=4) == [b"two"]
-    assert tail.find(5, limit_bytes=1) == [b"three"]
+    assert tail.read(0, limit_bytes=100) == [b"one", b"two", b"three"]
+    assert tail.read(2, limit_bytes=100) == [b"one", b"two", b"three"]
+    assert tail.read(3, limit_bytes=100) == [b"two", b"three"]
+    assert tail.read(4, limit_bytes=4) == [b"two"]
+    assert tail.read(5, limit_bytes=1) == [b"three"]
 
 
 def test_a_tail_keeps_nothing_that_is_bigger_than_it_may_be() -> None:
     tail = Tail(4)
     tail.add(1, b"xxxxx")
     assert tail.size_bytes == 0
-    assert tail.find(0, limit_bytes=100) is None
+    assert tail.read(0, limit_bytes=100) is None
 
 
 def test_tails_together_keep_to_their_limit_at_the_cost_of_the_idlest_task() -> None:
@@ -35,6 +35,6 @@ def test_tails_together_keep_to_their_limit_at_the_cost_of_the_idlest_task() -> 
         tails.add(task_id, 1, b"xxxx")
     tails.add("a", 2, b"xxxx")
     assert tails.size_bytes == 12
-    assert tails.find("b", 0, limit_bytes=100) is None
-    assert tails.find("a", 0, limit_bytes=100) == [b"xxxx", b"xxxx"]
-    assert tails.find("c", 0, limit_bytes=100) == [b"xxxx"]
+    assert tails.read("b", 0, limit_bytes=100) is None
+    assert tails.read("a", 0, limit_bytes=100) == [b"xxxx", b"xxxx"]
+    assert tails.read("c", 0, limit_bytes=100) == [b"xxxx"]

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.journal_events import append, completed, created
-from harness.journal_processes import WRITER, end, end_lease, freeze, rest_of, start, start_owner
+from harness.journal.builders import append, completed, created
+from harness.journal.processes import WRITER, end, end_lease, freeze, read_rest, start, start_owner
 from trunkline.errors import FencedError, JournalUnavailableError
-from trunkline.journal.events import draft
+from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite import SqliteStore, orphans
-from trunkline.journal.sqlite.owner import Owner, start_of
+from trunkline.journal.sqlite import SqliteStore, find_orphaned_journals
+from trunkline.journal.sqlite.owner import OwnerProcess, process_start
 
 # Takes a journal over as soon as it is told to, and says what came of it.
 TAKER = """
@@ -41,7 +41,7 @@ sys.stdin.read()
 FINISHER = """
 import asyncio, sys
 from pathlib import Path
-from harness.journal_events import completed, created
+from harness.journal.builders import completed, created
 from trunkline.journal.events import draft
 from trunkline.journal.journal import Journal
 
@@ -79,7 +79,7 @@ def test_a_journal_whose_lease_holds_is_not_taken_over(path: Path) -> None:
     with pytest.raises(JournalUnavailableError, match="its lease holds"):
         Journal.take_over(path)
     assert process.poll() is None
-    assert orphans(path.parent) == []
+    assert find_orphaned_journals(path.parent) == []
     end(process)
     # Not before its lease is over, although its process is gone.
     with pytest.raises(JournalUnavailableError, match="its lease holds"):
@@ -89,13 +89,13 @@ def test_a_journal_whose_lease_holds_is_not_taken_over(path: Path) -> None:
 def test_a_journal_is_not_looked_into_while_a_lease_that_was_seen_holds(path: Path) -> None:
     process, _, _ = start_owner(path)
     held: dict[Path, float] = {}
-    assert orphans(path.parent, held=held) == []
+    assert find_orphaned_journals(path.parent, leases=held) == []
     assert held[path] > time.monotonic()
     end(process)
     end_lease(path)
-    assert orphans(path.parent, held=held) == []
+    assert find_orphaned_journals(path.parent, leases=held) == []
     held[path] = time.monotonic()
-    assert [one.path for one in orphans(path.parent, held=held)] == [path]
+    assert [one.path for one in find_orphaned_journals(path.parent, leases=held)] == [path]
 
 
 async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_whole(
@@ -104,9 +104,9 @@ async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_whole(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     process, task_id, epoch = frozen
-    (orphan,) = orphans(path.parent)
+    (orphan,) = find_orphaned_journals(path.parent)
     assert (orphan.path, orphan.agents) == (path, frozenset({"echo"}))
-    assert not orphan.only_waits
+    assert not orphan.is_only_waiting
     assert 1 <= orphan.lost_for_s < 600
     journal = Journal.take_over(path)
     assert process.wait(timeout=60) == -signal.SIGKILL
@@ -115,8 +115,8 @@ async def test_a_frozen_owner_is_killed_and_its_journal_taken_over_whole(
     assert (vars(said)["pid"], "lease is over" in vars(said)["reason"]) == (process.pid, True)
     assert (journal.id, journal.epoch) == (orphan.journal_id, epoch + 1)
     assert journal.head(task_id) == 3
-    assert await journal.append(task_id, journal.epoch, [draft([append("a", "z")])]) == 4
-    assert orphans(path.parent) == []
+    assert await journal.append(task_id, journal.epoch, [build_draft([append("a", "z")])]) == 4
+    assert find_orphaned_journals(path.parent) == []
     journal.close()
 
 
@@ -132,7 +132,7 @@ async def test_a_writer_frozen_anywhere_is_taken_over_without_losing_what_it_tol
     end_lease(path)
     freeze(process)
     journal = Journal.take_over(path)
-    told = [int(line) for line in rest_of(process).splitlines()]
+    told = [int(line) for line in read_rest(process).splitlines()]
     text = (await journal.snapshot(task_id)).task.artifacts[0].parts[0].text
     numbers = [int(word) for word in text.split()]
     assert numbers == list(range(journal.head(task_id) - 1))
@@ -164,12 +164,12 @@ async def test_an_owner_that_was_fenced_writes_nothing(path: Path) -> None:
     journal = Journal.open(path)
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("UPDATE meta SET epoch = epoch + 1")
     connection.close()
     with pytest.raises(FencedError):
-        journal.renew(1.0)
+        journal.renew_lease(1.0)
     with pytest.raises(FencedError):
         journal._store.settle(budget_bytes=1000)
     with pytest.raises(FencedError):
@@ -180,7 +180,7 @@ async def test_an_owner_that_was_fenced_writes_nothing(path: Path) -> None:
 def test_no_process_kills_itself_for_a_journal(path: Path) -> None:
     store = SqliteStore.open(path)
     end_lease(path)
-    assert orphans(path.parent) == []
+    assert find_orphaned_journals(path.parent) == []
     with pytest.raises(JournalUnavailableError, match="this process has it open"):
         SqliteStore.take_over(path)
     store.close()
@@ -189,7 +189,7 @@ def test_no_process_kills_itself_for_a_journal(path: Path) -> None:
 def test_a_journal_that_was_given_back_is_taken_over_without_a_new_epoch(path: Path) -> None:
     store = SqliteStore.open(path)
     store.close()
-    assert orphans(path.parent) == []
+    assert find_orphaned_journals(path.parent) == []
     again = SqliteStore.take_over(path)
     assert again.epoch == store.epoch
     again.close()
@@ -210,7 +210,7 @@ def test_a_lease_of_an_earlier_run_of_the_machine_is_over(path: Path) -> None:
         (time.monotonic() + 1e6,),
     )
     connection.close()
-    (orphan,) = orphans(path.parent)
+    (orphan,) = find_orphaned_journals(path.parent)
     assert orphan.lost_for_s > 0
     Journal.take_over(path).close()
 
@@ -221,8 +221,8 @@ def test_orphans_are_looked_for_among_files_that_are_no_journals(path: Path) -> 
     process, _, _ = start_owner(path)
     end(process)
     end_lease(path)
-    assert [one.path for one in orphans(path.parent)] == [path]
-    assert orphans(path.parent / "nowhere") == []
+    assert [one.path for one in find_orphaned_journals(path.parent)] == [path]
+    assert find_orphaned_journals(path.parent / "nowhere") == []
 
 
 def test_agents_of_an_orphan_are_those_of_tasks_that_have_not_ended(path: Path) -> None:
@@ -232,25 +232,25 @@ def test_agents_of_an_orphan_are_those_of_tasks_that_have_not_ended(path: Path) 
     process.kill()
     end(process)
     end_lease(path)
-    (orphan,) = orphans(path.parent)
+    (orphan,) = find_orphaned_journals(path.parent)
     assert orphan.agents == {"math", "echo"}
 
 
 def test_a_process_that_is_another_by_now_is_not_killed() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
-    assert Owner(process.pid, "another boot/1").end(within_s=0)
+    assert OwnerProcess(process.pid, "another boot/1").kill(timeout_s=0)
     assert process.poll() is None
-    assert Owner(process.pid, start_of(process.pid)).end(within_s=60)
+    assert OwnerProcess(process.pid, process_start(process.pid)).kill(timeout_s=60)
     end(process)
     assert process.returncode == -signal.SIGKILL
 
 
 def test_a_process_that_its_parent_does_not_look_after_is_gone() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True)
-    owner = Owner(process.pid, start_of(process.pid))
+    owner = OwnerProcess(process.pid, process_start(process.pid))
     with ThreadPoolExecutor() as pool:
         # Twice at once, and nobody waits for the process: it stays a zombie.
-        assert all(pool.map(lambda _: owner.end(within_s=60), range(2)))
+        assert all(pool.map(lambda _: owner.kill(timeout_s=60), range(2)))
     assert not owner.is_alive
     end(process)
 
@@ -262,8 +262,8 @@ def test_a_journal_that_cannot_be_read_when_it_is_taken_over_still_waits_for_a_t
         file.execute("ALTER TABLE commits RENAME TO away")
     with pytest.raises(JournalUnavailableError):
         Journal.take_over(path)
-    (orphan,) = orphans(path.parent)
-    assert not orphan.only_waits
+    (orphan,) = find_orphaned_journals(path.parent)
+    assert not orphan.is_only_waiting
     # What kept it from being read may pass: a disk that fails, too many open files.
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("ALTER TABLE away RENAME TO commits")

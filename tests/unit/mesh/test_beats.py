@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.beats import next_beat
+from trunkline.aligned_timer import next_tick
 
 
 @given(st.floats(0.0, 1e8), st.floats(0.01, 1000.0))
 def test_a_beat_is_that_of_all_and_comes_neither_at_once_nor_late(
     now_s: float, period_s: float
 ) -> None:
-    beat_s = next_beat(now_s, period_s)
+    beat_s = next_tick(now_s, period_s)
     assert beat_s / period_s == pytest.approx(round(beat_s / period_s))
     slack_s = 1e-6 * (period_s + 1)
     assert now_s + 0.1 * period_s - slack_s <= beat_s <= now_s + 1.1 * period_s + slack_s
@@ -21,6 +21,6 @@ def test_a_beat_is_that_of_all_and_comes_neither_at_once_nor_late(
 def test_beats_are_a_period_apart_also_for_a_timer_that_is_early(
     now_s: float, period_s: float
 ) -> None:
-    first_s = next_beat(now_s, period_s)
-    second_s = next_beat(first_s - 0.05 * period_s, period_s)
+    first_s = next_tick(now_s, period_s)
+    second_s = next_tick(first_s - 0.05 * period_s, period_s)
     assert second_s == pytest.approx(first_s + period_s)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.mesh.tools import load_tools
-from trunkline.settings import Research, Settings
+from trunkline.mesh.tools import load_mcp_config
+from trunkline.settings import ResearchSettings, Settings
 
 KEYS = {"MY_TAVILY": "tvly-secret", "OPENAI_API_KEY": "sk-secret"}
 
@@ -18,11 +18,11 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_gets_the_documents_the_engines_and_the_keys_of_its_mesh(tmp_path: Path) -> None:
-    research = Research(
+    research = ResearchSettings(
         tavily_key_env="MY_TAVILY", searxng_url="http://s.example", embeddings="openai:small"
     )
 
-    config = load_tools(Settings(data_dir=tmp_path, research=research))
+    config = load_mcp_config(Settings(data_dir=tmp_path, research=research))
 
     told = config.servers["research"]
     assert f"--documents={tmp_path / 'documents.db'}" in told.args
@@ -34,7 +34,7 @@ def test_it_gets_the_documents_the_engines_and_the_keys_of_its_mesh(tmp_path: Pa
 
 
 def test_without_settings_it_gets_no_key(tmp_path: Path) -> None:
-    assert load_tools(Settings(data_dir=tmp_path)).servers["research"].env == {}
+    assert load_mcp_config(Settings(data_dir=tmp_path)).servers["research"].env == {}
 
 
 def test_what_its_entry_says_itself_wins_and_another_server_is_left_alone(tmp_path: Path) -> None:
@@ -43,13 +43,13 @@ def test_what_its_entry_says_itself_wins_and_another_server_is_left_alone(tmp_pa
     settings = Settings(data_dir=tmp_path, mcp_file=file)
 
     file.write_text(json.dumps({"mcpServers": {"research": own}}))
-    told = load_tools(settings).servers["research"]
+    told = load_mcp_config(settings).servers["research"]
     file.write_text(json.dumps({"mcpServers": {"research": {"command": "mine"}}}))
-    other = load_tools(settings).servers["research"]
+    other = load_mcp_config(settings).servers["research"]
     file.write_text(json.dumps({"mcpServers": {"research": {"disabled": True}}}))
 
     # Of an option that is given twice, the later one counts.
     assert told.args[-1] == "--arxiv-url="
     assert told.env == {"A": "b"}
     assert (other.command, other.args, other.env) == ("mine", [], {})
-    assert "research" not in load_tools(settings).servers
+    assert "research" not in load_mcp_config(settings).servers

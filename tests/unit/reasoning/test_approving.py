@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from harness.lives import die, replay
-from harness.shop import Orders, shop
-from harness.tasks import NOTHING, message, said, texts
+from harness.agents.inline_agents import NOTHING, message, status_texts, texts
+from harness.agents.shop import Orders, shop
+from harness.journal.host_death import kill_host, replay_journal
 from trunkline.errors import ToolServerUnavailableError
-from trunkline.journal.events import header_of
+from trunkline.journal.batches import parse_batch
+from trunkline.journal.events import parse_header
 from trunkline.journal.journal import Journal
-from trunkline.journal.reading.cutting import parse
 from trunkline.reasoning import Listing
 from trunkline.reasoning.memory.waiting import Waiting, open_calls, packed, waiting_of
 from trunkline.reasoning.models import Model
 from trunkline.reasoning.tools.source import OnProgress
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.submission import SubmitResult
 from trunkline.testing import Call, ScriptedModel
 from trunkline.v1 import snapshot_pb2, tool_service_pb2
 
@@ -35,13 +35,13 @@ ORDER = "apples__order"
 class Life:
     """A life of a host on a journal, and what people say to its agent."""
 
-    def __init__(self, host: TaskHost) -> None:
+    def __init__(self, host: JournalHost) -> None:
         self.host = host
 
     async def begin(self, text: str, task_id: str = "") -> str:
         said = message(text, message_id=f"m-{text}", task_id=task_id)
         accepted = await self.host.submit("apples", said, NOTHING)
-        assert isinstance(accepted, Accepted)
+        assert isinstance(accepted, SubmitResult)
         return accepted.task_id
 
     async def ask(self, text: str, task_id: str = "") -> snapshot_pb2.TaskSnapshot:
@@ -59,7 +59,7 @@ class Life:
 async def life(folder: Path, agent: Agent) -> AsyncIterator[Life]:
     journal = Journal.open(folder / "journal.db")
     try:
-        async with TaskHost(
+        async with JournalHost(
             journal, [agent], checkpoint_path=folder / "journal.checkpoints"
         ) as host:
             yield Life(host)
@@ -70,7 +70,7 @@ async def life(folder: Path, agent: Agent) -> AsyncIterator[Life]:
 @asynccontextmanager
 async def short_life(folder: Path, agent: Agent) -> AsyncIterator[Life]:
     """A life that ends by being killed."""
-    host = TaskHost(
+    host = JournalHost(
         Journal.open(folder / "journal.db"),
         [agent],
         checkpoint_path=folder / "journal.checkpoints",
@@ -79,7 +79,7 @@ async def short_life(folder: Path, agent: Agent) -> AsyncIterator[Life]:
     try:
         yield Life(host)
     finally:
-        await die(host)
+        await kill_host(host)
 
 
 def order(n: int) -> Call:
@@ -92,7 +92,7 @@ async def test_calls_of_one_reply_wait_together_and_go_on_one_by_one(tmp_path: P
     agent = shop("apples", orders, model=Model.of(model))
     async with life(tmp_path, agent) as first:
         asked = await first.ask("order as usual")
-        assert asked.task.status.state == WAITS, said(asked)
+        assert asked.task.status.state == WAITS, status_texts(asked)
         assert [one.requested.arguments["n"] for one in asked.approvals] == [1, 2, 3]
         left = await first.ask("approve 2", asked.task.id)
         assert [one["n"] for one in orders.made] == [2]
@@ -100,10 +100,10 @@ async def test_calls_of_one_reply_wait_together_and_go_on_one_by_one(tmp_path: P
     # The rest is answered in another life: what the model was told lies in the journal.
     async with life(tmp_path, agent) as second:
         ended = await second.ask("reject 1 no\napprove 3", asked.task.id)
-    assert ended.task.status.state == DONE, said(ended)
+    assert ended.task.status.state == DONE, status_texts(ended)
     assert texts(ended) == ["All is done."]
     assert [one["n"] for one in orders.made] == [2, 3]
-    shown = model.asked[-1]
+    shown = model.requests[-1]
     calls = next(one for one in reversed(shown) if isinstance(one, AIMessage)).tool_calls
     results = {one.tool_call_id: one.text for one in shown if isinstance(one, ToolMessage)}
     assert [results[call["id"] or ""] for call in calls] == [
@@ -127,10 +127,10 @@ async def test_calls_that_a_provider_names_alike_are_approved_one_by_one(
         asked = await only.ask("order as usual")
         assert [one.requested.arguments["n"] for one in asked.approvals] == [1, 2]
         more = await only.ask("approve 2\nreject 1", asked.task.id)
-        assert more.task.status.state == WAITS, said(more)
+        assert more.task.status.state == WAITS, status_texts(more)
         assert [one["n"] for one in orders.made] == [2]
         ended = await only.ask("approve", asked.task.id)
-    assert ended.task.status.state == DONE, said(ended)
+    assert ended.task.status.state == DONE, status_texts(ended)
     assert [one["n"] for one in orders.made] == [2, 3]
 
 
@@ -145,26 +145,26 @@ async def test_an_approval_holds_for_no_call_of_a_later_turn_though_a_host_dies(
             ScriptedModel([order(1)], Call("ask_user", {"question": "More?"}), [order(1)])
         ),
     )
-    async with TaskHost(whole, [first]) as host:
+    async with JournalHost(whole, [first]) as host:
         task_id = (await Life(host).ask("order one")).task.id
         await Life(host).ask("approve", task_id)
         await Life(host).ask("once more", task_id)
     events = [
-        (header_of(sealed).first_sequence + at, event)
+        (parse_header(sealed).first_sequence + at, event)
         for sealed in whole.read(task_id, 0)
-        for at, event in enumerate(parse(sealed).events)
+        for at, event in enumerate(parse_batch(sealed).events)
     ]
     asked = [at for at, event in events if event.HasField("approval_requested")]
     folder = tmp_path / "later"
     folder.mkdir()
     with closing(Journal.open(folder / "journal.db")) as journal:
-        await replay(whole, task_id, journal, until=asked[1] - 1)
+        await replay_journal(whole, task_id, journal, until=asked[1] - 1)
     whole.close()
     orders = Orders()
     again = shop("apples", orders, model=Model.of(ScriptedModel([order(1)])))
     async with life(folder, again) as later:
         now = await later.host.wait_turn(task_id)
-    assert now.task.status.state == WAITS, said(now)
+    assert now.task.status.state == WAITS, status_texts(now)
     assert orders.made == []
     assert len(now.approvals) == 2
 
@@ -183,10 +183,10 @@ async def test_what_needs_no_approval_is_called_at_once_and_only_then(tmp_path: 
     model = ScriptedModel([order(1), Call("apples__pay", {"n": 5, "item": "euros"})], "Paid.")
     async with life(tmp_path, shop("apples", source, model=Model.of(model))) as only:
         asked = await only.ask("order and pay")
-        assert asked.task.status.state == WAITS, said(asked)
+        assert asked.task.status.state == WAITS, status_texts(asked)
         assert source.made == [{"n": 1, "item": "apples"}]
         ended = await only.ask("approve", asked.task.id)
-    assert ended.task.status.state == DONE, said(ended)
+    assert ended.task.status.state == DONE, status_texts(ended)
     assert source.made == [{"n": 1, "item": "apples"}, {"n": 5, "item": "euros"}]
 
 
@@ -196,9 +196,9 @@ async def test_the_model_sees_what_a_person_made_of_its_call(tmp_path: Path) -> 
     async with life(tmp_path, shop("apples", orders, model=Model.of(model))) as only:
         asked = await only.ask("order many")
         ended = await only.ask('edit {"n": 1, "item": "apple"}', asked.task.id)
-    assert ended.task.status.state == DONE, said(ended)
+    assert ended.task.status.state == DONE, status_texts(ended)
     assert orders.made == [{"n": 1, "item": "apple"}]
-    reply = next(one for one in reversed(model.asked[-1]) if isinstance(one, AIMessage))
+    reply = next(one for one in reversed(model.requests[-1]) if isinstance(one, AIMessage))
     assert reply.tool_calls[0]["args"] == {"n": 1, "item": "apple"}
 
 
@@ -220,7 +220,7 @@ async def test_a_call_that_was_cut_off_is_not_made_again_and_that_is_said(
     async with life(tmp_path, agent) as second:
         ended = await second.ended(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "nobody knows whether it was done" in said(ended)
+    assert "nobody knows whether it was done" in status_texts(ended)
     assert len(orders.made) == 1
 
 
@@ -242,8 +242,8 @@ async def test_a_call_of_a_number_that_the_journal_rounds_is_known_again_after_a
     orders.go.set()
     async with life(tmp_path, agent) as second:
         ended = await second.ended(task_id)
-    assert ended.task.status.state == DONE, said(ended)
-    assert "nobody knows whether it was done" in str(model.asked[-1][-1].content)
+    assert ended.task.status.state == DONE, status_texts(ended)
+    assert "nobody knows whether it was done" in str(model.requests[-1][-1].content)
     assert len(orders.made) == 1
 
 
@@ -259,7 +259,7 @@ async def test_a_host_that_shuts_down_in_an_approved_call_does_not_say_to_send_i
             await orders.began.wait()
         await only.host.drain(0)
         ended = await only.ended(task_id)
-    assert said(ended) == (
+    assert status_texts(ended) == (
         "the host shut down while it called apples/order: see whether that was done"
     )
 
@@ -280,7 +280,7 @@ async def test_a_call_whose_tool_is_lost_says_that_it_may_have_been_done(
         task_id = (await only.ask("order 3 apples")).task.id
         ended = await only.ask("approve", task_id)
     problem = "apples/order failed: tool server 'apples' is down: it ended during the call."
-    assert said(ended) == problem + hint
+    assert status_texts(ended) == problem + hint
 
 
 async def test_a_call_that_is_harmless_twice_is_made_again(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ async def test_a_call_that_is_harmless_twice_is_made_again(tmp_path: Path) -> No
     orders.go.set()
     async with life(tmp_path, agent) as second:
         ended = await second.ended(task_id)
-    assert ended.task.status.state == DONE, said(ended)
+    assert ended.task.status.state == DONE, status_texts(ended)
     assert texts(ended) == ["Ordered 3 apples."]
     assert len(orders.made) == 2
 
@@ -328,18 +328,18 @@ async def test_wherever_a_host_dies_an_approved_call_is_made_once_or_said_to_be_
 ) -> None:
     whole = Journal.open(tmp_path / "whole.db")
     first = Orders()
-    async with TaskHost(whole, [shop("apples", first)]) as host:
+    async with JournalHost(whole, [shop("apples", first)]) as host:
         asked = await Life(host).ask("order 3 apples")
         ended = await Life(host).ask("approve", asked.task.id)
     task_id = ended.task.id
     said_unknown = 0
-    headers = [header_of(sealed) for sealed in whole.read(task_id, 0)]
+    headers = [parse_header(sealed) for sealed in whole.read(task_id, 0)]
     # A commit is there, or it is not: those of a task are its batches.
     for at in (header.first_sequence + header.count - 1 for header in headers[:-1]):
         folder = tmp_path / str(at)
         folder.mkdir()
         with closing(Journal.open(folder / "journal.db")) as journal:
-            await replay(whole, task_id, journal, until=at)
+            await replay_journal(whole, task_id, journal, until=at)
             left = await journal.snapshot(task_id)
         orders = Orders()
         async with life(folder, shop("apples", orders)) as later:
@@ -348,7 +348,7 @@ async def test_wherever_a_host_dies_an_approved_call_is_made_once_or_said_to_be_
                 assert orders.made == []
                 now = await later.ask("approve", task_id)
             now = await later.ended(task_id)
-        is_unknown = "nobody knows whether it was done" in said(now)
+        is_unknown = "nobody knows whether it was done" in status_texts(now)
         said_unknown += is_unknown
         assert len(now.approvals) == 1
         # Once it was begun it is not made again; before that it is made now.
@@ -391,4 +391,4 @@ async def test_a_large_number_goes_to_a_tool_exactly_and_nobody_approves_another
     async with life(tmp_path / "asking", shop("apples", asking, model=Model.of(model))) as only:
         ended = await only.ask("order many")
     assert (ended.task.status.state, len(ended.approvals), asking.made) == (DONE, 0, [])
-    assert "can't be shown exactly" in str(model.asked[-1][-1].content)
+    assert "can't be shown exactly" in str(model.requests[-1][-1].content)

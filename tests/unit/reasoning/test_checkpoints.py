@@ -14,7 +14,7 @@ from langgraph.graph import END, START, StateGraph
 from trunkline.reasoning.memory.checkpoints import Thread, thread_of
 
 if TYPE_CHECKING:
-    from trunkline.tasks.turn.context import TaskContext
+    from trunkline.tasks.context import TaskContext
 
 
 @dataclass

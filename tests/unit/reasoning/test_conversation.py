@@ -18,7 +18,7 @@ from trunkline.reasoning.memory.repair import CUT_OFF, feedback
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
-    from trunkline.tasks.turn.context import TaskContext
+    from trunkline.tasks.context import TaskContext
 
 
 @dataclass

@@ -28,10 +28,10 @@ from trunkline.reasoning.tools.source import OnProgress
 from trunkline.reasoning.tools.toolbox import Toolbox
 from trunkline.reasoning.verdict import Status, Verdict
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import (
     agent_card_pb2,
     message_pb2,
@@ -172,12 +172,12 @@ class LoopAgent:
 async def run(agent: Agent, tmp_path: Path) -> snapshot_pb2.TaskSnapshot:
     journal = Journal.open(tmp_path / "journal.db")
     try:
-        async with asyncio.timeout(40), TaskHost(journal, [agent]) as host:
+        async with asyncio.timeout(40), JournalHost(journal, [agent]) as host:
             message = message_pb2.Message(
                 message_id="m", role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text="question")]
             )
             accepted = await host.submit("loop", message, message_service_pb2.Submission())
-            assert isinstance(accepted, Accepted)
+            assert isinstance(accepted, SubmitResult)
             return await host.wait_turn(accepted.task_id)
     finally:
         journal.close()

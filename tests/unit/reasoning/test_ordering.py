@@ -11,7 +11,7 @@ from trunkline.reasoning.memory.ordering import in_order
 from trunkline.v1 import event_pb2, snapshot_pb2
 
 if TYPE_CHECKING:
-    from trunkline.tasks.turn.context import TaskContext
+    from trunkline.tasks.context import TaskContext
 
 PATIENCE_S = 20.0
 

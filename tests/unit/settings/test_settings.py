@@ -7,15 +7,15 @@ import pytest
 
 from trunkline.errors import ConfigurationError
 from trunkline.settings import (
-    ArgoCD,
+    ArgoCDSettings,
     HostPort,
-    ModelOptions,
+    ModelSettings,
     Settings,
-    SupervisorOptions,
-    advertised,
+    SupervisorSettings,
+    advertised_address,
     check_exposure,
+    dial_address,
     load_settings,
-    reachable,
 )
 from trunkline.settings.tables import is_table
 
@@ -150,18 +150,18 @@ def test_other_addresses_are_refused_unless_insecure_is_said(host: str) -> None:
 
 
 def test_callers_are_asked_who_they_are_once_somebody_is_known(tmp_path: Path) -> None:
-    assert not Settings().asks_callers
-    assert load(tmp_path, env={"TRUNKLINE_API_KEYS_FILE": "keys.toml"}).asks_callers
-    assert load(tmp_path, env={"TRUNKLINE_JWT_KEYS": "https://issuer/keys"}).asks_callers
+    assert not Settings().requires_credentials
+    assert load(tmp_path, env={"TRUNKLINE_API_KEYS_FILE": "keys.toml"}).requires_credentials
+    assert load(tmp_path, env={"TRUNKLINE_JWT_KEYS": "https://issuer/keys"}).requires_credentials
     # Who lets strangers in, too, says that they may come from anywhere by --insecure.
     strangers = {"TRUNKLINE_API_KEYS_FILE": "keys.toml", "TRUNKLINE_ANONYMOUS": "true"}
-    assert not load(tmp_path, env=strangers).asks_callers
+    assert not load(tmp_path, env=strangers).requires_credentials
 
 
 def test_where_this_machine_reaches_an_address_for_all_interfaces() -> None:
-    assert reachable("0.0.0.0:70") == "127.0.0.1:70"
-    assert reachable("[::]:70") == "127.0.0.1:70"
-    assert reachable("10.0.0.1:70") == "10.0.0.1:70"
+    assert dial_address("0.0.0.0:70") == "127.0.0.1:70"
+    assert dial_address("[::]:70") == "127.0.0.1:70"
+    assert dial_address("10.0.0.1:70") == "10.0.0.1:70"
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_where_this_machine_reaches_an_address_for_all_interfaces() -> None:
 def test_others_are_told_where_a_process_listens_or_what_its_operator_says(
     listen: str, given: str, told: str
 ) -> None:
-    found = advertised(HostPort.parse(listen), given, mesh=HostPort("127.0.0.1", 1))
-    assert found.with_port_of("0.0.0.0:77" if listen.endswith(":0") else listen) == told
+    found = advertised_address(HostPort.parse(listen), given, mesh=HostPort("127.0.0.1", 1))
+    assert found.with_bound_port("0.0.0.0:77" if listen.endswith(":0") else listen) == told
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_who_listens_everywhere_has_to_say_one_address(given: str, problem: str)
     everywhere = HostPort.parse("0.0.0.0:0")
     for mesh in (HostPort("127.0.0.1", 1), everywhere):
         with pytest.raises(ConfigurationError, match=f"^--advertise: .*{problem}"):
-            advertised(everywhere, given, mesh=mesh)
+            advertised_address(everywhere, given, mesh=mesh)
 
 
 def test_a_supervisor_is_a_table_that_says_whom_it_asks(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_supervisor_is_a_table_that_says_whom_it_asks(tmp_path: Path) -> None:
 
     (office,) = load_settings(environment={}, folder=tmp_path).supervisors.values()
 
-    assert office == SupervisorOptions(
+    assert office == SupervisorSettings(
         agents=("math", "currency"),
         description="Does the accounts.",
         tags=("accounts",),
@@ -261,7 +261,7 @@ def test_models_and_what_an_agent_may_do_stand_in_tables(tmp_path: Path) -> None
     settings = load(tmp_path)
     assert (settings.model, settings.fallbacks) == ("openai:big", ("anthropic:other", "rules"))
     assert settings.models["openai"].base_url == "http://127.0.0.1:9/v1"
-    assert settings.models["openai:big"] == ModelOptions(max_tokens=100, extra={"seed": 7})
+    assert settings.models["openai:big"] == ModelSettings(max_tokens=100, extra={"seed": 7})
     math = settings.agent_options["math"]
     assert (math.model, math.deny_tools, math.check) == ("ollama:small", ("git/*",), False)
     assert (math.options, math.timeout_s) == ({"precision": 12}, None)
@@ -290,7 +290,7 @@ def test_what_is_wrong_with_a_table_is_named(tmp_path: Path, toml: str, problem:
 def test_a_table_may_be_given_by_variables_too(tmp_path: Path) -> None:
     (tmp_path / "trunkline.toml").write_text('[argocd]\nurl = "https://a"\nca_file = "ca.pem"\n')
     argocd = load(tmp_path, env={"TRUNKLINE_ARGOCD_URL": "https://b"}).argocd
-    assert argocd == ArgoCD(url="https://b", ca_file=tmp_path / "ca.pem")
+    assert argocd == ArgoCDSettings(url="https://b", ca_file=tmp_path / "ca.pem")
     assert "TRUNKLINE_ARGOCD_URL: 'b' is not" in complaint(
         tmp_path, env={"TRUNKLINE_ARGOCD_URL": "b"}
     )

@@ -1,6 +1,6 @@
 import pytest
 
-from trunkline.settings import AgentOptions
+from trunkline.settings import AgentSettings
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,6 @@ from trunkline.settings import AgentOptions
 def test_an_agent_may_use_what_is_allowed_and_not_denied(
     allow: tuple[str, ...], deny: tuple[str, ...], may_use: list[str]
 ) -> None:
-    options = AgentOptions(allow_tools=allow, deny_tools=deny)
+    options = AgentSettings(allow_tools=allow, deny_tools=deny)
     tools = [("files", "read"), ("files", "write"), ("git", "log")]
-    assert [f"{s}/{t}" for s, t in tools if options.may_use(s, t)] == may_use
+    assert [f"{s}/{t}" for s, t in tools if options.allows_tool(s, t)] == may_use

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.cards import shipped_cards
+from harness.mesh.bundled_cards import shipped_cards
 from trunkline.supervisor.planning.routing import Router
 
 

@@ -6,38 +6,37 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from harness.tasks import NOTHING, Open, define, message, texts
+from harness.agents.inline_agents import NOTHING, OpenHost, define, message, texts
 from trunkline.client import TaskStream
-from trunkline.client.silence import Silence
-from trunkline.client.trunk.calls import StreamCall
-from trunkline.client.trunk.line import Line
+from trunkline.client.idle_timeout import IdleTimeout
+from trunkline.client.trunk_connection import TrunkClientConnection, TrunkStreamCall
 from trunkline.errors import PeerProtocolError, PeerUnavailableError
-from trunkline.journal.events import delta_run, draft, seal
+from trunkline.journal.events import build_draft, delta_event, seal
 from trunkline.supervisor.child import Child, ChildLimits
 from trunkline.supervisor.transcript import Transcript
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, trunk_service_pb2
 
 CHILD = "journal-child"
 
 
 @pytest.fixture
-async def call() -> AsyncIterator[StreamCall]:
+async def call() -> AsyncIterator[TrunkStreamCall]:
     """A stream on a trunk that nobody runs: the test is the peer."""
-    line = Line(_never, peer="peer", ping_s=60.0, connect_s=60.0, on_news=_nothing)  # type: ignore[arg-type]
-    begun = StreamCall(line)
-    begun.call_id = line.begin(begun, trunk_service_pb2.TrunkCall())
+    line = TrunkClientConnection(_never, peer="peer", ping_s=60.0, connect_s=60.0, on_news=_nothing)  # type: ignore[arg-type]
+    begun = TrunkStreamCall(line)
+    begun.call_id = line.start_call(begun, trunk_service_pb2.TrunkCall())
     yield begun
-    line.end(PeerUnavailableError("peer", "the test is over"))
+    line.close(PeerUnavailableError("peer", "the test is over"))
 
 
 class Parent:
     """An agent that follows one child, with what came of it."""
 
-    def __init__(self, call: StreamCall) -> None:
+    def __init__(self, call: TrunkStreamCall) -> None:
         self.error: PeerProtocolError | None = None
         self._call = call
 
@@ -47,7 +46,7 @@ class Parent:
         directory = None
         child = Child(task, directory, agent="kid", task_id=CHILD, limits=ChildLimits())  # type: ignore[arg-type]
         try:
-            async with Silence(60.0) as silence:
+            async with IdleTimeout(60.0) as silence:
                 heard = Transcript(CHILD, "kid", snapshot)
                 await child._listen(TaskStream(None, self._call), heard, silence)
         except PeerProtocolError as error:
@@ -56,11 +55,13 @@ class Parent:
 
 def frame(*events: event_pb2.Event, at: int) -> trunk_service_pb2.TrunkFrame:
     """One batch, as the child's host sends it."""
-    sealed = seal(draft(events), task_id=CHILD, epoch=1, first_sequence=at, time_ns=time.time_ns())
+    sealed = seal(
+        build_draft(events), task_id=CHILD, epoch=1, first_sequence=at, time_ns=time.time_ns()
+    )
     return trunk_service_pb2.TrunkFrame(batches=[sealed])
 
 
-BEGUN = delta_run("answer", ["one "], start=event_pb2.ArtifactStart())
+BEGUN = delta_event("answer", ["one "], start=event_pb2.ArtifactStart())
 
 
 def completed() -> event_pb2.Event:
@@ -69,10 +70,10 @@ def completed() -> event_pb2.Event:
     return event
 
 
-async def begin(host: TaskHost, call: StreamCall) -> str:
+async def begin(host: JournalHost, call: TrunkStreamCall) -> str:
     """Have the parent forward the child's first text; now it waits for more."""
     accepted = await host.submit("tested", message("go"), NOTHING)
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, SubmitResult)
     call.deliver(frame(BEGUN, at=2))
     async with asyncio.timeout(30):
         async for shown in host.watch(accepted.task_id, account="", after=0):
@@ -82,13 +83,13 @@ async def begin(host: TaskHost, call: StreamCall) -> str:
 
 
 async def test_text_is_forwarded_as_it_comes_and_the_rest_by_who_listens(
-    call: StreamCall, open_host: Open
+    call: TrunkStreamCall, open_host: OpenHost
 ) -> None:
     parent = Parent(call)
     host = await open_host(define(parent.run))
     task_id = await begin(host, call)
-    call.deliver(frame(delta_run("answer", ["two ", "three "]), at=3))
-    call.deliver(frame(delta_run("answer", ["four"], last=True), at=5))
+    call.deliver(frame(delta_event("answer", ["two ", "three "]), at=3))
+    call.deliver(frame(delta_event("answer", ["four"], last=True), at=5))
     # Nothing of it is left for who listens.
     assert not call._batches
     call.deliver(frame(completed(), at=6))
@@ -101,18 +102,18 @@ async def test_text_is_forwarded_as_it_comes_and_the_rest_by_who_listens(
 @pytest.mark.parametrize(
     ("lie", "at", "problem"),
     [
-        pytest.param(delta_run("answer", ["lie"]), 4, "event 4 follows event 2", id="gap"),
-        pytest.param(delta_run("else", ["lie"]), 3, "appended to before its create", id="append"),
+        pytest.param(delta_event("answer", ["lie"]), 4, "event 4 follows event 2", id="gap"),
+        pytest.param(delta_event("else", ["lie"]), 3, "appended to before its create", id="append"),
     ],
 )
 async def test_nonsense_is_refused_and_nothing_of_it_is_forwarded(
-    call: StreamCall, open_host: Open, lie: event_pb2.Event, at: int, problem: str
+    call: TrunkStreamCall, open_host: OpenHost, lie: event_pb2.Event, at: int, problem: str
 ) -> None:
     parent = Parent(call)
     host = await open_host(define(parent.run))
     task_id = await begin(host, call)
     call.deliver(frame(lie, at=at))
-    call.deliver(frame(delta_run("answer", ["behind it"]), at=3))
+    call.deliver(frame(delta_event("answer", ["behind it"]), at=3))
     ended = await host.wait_turn(task_id)
     assert parent.error is not None
     assert problem in parent.error.problem

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.utils.json import parse_partial_json
 
-from harness.cards import shipped_cards
+from harness.mesh.bundled_cards import shipped_cards
 from trunkline.supervisor.answer import plan_text
 from trunkline.supervisor.planning.model_plan import UnusablePlanError, read_plan, text_so_far
 from trunkline.supervisor.planning.routing import Router

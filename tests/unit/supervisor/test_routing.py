@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.cards import shipped_cards
+from harness.mesh.bundled_cards import shipped_cards
 from trunkline.supervisor.answer import nobody_fits
 from trunkline.supervisor.planning.routing import GOOD_CONFIDENCE, Router, contenders
 from trunkline.supervisor.planning.splitting import plan_steps

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from trunkline.errors import PeerProtocolError
-from trunkline.journal.events import delta_run, draft, seal
+from trunkline.journal.events import build_draft, delta_event, seal
 from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
-from trunkline.tasks.approvals import question_parts
+from trunkline.tasks.approvals import build_question_parts
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
 
 State = task_pb2.TaskState
@@ -20,7 +20,7 @@ def sealed(
 ) -> bytes:
     """A batch as a child's host sends it."""
     first = event_pb2.Origin(task_id=origin) if origin is not None else None
-    one = draft(events, origin=first)
+    one = build_draft(events, origin=first)
     return seal(one, task_id=task_id, epoch=1, first_sequence=at, time_ns=time.time_ns())
 
 
@@ -43,7 +43,7 @@ def turn(message_id: str) -> event_pb2.Event:
 
 
 def begun(*texts: str, artifact_id: str = "a", last: bool = False) -> event_pb2.Event:
-    return delta_run(artifact_id, texts, start=event_pb2.ArtifactStart(), last=last)
+    return delta_event(artifact_id, texts, start=event_pb2.ArtifactStart(), last=last)
 
 
 def rewound(text: str) -> event_pb2.Event:
@@ -69,11 +69,11 @@ COMPLETED = status(State.TASK_STATE_COMPLETED)
         ([created()], sealed(begun("x"), at=1), "event 1 follows event 1"),
         ([created()], sealed(begun("x"), at=2, task_id="other"), "events of another task"),
         ([created()], sealed(begun("x"), at=2, origin=""), "events of no task"),
-        ([created()], sealed(delta_run("a", ["x"]), at=2), "appended to before its create"),
+        ([created()], sealed(delta_event("a", ["x"]), at=2), "appended to before its create"),
         ([created(), begun("x")], sealed(begun("x"), at=3), "was created twice"),
         (
             [created(), begun("x", last=True)],
-            sealed(delta_run("a", ["y"]), at=3),
+            sealed(delta_event("a", ["y"]), at=3),
             "appended to after its close",
         ),
         ([created()], sealed(rewound("x"), at=2), "rewound before its create"),
@@ -133,14 +133,16 @@ def test_behind_a_snapshot_what_was_written_before_does_not_count() -> None:
     snapshot.artifacts.add(artifact_id="a", first_sequence=3)
     transcript = Transcript(TASK, "agent", snapshot)
 
-    transcript.take(sealed(delta_run("a", ["late"]), begun("new", artifact_id="b"), at=10))
+    transcript.take(sealed(delta_event("a", ["late"]), begun("new", artifact_id="b"), at=10))
     transcript.take(sealed(COMPLETED, at=12))
 
     assert transcript.outcome().text == "new"
 
 
 def test_what_is_rewound_is_forgotten() -> None:
-    transcript = heard(created(), begun("one ", "two "), rewound("one "), delta_run("a", ["three"]))
+    transcript = heard(
+        created(), begun("one ", "two "), rewound("one "), delta_event("a", ["three"])
+    )
     transcript.take(sealed(COMPLETED, at=transcript.cursor + 1))
 
     assert transcript.outcome().text == "one three"
@@ -149,7 +151,7 @@ def test_what_is_rewound_is_forgotten() -> None:
 def test_a_long_text_is_kept_in_part_and_that_is_said() -> None:
     transcript = heard(created(), begun("x" * 1000))
     for _ in range(2 * KEPT_CHARS // 1000):
-        transcript.take(sealed(delta_run("a", ["y" * 1000]), at=transcript.cursor + 1))
+        transcript.take(sealed(delta_event("a", ["y" * 1000]), at=transcript.cursor + 1))
     transcript.take(sealed(COMPLETED, at=transcript.cursor + 1))
 
     text = transcript.outcome().text
@@ -178,7 +180,7 @@ def question(*parts: part_pb2.Part) -> event_pb2.Event:
 
 def test_what_a_child_asks_for_approval_is_its_parent_s_to_ask() -> None:
     approval = snapshot_pb2.ApprovalInfo(requested=asking(1).approval_requested)
-    parts = question_parts([approval])
+    parts = build_question_parts([approval])
     transcript = heard(created(), asking(1), question(*parts))
     assert transcript.outcome().text == "With cents?"
     assert [event.approval_requested.approval_id for event in transcript.asked] == [f"{TASK}.1"]

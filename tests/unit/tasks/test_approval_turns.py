@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from harness.lives import all_over
-from harness.spans import spans_in
-from harness.tasks import NOTHING, Open, define, finish, message
+from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message
+from harness.journal.host_death import wait_until_slots_free
+from harness.mesh.recorded_spans import spans_in
 from trunkline import telemetry
 from trunkline.agents import FunctionAgent
 from trunkline.errors import (
@@ -26,10 +26,10 @@ from trunkline.errors import (
 from trunkline.journal.journal import Journal
 from trunkline.tasks import approvals
 from trunkline.tasks.approvals import ApprovalDecision
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import (
     event_pb2,
     message_service_pb2,
@@ -59,7 +59,7 @@ class Shop:
             if answer is not None and answer.turn == task.turn and answer.decision != REJECTED:
                 edited = answer.arguments.fields["n"].number_value
                 self.ordered.append(int(edited) if answer.decision == EDITED else number)
-        return None if task.asking.is_waiting else f"Ordered {self.ordered}."
+        return None if task.pending_approvals.is_waiting else f"Ordered {self.ordered}."
 
 
 def answer(
@@ -71,7 +71,7 @@ def answer(
     )
 
 
-async def outcome(host: TaskHost, given: task_service_pb2.AnswerApprovalRequest) -> str:
+async def outcome(host: JournalHost, given: task_service_pb2.AnswerApprovalRequest) -> str:
     """Give an answer; return why it was refused, or nothing."""
     try:
         await host.answer_approval(given)
@@ -80,12 +80,14 @@ async def outcome(host: TaskHost, given: task_service_pb2.AnswerApprovalRequest)
     return ""
 
 
-async def say(host: TaskHost, task: snapshot_pb2.TaskSnapshot, text: str) -> None:
+async def say(host: JournalHost, task: snapshot_pb2.TaskSnapshot, text: str) -> None:
     said = message(text, message_id=f"m-{text}", task_id=task.task.id)
     await host.submit("tested", said, NOTHING)
 
 
-async def test_a_turn_that_waits_for_approval_asks_for_it_with_its_path(open_host: Open) -> None:
+async def test_a_turn_that_waits_for_approval_asks_for_it_with_its_path(
+    open_host: OpenHost,
+) -> None:
     shop = Shop()
     task = await finish(await open_host(shop.agent))
     assert task.task.status.state == State.TASK_STATE_INPUT_REQUIRED
@@ -103,7 +105,7 @@ async def test_a_turn_that_waits_for_approval_asks_for_it_with_its_path(open_hos
     ("said", "ordered"),
     [("approve", [1]), ("reject too dear", []), ('edit {"n": 7}', [7])],
 )
-async def test_the_next_message_answers(open_host: Open, said: str, ordered: list[int]) -> None:
+async def test_the_next_message_answers(open_host: OpenHost, said: str, ordered: list[int]) -> None:
     shop = Shop()
     host = await open_host(shop.agent)
     task = await finish(host)
@@ -115,7 +117,7 @@ async def test_the_next_message_answers(open_host: Open, said: str, ordered: lis
     assert known.answered.turn == 2
 
 
-async def test_what_is_not_understood_is_asked_again(open_host: Open) -> None:
+async def test_what_is_not_understood_is_asked_again(open_host: OpenHost) -> None:
     shop = Shop(2)
     host = await open_host(shop.agent)
     task = await finish(host)
@@ -133,7 +135,7 @@ async def test_what_is_not_understood_is_asked_again(open_host: Open) -> None:
     assert shop.ordered == [2, 1]
 
 
-async def test_an_answer_by_call_opens_the_next_turn_once(open_host: Open) -> None:
+async def test_an_answer_by_call_opens_the_next_turn_once(open_host: OpenHost) -> None:
     shop = Shop()
     host = await open_host(shop.agent)
     task = await finish(host)
@@ -149,7 +151,7 @@ async def test_an_answer_by_call_opens_the_next_turn_once(open_host: Open) -> No
         await host.answer_approval(answer(task, decision=REJECTED))
 
 
-async def test_of_contrary_answers_at_once_the_first_holds(open_host: Open) -> None:
+async def test_of_contrary_answers_at_once_the_first_holds(open_host: OpenHost) -> None:
     shop = Shop()
     host = await open_host(shop.agent)
     task = await finish(host)
@@ -161,7 +163,7 @@ async def test_of_contrary_answers_at_once_the_first_holds(open_host: Open) -> N
     assert len(shop.ordered) == (ended.approvals[0].answered.decision == APPROVED)
 
 
-async def test_answers_are_refused_that_nothing_waits_for(open_host: Open) -> None:
+async def test_answers_are_refused_that_nothing_waits_for(open_host: OpenHost) -> None:
     host = await open_host(Shop(2).agent)
     task = await finish(host)
     with pytest.raises(ApprovalNotFoundError):
@@ -183,7 +185,7 @@ async def test_answers_are_refused_that_nothing_waits_for(open_host: Open) -> No
         await say(host, task, "approve")
 
 
-async def test_a_deadline_withdraws_what_waits(open_host: Open) -> None:
+async def test_a_deadline_withdraws_what_waits(open_host: OpenHost) -> None:
     host = await open_host(Shop().agent)
     fields = message_service_pb2.Submission()
     fields.deadline.FromDatetime(datetime.now(UTC) + timedelta(seconds=0.3))
@@ -195,7 +197,7 @@ async def test_a_deadline_withdraws_what_waits(open_host: Open) -> None:
         await host.answer_approval(answer(task))
 
 
-async def test_data_of_an_answer_is_taken_whatever_the_agent_reads(open_host: Open) -> None:
+async def test_data_of_an_answer_is_taken_whatever_the_agent_reads(open_host: OpenHost) -> None:
     shop = Shop()
     shop.agent = define(shop.order, input_modes=["text/plain"])
     host = await open_host(shop.agent)
@@ -203,7 +205,9 @@ async def test_data_of_an_answer_is_taken_whatever_the_agent_reads(open_host: Op
     said = event_pb2.ApprovalAnswered(approval_id=f"{task.task.id}.1", decision=APPROVED)
     await host.submit(
         "tested",
-        approvals.answering([said], message_id="m-2", task_id=task.task.id, context_id=""),
+        approvals.build_answer_message(
+            [said], message_id="m-2", task_id=task.task.id, context_id=""
+        ),
         NOTHING,
     )
     await host.wait_turn(task.task.id)
@@ -226,12 +230,12 @@ class Slow(Shop):
         return done
 
 
-async def test_an_answer_while_the_turn_runs_is_acted_on_by_the_next(open_host: Open) -> None:
+async def test_an_answer_while_the_turn_runs_is_acted_on_by_the_next(open_host: OpenHost) -> None:
     shop = Slow()
     host = await open_host(shop.agent)
     accepted = await host.submit("tested", message(), NOTHING)
     await shop.asked.wait()
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, SubmitResult)
     task = await host.snapshot(accepted.task_id, account="")
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         given = [group.create_task(host.answer_approval(answer(task))) for _ in range(3)]
@@ -247,11 +251,11 @@ async def test_an_answer_while_the_turn_runs_is_acted_on_by_the_next(open_host: 
 
 
 @asynccontextmanager
-async def life(path: Path, agent: FunctionAgent) -> AsyncIterator[TaskHost]:
+async def life(path: Path, agent: FunctionAgent) -> AsyncIterator[JournalHost]:
     """A life of a host on a journal."""
     journal = Journal.open(path)
     try:
-        async with TaskHost(journal, [agent]) as host:
+        async with JournalHost(journal, [agent]) as host:
             yield host
     finally:
         journal.close()
@@ -281,7 +285,7 @@ async def test_an_answer_whose_turn_never_began_is_acted_on_by_the_next_life(
         said = event_pb2.ApprovalAnswered(
             approval_id=f"{task.task.id}.1", decision=APPROVED, turn=2
         )
-        context = await host._contexts.read(task.task.id)
+        context = await host._contexts.load(task.task.id)
         await context._emitter.write_now(event_pb2.Event(approval_answered=said))
     async with life(journal_path, shop.agent) as host:
         async with asyncio.timeout(30):
@@ -291,14 +295,14 @@ async def test_an_answer_whose_turn_never_began_is_acted_on_by_the_next_life(
 
 
 async def test_spans_say_what_was_asked_and_what_was_answered(
-    open_host: Open, monkeypatch: pytest.MonkeyPatch
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with spans_in(InMemorySpanExporter(), monkeypatch) as memory:
         host = await open_host(Shop().agent)
         task = await finish(host)
         await say(host, task, "approve")
         await host.wait_turn(task.task.id)
-        await all_over(host)
+        await wait_until_slots_free(host)
     asked, answered = (span.attributes or {} for span in memory.get_finished_spans())
     approval_id = f"{task.task.id}.1"
     assert asked[telemetry.APPROVALS_REQUESTED] == (approval_id,)

@@ -52,7 +52,7 @@ def read(message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot) -> list[
             one.decision,
             one.reason or json_format.MessageToDict(one.arguments),
         )
-        for one in approvals.read_answers(message, task)
+        for one in approvals.parse_answers(message, task)
     ]
 
 
@@ -178,7 +178,7 @@ def test_a_task_that_asks_for_no_approval_reads_none() -> None:
 
 
 def test_the_question_names_path_tool_and_arguments_and_how_to_answer() -> None:
-    said, for_programs = approvals.question_parts(asking(1).approvals)
+    said, for_programs = approvals.build_question_parts(asking(1).approvals)
     assert said.text == (
         'supervisor → shop: shop/order with {"n": 1} needs your approval (j-Abc.1).\n'
         'Answer "approve", "reject" and why, or "edit" and other arguments as JSON.'
@@ -200,33 +200,33 @@ def test_a_question_shows_what_would_not_be_seen_and_says_what_is_left_out() -> 
     task = asking(1)
     requested = task.approvals[0].requested
     requested.arguments.update({"n": "é\u202egnp.exe\u009b31m\u200b"})
-    said = approvals.question_parts(task.approvals)[0].text
+    said = approvals.build_question_parts(task.approvals)[0].text
     assert '{"n": "é\\u202egnp.exe\\u009b31m\\u200b"}' in said
     requested.arguments.update({"n": "x" * 2000})
-    said = approvals.question_parts(task.approvals)[0].text
+    said = approvals.build_question_parts(task.approvals)[0].text
     assert f"{'x' * 900}" in said
     assert "x… (1,009 more characters) needs your approval" in said
 
 
 def test_the_question_for_several_numbers_them() -> None:
-    said, _ = approvals.question_parts(asking(3, answered=(1,)).approvals)
+    said, _ = approvals.build_question_parts(asking(3, answered=(1,)).approvals)
     assert "2 calls need your approval:\n2. " in said.text
     assert '"approve 2", "reject 3"' in said.text
-    assert approvals.question_parts(asking(1, answered=(1,)).approvals) == []
-    (only,) = approvals.question_parts(asking(1).approvals, ["text/plain"])
+    assert approvals.build_question_parts(asking(1, answered=(1,)).approvals) == []
+    (only,) = approvals.build_question_parts(asking(1).approvals, ["text/plain"])
     assert only.HasField("text")
 
 
 def test_what_else_a_question_says_can_be_told_apart() -> None:
     message = message_pb2.Message(parts=[part_pb2.Part(text="With cents?")])
-    assert not approvals.asks_for(message)
-    message.parts.extend(approvals.question_parts(asking(2).approvals))
-    assert approvals.asks_for(message)
-    assert approvals.said_besides(message) == "With cents?"
+    assert not approvals.is_approval_question(message)
+    message.parts.extend(approvals.build_question_parts(asking(2).approvals))
+    assert approvals.is_approval_question(message)
+    assert approvals.other_text(message) == "With cents?"
 
 
 @pytest.mark.parametrize("approval_id", ["", "j-1", "j-1.", "j-1.x", ".1"])
 def test_an_id_that_names_no_task_is_unknown(approval_id: str) -> None:
     with pytest.raises(ApprovalNotFoundError):
-        approvals.task_of(approval_id)
-    assert approvals.task_of("j-1.2.3") == "j-1.2"
+        approvals.approval_task_id(approval_id)
+    assert approvals.approval_task_id("j-1.2.3") == "j-1.2"

@@ -4,22 +4,30 @@ import asyncio
 
 import pytest
 
-from harness.tasks import NOTHING, Open, define, finish, message, said, texts
+from harness.agents.inline_agents import (
+    NOTHING,
+    OpenHost,
+    define,
+    finish,
+    message,
+    status_texts,
+    texts,
+)
 from trunkline.errors import TaskNotCancelableError, TaskNotFoundError
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2
 
 
-async def start(host: TaskHost, text: str = "hello") -> str:
+async def start(host: JournalHost, text: str = "hello") -> str:
     accepted = await host.submit("tested", message(text), NOTHING)
     assert not isinstance(accepted, message_pb2.Message)
     return accepted.task_id
 
 
-async def test_cancel_stops_the_code_and_keeps_what_it_wrote(open_host: Open) -> None:
+async def test_cancel_stops_the_code_and_keeps_what_it_wrote(open_host: OpenHost) -> None:
     started, stopped = asyncio.Event(), asyncio.Event()
 
     async def endless(task: TaskContext) -> None:
@@ -36,10 +44,10 @@ async def test_cancel_stops_the_code_and_keeps_what_it_wrote(open_host: Open) ->
     snapshot = await host.cancel(task_id, account="", reason="changed my mind")
     assert stopped.is_set()
     assert snapshot.task.status.state == State.TASK_STATE_CANCELED
-    assert (texts(snapshot), said(snapshot)) == (["so far"], "changed my mind")
+    assert (texts(snapshot), status_texts(snapshot)) == (["so far"], "changed my mind")
 
 
-async def test_a_late_completion_never_overwrites_canceled(open_host: Open) -> None:
+async def test_a_late_completion_never_overwrites_canceled(open_host: OpenHost) -> None:
     started = asyncio.Event()
 
     async def stubborn(task: TaskContext) -> None:
@@ -56,7 +64,7 @@ async def test_a_late_completion_never_overwrites_canceled(open_host: Open) -> N
     assert (await host.snapshot(task_id, account="")).task.status.state == State.TASK_STATE_CANCELED
 
 
-async def test_code_that_ignores_the_cancel_is_canceled_without_it(open_host: Open) -> None:
+async def test_code_that_ignores_the_cancel_is_canceled_without_it(open_host: OpenHost) -> None:
     started, release = asyncio.Event(), asyncio.Event()
 
     async def deaf(task: TaskContext) -> None:
@@ -75,7 +83,7 @@ async def test_code_that_ignores_the_cancel_is_canceled_without_it(open_host: Op
     release.set()
 
 
-async def test_a_tool_call_under_way_gets_its_end_on_cancel(open_host: Open) -> None:
+async def test_a_tool_call_under_way_gets_its_end_on_cancel(open_host: OpenHost) -> None:
     started = asyncio.Event()
 
     async def blocked(task: TaskContext) -> None:
@@ -90,7 +98,7 @@ async def test_a_tool_call_under_way_gets_its_end_on_cancel(open_host: Open) -> 
     assert call.finished.is_error
 
 
-async def test_a_waiting_task_can_be_canceled(open_host: Open) -> None:
+async def test_a_waiting_task_can_be_canceled(open_host: OpenHost) -> None:
     async def ask(task: TaskContext) -> None:
         await task.require_input("?")
 
@@ -100,7 +108,7 @@ async def test_a_waiting_task_can_be_canceled(open_host: Open) -> None:
     assert snapshot.task.status.state == State.TASK_STATE_CANCELED
 
 
-async def test_an_ended_task_cannot_be_canceled(open_host: Open) -> None:
+async def test_an_ended_task_cannot_be_canceled(open_host: OpenHost) -> None:
     async def quiet(task: TaskContext) -> None:
         return None
 
@@ -110,7 +118,7 @@ async def test_an_ended_task_cannot_be_canceled(open_host: Open) -> None:
         await host.cancel(ended.task.id, account="")
 
 
-async def test_another_account_cannot_cancel_or_even_see_a_task(open_host: Open) -> None:
+async def test_another_account_cannot_cancel_or_even_see_a_task(open_host: OpenHost) -> None:
     async def ask(task: TaskContext) -> None:
         await task.require_input("?")
 
@@ -122,7 +130,7 @@ async def test_another_account_cannot_cancel_or_even_see_a_task(open_host: Open)
         await host.snapshot(asked.task.id, account="")
 
 
-async def test_cancel_reaches_the_children_that_have_not_ended(open_host: Open) -> None:
+async def test_cancel_reaches_the_children_that_have_not_ended(open_host: OpenHost) -> None:
     canceled: list[tuple[str, str]] = []
     started = asyncio.Event()
 
@@ -147,7 +155,7 @@ async def test_cancel_reaches_the_children_that_have_not_ended(open_host: Open) 
     assert canceled == [("c-2", "anonymous")]
 
 
-async def test_racing_cancels_and_completions_have_one_outcome(open_host: Open) -> None:
+async def test_racing_cancels_and_completions_have_one_outcome(open_host: OpenHost) -> None:
     async def brief(task: TaskContext) -> str:
         for _ in range(int(task.text)):
             await asyncio.sleep(0)

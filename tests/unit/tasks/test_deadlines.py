@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 
-from harness.lives import all_over
-from harness.tasks import NOTHING, Open, define, finish, message, said, texts
+from harness.agents.inline_agents import (
+    NOTHING,
+    OpenHost,
+    define,
+    finish,
+    message,
+    status_texts,
+    texts,
+)
+from harness.journal.host_death import wait_until_slots_free
 from trunkline.errors import PeerTimeoutError
 from trunkline.journal.journal import Journal
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks import deadlines
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.running import deadlines
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import message_service_pb2
 
 
@@ -28,21 +36,21 @@ def within(seconds: float) -> message_service_pb2.Submission:
 
 
 async def accept(
-    host: TaskHost, submission: message_service_pb2.Submission, text: str = "hello"
+    host: JournalHost, submission: message_service_pb2.Submission, text: str = "hello"
 ) -> str:
     accepted = await host.submit("tested", message(text), submission)
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, SubmitResult)
     return accepted.task_id
 
 
-async def ended_state(host: TaskHost, task_id: str) -> State.ValueType:
+async def ended_state(host: JournalHost, task_id: str) -> State.ValueType:
     """Wait until the task has ended, questions or not."""
     while not (row := host.journal.row(task_id)).is_ended:
         await host.journal.wait(task_id, row.head)
     return row.state
 
 
-async def test_code_that_ignores_its_deadline_is_ended_without_it(open_host: Open) -> None:
+async def test_code_that_ignores_its_deadline_is_ended_without_it(open_host: OpenHost) -> None:
     begun, release = asyncio.Event(), asyncio.Event()
     refused: list[str] = []
 
@@ -69,7 +77,7 @@ async def test_code_that_ignores_its_deadline_is_ended_without_it(open_host: Ope
     async with asyncio.timeout(30):
         ended = await host.wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "deadline" in said(ended)
+    assert "deadline" in status_texts(ended)
     assert ended.tool_calls[0].finished.is_error
     code = [run for run in asyncio.all_tasks() if run.get_name() == task_id]
     release.set()
@@ -78,7 +86,7 @@ async def test_code_that_ignores_its_deadline_is_ended_without_it(open_host: Ope
     assert texts(await host.snapshot(task_id, account="")) == []
 
 
-async def test_a_task_that_waits_for_input_ends_at_its_deadline(open_host: Open) -> None:
+async def test_a_task_that_waits_for_input_ends_at_its_deadline(open_host: OpenHost) -> None:
     async def ask(task: TaskContext) -> None:
         await task.require_input("?")
 
@@ -94,13 +102,13 @@ async def test_a_task_that_waits_for_input_ends_at_its_deadline(open_host: Open)
 
 
 async def test_a_question_keeps_its_deadline_over_the_end_of_its_host(
-    journal_path: Path, open_host: Open
+    journal_path: Path, open_host: OpenHost
 ) -> None:
     async def ask(task: TaskContext) -> None:
         await task.require_input("?")
 
     journal = Journal.open(journal_path)
-    async with TaskHost(journal, [define(ask)]) as host:
+    async with JournalHost(journal, [define(ask)]) as host:
         asked = await finish(host, deadline=datetime.now(UTC) + timedelta(seconds=1))
     journal.close()
     again = await open_host(define(ask))
@@ -108,7 +116,7 @@ async def test_a_question_keeps_its_deadline_over_the_end_of_its_host(
         assert await ended_state(again, asked.task.id) == State.TASK_STATE_FAILED
 
 
-async def test_a_task_in_the_queue_ends_at_its_deadline(open_host: Open) -> None:
+async def test_a_task_in_the_queue_ends_at_its_deadline(open_host: OpenHost) -> None:
     release, ran = asyncio.Event(), []
 
     async def slow(task: TaskContext) -> None:
@@ -127,7 +135,7 @@ async def test_a_task_in_the_queue_ends_at_its_deadline(open_host: Open) -> None
 
 @pytest.mark.parametrize(("own_s", "asked_s"), [(0.2, None), (0.2, 600.0), (600.0, 0.2)])
 async def test_of_two_deadlines_the_earlier_holds(
-    open_host: Open, own_s: float, asked_s: float | None
+    open_host: OpenHost, own_s: float, asked_s: float | None
 ) -> None:
     async def endless(task: TaskContext) -> None:
         await asyncio.Event().wait()
@@ -136,10 +144,10 @@ async def test_of_two_deadlines_the_earlier_holds(
     task_id = await accept(host, NOTHING if asked_s is None else within(asked_s))
     async with asyncio.timeout(30):
         ended = await host.wait_turn(task_id)
-    assert "deadline" in said(ended)
+    assert "deadline" in status_texts(ended)
 
 
-async def test_an_answer_that_is_no_task_yet_is_late_at_its_deadline(open_host: Open) -> None:
+async def test_an_answer_that_is_no_task_yet_is_late_at_its_deadline(open_host: OpenHost) -> None:
     async def endless(task: TaskContext) -> None:
         await asyncio.Event().wait()
 
@@ -148,7 +156,7 @@ async def test_an_answer_that_is_no_task_yet_is_late_at_its_deadline(open_host: 
         async with asyncio.timeout(30):
             await host.submit("tested", message(), within(0.1))
     async with asyncio.timeout(30):
-        await all_over(host)
+        await wait_until_slots_free(host)
 
 
 async def test_nothing_expires_early_though_the_process_is_stopped_between_two_looks_at_a_clock(
@@ -166,14 +174,14 @@ async def test_nothing_expires_early_though_the_process_is_stopped_between_two_l
 
     monkeypatch.setattr(deadlines, "datetime", StoppedBeforeIt)
     over: asyncio.Future[datetime] = asyncio.get_running_loop().create_future()
-    one = deadlines.Deadlines(lambda _: over.set_result(datetime.now(UTC)))
+    one = deadlines.DeadlineTimer(lambda _: over.set_result(datetime.now(UTC)))
     deadline = datetime.now(UTC) + timedelta(seconds=2 * stopped_s)
     one.add("task", deadline)
     async with asyncio.timeout(30):
         assert await over > deadline - timedelta(seconds=stopped_s / 2)
 
 
-async def test_a_deadline_leaves_nothing_behind(open_host: Open) -> None:
+async def test_a_deadline_leaves_nothing_behind(open_host: OpenHost) -> None:
     async def brief(task: TaskContext) -> str:
         return "done"
 
@@ -182,6 +190,6 @@ async def test_a_deadline_leaves_nothing_behind(open_host: Open) -> None:
     fields: dict[str, Any] = {"deadline": deadline}
     for _ in range(300):
         await finish(host, **fields)
-    await all_over(host)
+    await wait_until_slots_free(host)
     assert not host._deadlines._due
     assert len(host._deadlines._heap) < 100

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.lives import all_over
-from harness.tasks import NOTHING, message, texts
+from harness.agents.inline_agents import NOTHING, message, texts
+from harness.journal.host_death import wait_until_slots_free
 from trunkline.agents import FunctionAgent, agent
 from trunkline.errors import (
     AgentNotFoundError,
@@ -18,13 +18,13 @@ from trunkline.errors import (
     TaskEndedError,
     TaskNotFoundError,
 )
-from trunkline.journal.events import draft
+from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
-from trunkline.journal.sqlite import orphans
-from trunkline.tasks.hosts import Hosts
+from trunkline.journal.sqlite import find_orphaned_journals
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.host import TaskHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import (
     event_pb2,
     message_service_pb2,
@@ -47,17 +47,17 @@ def named(name: str) -> FunctionAgent:
 
 
 @asynccontextmanager
-async def serving(path: Path, *names: str) -> AsyncIterator[Hosts]:
+async def serving(path: Path, *names: str) -> AsyncIterator[TaskHost]:
     """Serve these agents on a journal of their own."""
     journal = Journal.open(path)
-    async with Hosts(journal, [named(name) for name in names]) as hosts:
+    async with TaskHost(journal, [named(name) for name in names]) as hosts:
         yield hosts
     journal.close()
 
 
-async def begin(hosts: Hosts, name: str, text: str = "hello") -> str:
+async def begin(hosts: TaskHost, name: str, text: str = "hello") -> str:
     accepted = await hosts.submit(name, message(text), NOTHING)
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, SubmitResult)
     await hosts.wait_turn(accepted.task_id)
     return accepted.task_id
 
@@ -100,27 +100,29 @@ async def test_journals_are_to_be_given_whose_tasks_all_wait_and_some_for_agents
         await begin(hosts, "echo")
         for name in ("ours", "ended", "theirs", "both"):
             await hosts.adopt(Journal.open(tmp_path / f"{name}.db"))
-        assert hosts.waiting() == {
+        assert hosts.journals_missing_agents() == {
             theirs["math"].partition("-")[0]: frozenset({"math"}),
             both["math"].partition("-")[0]: frozenset({"math", "echo"}),
         }
         # Once what it can go on with has ended, the rest is what counts.
         await hosts.submit("echo", message("7", task_id=both["echo"]), NOTHING)
-        await all_over(hosts._hosts[both["echo"].partition("-")[0]])
-        assert hosts.waiting()[both["math"].partition("-")[0]] == frozenset({"math"})
+        await wait_until_slots_free(hosts._hosts[both["echo"].partition("-")[0]])
+        assert hosts.journals_missing_agents()[both["math"].partition("-")[0]] == frozenset(
+            {"math"}
+        )
         await hosts.cancel(theirs["math"], account="")
-        assert theirs["math"].partition("-")[0] not in hosts.waiting()
+        assert theirs["math"].partition("-")[0] not in hosts.journals_missing_agents()
 
 
 async def test_a_journal_is_not_given_while_something_is_done_in_it(tmp_path: Path) -> None:
     left = await left_by(tmp_path / "left.db", math=1)
     async with serving(tmp_path / "own.db", "echo") as hosts:
         await hosts.adopt(Journal.open(tmp_path / "left.db"))
-        (journal_id,) = hosts.waiting()
+        (journal_id,) = hosts.journals_missing_agents()
         run = hosts._hosts[journal_id]._runs.reserve(left["math"])
-        assert hosts.waiting() == {}
+        assert hosts.journals_missing_agents() == {}
         hosts._hosts[journal_id]._runs.release(run)
-        assert list(hosts.waiting()) == [journal_id]
+        assert list(hosts.journals_missing_agents()) == [journal_id]
 
 
 async def test_what_is_asked_of_a_journal_that_was_given_back_is_to_be_asked_elsewhere(
@@ -133,7 +135,7 @@ async def test_what_is_asked_of_a_journal_that_was_given_back_is_to_be_asked_els
         await hosts.adopt(journal)
         watch = hosts.watch(task_id, account="", after=0)
         assert watch.take(1 << 16)
-        hosts.give_back(journal.id)
+        hosts.release_journal(journal.id)
         assert journal.id not in hosts.journal_ids
         config = push_notification_pb2.TaskPushNotificationConfig(
             task_id=task_id, url="https://example.com"
@@ -167,16 +169,16 @@ async def test_what_was_given_back_is_for_a_takeover_and_its_late_writes_are_ref
     async with serving(tmp_path / "own.db", "echo") as hosts:
         given = Journal.open(tmp_path / "left.db")
         await hosts.adopt(given)
-        hosts.give_back(given.id)
-        (orphan,) = [one for one in orphans(tmp_path) if one.journal_id == given.id]
-        assert (orphan.agents, orphan.only_waits) == (frozenset({"math"}), True)
+        hosts.release_journal(given.id)
+        (orphan,) = [one for one in find_orphaned_journals(tmp_path) if one.journal_id == given.id]
+        assert (orphan.agents, orphan.is_only_waiting) == (frozenset({"math"}), True)
         assert 0 <= orphan.lost_for_s < 600
         async with serving(tmp_path / "heir.db", "math") as heir:
             taken = Journal.take_over(orphan.path)
             assert taken.epoch == given.epoch + 1
             await heir.adopt(taken)
             status = task_pb2.TaskStatus(state=State.TASK_STATE_WORKING)
-            late = draft([event_pb2.Event(status=event_pb2.StatusChanged(status=status))])
+            late = build_draft([event_pb2.Event(status=event_pb2.StatusChanged(status=status))])
             with pytest.raises((FencedError, JournalUnavailableError)):
                 await given.append(left["math"], given.epoch, [late])
             await heir.submit("math", message("7", task_id=left["math"]), NOTHING)
@@ -198,9 +200,9 @@ async def test_a_journal_that_comes_again_is_served_with_its_webhooks(tmp_path: 
             found, _ = hosts.push_configs.list(left["math"], account="")
             assert [one.id for one in found] == ["w"]
             assert len(await hosts.push_configs.outbox.claim(limit=9)) == 1
-            hosts.give_back(again.id)
+            hosts.release_journal(again.id)
             # As its heir does, and dies.
-            Journal.take_over(tmp_path / "left.db").close(as_lost=True)
+            Journal.take_over(tmp_path / "left.db").close(for_takeover=True)
 
 
 async def test_who_leaves_leaves_what_waits_for_agents_elsewhere_to_be_taken_over(
@@ -211,7 +213,7 @@ async def test_who_leaves_leaves_what_waits_for_agents_elsewhere_to_be_taken_ove
     async with serving(tmp_path / "own.db", "echo") as hosts:
         for name in ("ours", "theirs"):
             await hosts.adopt(Journal.open(tmp_path / f"{name}.db"))
-    assert [one.path.name for one in orphans(tmp_path)] == ["theirs.db"]
+    assert [one.path.name for one in find_orphaned_journals(tmp_path)] == ["theirs.db"]
 
 
 async def test_a_damaged_journal_that_is_adopted_ends_nothing_else(tmp_path: Path) -> None:

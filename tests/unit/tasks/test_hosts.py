@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.lives import die
-from harness.tasks import NOTHING, define, finish, message, texts
+from harness.agents.inline_agents import NOTHING, define, finish, message, texts
+from harness.journal.host_death import kill_host
 from trunkline.agents import FunctionAgent
 from trunkline.errors import PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.journal import Journal
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.host import TaskHost
-from trunkline.tasks.hosts import Hosts
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import snapshot_pb2, task_service_pb2
 
 
@@ -25,9 +25,9 @@ async def answer(task: TaskContext) -> str:
 
 
 @asynccontextmanager
-async def opened(folder: Path, agent: FunctionAgent) -> AsyncIterator[Hosts]:
+async def opened(folder: Path, agent: FunctionAgent) -> AsyncIterator[TaskHost]:
     journal = Journal.open(folder / "primary.db")
-    async with Hosts(journal, [agent]) as hosts:
+    async with TaskHost(journal, [agent]) as hosts:
         yield hosts
     journal.close()
 
@@ -43,13 +43,13 @@ async def left_behind(path: Path, count: int) -> list[str]:
             await asyncio.Event().wait()
         return "done"
 
-    host = TaskHost(Journal.open(path), [define(stuck)])
+    host = JournalHost(Journal.open(path), [define(stuck)])
     await host.__aenter__()
     ids = [(await finish(host)).task.id for _ in range(count)]
     accepted = await host.submit("tested", message("stuck"), NOTHING)
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, SubmitResult)
     await started.wait()
-    await die(host)
+    await kill_host(host)
     return [*ids, accepted.task_id]
 
 
@@ -63,7 +63,7 @@ async def test_an_adopted_journals_tasks_are_read_here_and_run_again(tmp_path: P
         again = await hosts.wait_turn(stuck)
         assert (again.task.status.state, texts(again)) == (State.TASK_STATE_COMPLETED, ["stuck 2"])
         new = await hosts.submit("tested", message(), NOTHING)
-        assert isinstance(new, Accepted)
+        assert isinstance(new, SubmitResult)
         assert new.task_id.startswith(hosts.journal_ids[0])
         assert len(hosts.journal_ids) == 2
 
@@ -104,7 +104,7 @@ async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
             await running.wait()
         adopted = hosts._hosts[stuck.partition("-")[0]]
         watch = hosts.watch(stuck, account="", after=0)
-        adopted._holding.lose()
+        adopted._holding.mark_lost()
         with pytest.raises(PeerUnavailableError):
             await adopted.snapshot(stuck, account="")
         with pytest.raises((TaskNotFoundError, PeerUnavailableError)):
@@ -112,7 +112,7 @@ async def test_losing_one_journal_stops_only_its_tasks(tmp_path: Path) -> None:
         with pytest.raises(Exception, match="closed"):
             watch.take(1024)
         mine = await hosts.submit("tested", message(), NOTHING)
-        assert isinstance(mine, Accepted)
+        assert isinstance(mine, SubmitResult)
         canceled = await hosts.cancel(mine.task_id, account="")
         assert canceled.task.status.state == State.TASK_STATE_CANCELED
 

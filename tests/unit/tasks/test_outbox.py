@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.journal_events import created
-from harness.outbox import ACCOUNT, HOUR_S, LEASE_S, Config, Desk
+from harness.journal.builders import created
+from harness.journal.outbox import ACCOUNT, HOUR_S, LEASE_S, Config, OutboxBench
 from trunkline.errors import (
     FencedError,
     InvalidArgumentError,
     PeerUnavailableError,
     TaskNotFoundError,
 )
-from trunkline.tasks.outbox import Pace
+from trunkline.tasks.outbox import RetryPolicy
 from trunkline.v1 import webhook_service_pb2
 
 IDLE = webhook_service_pb2.WEBHOOK_STATE_IDLE
@@ -25,13 +25,13 @@ DONE = webhook_service_pb2.WEBHOOK_STATE_DONE
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    one = Desk(tmp_path / "journal.db")
+def desk(tmp_path: Path) -> Iterator[OutboxBench]:
+    one = OutboxBench(tmp_path / "journal.db")
     yield one
     one.close()
 
 
-async def test_one_that_is_claimed_is_nobody_elses(desk: Desk) -> None:
+async def test_one_that_is_claimed_is_nobody_elses(desk: OutboxBench) -> None:
     await desk.new_task(webhooks=3)
     first = await desk.claim(limit=2)
     second = await desk.claim(limit=2)
@@ -39,7 +39,7 @@ async def test_one_that_is_claimed_is_nobody_elses(desk: Desk) -> None:
     assert await desk.claim() == []
 
 
-async def test_what_comes_while_it_is_claimed_is_handed_out_behind_it(desk: Desk) -> None:
+async def test_what_comes_while_it_is_claimed_is_handed_out_behind_it(desk: OutboxBench) -> None:
     task_id = await desk.new_task()
     claim = await desk.claim_one()
     head = desk.journal.head(task_id)
@@ -55,7 +55,7 @@ async def test_what_comes_while_it_is_claimed_is_handed_out_behind_it(desk: Desk
 
 
 async def test_a_claim_ends_with_its_lease_and_a_record_of_something_sent_renews_it(
-    desk: Desk,
+    desk: OutboxBench,
 ) -> None:
     await desk.new_task()
     claim = await desk.claim_one()
@@ -73,7 +73,7 @@ async def test_a_claim_ends_with_its_lease_and_a_record_of_something_sent_renews
     await desk.finished(other, "2.0")
 
 
-async def test_a_task_that_has_ended_is_done_when_all_was_sent(desk: Desk) -> None:
+async def test_a_task_that_has_ended_is_done_when_all_was_sent(desk: OutboxBench) -> None:
     task_id = await desk.new_task()
     claim = await desk.claim_one()
     head = await desk.end(task_id)
@@ -85,7 +85,7 @@ async def test_a_task_that_has_ended_is_done_when_all_was_sent(desk: Desk) -> No
     assert desk.journal._audience.is_empty
 
 
-async def test_a_webhook_of_a_task_that_has_ended_is_handed_out_once(desk: Desk) -> None:
+async def test_a_webhook_of_a_task_that_has_ended_is_handed_out_once(desk: OutboxBench) -> None:
     task_id = await desk.new_task(webhooks=0)
     head = await desk.end(task_id)
     await desk.register(task_id, "late")
@@ -94,7 +94,9 @@ async def test_a_webhook_of_a_task_that_has_ended_is_handed_out_once(desk: Desk)
     assert await desk.claim() == []
 
 
-async def test_pauses_double_up_to_an_hour_and_after_a_day_it_is_given_up(desk: Desk) -> None:
+async def test_pauses_double_up_to_an_hour_and_after_a_day_it_is_given_up(
+    desk: OutboxBench,
+) -> None:
     await desk.new_task()
     began_s = desk.clock.now_s
     pauses: list[float] = []
@@ -122,7 +124,7 @@ async def test_pauses_double_up_to_an_hour_and_after_a_day_it_is_given_up(desk: 
     ("retry_after_s", "pause_s"), [(-5, 1), (0, 1), (1, 1), (120, 120), (7 * 24 * 3600, HOUR_S)]
 )
 async def test_a_receiver_is_left_alone_for_as_long_as_it_wants_up_to_an_hour(
-    desk: Desk, retry_after_s: int, pause_s: float
+    desk: OutboxBench, retry_after_s: int, pause_s: float
 ) -> None:
     await desk.new_task()
     await desk.failed(await desk.claim_one(), retry_after_s=retry_after_s)
@@ -137,7 +139,7 @@ async def test_a_receiver_is_left_alone_for_as_long_as_it_wants_up_to_an_hour(
     assert (due_ns - desk.clock.time_ns) / 1e9 == pytest.approx(2)
 
 
-async def test_the_last_try_is_not_put_off_by_what_a_receiver_wants(desk: Desk) -> None:
+async def test_the_last_try_is_not_put_off_by_what_a_receiver_wants(desk: OutboxBench) -> None:
     await desk.new_task()
     await desk.failed(await desk.claim_one())
     desk.clock.go_on(24 * HOUR_S - 10)
@@ -147,12 +149,14 @@ async def test_the_last_try_is_not_put_off_by_what_a_receiver_wants(desk: Desk) 
     assert desk.shown().state == DEAD
 
 
-async def test_a_webhook_knows_the_trace_of_its_task(desk: Desk) -> None:
+async def test_a_webhook_knows_the_trace_of_its_task(desk: OutboxBench) -> None:
     traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     task_id = desk.journal.new_task_id()
     made = created(account=ACCOUNT)
     made.created.traceparent = traceparent
-    early = desk.configs.of_new_task(task_id, made.created, Config(url="https://x.example"), "1.0")
+    early = desk.configs.build_for_new_task(
+        task_id, made.created, Config(url="https://x.example"), "1.0"
+    )
     await desk.journal.create(task_id, made)
     await desk.register(task_id, "late")
     late = (await desk.claim_one()).webhook
@@ -160,14 +164,14 @@ async def test_a_webhook_knows_the_trace_of_its_task(desk: Desk) -> None:
 
 
 def test_pauses_of_many_are_apart_but_never_longer() -> None:
-    shortest, longest = Pace(chance=lambda: 1.0), Pace(chance=lambda: 0.0)
+    shortest, longest = RetryPolicy(jitter=lambda: 1.0), RetryPolicy(jitter=lambda: 0.0)
     for attempts in (1, 5, 13, 10_000):
-        assert shortest.pause_s(attempts) == 0.75 * longest.pause_s(attempts)
-    assert longest.pause_s(10_000) == HOUR_S
-    assert 0.75 <= Pace().pause_s(1) <= 1.0
+        assert shortest.backoff_s(attempts) == 0.75 * longest.backoff_s(attempts)
+    assert longest.backoff_s(10_000) == HOUR_S
+    assert 0.75 <= RetryPolicy().backoff_s(1) <= 1.0
 
 
-async def test_a_success_lets_failures_be_forgotten(desk: Desk) -> None:
+async def test_a_success_lets_failures_be_forgotten(desk: OutboxBench) -> None:
     await desk.new_task()
     await desk.failed(await desk.claim_one(), "x" * 10_000)
     assert len(desk.shown().last_error) == 500
@@ -179,7 +183,7 @@ async def test_a_success_lets_failures_be_forgotten(desk: Desk) -> None:
     assert not shown.HasField("next_attempt")
 
 
-async def test_new_events_dont_hurry_one_that_waits(desk: Desk) -> None:
+async def test_new_events_dont_hurry_one_that_waits(desk: OutboxBench) -> None:
     task_id = await desk.new_task()
     await desk.failed(await desk.claim_one())
     await desk.write(task_id)
@@ -189,7 +193,7 @@ async def test_new_events_dont_hurry_one_that_waits(desk: Desk) -> None:
 
 
 async def test_after_a_crash_what_was_under_way_is_handed_out_again_and_pauses_go_on(
-    desk: Desk,
+    desk: OutboxBench,
 ) -> None:
     await desk.new_task(webhooks=2)
     failing, working = await desk.claim()
@@ -207,7 +211,7 @@ async def test_after_a_crash_what_was_under_way_is_handed_out_again_and_pauses_g
     assert (await desk.claim_one()).webhook.attempts == 1
 
 
-async def test_after_a_crash_it_is_given_up_when_it_would_have_been(desk: Desk) -> None:
+async def test_after_a_crash_it_is_given_up_when_it_would_have_been(desk: OutboxBench) -> None:
     await desk.new_task()
     await desk.failed(await desk.claim_one())
     desk.clock.go_on(24 * HOUR_S)
@@ -219,7 +223,7 @@ async def test_after_a_crash_it_is_given_up_when_it_would_have_been(desk: Desk) 
     assert await desk.claim() == []
 
 
-async def test_an_idle_webhook_is_not_handed_out_after_a_crash(desk: Desk) -> None:
+async def test_an_idle_webhook_is_not_handed_out_after_a_crash(desk: OutboxBench) -> None:
     task_id = await desk.new_task()
     head = desk.journal.head(task_id)
     await desk.finished(await desk.claim_one(), f"{head}.0")
@@ -229,7 +233,9 @@ async def test_an_idle_webhook_is_not_handed_out_after_a_crash(desk: Desk) -> No
     assert len(await desk.claim()) == 1
 
 
-async def test_a_dead_one_goes_on_behind_what_was_sent_when_it_is_replayed(desk: Desk) -> None:
+async def test_a_dead_one_goes_on_behind_what_was_sent_when_it_is_replayed(
+    desk: OutboxBench,
+) -> None:
     task_id = await desk.new_task(webhooks=2)
     first, second = await desk.claim()
     await desk.sent(first, "1.0")
@@ -251,7 +257,7 @@ async def test_a_dead_one_goes_on_behind_what_was_sent_when_it_is_replayed(desk:
 
 
 async def test_the_same_webhook_again_goes_on_and_another_in_its_place_begins_anew(
-    desk: Desk,
+    desk: OutboxBench,
 ) -> None:
     task_id = await desk.new_task()
     claim = await desk.claim_one()
@@ -266,7 +272,7 @@ async def test_the_same_webhook_again_goes_on_and_another_in_its_place_begins_an
     assert (await desk.claim_one()).webhook.config.token == "new"
 
 
-async def test_one_that_was_removed_is_sent_nothing_more(desk: Desk) -> None:
+async def test_one_that_was_removed_is_sent_nothing_more(desk: OutboxBench) -> None:
     task_id = await desk.new_task(webhooks=2)
     first, second = await desk.claim()
     await desk.configs.delete(task_id, first.webhook.config.id, account=ACCOUNT)
@@ -277,7 +283,7 @@ async def test_one_that_was_removed_is_sent_nothing_more(desk: Desk) -> None:
     assert [one.config.id for one in desk.outbox.list()] == ["1"]
 
 
-async def test_a_renewed_claim_is_no_success(desk: Desk) -> None:
+async def test_a_renewed_claim_is_no_success(desk: OutboxBench) -> None:
     await desk.new_task()
     await desk.failed(await desk.claim_one())
     since = desk.shown().failing_since
@@ -297,7 +303,9 @@ async def test_a_renewed_claim_is_no_success(desk: Desk) -> None:
     assert (desk.shown().attempts, desk.shown().cursor) == (1, "1.0")
 
 
-async def test_one_whose_receiver_is_gone_is_given_up_on_until_it_is_replayed(desk: Desk) -> None:
+async def test_one_whose_receiver_is_gone_is_given_up_on_until_it_is_replayed(
+    desk: OutboxBench,
+) -> None:
     task_id = await desk.new_task()
     claim = await desk.claim_one()
     await desk.gone(claim)
@@ -311,14 +319,16 @@ async def test_one_whose_receiver_is_gone_is_given_up_on_until_it_is_replayed(de
     await desk.claim_one()
 
 
-async def test_event_ids_of_later_epochs_are_event_ids(desk: Desk) -> None:
+async def test_event_ids_of_later_epochs_are_event_ids(desk: OutboxBench) -> None:
     await desk.new_task()
     await desk.sent(await desk.claim_one(), "1.0-2")
     assert desk.shown().cursor == "1.0-2"
 
 
 @pytest.mark.parametrize("cursor", ["x", "1", "1.", "-1.0", "1.0.0", "٣.٠", "1.0 "])  # noqa: RUF001
-async def test_what_is_no_event_id_is_refused_and_nothing_changes(desk: Desk, cursor: str) -> None:
+async def test_what_is_no_event_id_is_refused_and_nothing_changes(
+    desk: OutboxBench, cursor: str
+) -> None:
     await desk.new_task()
     claim = await desk.claim_one()
     with pytest.raises(InvalidArgumentError):
@@ -331,7 +341,7 @@ async def test_what_is_no_event_id_is_refused_and_nothing_changes(desk: Desk, cu
     assert desk.shown().cursor == "2.1"
 
 
-async def test_claims_end_their_wait_when_the_host_goes_away(desk: Desk) -> None:
+async def test_claims_end_their_wait_when_the_host_goes_away(desk: OutboxBench) -> None:
     async def wait() -> None:
         with pytest.raises(PeerUnavailableError):
             await desk.outbox.claim(limit=1, wait_s=50)
@@ -347,7 +357,7 @@ async def test_claims_end_their_wait_when_the_host_goes_away(desk: Desk) -> None
         await desk.claim()
 
 
-async def test_pages_of_a_tasks_webhooks_show_each_of_them_once(desk: Desk) -> None:
+async def test_pages_of_a_tasks_webhooks_show_each_of_them_once(desk: OutboxBench) -> None:
     task_id = await desk.new_task(webhooks=5)
     found: list[Config] = []
     token = ""
@@ -363,7 +373,7 @@ async def test_pages_of_a_tasks_webhooks_show_each_of_them_once(desk: Desk) -> N
         desk.configs.list(task_id, account=ACCOUNT, page_token="gone")
 
 
-async def test_lists_show_webhooks_in_the_state_they_are_in_now(desk: Desk) -> None:
+async def test_lists_show_webhooks_in_the_state_they_are_in_now(desk: OutboxBench) -> None:
     task_id = await desk.new_task(webhooks=4)
     done_id = await desk.new_task()
     head = await desk.end(done_id)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.tasks import NOTHING, Open, define, finish, message, texts
+from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
 from trunkline.errors import InvalidAgentResponseError
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import artifact_pb2, part_pb2, snapshot_pb2
 
 
@@ -13,7 +13,7 @@ def other(*words: str) -> artifact_pb2.Artifact:
     return artifact_pb2.Artifact(name="other", parts=[part_pb2.Part(text=word) for word in words])
 
 
-async def test_what_was_written_can_be_replaced_and_goes_on_behind_it(open_host: Open) -> None:
+async def test_what_was_written_can_be_replaced_and_goes_on_behind_it(open_host: OpenHost) -> None:
     async def think_again(task: TaskContext) -> None:
         artifact = task.artifact("first")
         await artifact.append("a thought", last=True)
@@ -26,7 +26,7 @@ async def test_what_was_written_can_be_replaced_and_goes_on_behind_it(open_host:
     assert snapshot.artifacts[0].closed
 
 
-async def test_a_replacement_can_be_the_last_word(open_host: Open) -> None:
+async def test_a_replacement_can_be_the_last_word(open_host: OpenHost) -> None:
     async def replace(task: TaskContext) -> None:
         artifact = task.artifact()
         await artifact.append("a")
@@ -39,14 +39,14 @@ async def test_a_replacement_can_be_the_last_word(open_host: Open) -> None:
     assert snapshot.artifacts[0].closed
 
 
-async def test_a_replacement_may_come_first(open_host: Open) -> None:
+async def test_a_replacement_may_come_first(open_host: OpenHost) -> None:
     async def replace(task: TaskContext) -> None:
         await task.artifact(id="x").replace(other("b"))
 
     assert texts(await finish(await open_host(define(replace)))) == ["b"]
 
 
-async def test_an_artifact_of_an_earlier_turn_is_gone_on_with(open_host: Open) -> None:
+async def test_an_artifact_of_an_earlier_turn_is_gone_on_with(open_host: OpenHost) -> None:
     async def two_turns(task: TaskContext) -> None:
         await task.artifact(id="open").append(f"{task.turn} ")
         if task.turn == 1:
@@ -66,7 +66,7 @@ async def test_an_artifact_of_an_earlier_turn_is_gone_on_with(open_host: Open) -
     assert texts(snapshot) == ["1 2 ", "two"]
 
 
-async def test_a_state_can_be_entered_with_metadata(open_host: Open) -> None:
+async def test_a_state_can_be_entered_with_metadata(open_host: OpenHost) -> None:
     async def cancel_itself(task: TaskContext) -> None:
         await task.enter(State.TASK_STATE_WORKING, "on it", metadata={"elsewhere": {"id": "7"}})
         await task.enter(State.TASK_STATE_CANCELED, "somebody there said so")
@@ -76,7 +76,7 @@ async def test_a_state_can_be_entered_with_metadata(open_host: Open) -> None:
     assert _elsewhere(snapshot) == "7"
 
 
-async def test_an_artifact_can_name_its_extensions(open_host: Open) -> None:
+async def test_an_artifact_can_name_its_extensions(open_host: OpenHost) -> None:
     async def extended(task: TaskContext) -> None:
         await task.artifact(extensions=["https://example.com/x"]).append("a", last=True)
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from harness.lives import all_over
-from harness.tasks import NOTHING, Open, define, message
+from harness.agents.inline_agents import NOTHING, OpenHost, define, message
+from harness.journal.host_death import wait_until_slots_free
 from trunkline.errors import OverloadedError
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.admission import CompletionRate
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.emitter import Emitter
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.running.admission import Pace
-from trunkline.tasks.running.runs import Run
 from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.submission import Accepted, Creation
-from trunkline.tasks.turn.context import TaskContext
-from trunkline.tasks.turn.emitter import Emitter
+from trunkline.tasks.slots import TaskSlot
+from trunkline.tasks.submission import SubmitResult, TaskCreation
 from trunkline.v1 import event_pb2, message_service_pb2
 
-HELD = (TaskContext, Emitter, Run, Creation)
+HELD = (TaskContext, Emitter, TaskSlot, TaskCreation)
 
 
 def held() -> Counter[str]:
@@ -29,7 +29,7 @@ def held() -> Counter[str]:
     return Counter(type(one).__name__ for one in gc.get_objects() if type(one) in HELD)
 
 
-async def flood(host: TaskHost, times: int) -> tuple[list[str], list[OverloadedError]]:
+async def flood(host: JournalHost, times: int) -> tuple[list[str], list[OverloadedError]]:
     """Submit so often at once; return the tasks, and the refusals."""
     accepted: list[str] = []
     refused: list[OverloadedError] = []
@@ -40,7 +40,7 @@ async def flood(host: TaskHost, times: int) -> tuple[list[str], list[OverloadedE
         except OverloadedError as error:
             refused.append(error)
         else:
-            assert isinstance(taken, Accepted)
+            assert isinstance(taken, SubmitResult)
             accepted.append(taken.task_id)
 
     async with asyncio.TaskGroup() as group:
@@ -49,7 +49,7 @@ async def flood(host: TaskHost, times: int) -> tuple[list[str], list[OverloadedE
     return accepted, refused
 
 
-async def test_ten_times_the_load_is_refused_and_leaves_nothing_behind(open_host: Open) -> None:
+async def test_ten_times_the_load_is_refused_and_leaves_nothing_behind(open_host: OpenHost) -> None:
     running = most = 0
 
     async def work(task: TaskContext) -> str:
@@ -63,7 +63,7 @@ async def test_ten_times_the_load_is_refused_and_leaves_nothing_behind(open_host
     settings = TaskSettings(queue_limit=16)
     host = await open_host(define(work, concurrency=4), settings=settings)
     await flood(host, 1)
-    await all_over(host)
+    await wait_until_slots_free(host)
     gc.collect()
     gc.disable()
     try:
@@ -76,18 +76,18 @@ async def test_ten_times_the_load_is_refused_and_leaves_nothing_behind(open_host
             for task_id in accepted:
                 ended = await host.wait_turn(task_id)
                 assert ended.task.status.state == State.TASK_STATE_COMPLETED
-            await all_over(host)
+            await wait_until_slots_free(host)
             del refused
         assert most == 4
         assert held() - before == Counter()
     finally:
         gc.enable()
-    assert host._admissions.accepted == 0
+    assert host._admissions.active_turns == 0
     assert not [one for one in asyncio.all_tasks() if one.get_name() in accepted]
 
 
 async def test_a_host_takes_so_many_turns_in_all_but_children_still_get_in(
-    open_host: Open,
+    open_host: OpenHost,
 ) -> None:
     release = asyncio.Event()
 
@@ -98,26 +98,26 @@ async def test_a_host_takes_so_many_turns_in_all_but_children_still_get_in(
     accepted, refused = await flood(host, 5)
     assert (len(accepted), len(refused)) == (3, 2)
     child = message_service_pb2.Submission(parent=event_pb2.ParentTask(task_id="p"))
-    assert isinstance(await host.submit("tested", message(), child), Accepted)
+    assert isinstance(await host.submit("tested", message(), child), SubmitResult)
     release.set()
-    await all_over(host)
+    await wait_until_slots_free(host)
     assert len((await flood(host, 1))[0]) == 1
 
 
-async def test_direct_replies_leave_nothing_behind(open_host: Open) -> None:
+async def test_direct_replies_leave_nothing_behind(open_host: OpenHost) -> None:
     async def reply(task: TaskContext) -> Any:
         return task.message
 
     host = await open_host(define(reply, direct_replies=True))
     await host.submit("tested", message(), NOTHING)
-    await all_over(host)
+    await wait_until_slots_free(host)
     gc.collect()
     gc.disable()
     try:
         before = held()
         for _ in range(50):
             await host.submit("tested", message(), NOTHING)
-        await all_over(host)
+        await wait_until_slots_free(host)
         assert held() - before == Counter()
     finally:
         gc.enable()
@@ -126,11 +126,11 @@ async def test_direct_replies_leave_nothing_behind(open_host: Open) -> None:
 def test_retry_after_is_taken_from_the_pace_of_late(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    pace = Pace()
-    assert pace.seconds_for(100) == 1
+    pace = CompletionRate()
+    assert pace.estimate_wait_s(100) == 1
     for _ in range(10):
         now_s += 0.5
-        pace.note()
-    assert pace.seconds_for(20) == 9
-    assert pace.seconds_for(1) == 1
-    assert pace.seconds_for(10**6) == 300
+        pace.record()
+    assert pace.estimate_wait_s(20) == 9
+    assert pace.estimate_wait_s(1) == 1
+    assert pace.estimate_wait_s(10**6) == 300

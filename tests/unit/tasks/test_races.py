@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from harness.lives import all_over
-from harness.tasks import NOTHING, Open, define, message
+from harness.agents.inline_agents import NOTHING, OpenHost, define, message
+from harness.journal.host_death import wait_until_slots_free
 from trunkline.errors import (
     TaskEndedError,
     TaskNotCancelableError,
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import TERMINAL, State, state_name
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import event_pb2
 
 ENDS = ("complete", "fail", "reject", "require_input", "return", "raise", "stay")
@@ -48,7 +48,7 @@ async def racer(task: TaskContext) -> str | None:
     return None
 
 
-async def outcome_for_reader(host: TaskHost, task_id: str) -> list[State.ValueType]:
+async def outcome_for_reader(host: JournalHost, task_id: str) -> list[State.ValueType]:
     """Read the journal to the end as a subscriber does; return the states told."""
     states: list[State.ValueType] = []
     async for frame in host.watch(task_id, account="", after=0):
@@ -58,7 +58,7 @@ async def outcome_for_reader(host: TaskHost, task_id: str) -> list[State.ValueTy
     return states
 
 
-async def cancel_after(host: TaskHost, task_id: str, times: int) -> State.ValueType:
+async def cancel_after(host: JournalHost, task_id: str, times: int) -> State.ValueType:
     """Cancel, and return what whoever canceled is told."""
     await yields(times)
     try:
@@ -67,7 +67,7 @@ async def cancel_after(host: TaskHost, task_id: str, times: int) -> State.ValueT
         return State.Value(f"TASK_STATE_{error.state.upper()}")
 
 
-async def answer_after(host: TaskHost, task_id: str, times: int, text: str) -> bool:
+async def answer_after(host: JournalHost, task_id: str, times: int, text: str) -> bool:
     """Send the next message; return whether it was taken."""
     await yields(times)
     try:
@@ -77,14 +77,14 @@ async def answer_after(host: TaskHost, task_id: str, times: int, text: str) -> b
     return True
 
 
-async def race(host: TaskHost, dice: random.Random) -> str:
+async def race(host: JournalHost, dice: random.Random) -> str:
     """One race; returns the state that it ended in."""
 
     def script() -> str:
         return f"{dice.randrange(4)} {dice.choice(ENDS)} {dice.randrange(4)}"
 
     accepted = await host.submit("tested", message(script()), NOTHING)
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, SubmitResult)
     task_id = accepted.task_id
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         reader = group.create_task(outcome_for_reader(host, task_id))
@@ -109,7 +109,7 @@ async def race(host: TaskHost, dice: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_every_race_has_one_outcome_the_same_for_all(open_host: Open, seed: int) -> None:
+async def test_every_race_has_one_outcome_the_same_for_all(open_host: OpenHost, seed: int) -> None:
     dice = random.Random(seed)
     host = await open_host(define(racer))
     outcomes: Counter[str] = Counter()
@@ -117,12 +117,12 @@ async def test_every_race_has_one_outcome_the_same_for_all(open_host: Open, seed
         async with asyncio.TaskGroup() as group:
             races = [group.create_task(race(host, dice)) for _ in range(10)]
         outcomes.update(one.result() for one in races)
-    await all_over(host)
-    assert not host._admissions.accepted
+    await wait_until_slots_free(host)
+    assert not host._admissions.active_turns
     assert {"canceled", "completed", "failed", "rejected"} <= set(outcomes)
 
 
-async def test_a_caller_that_leaves_changes_nothing(open_host: Open) -> None:
+async def test_a_caller_that_leaves_changes_nothing(open_host: OpenHost) -> None:
     dice = random.Random(3)
 
     async def ask(task: TaskContext) -> str | None:
@@ -141,11 +141,11 @@ async def test_a_caller_that_leaves_changes_nothing(open_host: Open) -> None:
             continue
         answer = message("yes", message_id="m-2", task_id=task_id)
         await left(host.submit("tested", answer, NOTHING), dice.randrange(1, 6))
-        await all_over(host)
+        await wait_until_slots_free(host)
         row = host.journal.row(task_id)
         assert row.state in (State.TASK_STATE_INPUT_REQUIRED, State.TASK_STATE_COMPLETED)
         await left(host.cancel(task_id, account=""), dice.randrange(1, 6))
-        await all_over(host)
+        await wait_until_slots_free(host)
         assert host.journal.row(task_id).state in (
             State.TASK_STATE_INPUT_REQUIRED,
             *TERMINAL,
@@ -167,9 +167,9 @@ async def swallowed(call: Any) -> None:
         return
 
 
-async def settled(host: TaskHost, task_id: str) -> Any:
+async def settled(host: JournalHost, task_id: str) -> Any:
     """The task once nobody works on it any more; None: it was never made."""
-    await all_over(host)
+    await wait_until_slots_free(host)
     try:
         return await host.wait_turn(task_id)
     except TrunklineError:

@@ -6,35 +6,35 @@ from typing import Any
 
 import pytest
 
-from harness.lives import die
-from harness.tasks import NOTHING, Open, define, message, said, texts
+from harness.agents.inline_agents import NOTHING, OpenHost, define, message, status_texts, texts
+from harness.journal.host_death import kill_host
 from trunkline.agents import FunctionAgent
 from trunkline.errors import TaskNotFoundError
 from trunkline.journal.journal import Journal
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import Accepted, task_created
-from trunkline.tasks.turn.context import TaskContext
-from trunkline.tasks.turn.rewinding import ATTEMPT_KEY
+from trunkline.tasks.rewind import ATTEMPT_KEY
+from trunkline.tasks.submission import SubmitResult, build_task_created
 from trunkline.v1 import event_pb2, message_service_pb2
 
 
 async def killed(path: Path, agent: FunctionAgent, reached: asyncio.Event, **fields: Any) -> str:
     """Run the agent until it has reached a point, and let its host die there."""
-    host = TaskHost(Journal.open(path), [agent])
+    host = JournalHost(Journal.open(path), [agent])
     await host.__aenter__()
     submission = message_service_pb2.Submission(**fields)
     accepted = await host.submit("tested", message(), submission)
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, SubmitResult)
     async with asyncio.timeout(30):
         await reached.wait()
     await host.journal.wait(accepted.task_id, 0)
-    await die(host)
+    await kill_host(host)
     return accepted.task_id
 
 
 async def test_a_resumable_agent_goes_on_from_what_it_remembers(
-    journal_path: Path, open_host: Open
+    journal_path: Path, open_host: OpenHost
 ) -> None:
     reached = asyncio.Event()
 
@@ -70,7 +70,9 @@ async def test_a_resumable_agent_goes_on_from_what_it_remembers(
     assert ended.task.metadata[ATTEMPT_KEY] == 2
 
 
-async def test_readers_are_told_that_a_turn_runs_again(journal_path: Path, open_host: Open) -> None:
+async def test_readers_are_told_that_a_turn_runs_again(
+    journal_path: Path, open_host: OpenHost
+) -> None:
     reached = asyncio.Event()
 
     async def again(task: TaskContext) -> str:
@@ -98,7 +100,7 @@ async def test_readers_are_told_that_a_turn_runs_again(journal_path: Path, open_
 
 
 async def test_children_of_a_turn_that_starts_over_are_canceled_first(
-    journal_path: Path, open_host: Open
+    journal_path: Path, open_host: OpenHost
 ) -> None:
     reached = asyncio.Event()
     canceled: list[str] = []
@@ -133,7 +135,7 @@ async def test_children_of_a_turn_that_starts_over_are_canceled_first(
 )
 async def test_a_task_that_kills_its_host_each_time_fails_after_three_attempts(
     journal_path: Path,
-    open_host: Open,
+    open_host: OpenHost,
     says_so: bool,
     concurrency: int,
     seen: list[int],
@@ -152,20 +154,20 @@ async def test_a_task_that_kills_its_host_each_time_fails_after_three_attempts(
     task_id = await killed(journal_path, agent, reached)
     for _ in seen[1:]:
         reached.clear()
-        host = TaskHost(Journal.open(journal_path), [agent])
+        host = JournalHost(Journal.open(journal_path), [agent])
         await host.__aenter__()
         async with asyncio.timeout(30):
             await reached.wait()
-        await die(host)
+        await kill_host(host)
     last = await open_host(agent)
     ended = await last.wait_turn(task_id)
     assert attempts == seen
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "stopped 3 times" in said(ended)
+    assert "stopped 3 times" in status_texts(ended)
 
 
 async def test_code_that_must_not_repeat_does_not_also_when_it_had_written_nothing(
-    journal_path: Path, open_host: Open
+    journal_path: Path, open_host: OpenHost
 ) -> None:
     begun: list[str] = []
     reached = asyncio.Event()
@@ -181,12 +183,12 @@ async def test_code_that_must_not_repeat_does_not_also_when_it_had_written_nothi
     host = await open_host(agent)
     ended = await host.wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "host stopped" in said(ended)
+    assert "host stopped" in status_texts(ended)
     assert begun == [task_id]
 
 
 async def test_a_task_whose_agent_is_not_here_fails_with_the_reason(
-    journal_path: Path, open_host: Open
+    journal_path: Path, open_host: OpenHost
 ) -> None:
     reached = asyncio.Event()
 
@@ -199,11 +201,11 @@ async def test_a_task_whose_agent_is_not_here_fails_with_the_reason(
     host = await open_host()
     ended = await host.wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "send it again" in said(ended)
+    assert "send it again" in status_texts(ended)
 
 
 async def test_a_deadline_that_passed_while_nobody_ran_the_task_ends_it(
-    journal_path: Path, open_host: Open
+    journal_path: Path, open_host: OpenHost
 ) -> None:
     ran: list[str] = []
 
@@ -214,17 +216,19 @@ async def test_a_deadline_that_passed_while_nobody_ran_the_task_ends_it(
     task_id = journal.new_task_id()
     submission = message_service_pb2.Submission()
     submission.deadline.GetCurrentTime()
-    created = task_created("tested", task_id, message(), submission)
+    created = build_task_created("tested", task_id, message(), submission)
     await journal.create(task_id, event_pb2.Event(created=created))
     journal.close()
     host = await open_host(define(late, repeatable=True))
     ended = await host.wait_turn(task_id)
     assert ended.task.status.state == State.TASK_STATE_FAILED
-    assert "deadline" in said(ended)
+    assert "deadline" in status_texts(ended)
     assert not ran
 
 
-async def test_a_task_being_taken_up_can_be_canceled(journal_path: Path, open_host: Open) -> None:
+async def test_a_task_being_taken_up_can_be_canceled(
+    journal_path: Path, open_host: OpenHost
+) -> None:
     reached = asyncio.Event()
 
     async def stuck(task: TaskContext) -> None:
@@ -240,7 +244,7 @@ async def test_a_task_being_taken_up_can_be_canceled(journal_path: Path, open_ho
     assert host._runs.find(task_id) is None
 
 
-async def test_a_task_that_never_began_just_runs(journal_path: Path, open_host: Open) -> None:
+async def test_a_task_that_never_began_just_runs(journal_path: Path, open_host: OpenHost) -> None:
     started = asyncio.Event()
 
     async def first(task: TaskContext) -> str:
@@ -251,13 +255,13 @@ async def test_a_task_that_never_began_just_runs(journal_path: Path, open_host: 
         return f"{task.text} {task.attempt}"
 
     agent = define(first, concurrency=1)
-    host = TaskHost(Journal.open(journal_path), [agent])
+    host = JournalHost(Journal.open(journal_path), [agent])
     await host.__aenter__()
     await host.submit("tested", message("first"), NOTHING)
     await started.wait()
     queued = await host.submit("tested", message("queued"), NOTHING)
-    assert isinstance(queued, Accepted)
-    await die(host)
+    assert isinstance(queued, SubmitResult)
+    await kill_host(host)
     again = await open_host(agent)
     ended = await again.wait_turn(queued.task_id)
     assert texts(ended) == ["queued 1"]

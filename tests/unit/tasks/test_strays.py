@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from harness.lives import all_over, die
-from harness.tasks import Open, define, message
+from harness.agents.inline_agents import OpenHost, define, message
+from harness.journal.host_death import kill_host, wait_until_slots_free
 from trunkline.errors import (
     PeerTimeoutError,
     PeerUnavailableError,
@@ -14,10 +14,10 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.journal import Journal
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import event_pb2, message_service_pb2
 
 AWAY = PeerUnavailableError("its host", "it is away")
@@ -65,29 +65,31 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def begin(host: TaskHost, text: str) -> str:
+async def begin(host: JournalHost, text: str) -> str:
     submission = message_service_pb2.Submission(account="acme")
     accepted = await host.submit("tested", message(text), submission)
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, SubmitResult)
     return accepted.task_id
 
 
 def has_none(journal: Journal) -> bool:
-    return not journal.strays()
+    return not journal.list_orphaned_children()
 
 
-async def test_a_child_that_could_not_be_reached_is_canceled_when_it_can(open_host: Open) -> None:
+async def test_a_child_that_could_not_be_reached_is_canceled_when_it_can(
+    open_host: OpenHost,
+) -> None:
     children = Children(AWAY, AWAY, PeerTimeoutError("its host", "too slow"), None)
     host = await open_host(PARENT, cancel_child=children.cancel)
     task_id = await begin(host, "wait")
     await until(lambda: host.journal.head(task_id) > 2)
     await host.cancel(task_id, account="acme")
-    assert [stray.task_id for stray in host.journal.strays()] == ["c-1"]
+    assert [stray.task_id for stray in host.journal.list_orphaned_children()] == ["c-1"]
     await until(lambda: has_none(host.journal))
     assert children.asked == [("c-1", "acme")] * 4
 
 
-async def test_a_child_that_its_parent_s_code_left_behind_is_canceled(open_host: Open) -> None:
+async def test_a_child_that_its_parent_s_code_left_behind_is_canceled(open_host: OpenHost) -> None:
     children = Children(TaskNotCancelableError("c-1", "completed"))
     host = await open_host(PARENT, cancel_child=children.cancel)
     await host.wait_turn(await begin(host, "leave it"))
@@ -97,11 +99,11 @@ async def test_a_child_that_its_parent_s_code_left_behind_is_canceled(open_host:
     assert children.asked == [("c-1", "acme")]
 
 
-async def test_a_child_that_has_ended_or_never_was_is_no_stray(open_host: Open) -> None:
+async def test_a_child_that_has_ended_or_never_was_is_no_stray(open_host: OpenHost) -> None:
     children = Children(TaskNotFoundError("c-1"))
     host = await open_host(PARENT, cancel_child=children.cancel)
     await begin(host, "finish")
-    await all_over(host)
+    await wait_until_slots_free(host)
     assert has_none(host.journal)
     task_id = await begin(host, "wait")
     await until(lambda: host.journal.head(task_id) > 2)
@@ -110,27 +112,27 @@ async def test_a_child_that_has_ended_or_never_was_is_no_stray(open_host: Open) 
     assert children.asked == [("c-1", "acme")]
 
 
-async def test_a_later_life_of_the_host_goes_on_with_it(open_host: Open) -> None:
+async def test_a_later_life_of_the_host_goes_on_with_it(open_host: OpenHost) -> None:
     away = Children(AWAY)
     host = await open_host(PARENT, cancel_child=away.cancel)
     task_id = await begin(host, "wait")
     await until(lambda: host.journal.head(task_id) > 2)
     await host.cancel(task_id, account="acme")
-    await die(host)
+    await kill_host(host)
     back = Children(None)
     again = await open_host(PARENT, cancel_child=back.cancel)
     await until(lambda: has_none(again.journal))
     assert back.asked == [("c-1", "acme")]
 
 
-async def test_a_child_is_not_minded_beyond_its_deadline(open_host: Open) -> None:
+async def test_a_child_is_not_minded_beyond_its_deadline(open_host: OpenHost) -> None:
     children = Children(AWAY)
     host = await open_host(PARENT, cancel_child=children.cancel)
     deadline = datetime.now(UTC) + timedelta(seconds=0.3)
     submission = message_service_pb2.Submission(account="acme")
     submission.deadline.FromDatetime(deadline)
     accepted = await host.submit("tested", message("leave it"), submission)
-    assert isinstance(accepted, Accepted)
-    await all_over(host)
+    assert isinstance(accepted, SubmitResult)
+    await wait_until_slots_free(host)
     await until(lambda: has_none(host.journal))
     assert datetime.now(UTC) >= deadline

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.lives import die
-from harness.tasks import NOTHING, Open, define, finish, message, said
+from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, status_texts
+from harness.journal.host_death import kill_host
 from trunkline.errors import (
     InvalidArgumentError,
     MessageKeyReusedError,
@@ -14,11 +14,11 @@ from trunkline.errors import (
     PeerUnavailableError,
 )
 from trunkline.journal.journal import Journal
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.submission import SubmitResult
 from trunkline.v1 import message_pb2, message_service_pb2, task_service_pb2
 
 ONCE = message_service_pb2.Submission(idempotent=True, caller="alice")
@@ -28,22 +28,22 @@ async def quiet(task: TaskContext) -> None:
     return None
 
 
-def count(host: TaskHost) -> int:
+def count(host: JournalHost) -> int:
     return host.list(task_service_pb2.ListTasksRequest()).total_size
 
 
 async def accept(
-    host: TaskHost,
+    host: JournalHost,
     sent: message_pb2.Message,
     submission: message_service_pb2.Submission = NOTHING,
-) -> Accepted:
+) -> SubmitResult:
     accepted = await host.submit("tested", sent, submission)
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, SubmitResult)
     return accepted
 
 
 @pytest.mark.parametrize("direct_replies", [False, True])
-async def test_one_key_makes_one_task(open_host: Open, direct_replies: bool) -> None:
+async def test_one_key_makes_one_task(open_host: OpenHost, direct_replies: bool) -> None:
     turns = 0
 
     async def counted(task: TaskContext) -> str:
@@ -63,7 +63,7 @@ async def test_one_key_makes_one_task(open_host: Open, direct_replies: bool) -> 
 
 @pytest.mark.parametrize("direct_replies", [False, True])
 async def test_a_key_with_other_content_is_refused_and_harms_nobody(
-    open_host: Open, direct_replies: bool
+    open_host: OpenHost, direct_replies: bool
 ) -> None:
     async def stubborn(task: TaskContext) -> str:
         try:
@@ -82,14 +82,14 @@ async def test_a_key_with_other_content_is_refused_and_harms_nobody(
     assert count(host) == 2
 
 
-async def test_without_a_key_every_submission_is_new(open_host: Open) -> None:
+async def test_without_a_key_every_submission_is_new(open_host: OpenHost) -> None:
     host = await open_host(define(quiet))
     ids = {(await accept(host, message())).task_id for _ in range(3)}
     assert len(ids) == 3
 
 
 async def test_a_task_id_chosen_by_the_parent_is_taken_and_repeats_harmlessly(
-    open_host: Open,
+    open_host: OpenHost,
 ) -> None:
     host = await open_host(define(quiet))
     task_id = f"{host.journal.id}-child00000000001"
@@ -105,7 +105,7 @@ async def test_a_task_id_chosen_by_the_parent_is_taken_and_repeats_harmlessly(
         )
 
 
-async def test_a_full_queue_answers_at_once_and_priority_overtakes(open_host: Open) -> None:
+async def test_a_full_queue_answers_at_once_and_priority_overtakes(open_host: OpenHost) -> None:
     release = asyncio.Event()
     order: list[str] = []
 
@@ -128,7 +128,7 @@ async def test_a_full_queue_answers_at_once_and_priority_overtakes(open_host: Op
     assert order == ["first", "high", "low"]
 
 
-async def test_a_canceled_task_in_the_queue_never_runs(open_host: Open) -> None:
+async def test_a_canceled_task_in_the_queue_never_runs(open_host: OpenHost) -> None:
     release = asyncio.Event()
     ran: list[str] = []
 
@@ -163,21 +163,23 @@ async def test_what_a_dead_host_left_running_fails_with_the_reason(journal_path:
         return task.text
 
     journal = Journal.open(journal_path)
-    host = TaskHost(journal, [define(endless)])
+    host = JournalHost(journal, [define(endless)])
     await host.__aenter__()
     running = (await accept(host, message())).task_id
     await started.wait()
-    await die(host)
+    await kill_host(host)
 
     reopened = Journal.open(journal_path)
-    async with TaskHost(reopened, [define(ask)]) as again:
+    async with JournalHost(reopened, [define(ask)]) as again:
         snapshot = await again.wait_turn(running)
         assert snapshot.task.status.state == State.TASK_STATE_FAILED
-        assert "the host stopped" in said(snapshot)
+        assert "the host stopped" in status_texts(snapshot)
     reopened.close()
 
 
-async def test_a_question_survives_the_end_of_the_host(open_host: Open, journal_path: Path) -> None:
+async def test_a_question_survives_the_end_of_the_host(
+    open_host: OpenHost, journal_path: Path
+) -> None:
     async def ask(task: TaskContext) -> str | None:
         if task.turn == 1:
             await task.require_input("?")
@@ -185,7 +187,7 @@ async def test_a_question_survives_the_end_of_the_host(open_host: Open, journal_
         return f"{task.history[0].parts[0].text} {task.text}"
 
     journal = Journal.open(journal_path)
-    async with TaskHost(journal, [define(ask)]) as host:
+    async with JournalHost(journal, [define(ask)]) as host:
         asked = await finish(host, "first")
     journal.close()
     again = await open_host(define(ask))
@@ -195,7 +197,7 @@ async def test_a_question_survives_the_end_of_the_host(open_host: Open, journal_
 
 
 async def test_a_draining_host_takes_nothing_new_and_finishes_what_runs(
-    open_host: Open,
+    open_host: OpenHost,
 ) -> None:
     release, started = asyncio.Event(), asyncio.Event()
 
@@ -217,7 +219,7 @@ async def test_a_draining_host_takes_nothing_new_and_finishes_what_runs(
     assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
 
 
-async def test_what_outlasts_the_drain_fails_with_the_reason(open_host: Open) -> None:
+async def test_what_outlasts_the_drain_fails_with_the_reason(open_host: OpenHost) -> None:
     started = asyncio.Event()
 
     async def endless(task: TaskContext) -> None:
@@ -230,11 +232,11 @@ async def test_what_outlasts_the_drain_fails_with_the_reason(open_host: Open) ->
     await host.drain(0)
     snapshot = await host.snapshot(task_id, account="")
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
-    assert "shut down" in said(snapshot)
+    assert "shut down" in status_texts(snapshot)
 
 
 async def test_whoever_submits_hears_of_the_task_before_its_code_may_hold_the_loop(
-    open_host: Open,
+    open_host: OpenHost,
 ) -> None:
     has_begun = asyncio.Event()
 

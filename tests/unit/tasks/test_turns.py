@@ -7,7 +7,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from google.protobuf import timestamp_pb2
 
-from harness.tasks import NOTHING, Open, define, finish, message, said, texts
+from harness.agents.inline_agents import (
+    NOTHING,
+    OpenHost,
+    define,
+    finish,
+    message,
+    status_texts,
+    texts,
+)
 from trunkline.errors import (
     AgentNotFoundError,
     ContentTypeNotSupportedError,
@@ -16,13 +24,13 @@ from trunkline.errors import (
     TaskEndedError,
     UnsupportedOperationError,
 )
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.turn.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_service_pb2
 
 
-async def states(host: TaskHost, task_id: str) -> list[str]:
+async def states(host: JournalHost, task_id: str) -> list[str]:
     """All states the journal holds, in order."""
     found: list[State.ValueType] = []
     async for frame in host.watch(task_id, account="", after=0, until_head=True):
@@ -33,7 +41,7 @@ async def states(host: TaskHost, task_id: str) -> list[str]:
 
 
 async def test_a_returned_text_is_one_closed_artifact_of_a_completed_task(
-    open_host: Open,
+    open_host: OpenHost,
 ) -> None:
     async def hello(task: TaskContext) -> str:
         return f"Hello, {task.text}!"
@@ -45,7 +53,7 @@ async def test_a_returned_text_is_one_closed_artifact_of_a_completed_task(
     assert await states(host, snapshot.task.id) == ["working", "completed"]
 
 
-async def test_all_that_a_quick_agent_says_is_written_at_once(open_host: Open) -> None:
+async def test_all_that_a_quick_agent_says_is_written_at_once(open_host: OpenHost) -> None:
     async def quick(task: TaskContext) -> None:
         answer = task.artifact()
         for word in ("one ", "two ", "three"):
@@ -60,7 +68,7 @@ async def test_all_that_a_quick_agent_says_is_written_at_once(open_host: Open) -
     assert len(batches) == 2
 
 
-async def test_a_returned_part_keeps_its_kind(open_host: Open) -> None:
+async def test_a_returned_part_keeps_its_kind(open_host: OpenHost) -> None:
     async def picture(task: TaskContext) -> part_pb2.Part:
         return part_pb2.Part(raw=b"\x89PNG", media_type="image/png", filename="a.png")
 
@@ -69,7 +77,7 @@ async def test_a_returned_part_keeps_its_kind(open_host: Open) -> None:
     assert (part.raw, part.media_type, part.filename) == (b"\x89PNG", "image/png", "a.png")
 
 
-async def test_yielded_pieces_are_deltas_of_one_artifact(open_host: Open) -> None:
+async def test_yielded_pieces_are_deltas_of_one_artifact(open_host: OpenHost) -> None:
     async def speak(task: TaskContext) -> AsyncIterator[str]:
         for word in ("one ", "two ", "three"):
             yield word
@@ -79,7 +87,7 @@ async def test_yielded_pieces_are_deltas_of_one_artifact(open_host: Open) -> Non
     assert snapshot.artifacts[0].closed
 
 
-async def test_nothing_returned_completes_without_inventing_a_state(open_host: Open) -> None:
+async def test_nothing_returned_completes_without_inventing_a_state(open_host: OpenHost) -> None:
     async def quiet(task: TaskContext) -> None:
         return None
 
@@ -89,7 +97,7 @@ async def test_nothing_returned_completes_without_inventing_a_state(open_host: O
     assert not snapshot.task.artifacts
 
 
-async def test_a_direct_reply_leaves_no_task(open_host: Open) -> None:
+async def test_a_direct_reply_leaves_no_task(open_host: OpenHost) -> None:
     async def reply(task: TaskContext) -> message_pb2.Message:
         return message_pb2.Message(parts=[part_pb2.Part(text="just so")])
 
@@ -103,7 +111,7 @@ async def test_a_direct_reply_leaves_no_task(open_host: Open) -> None:
 
 
 async def test_an_agent_with_direct_replies_makes_a_task_as_soon_as_it_emits(
-    open_host: Open,
+    open_host: OpenHost,
 ) -> None:
     go_on = asyncio.Event()
 
@@ -118,16 +126,16 @@ async def test_an_agent_with_direct_replies_makes_a_task_as_soon_as_it_emits(
     assert (await host.wait_turn(accepted.task_id)).task.status.state == State.TASK_STATE_COMPLETED
 
 
-async def test_a_direct_reply_without_the_declaration_fails_the_task(open_host: Open) -> None:
+async def test_a_direct_reply_without_the_declaration_fails_the_task(open_host: OpenHost) -> None:
     async def reply(task: TaskContext) -> message_pb2.Message:
         return message_pb2.Message(parts=[part_pb2.Part(text="just so")])
 
     snapshot = await finish(await open_host(define(reply)))
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
-    assert "direct_replies" in said(snapshot)
+    assert "direct_replies" in status_texts(snapshot)
 
 
-async def test_a_question_is_answered_by_the_next_turn(open_host: Open) -> None:
+async def test_a_question_is_answered_by_the_next_turn(open_host: OpenHost) -> None:
     async def ask(task: TaskContext) -> str | None:
         if task.turn == 1:
             await task.require_input("Which scale?")
@@ -138,7 +146,7 @@ async def test_a_question_is_answered_by_the_next_turn(open_host: Open) -> None:
     host = await open_host(define(ask))
     asked = await finish(host, "weigh it")
     assert asked.task.status.state == State.TASK_STATE_INPUT_REQUIRED
-    assert said(asked) == "Which scale?"
+    assert status_texts(asked) == "Which scale?"
     accepted = await host.submit("tested", message("kg", task_id=asked.task.id), NOTHING)
     assert not isinstance(accepted, message_pb2.Message)
     assert accepted.turn == 2
@@ -147,7 +155,7 @@ async def test_a_question_is_answered_by_the_next_turn(open_host: Open) -> None:
     assert await states(host, asked.task.id) == ["input_required", "working", "completed"]
 
 
-async def test_of_two_answers_at_once_one_opens_the_turn(open_host: Open) -> None:
+async def test_of_two_answers_at_once_one_opens_the_turn(open_host: OpenHost) -> None:
     async def ask(task: TaskContext) -> str | None:
         if task.turn == 1:
             await task.require_input("?")
@@ -173,7 +181,7 @@ async def test_of_two_answers_at_once_one_opens_the_turn(open_host: Open) -> Non
     assert done.turn == 2
 
 
-async def test_an_ended_task_takes_no_more_messages(open_host: Open) -> None:
+async def test_an_ended_task_takes_no_more_messages(open_host: OpenHost) -> None:
     async def quiet(task: TaskContext) -> None:
         return None
 
@@ -183,7 +191,7 @@ async def test_an_ended_task_takes_no_more_messages(open_host: Open) -> None:
         await host.submit("tested", message(task_id=ended.task.id), NOTHING)
 
 
-async def test_a_message_for_a_task_of_another_context_is_refused(open_host: Open) -> None:
+async def test_a_message_for_a_task_of_another_context_is_refused(open_host: OpenHost) -> None:
     async def ask(task: TaskContext) -> None:
         await task.require_input("?")
 
@@ -194,27 +202,27 @@ async def test_a_message_for_a_task_of_another_context_is_refused(open_host: Ope
 
 
 async def test_what_an_agent_raises_fails_the_task_and_is_not_shown(
-    open_host: Open, caplog: pytest.LogCaptureFixture
+    open_host: OpenHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(task: TaskContext) -> None:
         raise ValueError("the password is hunter2")
 
     snapshot = await finish(await open_host(define(broken)))
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
-    assert "hunter2" not in said(snapshot)
-    assert "log" in said(snapshot)
+    assert "hunter2" not in status_texts(snapshot)
+    assert "log" in status_texts(snapshot)
     assert "agent.failed" in caplog.messages
 
 
-async def test_our_own_errors_are_told_in_their_words(open_host: Open) -> None:
+async def test_our_own_errors_are_told_in_their_words(open_host: OpenHost) -> None:
     async def refuse(task: TaskContext) -> None:
         raise InvalidArgumentError("count", "must be a number")
 
     snapshot = await finish(await open_host(define(refuse)))
-    assert said(snapshot) == "count: must be a number"
+    assert status_texts(snapshot) == "count: must be a number"
 
 
-async def test_a_deadline_ends_the_task(open_host: Open) -> None:
+async def test_a_deadline_ends_the_task(open_host: OpenHost) -> None:
     async def endless(task: TaskContext) -> None:
         await asyncio.Event().wait()
 
@@ -222,20 +230,20 @@ async def test_a_deadline_ends_the_task(open_host: Open) -> None:
     deadline.FromDatetime(datetime.now(UTC) + timedelta(milliseconds=50))
     snapshot = await finish(await open_host(define(endless)), deadline=deadline)
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
-    assert "deadline" in said(snapshot)
+    assert "deadline" in status_texts(snapshot)
 
 
-async def test_a_timeout_inside_the_agent_is_not_the_deadline(open_host: Open) -> None:
+async def test_a_timeout_inside_the_agent_is_not_the_deadline(open_host: OpenHost) -> None:
     async def impatient(task: TaskContext) -> None:
         async with asyncio.timeout(0):
             await asyncio.Event().wait()
 
     snapshot = await finish(await open_host(define(impatient)))
-    assert "deadline" not in said(snapshot)
+    assert "deadline" not in status_texts(snapshot)
     assert snapshot.task.status.state == State.TASK_STATE_FAILED
 
 
-async def test_nothing_can_be_emitted_after_the_end(open_host: Open) -> None:
+async def test_nothing_can_be_emitted_after_the_end(open_host: OpenHost) -> None:
     refused: list[str] = []
     finished = asyncio.Event()
 
@@ -256,7 +264,7 @@ async def test_nothing_can_be_emitted_after_the_end(open_host: Open) -> None:
     assert snapshot.task.status.state == State.TASK_STATE_COMPLETED
 
 
-async def test_a_closed_artifact_takes_nothing_more(open_host: Open) -> None:
+async def test_a_closed_artifact_takes_nothing_more(open_host: OpenHost) -> None:
     async def careless(task: TaskContext) -> None:
         artifact = task.artifact()
         await artifact.append("all", last=True)
@@ -265,10 +273,10 @@ async def test_a_closed_artifact_takes_nothing_more(open_host: Open) -> None:
 
     snapshot = await finish(await open_host(define(careless)))
     assert texts(snapshot) == ["all"]
-    assert "is closed" in said(snapshot)
+    assert "is closed" in status_texts(snapshot)
 
 
-async def test_a_tool_call_has_an_end_also_when_it_breaks(open_host: Open) -> None:
+async def test_a_tool_call_has_an_end_also_when_it_breaks(open_host: OpenHost) -> None:
     async def uses_tools(task: TaskContext) -> None:
         async with task.tool("math/calculate", {"expression": "1+2"}) as call:
             call.summary = "3"
@@ -282,7 +290,7 @@ async def test_a_tool_call_has_an_end_also_when_it_breaks(open_host: Open) -> No
     assert snapshot.tool_calls[0].started.arguments["expression"] == "1+2"
 
 
-async def test_a_plan_is_text_and_then_steps_under_one_id(open_host: Open) -> None:
+async def test_a_plan_is_text_and_then_steps_under_one_id(open_host: OpenHost) -> None:
     async def planner(task: TaskContext) -> None:
         plan = task.plan()
         for piece in ("1. ", "add"):
@@ -294,7 +302,7 @@ async def test_a_plan_is_text_and_then_steps_under_one_id(open_host: Open) -> No
     assert (plan.text, plan.steps[0].agent) == ("1. add", "math")
 
 
-async def test_a_message_must_be_one_the_agent_can_take(open_host: Open) -> None:
+async def test_a_message_must_be_one_the_agent_can_take(open_host: OpenHost) -> None:
     async def quiet(task: TaskContext) -> None:
         return None
 

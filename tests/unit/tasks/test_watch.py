@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from harness.tasks import NOTHING, Open, define, finish, message, texts
+from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.fold import Fold
-from trunkline.tasks.host import TaskHost
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
-from trunkline.tasks.submission import Accepted
-from trunkline.tasks.turn.context import TaskContext
-from trunkline.tasks.watch import Frame
+from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.watch import WatchFrame
 from trunkline.v1 import event_pb2, snapshot_pb2
 
 
@@ -24,7 +24,7 @@ async def speak(task: TaskContext) -> None:
     await artifact.close()
 
 
-def covered(frames: list[Frame]) -> list[int]:
+def covered(frames: list[WatchFrame]) -> list[int]:
     """The sequences of all batches, in the order they came."""
     sequences: list[int] = []
     for frame in frames:
@@ -34,20 +34,22 @@ def covered(frames: list[Frame]) -> list[int]:
     return sequences
 
 
-async def read(host: TaskHost, task_id: str, after: int | None, **options: bool) -> list[Frame]:
+async def read(
+    host: JournalHost, task_id: str, after: int | None, **options: bool
+) -> list[WatchFrame]:
     return [f async for f in host.watch(task_id, account="", after=after, **options)]
 
 
-async def test_a_live_reader_gets_every_event_once_and_then_the_end(open_host: Open) -> None:
+async def test_a_live_reader_gets_every_event_once_and_then_the_end(open_host: OpenHost) -> None:
     host = await open_host(define(speak))
     accepted = await host.submit("tested", message(), NOTHING)
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, SubmitResult)
     frames = await read(host, accepted.task_id, 0)
     head = (await host.snapshot(accepted.task_id, account="")).sequence
     assert covered(frames) == list(range(1, head + 1))
 
 
-async def test_from_any_cursor_snapshot_and_rest_make_the_same_task(open_host: Open) -> None:
+async def test_from_any_cursor_snapshot_and_rest_make_the_same_task(open_host: OpenHost) -> None:
     host = await open_host(define(speak))
     whole = await finish(host)
     for after in range(whole.sequence + 1):
@@ -57,7 +59,9 @@ async def test_from_any_cursor_snapshot_and_rest_make_the_same_task(open_host: O
         assert _folded(frames[0].snapshot, frames).task == whole.task
 
 
-def _folded(snapshot: snapshot_pb2.TaskSnapshot, frames: list[Frame]) -> snapshot_pb2.TaskSnapshot:
+def _folded(
+    snapshot: snapshot_pb2.TaskSnapshot, frames: list[WatchFrame]
+) -> snapshot_pb2.TaskSnapshot:
     fold = Fold(snapshot.task.id, snapshot)
     for frame in frames:
         for data in frame.batches:
@@ -65,21 +69,21 @@ def _folded(snapshot: snapshot_pb2.TaskSnapshot, frames: list[Frame]) -> snapsho
     return fold.snapshot()
 
 
-async def test_a_turn_s_reader_ends_at_the_question(open_host: Open) -> None:
+async def test_a_turn_s_reader_ends_at_the_question(open_host: OpenHost) -> None:
     async def ask(task: TaskContext) -> None:
         await task.artifact().append("before")
         await task.require_input("?")
 
     host = await open_host(define(ask))
     accepted = await host.submit("tested", message(), NOTHING)
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, SubmitResult)
     frames = await read(host, accepted.task_id, 0, until_turn_ends=True)
     head = await host.snapshot(accepted.task_id, account="")
     assert head.task.status.state == State.TASK_STATE_INPUT_REQUIRED
     assert covered(frames) == list(range(1, head.sequence + 1))
 
 
-async def test_a_reader_that_leaves_changes_nothing(open_host: Open) -> None:
+async def test_a_reader_that_leaves_changes_nothing(open_host: OpenHost) -> None:
     release = asyncio.Event()
 
     async def slow(task: TaskContext) -> str:
@@ -89,7 +93,7 @@ async def test_a_reader_that_leaves_changes_nothing(open_host: Open) -> None:
 
     host = await open_host(define(slow))
     accepted = await host.submit("tested", message(), NOTHING)
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, SubmitResult)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await read(host, accepted.task_id, 0)
@@ -97,14 +101,14 @@ async def test_a_reader_that_leaves_changes_nothing(open_host: Open) -> None:
     assert texts(await host.wait_turn(accepted.task_id)) == ["done"]
 
 
-async def test_a_cursor_from_the_future_is_refused(open_host: Open) -> None:
+async def test_a_cursor_from_the_future_is_refused(open_host: OpenHost) -> None:
     host = await open_host(define(speak))
     whole = await finish(host)
     with pytest.raises(InvalidArgumentError, match="so far"):
         await read(host, whole.task.id, whole.sequence + 1)
 
 
-async def test_forwarding_the_same_batch_twice_adds_nothing(open_host: Open) -> None:
+async def test_forwarding_the_same_batch_twice_adds_nothing(open_host: OpenHost) -> None:
     def batch(first: int, *words: str) -> event_pb2.EventBatch:
         start = event_pb2.ArtifactStart(name="answer") if first == 3 else None
         delta = event_pb2.ArtifactDelta(artifact_id="artifact-1", start=start, texts=words)

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from harness.spans import spans_in
+from harness.mesh.recorded_spans import spans_in
 from trunkline import telemetry
 from trunkline.errors import TaskNotFoundError
 
@@ -28,11 +28,11 @@ def only(exporter: InMemorySpanExporter) -> ReadableSpan:
 
 def test_without_an_sdk_spans_do_nothing_and_there_is_no_trace() -> None:
     with telemetry.span("work", attributes={telemetry.TASK_ID: "t"}, service="math"):
-        assert telemetry.service_of() == "math"
-        assert telemetry.traceparent() == ""
-        assert telemetry.trace_id() == ""
+        assert telemetry.current_service() == "math"
+        assert telemetry.current_traceparent() == ""
+        assert telemetry.current_trace_id() == ""
         assert telemetry.inject() == {}
-    assert telemetry.service_of() == ""
+    assert telemetry.current_service() == ""
 
 
 def test_a_span_inside_a_span_is_its_child_and_of_its_service(
@@ -40,8 +40,10 @@ def test_a_span_inside_a_span_is_its_child_and_of_its_service(
 ) -> None:
     with telemetry.span("outer", service="supervisor") as outer:
         with telemetry.span("inner", kind=SpanKind.CLIENT):
-            assert telemetry.trace_id() == trace.format_trace_id(outer.get_span_context().trace_id)
-        with telemetry.in_service("math"), telemetry.span("other"):
+            assert telemetry.current_trace_id() == trace.format_trace_id(
+                outer.get_span_context().trace_id
+            )
+        with telemetry.use_service("math"), telemetry.span("other"):
             pass
     inner, other, root = exporter.get_finished_spans()
     assert inner.parent is not None
@@ -57,7 +59,7 @@ def test_a_context_that_went_over_a_wire_is_the_parent(exporter: InMemorySpanExp
     with telemetry.span("client") as client:
         carrier = telemetry.inject()
     context = telemetry.extract(carrier)
-    with telemetry.in_service("bridge"), telemetry.span("server", context=context):
+    with telemetry.use_service("bridge"), telemetry.span("server", context=context):
         pass
     server = exporter.get_finished_spans()[1]
     assert server.parent is not None
@@ -101,12 +103,12 @@ def test_a_malformed_context_begins_a_new_trace(exporter: InMemorySpanExporter) 
 
 def test_a_link_names_the_span_of_a_traceparent(exporter: InMemorySpanExporter) -> None:
     with telemetry.span("first") as first:
-        parent = telemetry.traceparent()
-    link = telemetry.link_from(parent)
+        parent = telemetry.current_traceparent()
+    link = telemetry.parse_link(parent)
     assert link is not None
     assert link.context.span_id == first.get_span_context().span_id
-    assert telemetry.link_from("") is None
-    assert telemetry.link_from("00-00000000000000000000000000000000-0000000000000000-01") is None
+    assert telemetry.parse_link("") is None
+    assert telemetry.parse_link("00-00000000000000000000000000000000-0000000000000000-01") is None
 
 
 @pytest.mark.parametrize(

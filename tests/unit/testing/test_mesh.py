@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from harness.processes import free_address
+from harness.mesh.processes import free_address
 from trunkline import Message, Part, TaskContext, agent, from_a2a, testing
 from trunkline.errors import AgentNotFoundError, ConfigurationError
 from trunkline.testing import Answer, Mesh, async_test, mesh
@@ -57,7 +57,7 @@ async def test_an_agent_is_asked_and_its_answer_looked_at() -> None:
         answer = await m.ask("Ada")
         direct = await m.ask("direct")
         tool = await m.ask(Part(text="tool"))
-    assert (answer.state, answer.text, answer.said) == ("completed", "Hello, Ada!", "")
+    assert (answer.state, answer.text, answer.status_text) == ("completed", "Hello, Ada!", "")
     assert answer.snapshot is not None
     assert (direct.snapshot, direct.text, direct.task_id) == (None, "directly", "")
     assert (tool.tools, tool.data, tool.artifacts[0].name) == (["clock"], [{"hour": 7}], "time")
@@ -66,7 +66,7 @@ async def test_an_agent_is_asked_and_its_answer_looked_at() -> None:
 async def test_a_task_that_asks_is_gone_on_with_and_a_conversation_too() -> None:
     async with mesh(count, hello) as m:
         asked = await m.ask("who", agent="hello")
-        assert (asked.state, asked.said) == ("input-required", "who are you?")
+        assert (asked.state, asked.status_text) == ("input-required", "who are you?")
         answered = await m.ask("Ada", task=asked)
         other = await m.ask("Bob", agent="hello", context=asked)
     assert (answered.task_id, answered.text) == (asked.task_id, "Hello, Ada!")
@@ -79,12 +79,12 @@ async def test_a_turn_is_followed_from_its_first_event_on() -> None:
         async with m.stream("go") as stream:
             kinds = [event.WhichOneof("event") async for event in stream]
         async with m.stream("go") as stream:
-            pieces = [piece async for piece in stream.pieces()]
+            pieces = [piece async for piece in stream.text_chunks()]
         asked = await m.ask("who", agent="hello")
         async with m.stream("Ada", task=asked) as stream:
             again = [event.WhichOneof("event") async for event in stream]
         async with m.stream("direct", agent="hello") as stream:
-            assert stream.begun.text == "directly"
+            assert stream.task.text == "directly"
             assert [event async for event in stream] == []
     assert kinds[:2] == ["created", "status"]
     assert kinds[-1] == "status"
@@ -95,23 +95,23 @@ async def test_a_turn_is_followed_from_its_first_event_on() -> None:
 
 async def test_a_task_is_canceled_and_one_that_is_left_is_stopped() -> None:
     async with mesh(hello) as m:
-        begun = await m.begin("wait")
-        working = await m.until(begun, lambda answer: answer.said == "waiting")
+        begun = await m.submit("wait")
+        working = await m.wait_until(begun, lambda answer: answer.status_text == "waiting")
         assert working.state == "working"
         assert (await m.cancel(begun)).state == "canceled"
-        assert (await m.look(begun)).state == "canceled"
-        await m.begin("wait")
+        assert (await m.get(begun)).state == "canceled"
+        await m.submit("wait")
 
 
 async def test_waits_have_an_end() -> None:
     async with mesh(hello) as m:
-        begun = await m.begin("Ada")
+        begun = await m.submit("Ada")
         # One that was opened with less patience would have to be quick with all else, too.
         hasty = Mesh(m.directory, default_agent="hello", timeout_s=0.1)
         with pytest.raises(TimeoutError):
             await hasty.ask("wait")
         with pytest.raises(TimeoutError):
-            await hasty.until(begun, lambda answer: answer.state == "failed")
+            await hasty.wait_until(begun, lambda answer: answer.state == "failed")
     assert isinstance(begun, Answer)
 
 
@@ -174,7 +174,7 @@ async def test_what_is_refused_is_an_error_of_ours() -> None:
 async def test_what_a_test_raises_comes_out_as_it_is() -> None:
     async def fail() -> None:
         async with mesh(hello) as m:
-            await m.begin("wait")
+            await m.submit("wait")
             raise AssertionError("of the test")
 
     with pytest.raises(AssertionError, match="of the test"):

@@ -7,7 +7,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
 from trunkline import TaskContext, agent
 from trunkline.errors import ConfigurationError
-from trunkline.settings import AgentOptions
+from trunkline.settings import AgentSettings
 from trunkline.testing import Call, ScriptedModel, mesh
 
 
@@ -23,11 +23,11 @@ async def test_replies_come_one_after_the_other_and_texts_word_by_word() -> None
     called = await model.bind_tools([add]).ainvoke("b")
     assert isinstance(called, AIMessage)
     assert [(one["name"], one["args"]) for one in called.tool_calls] == [("add", {"a": 1})]
-    assert not model.is_used_up
+    assert not model.is_exhausted
     assert (await model.ainvoke("c")).id == "x"
-    assert model.is_used_up
+    assert model.is_exhausted
     assert model.tools == ["add"]
-    assert [[one.text for one in asked] for asked in model.asked] == [["a"], ["b"], ["c"]]
+    assert [[one.text for one in asked] for asked in model.requests] == [["a"], ["b"], ["c"]]
 
 
 async def test_a_reply_may_be_made_of_the_messages_or_be_an_error() -> None:
@@ -49,15 +49,15 @@ async def test_an_agent_that_ships_reasons_with_it() -> None:
         answer = await m.ask("six times seven, please")
     assert (answer.state, answer.text) == ("completed", "That makes 42.")
     assert answer.tools == ["math/calculate"]
-    assert "42" in str(model.asked[1][-1].content)
+    assert "42" in str(model.requests[1][-1].content)
 
 
 async def test_it_is_told_what_the_agent_is_told_and_offered_what_that_may_call() -> None:
     model = ScriptedModel("Nothing was found.")
-    rights = {"agent_options": {"research": AgentOptions(deny_tools=("search_arxiv",))}}
+    rights = {"agent_options": {"research": AgentSettings(deny_tools=("search_arxiv",))}}
     async with mesh(bundled=["research"], models={"research": model}, settings=rights) as m:
         await m.ask("what do the documents say")
-    assert "Search before you answer" in model.asked[0][0].text
+    assert "Search before you answer" in model.requests[0][0].text
     assert "research__search_documents" in model.tools
     assert "research__search_arxiv" not in model.tools
 

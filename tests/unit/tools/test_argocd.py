@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from mcp_types import CallToolResult
 
-from harness.argocd_server import TOKEN, ArgoCDServer, argocd_server
-from harness.certificates import self_signed
+from harness.remote.argocd_server import TOKEN, ArgoCDServer, argocd_server
+from harness.remote.certificates import self_signed
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.argocd import with_argocd
 from trunkline.reasoning.models.matching import match
-from trunkline.settings import ArgoCD, Settings
+from trunkline.settings import ArgoCDSettings, Settings
 from trunkline.tools.config import McpConfig, ServerConfig
-from trunkline.tools.servers.answers import MENDABLE_KEY
-from trunkline.tools.servers.argocd import matching
-from trunkline.tools.servers.argocd.api import ArgoCDApi
-from trunkline.tools.servers.argocd.applications import changes_of, history_of, short
-from trunkline.tools.servers.argocd.server import ArgoCDTools
+from trunkline_agents.argocd import patterns as matching
+from trunkline_agents.argocd.applications import abbreviate_revision, list_changes, parse_history
+from trunkline_agents.argocd.client import ArgoCDClient
+from trunkline_agents.argocd.server import ArgoCDTools
+from trunkline_agents.mcp_server import MENDABLE_KEY
 
 DECLARED = {
     "version": matching.VERSION,
@@ -38,7 +38,7 @@ def argocd() -> Iterator[ArgoCDServer]:
 
 
 def tools_of(server: ArgoCDServer, token: str = TOKEN, **how: Any) -> ArgoCDTools:
-    return ArgoCDTools(ArgoCDApi(server.url, token=token, **how))
+    return ArgoCDTools(ArgoCDClient(server.url, token=token, **how))
 
 
 def text_of(result: CallToolResult) -> str:
@@ -130,7 +130,7 @@ async def test_what_is_refused_says_what_to_do(argocd: ArgoCDServer) -> None:
         result = await tools_of(argocd, token).list_applications()
         assert not is_mendable(result)
         assert f"the token {what}: set what [argocd] token_env names" in text_of(result)
-    result = await ArgoCDTools(ArgoCDApi("http://127.0.0.1:9")).version()
+    result = await ArgoCDTools(ArgoCDClient("http://127.0.0.1:9")).version()
     assert "check [argocd] url" in text_of(result)
 
 
@@ -192,7 +192,9 @@ def test_the_server_is_on_the_mesh_if_settings_say_where_argo_cd_is(
 ) -> None:
     nothing = McpConfig({})
     assert with_argocd(nothing, Settings()) == nothing
-    settings = Settings(argocd=ArgoCD(url="https://argocd.example", ca_file=Path("/ca.pem")))
+    settings = Settings(
+        argocd=ArgoCDSettings(url="https://argocd.example", ca_file=Path("/ca.pem"))
+    )
     monkeypatch.setenv("ARGOCD_AUTH_TOKEN", "secret")
     config = with_argocd(nothing, settings)
     assert config.servers["argocd"].args == ["--url=https://argocd.example", "--ca-file=/ca.pem"]
@@ -205,12 +207,12 @@ def test_the_server_is_on_the_mesh_if_settings_say_where_argo_cd_is(
 
 def test_a_token_never_travels_in_the_clear() -> None:
     with pytest.raises(ConfigurationError, match="is not https"):
-        with_argocd(McpConfig({}), Settings(argocd=ArgoCD(url="http://argocd.example")))
+        with_argocd(McpConfig({}), Settings(argocd=ArgoCDSettings(url="http://argocd.example")))
 
 
 def test_odd_objects_are_no_error() -> None:
-    assert history_of({}) == []
-    assert history_of({"status": {"history": [None, {"id": None}]}})[0]["id"] == 0
+    assert parse_history({}) == []
+    assert parse_history({"status": {"history": [None, {"id": None}]}})[0]["id"] == 0
     odd: list[dict[str, Any]] = [{"targetState": "{", "liveState": 3}, {"hook": True}, {}]
-    assert list(changes_of(odd)) == []
-    assert short("1.2.3") == "1.2.3"
+    assert list(list_changes(odd)) == []
+    assert abbreviate_revision("1.2.3") == "1.2.3"

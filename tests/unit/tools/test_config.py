@@ -130,7 +130,7 @@ def test_a_match_reaches_the_matcher_as_it_is_written(file: Path) -> None:
     }
     write(file, time={"command": "x", "trunkline": {"tools": {"now": {"match": [rule]}}}})
     overlay = load_config(file).servers["time"].trunkline.tools["now"]
-    assert overlay.declared_match() == [rule]
+    assert overlay.dump_match() == [rule]
 
 
 def test_a_file_that_is_not_there_or_not_text_is_refused(file: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_server_added_by_configuration_becomes_an_agent(file: Path) -> None:
     write(file, time={"command": "clock", "trunkline": {"agent": about}})
     (spec,) = agents_from_config(load_config(file))
     assert (spec.name, spec.servers) == ("time", ("time",))
-    card = spec.card()
+    card = spec.build_card()
     assert card.name == "time"
     assert list(card.skills[0].tags) == ["time", "timezone"]
     assert list(card.skills[0].examples) == ["what time is it in Tokyo"]

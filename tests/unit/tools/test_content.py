@@ -2,11 +2,11 @@ import mcp_types
 import pytest
 from google.protobuf import json_format
 
-from trunkline.tools.config import Overlay
-from trunkline.tools.content import to_result, to_tool
+from trunkline.tools.config import ServerOverlay
+from trunkline.tools.conversion import to_result, to_tool
 from trunkline.v1 import tool_service_pb2
 
-ADDED = Overlay.model_validate({"tools": {"t": {"match": [{"pattern": "added"}]}}})
+ADDED = ServerOverlay.model_validate({"tools": {"t": {"match": [{"pattern": "added"}]}}})
 
 
 def result(*content: mcp_types.ContentBlock, **more: object) -> tool_service_pb2.ToolResult:
@@ -90,5 +90,5 @@ def test_content_that_is_not_base64_is_a_failure_that_says_so() -> None:
 def test_a_person_approves_what_the_file_says_or_what_is_declared_to_change_something(
     annotations: object, overlay: object, is_needed: bool
 ) -> None:
-    tool = to_tool("s", declared(annotations=annotations), Overlay.model_validate(overlay))
+    tool = to_tool("s", declared(annotations=annotations), ServerOverlay.model_validate(overlay))
     assert tool.needs_approval == is_needed

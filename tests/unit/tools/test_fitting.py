@@ -1,7 +1,7 @@
 import pytest
 
 from trunkline.errors import JournalUnavailableError
-from trunkline.tools.fitting import fit
+from trunkline.tools.results import limit_result_size
 from trunkline.v1 import part_pb2, tool_service_pb2
 
 LIMIT_BYTES = 100_000
@@ -32,7 +32,7 @@ def result(
 async def fitted(
     answer: tool_service_pb2.ToolResult, kept: Kept | None
 ) -> tool_service_pb2.ToolResult:
-    return await fit(answer, tool="s/t", limit_bytes=LIMIT_BYTES, keep=kept)
+    return await limit_result_size(answer, tool="s/t", limit_bytes=LIMIT_BYTES, upload=kept)
 
 
 async def test_what_fits_stays_as_it_is() -> None:
@@ -95,8 +95,8 @@ async def test_what_can_not_be_kept_is_a_failure_that_says_why() -> None:
     async def full(_content: bytes, _about: part_pb2.Part) -> part_pb2.Part:
         raise JournalUnavailableError("j.db", "the disk is full")
 
-    answer = await fit(
-        result(part_pb2.Part(raw=BIG)), tool="s/t", limit_bytes=LIMIT_BYTES, keep=full
+    answer = await limit_result_size(
+        result(part_pb2.Part(raw=BIG)), tool="s/t", limit_bytes=LIMIT_BYTES, upload=full
     )
     assert answer.is_error
     assert "can't be kept" in answer.content[0].text

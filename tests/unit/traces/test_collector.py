@@ -6,7 +6,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 from trunkline import telemetry
-from trunkline.traces.collector import by_service, received_spans
+from trunkline.traces.exporters import group_by_service, received_spans
 
 
 def text(key: str, value: str) -> KeyValue:
@@ -32,7 +32,7 @@ def process(name: str, *spans: Span) -> ResourceSpans:
 
 
 def test_spans_are_grouped_by_the_service_that_made_them() -> None:
-    made = by_service(
+    made = group_by_service(
         [
             process("trunkline", span(1, "bridge"), span(2, "math"), span(3)),
             process("trunkline", span(4, "bridge")),
@@ -60,7 +60,7 @@ def test_spans_are_grouped_by_the_service_that_made_them() -> None:
 def test_a_process_without_a_name_gets_that_of_the_service() -> None:
     nameless = ResourceSpans()
     nameless.scope_spans.add().spans.append(span(1, "math"))
-    (made,) = by_service([nameless]).resource_spans
+    (made,) = group_by_service([nameless]).resource_spans
     assert list(made.resource.attributes) == [text("service.name", "math")]
 
 

@@ -23,7 +23,7 @@ def exporter() -> InMemorySpanExporter:
 def tracer(request: pytest.FixtureRequest, exporter: InMemorySpanExporter) -> Iterator[Tracer]:
     provider = request.param("test") if request.param is MeshTracerProvider else request.param()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    yield provider.get_tracer(telemetry.SCOPE)
+    yield provider.get_tracer(telemetry.TRACER_NAME)
     provider.shutdown()
 
 
@@ -84,7 +84,7 @@ def test_spans_of_several_processes_stay_apart(exporter: InMemorySpanExporter) -
     for name in ("one", "two", "one"):
         provider = MeshTracerProvider(name)
         provider.add_span_processor(SimpleSpanProcessor(exporter))
-        provider.get_tracer(telemetry.SCOPE).start_span("work").end()
+        provider.get_tracer(telemetry.TRACER_NAME).start_span("work").end()
     request = encoded(exporter.get_finished_spans())
     names = [one.resource.attributes for one in request.resource_spans]
     assert len(names) == 3

@@ -5,7 +5,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, Status
 
 from trunkline import telemetry
-from trunkline.traces.spans import packed, records_of, span_of, spans_of, unpacked
+from trunkline.traces.spans import pack_records, read_records, read_spans, to_span, unpack_records
 from trunkline.v1 import trace_service_pb2
 
 
@@ -22,7 +22,7 @@ def resource_of(span: Span, *, process: str = "") -> ResourceSpans:
 
 
 def convert(span: Span, *, process: str = "") -> list[trace_service_pb2.Span]:
-    return list(spans_of([resource_of(span, process=process)]))
+    return list(read_spans([resource_of(span, process=process)]))
 
 
 def base(**fields: object) -> Span:
@@ -61,9 +61,9 @@ def test_what_is_packed_comes_out_as_it_went_in() -> None:
     records = [
         record
         for number, span in enumerate(spans)
-        for record in records_of([resource_of(span, process=f"process {number}")])
+        for record in read_records([resource_of(span, process=f"process {number}")])
     ]
-    assert list(unpacked(packed(records))) == records
+    assert list(unpack_records(pack_records(records))) == records
 
 
 def test_the_service_is_what_the_span_says_and_then_what_the_process_says() -> None:
@@ -116,11 +116,11 @@ def test_a_huge_span_is_cut_to_size() -> None:
         links=[Span.Link()] * 1000,
     )
     (made,) = convert(span)
-    (record,) = records_of([resource_of(span)])
-    content = packed([record])
+    (record,) = read_records([resource_of(span)])
+    content = pack_records([record])
     assert len(content) < 32 * 1024
-    assert [span_of(one) for one in unpacked(content)] == [made]
-    assert len(str(made.attributes["long"])) == telemetry.ATTRIBUTE_LIMIT
+    assert [to_span(one) for one in unpack_records(content)] == [made]
+    assert len(str(made.attributes["long"])) == telemetry.ATTRIBUTE_LIMIT_CHARS
     assert made.ByteSize() < 32 * 1024
     assert made.end_time.ToDatetime().year == 2116
 

@@ -10,8 +10,8 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from trunkline import telemetry
 from trunkline.errors import InvalidArgumentError, JournalUnavailableError, TraceNotFoundError
 from trunkline.traces import SpanStore
-from trunkline.traces.spans import Record, records_of
-from trunkline.traces.store import SPANS_IN_A_TRACE
+from trunkline.traces.spans import SpanRecord, read_records
+from trunkline.traces.store import MAX_SPANS_PER_TRACE
 from trunkline.v1 import trace_service_pb2
 
 NOW_S = 4_000_000_000
@@ -19,7 +19,7 @@ NOW_S = 4_000_000_000
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SpanStore]:
-    with SpanStore(tmp_path / "traces.db", limit=100) as opened:
+    with SpanStore(tmp_path / "traces.db", max_traces=100) as opened:
         yield opened
 
 
@@ -32,7 +32,7 @@ def span(
     name: str = "",
     is_error: bool = False,
     **attributes: str,
-) -> Record:
+) -> SpanRecord:
     resource = trace_pb2.ResourceSpans()
     made = resource.scope_spans.add().spans.add(
         trace_id=trace.to_bytes(16, "big"),
@@ -46,7 +46,7 @@ def span(
         made.status.code = trace_pb2.Status.STATUS_CODE_ERROR
     for key, value in {telemetry.SERVICE: "math", **attributes}.items():
         made.attributes.add(key=key.replace("_", ".")).value.string_value = value
-    (record,) = records_of([resource])
+    (record,) = read_records([resource])
     return record
 
 
@@ -168,35 +168,35 @@ def test_traces_that_found_no_room_on_the_disk_push_out_none(store: SpanStore) -
 
 
 def test_traces_that_are_too_old_go(tmp_path: Path) -> None:
-    with SpanStore(tmp_path / "traces.db", age_s=3600) as store:
+    with SpanStore(tmp_path / "traces.db", retention_s=3600) as store:
         store.add([span(1, 1, at_s=-NOW_S)])
         store.add([span(2, 2)])
         assert [one.trace_id[-1] for one in store.list_traces().traces] == ["2"]
 
 
 def test_a_trace_without_end_is_cut_off(store: SpanStore) -> None:
-    store.add([span(1, number) for number in range(1, SPANS_IN_A_TRACE)])
-    store.add([span(1, number) for number in range(SPANS_IN_A_TRACE, SPANS_IN_A_TRACE + 10)])
-    assert len(store.get_trace(trace_id=f"{1:032x}")) == SPANS_IN_A_TRACE
+    store.add([span(1, number) for number in range(1, MAX_SPANS_PER_TRACE)])
+    store.add([span(1, number) for number in range(MAX_SPANS_PER_TRACE, MAX_SPANS_PER_TRACE + 10)])
+    assert len(store.get_trace(trace_id=f"{1:032x}")) == MAX_SPANS_PER_TRACE
 
 
 def test_traces_survive_a_restart(tmp_path: Path) -> None:
     with SpanStore(tmp_path / "traces.db") as store:
         store.add([span(1, 1)])
-        change = store.change
+        change = store.latest_change
     with SpanStore(tmp_path / "traces.db") as store:
         assert ids(store.get_trace(trace_id=f"{1:032x}")) == ["1"]
-        assert store.change == change
+        assert store.latest_change == change
 
 
 def test_a_reader_of_changes_sees_each_once(store: SpanStore) -> None:
     store.add([span(1, 1), span(2, 1)])
     store.add([span(3, 1)])
-    traces, change = store.changed_since(0, limit=1)
+    traces, change = store.list_changed(0, limit=1)
     assert [one.trace_id[-1] for one in traces] == ["1", "2"]
-    traces, change = store.changed_since(change)
+    traces, change = store.list_changed(change)
     assert [one.trace_id[-1] for one in traces] == ["3"]
-    assert store.changed_since(change) == ([], change)
+    assert store.list_changed(change) == ([], change)
 
 
 @pytest.mark.parametrize("content", [b"not a database at all", None])

@@ -29,7 +29,7 @@ def provider(exporter: InMemorySpanExporter) -> Iterator[MeshTracerProvider]:
 
 @pytest.fixture
 def tracer(provider: MeshTracerProvider) -> Tracer:
-    return provider.get_tracer(telemetry.SCOPE)
+    return provider.get_tracer(telemetry.TRACER_NAME)
 
 
 def test_a_root_begins_a_trace_and_a_child_goes_on_with_it(
@@ -100,7 +100,7 @@ def test_long_texts_are_cut_and_nothing_is_taken_after_the_end(
     assert made.attributes is not None
     assert set(made.attributes) == {"first", "kept", "second", "third"}
     assert {len(str(made.attributes[key])) for key in ("first", "second", "third")} == {
-        telemetry.ATTRIBUTE_LIMIT
+        telemetry.ATTRIBUTE_LIMIT_CHARS
     }
 
 
@@ -122,4 +122,4 @@ def test_other_people_get_the_tracers_of_the_sdk(provider: MeshTracerProvider) -
 def test_the_switch_of_the_sdk_turns_ours_off_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     provider = MeshTracerProvider("test")
-    assert not provider.get_tracer(telemetry.SCOPE).start_span("work").is_recording()
+    assert not provider.get_tracer(telemetry.TRACER_NAME).start_span("work").is_recording()

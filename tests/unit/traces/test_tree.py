@@ -18,14 +18,14 @@ def test_children_follow_their_parent_by_start_time() -> None:
     spans = [span("c", "a", at=3), span("b", "a", at=2), span("a", at=1), span("d", "b", at=4)]
     tree = TraceTree.build(spans)
     assert outline(tree) == ["a", "  b", "    d", "  c"]
-    assert tree.is_whole
+    assert tree.is_complete
     assert tree.orphans == ()
 
 
 def test_the_root_may_have_a_parent_elsewhere() -> None:
     tree = TraceTree.build([span("a", "caller", at=1), span("b", "a", at=2)])
     assert outline(tree) == ["a", "  b"]
-    assert tree.is_whole
+    assert tree.is_complete
 
 
 def test_a_span_whose_parent_is_missing_is_an_orphan_with_all_below_it() -> None:
@@ -33,7 +33,7 @@ def test_a_span_whose_parent_is_missing_is_an_orphan_with_all_below_it() -> None
     tree = TraceTree.build(spans)
     assert outline(tree) == ["a", "lost", "  b"]
     assert [node.span.name for node in tree.orphans] == ["lost"]
-    assert not tree.is_whole
+    assert not tree.is_complete
 
 
 def test_only_the_first_of_several_strays_is_taken_for_the_root() -> None:
@@ -45,7 +45,7 @@ def test_only_the_first_of_several_strays_is_taken_for_the_root() -> None:
 def test_a_circle_of_parents_loses_no_span() -> None:
     tree = TraceTree.build([span("a"), span("x", "y"), span("y", "x"), span("z", "x")])
     assert sorted(name.strip() for name in outline(tree)) == ["a", "x", "y", "z"]
-    assert not tree.is_whole
+    assert not tree.is_complete
 
 
 def test_a_span_that_is_its_own_parent_loses_nothing() -> None:
@@ -60,5 +60,5 @@ def test_a_very_deep_trace_is_no_problem() -> None:
 
 def test_without_spans_there_is_no_tree() -> None:
     tree = TraceTree.build([])
-    assert tree.tops == ()
-    assert not tree.is_whole
+    assert tree.top_nodes == ()
+    assert not tree.is_complete

@@ -20,7 +20,7 @@ from trunkline.agents.langgraph.messages import data_of, human_message, last_ans
 from trunkline.agents.langgraph.threads import Thread, thread_of
 from trunkline.errors import ConfigurationError
 from trunkline.reasoning.memory.ordering import in_order
-from trunkline.tasks.turn.context import SettingsT, TaskContext
+from trunkline.tasks.context import SettingsT, TaskContext
 from trunkline.v1 import agent_card_pb2, part_pb2
 
 Output: TypeAlias = str | part_pb2.Part | Sequence[str | part_pb2.Part] | None

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
-from trunkline.tasks.turn.context import TaskContext
-from trunkline.tasks.turn.writers import ArtifactWriter
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.writers import ArtifactWriter
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
 
 # A graph within the graph, by the names and ids that lead to it; and a node there.

@@ -8,13 +8,13 @@ from langchain_core.messages import AIMessage, ToolMessage
 
 from trunkline.agents.langgraph.answer import Answer
 from trunkline.agents.langgraph.messages import messages_in
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import part_pb2
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from trunkline.tasks.turn.writers import ToolCall
+    from trunkline.tasks.writers import ToolCall
 
 MODES: Final = ("messages", "updates", "custom")
 _INTERRUPT: Final = "__interrupt__"

@@ -15,8 +15,8 @@ from langgraph.types import Command, Interrupt, StateSnapshot
 
 from trunkline.agents.langgraph.messages import data_part
 from trunkline.tasks.approvals import ApprovalDecision
-from trunkline.tasks.turn.content import json_of
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.content import to_json
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2
 
 _TEXTS: Final = ("question", "message", "prompt", "description")
@@ -45,7 +45,7 @@ class Waiting:
         """Let the turn's status carry it."""
         said = {"at": self.at, "base": self.base, "interrupts": list(self.interrupts)}
         known = {name: list(ids) for name, ids in self.approvals.items()}
-        task.asking.continuation = json.dumps({**said, "approvals": known}).encode()
+        task.pending_approvals.continuation = json.dumps({**said, "approvals": known}).encode()
 
     def is_answered(self, task: TaskContext[Any]) -> bool:
         """Whether nothing waits for approval any more."""
@@ -77,7 +77,9 @@ async def ask(task: TaskContext[Any], stand: StateSnapshot, *, at: str, base: st
         return
     asked: dict[str, list[str]] = {}
     for name, calls in requests.items():
-        events = [task.asking.request(call["name"], call.get("args") or {}) for call in calls]
+        events = [
+            task.pending_approvals.request(call["name"], call.get("args") or {}) for call in calls
+        ]
         asked[name] = [event.approval_requested.approval_id for event in events]
         await task.record(*events)
     Waiting(at, base, list(asked), asked).keep(task)
@@ -108,12 +110,12 @@ def _question(value: object) -> message_pb2.Message:
 
 
 def _answer(task: TaskContext[Any], approval_id: str) -> event_pb2.ApprovalAnswered | None:
-    found = task.asking.find(approval_id)
+    found = task.pending_approvals.find(approval_id)
     return found.answered if found is not None and found.HasField("answered") else None
 
 
 def _decision(task: TaskContext[Any], approval_id: str) -> dict[str, Any]:
-    found = task.asking.find(approval_id)
+    found = task.pending_approvals.find(approval_id)
     answered = None if found is None else found.answered
     if found is None or answered is None:
         return {"type": "reject", "message": "nobody has approved it"}
@@ -121,7 +123,7 @@ def _decision(task: TaskContext[Any], approval_id: str) -> dict[str, Any]:
         case ApprovalDecision.APPROVED:
             return {"type": "approve"}
         case ApprovalDecision.EDITED:
-            action = {"name": found.requested.tool, "args": json_of(answered.arguments)}
+            action = {"name": found.requested.tool, "args": to_json(answered.arguments)}
             return {"type": "edit", "edited_action": action}
         case _:
             return {"type": "reject", "message": answered.reason or "a person has rejected it"}

@@ -8,8 +8,8 @@ from typing import Any, Final
 from google.protobuf import json_format
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from trunkline.tasks.turn.content import json_of
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.content import to_json
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import part_pb2
 
 _KINDS: Final = {"image": "image", "audio": "audio", "video": "video"}
@@ -31,7 +31,7 @@ def data_of(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
     """Return the value of the turn's first data part; its text if there is none."""
     for part in task.message.parts:
         if part.HasField("data"):
-            return json_of(part.data)
+            return to_json(part.data)
     return task.text
 
 
@@ -64,7 +64,7 @@ async def _block(task: TaskContext[Any], part: part_pb2.Part) -> dict[str, Any]:
     if part.HasField("text"):
         return {"type": "text", "text": part.text}
     if part.HasField("data"):
-        return {"type": "text", "text": json.dumps(json_of(part.data), ensure_ascii=False)}
+        return {"type": "text", "text": json.dumps(to_json(part.data), ensure_ascii=False)}
     block: dict[str, Any] = {
         "type": _KINDS.get(part.media_type.partition("/")[0], "file"),
         "mime_type": part.media_type or "application/octet-stream",

@@ -23,8 +23,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from trunkline.reasoning.memory.files import CheckpointFile, checkpoint_file
 from trunkline.reasoning.memory.saver import LoopSaver
+from trunkline.tasks.context import TaskContext
 from trunkline.tasks.submission import ANONYMOUS
-from trunkline.tasks.turn.context import TaskContext
 
 _FORKED: Final = "fork"
 _MESSAGES: Final = "messages"

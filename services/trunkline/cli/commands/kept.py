@@ -77,23 +77,23 @@ DocPaths = Annotated[
 @docs.command("add")
 def docs_add(paths: DocPaths, data: Data = None, *, json: Json = False) -> None:
     """Add Markdown, text, HTML and PDF; what was added before is replaced. Exits 1 if one fails."""
-    from trunkline.cli.kept import documents as command
+    from trunkline_agents.research import commands as command
 
-    finish(lambda: command.add_all(paths, data, as_json=json))
+    finish(lambda: command.add(paths, data, as_json=json))
 
 
 @docs.command("list")
 def docs_list(data: Data = None, *, json: Json = False) -> None:
     """List the documents."""
-    from trunkline.cli.kept import documents as command
+    from trunkline_agents.research import commands as command
 
-    finish(lambda: command.show(data, as_json=json))
+    finish(lambda: command.list_all(data, as_json=json))
 
 
 @docs.command("remove")
 def docs_remove(paths: DocPaths, data: Data = None, *, json: Json = False) -> None:
     """Remove documents, or all below a folder; the files stay. Exits 1 if there is none."""
-    from trunkline.cli.kept import documents as command
+    from trunkline_agents.research import commands as command
 
     finish(lambda: command.remove(paths, data, as_json=json))
 
@@ -109,6 +109,6 @@ def docs_search(
     json: Json = False,
 ) -> None:
     """Show the passages that the agent would be given. Exits 1 if nothing fits."""
-    from trunkline.cli.kept import documents as command
+    from trunkline_agents.research import commands as command
 
-    finish(lambda: command.find(" ".join(words), data, limit=limit, as_json=json))
+    finish(lambda: command.search_passages(" ".join(words), data, limit=limit, as_json=json))

@@ -29,4 +29,4 @@ def new_agent(
     """Make an agent of one's own: code, settings, tests, and how to run them."""
     from trunkline.cli.new import project as command
 
-    finish(lambda: command.make(name, folder, with_graph=langgraph, as_json=json))
+    finish(lambda: command.create_project(name, folder, with_graph=langgraph, as_json=json))

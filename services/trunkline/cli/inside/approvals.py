@@ -13,12 +13,12 @@ from trunkline.client import HostClient
 from trunkline.errors import ApprovalNotFoundError, ConfigurationError, PeerError, TaskNotFoundError
 from trunkline.tasks.approvals import (
     ApprovalDecision,
-    decision_name,
-    plain,
-    shown,
-    task_of,
-    waiting,
-    written_arguments,
+    approval_task_id,
+    arguments_to_dict,
+    parse_arguments,
+    pending_approvals,
+    render_arguments,
+    render_decision,
 )
 from trunkline.tasks.lifecycle import TERMINAL
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
@@ -77,7 +77,7 @@ async def list_all(mesh: str | None, *, account: str, as_json: bool) -> Exit:
             (
                 one.requested.approval_id,
                 one.requested.tool,
-                shown(one.requested.arguments),
+                render_arguments(one.requested.arguments),
                 " > ".join(one.requested.path),
                 one.root.task.id,
             )
@@ -97,7 +97,7 @@ async def decide(mesh: str | None, decided: Decision, *, as_json: bool) -> Exit:
         ConfigurationError: the arguments to edit are no JSON object.
     """
     request = task_service_pb2.AnswerApprovalRequest(
-        task_id=task_of(decided.approval_id),
+        task_id=approval_task_id(decided.approval_id),
         account=decided.account,
         approval_id=decided.approval_id,
         decision=decided.decision,
@@ -111,7 +111,7 @@ async def decide(mesh: str | None, decided: Decision, *, as_json: bool) -> Exit:
             approval = await view.host_of(request.task_id).answer_approval(request)
         except TaskNotFoundError:
             raise ApprovalNotFoundError(decided.approval_id) from None
-    said = decision_name(approval.answered.decision)
+    said = render_decision(approval.answered.decision)
     if as_json:
         print_json({"approval_id": decided.approval_id, "decision": said})
     else:
@@ -121,7 +121,7 @@ async def decide(mesh: str | None, decided: Decision, *, as_json: bool) -> Exit:
 
 def _arguments(text: str) -> struct_pb2.Struct:
     try:
-        return written_arguments(text)
+        return parse_arguments(text)
     except ValueError:
         problem = 'must be a JSON object, such as {"count": 1}'
         raise ConfigurationError("--edit", problem) from None
@@ -132,7 +132,7 @@ async def _of_host(host: HostClient, account: str) -> list[Pending]:
     return [
         Pending(one.requested, task)
         async for task in _open_roots(host, account)
-        for one in waiting(task.approvals)
+        for one in pending_approvals(task.approvals)
     ]
 
 
@@ -151,7 +151,7 @@ async def _open_roots(host: HostClient, account: str) -> AsyncIterator[snapshot_
 
 async def _is_wanted(view: MeshView, pending: Pending, account: str) -> bool:
     """Tell whether the task that asks still does: it may have ended without its root's doing."""
-    task_id = task_of(pending.requested.approval_id)
+    task_id = approval_task_id(pending.requested.approval_id)
     if task_id == pending.root.task.id:
         return True
     try:
@@ -168,7 +168,7 @@ def _fields(pending: Pending) -> dict[str, Any]:
     return {
         "approval_id": requested.approval_id,
         "tool": requested.tool,
-        "arguments": plain(requested.arguments),
+        "arguments": arguments_to_dict(requested.arguments),
         "path": list(requested.path),
         "task_id": pending.root.task.id,
         "agent": pending.root.agent,

@@ -9,7 +9,7 @@ import grpc
 
 from trunkline.cli.options import mesh_address
 from trunkline.cli.outcome import Exit, complain
-from trunkline.client import Channels, HostClient, RegistryClient, ToolClient, TraceClient
+from trunkline.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
 from trunkline.errors import PeerError, PeerUnavailableError, TaskNotFoundError
 from trunkline.v1 import registry_service_pb2
 
@@ -22,7 +22,7 @@ class MeshView:
 
     hosts: Sequence[registry_service_pb2.Host]
     _address: str
-    _channels: Channels
+    _channels: ChannelPool
 
     def host(self, host: registry_service_pb2.Host) -> HostClient:
         """Return a client of a host."""
@@ -80,7 +80,7 @@ async def open_view(mesh: str | None) -> AsyncGenerator[MeshView]:
         PeerUnavailableError: nobody answers there.
     """
     address = mesh_address(mesh)
-    async with Channels() as channels:
+    async with ChannelPool() as channels:
         try:
             hosts = await RegistryClient(channels.get(address)).list_agents()
         except PeerUnavailableError as error:

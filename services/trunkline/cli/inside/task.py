@@ -7,7 +7,7 @@ from google.protobuf import json_format
 from trunkline.cli.inside.mesh import open_view
 from trunkline.cli.outcome import Exit
 from trunkline.cli.terminal import print_json, state_name
-from trunkline.tasks.approvals import decision_name
+from trunkline.tasks.approvals import render_decision
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2, snapshot_pb2, task_pb2
 
 # Of a text, on one line.
@@ -102,7 +102,7 @@ def _tool_call(call: snapshot_pb2.ToolCallInfo) -> str:
 
 def _approval(approval: snapshot_pb2.ApprovalInfo) -> str:
     asked, answered = approval.requested, approval.answered
-    state = decision_name(answered.decision) if approval.HasField("answered") else "waits"
+    state = render_decision(answered.decision) if approval.HasField("answered") else "waits"
     why = f" ({_excerpt(answered.reason)})" if answered.reason else ""
     return f"{asked.approval_id} {asked.tool} {state}{why}"
 

@@ -91,7 +91,7 @@ async def whole_trace(client: TraceClient, trace_or_task_id: str) -> list[trace_
 def _has_arrived(spans: Sequence[trace_service_pb2.Span]) -> bool:
     ended = max(span.end_time.ToDatetime(UTC) for span in spans)
     is_old = (datetime.now(UTC) - ended).total_seconds() > _ARRIVAL_S
-    return is_old and TraceTree.build(spans).is_whole
+    return is_old and TraceTree.build(spans).is_complete
 
 
 def render(tree: TraceTree) -> Iterator[str]:

@@ -97,10 +97,10 @@ def secret(data: Path | None) -> Exit:
     Raises:
         ConfigurationError: there is none yet.
     """
-    from trunkline_bridge.webhooks.signatures import kept_secret
+    from trunkline_bridge.webhooks.signatures import load_secret
 
     settings = load_settings({"data_dir": data})
-    found = settings.webhook_secret or kept_secret(settings.data_dir)
+    found = settings.webhook_secret or load_secret(settings.data_dir)
     if not found:
         problem = "holds no secret; `trunkline up` makes one, or set webhook_secret"
         raise ConfigurationError(str(settings.data_dir), problem)

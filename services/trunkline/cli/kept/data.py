@@ -8,18 +8,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from trunkline.artifacts import Blobs, blobs_beside
-from trunkline.artifacts.care import blob_folders, copy, is_kept_file, problems
-from trunkline.artifacts.care import prune as prune_files
+from trunkline.artifacts import BlobStore, blob_folder
+from trunkline.artifacts.admin import check_blobs, copy_blobs, find_blob_folders, is_blob_file
+from trunkline.artifacts.admin import prune_blobs as prune_files
 from trunkline.cli.outcome import Exit, complain
 from trunkline.cli.terminal import print_json
 from trunkline.errors import ConfigurationError, JournalUnavailableError
 from trunkline.journal.retention import Retention
-from trunkline.journal.sqlite.care.checking import Report, is_sound
-from trunkline.journal.sqlite.care.checking import check as check_journal
-from trunkline.journal.sqlite.care.copying import back_up, sqlite_files
-from trunkline.journal.sqlite.care.pruning import prune as prune_journal
-from trunkline.journal.sqlite.care.pruning import task_ids
+from trunkline.journal.sqlite.admin import back_up_file, find_sqlite_files, list_task_ids
+from trunkline.journal.sqlite.admin import prune_journal as prune_journal
+from trunkline.journal.sqlite.check import CheckReport, is_sound
+from trunkline.journal.sqlite.check import check_journal as check_journal
 from trunkline.settings import Settings, load_settings
 
 _JOURNALS = "journals"
@@ -50,7 +49,7 @@ def backup(target: Path, data: Path | None, *, as_json: bool) -> Exit:
     copied = []
     for path in _databases(folder):
         name = path.relative_to(folder)
-        back_up(path, target / name)
+        back_up_file(path, target / name)
         copied.append({"file": str(name), "bytes": (target / name).stat().st_size})
     # Behind the journals: what these refer to is there by then.
     copied += _copy_files(folder, target)
@@ -77,7 +76,7 @@ def restore(source: Path, data: Path | None, *, as_json: bool) -> Exit:
         for path in files:
             name = path.relative_to(source)
             (unfinished / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            back_up(path, unfinished / name)
+            back_up_file(path, unfinished / name)
             restored.append({"file": str(name), "bytes": (unfinished / name).stat().st_size})
         restored += _copy_files(source, unfinished)
         # An empty folder gives way.
@@ -104,7 +103,7 @@ def prune(data: Path | None, *, older_than_days: float | None, as_json: bool) ->
         before_bytes = path.stat().st_size
         try:
             pruned = prune_journal(path, retention)
-            prune_files(Blobs(blobs_beside(path)), task_ids(path))
+            prune_files(BlobStore(blob_folder(path)), list_task_ids(path))
         except JournalUnavailableError as error:
             code = complain(error)
             continue
@@ -112,7 +111,7 @@ def prune(data: Path | None, *, older_than_days: float | None, as_json: bool) ->
             {
                 "file": str(path.relative_to(folder)),
                 "compacted": pruned.compacted,
-                "forgotten": pruned.forgotten,
+                "forgotten": pruned.deleted,
                 "damaged": pruned.damaged,
                 "bytes_before": before_bytes,
                 "bytes": path.stat().st_size,
@@ -146,13 +145,13 @@ def _must_be_empty(folder: Path, advice: str) -> None:
 
 
 def _databases(folder: Path) -> list[Path]:
-    return [path for path in sqlite_files(folder) if not is_kept_file(path)]
+    return [path for path in find_sqlite_files(folder) if not is_blob_file(path)]
 
 
 def _copy_files(folder: Path, target: Path) -> list[dict[str, Any]]:
     """Copy the files of all tasks; tell how much that was for each journal."""
-    found = [(path.relative_to(folder), path) for path in blob_folders(folder)]
-    return [{"file": str(name), "bytes": copy(path, target / name)} for name, path in found]
+    found = [(path.relative_to(folder), path) for path in find_blob_folders(folder)]
+    return [{"file": str(name), "bytes": copy_blobs(path, target / name)} for name, path in found]
 
 
 def _journals(folder: Path) -> Iterator[Path]:
@@ -162,10 +161,10 @@ def _journals(folder: Path) -> Iterator[Path]:
 def _checked(path: Path, folder: Path) -> dict[str, Any]:
     if path.parent == folder / _JOURNALS and path.suffix == ".db":
         report = check_journal(path)
-        blobs = Blobs(blobs_beside(path))
-        report.problems += islice(problems(blobs, report.references), _PROBLEMS)
+        blobs = BlobStore(blob_folder(path))
+        report.problems += islice(check_blobs(blobs, report.references), _PROBLEMS)
     else:
-        report = Report(path, problems=[] if is_sound(path) else ["SQLite finds it damaged"])
+        report = CheckReport(path, problems=[] if is_sound(path) else ["SQLite finds it damaged"])
     return {
         "file": str(path.relative_to(folder)),
         "journal_id": report.journal_id,

@@ -10,7 +10,7 @@ from typing import Final
 
 from trunkline.cli.terminal import print_json
 from trunkline.errors import ConfigurationError
-from trunkline.settings import PREFIX
+from trunkline.settings import ENV_PREFIX
 
 _EXAMPLE: Final = "Ada"
 # Where each file comes from and goes to; what begins with KIND. is for projects of that kind.
@@ -27,7 +27,7 @@ _FILES: Final = {
 _NEEDED: Final = {"supervisor", "tests", "pytest", "hatchling"}
 
 
-def make(name: str, folder: Path | None, *, with_graph: bool, as_json: bool) -> int:
+def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json: bool) -> int:
     """Make the project in a folder, that called NAME here if none is given.
 
     Raises:
@@ -41,7 +41,7 @@ def make(name: str, folder: Path | None, *, with_graph: bool, as_json: bool) -> 
     values = {
         "name": name,
         "module": module,
-        "variable": f"{PREFIX}AGENT_{module.upper()}_",
+        "variable": f"{ENV_PREFIX}AGENT_{module.upper()}_",
         "example": _EXAMPLE,
         "version": metadata.version("trunkline"),
     }

@@ -6,10 +6,10 @@ from trunkline.cli.outcome import Exit
 from trunkline.cli.terminal import print_json, say
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 from trunkline.v1 import agent_card_pb2
-from trunkline_bridge.fetching import fetch
-from trunkline_bridge.inbound.cards import CARD_PATH
-from trunkline_bridge.wire.card_json import read_card
-from trunkline_bridge.wire.v1_json import agent_card
+from trunkline_bridge.http_client import fetch_document
+from trunkline_bridge.protocol import CARD_PATH
+from trunkline_bridge.versions.card_json import parse_card
+from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
 
 # What a form means to whoever reads of it.
 _FORMS = {
@@ -27,9 +27,9 @@ async def show(url: str, *, as_json: bool) -> Exit:
         PeerProtocolError: what is there is no card.
     """
     address = _card_url(url)
-    card = _read(address, await fetch(address))
+    card = _read(address, await fetch_document(address))
     if as_json:
-        print_json(agent_card(card))
+        print_json(agent_card_json(card))
     else:
         print("\n".join(_describe(card)))
     return Exit.OK
@@ -44,9 +44,9 @@ async def verify(url: str, trusted: str, *, as_json: bool) -> Exit:
         PeerProtocolError: what is there is no card.
     """
     # Only those who verify pay for cryptography.
-    from trunkline_bridge.inbound.cards.verifying import (
-        UnverifiedError,
-        trusted_keys,
+    from trunkline_bridge.edge.card_signatures import (
+        InvalidSignatureError,
+        parse_trusted_keys,
         verify_card,
     )
 
@@ -54,14 +54,14 @@ async def verify(url: str, trusted: str, *, as_json: bool) -> Exit:
         say("error: say which key you trust, by --key or --jwks; a card can't say it of itself")
         return Exit.USAGE
     try:
-        keys = trusted_keys(await fetch(trusted))
+        keys = parse_trusted_keys(await fetch_document(trusted))
     except ValueError as error:
         raise InvalidArgumentError("--key or --jwks", f"{trusted} {error}") from error
     address = _card_url(url)
-    content = await fetch(address)
+    content = await fetch_document(address)
     try:
         found = verify_card(content, keys)
-    except UnverifiedError as error:
+    except InvalidSignatureError as error:
         if as_json:
             print_json({"url": address, "verified": False, "problem": str(error)})
         say(f"not verified: {error}")
@@ -84,7 +84,7 @@ def _card_url(url: str) -> str:
 
 def _read(url: str, content: bytes) -> agent_card_pb2.AgentCard:
     try:
-        return read_card(content)
+        return parse_card(content)
     except ValueError as error:
         raise PeerProtocolError(url, str(error)) from error
 

@@ -7,14 +7,14 @@ from trunkline.cli.outcome import Exit
 from trunkline.cli.terminal import print_json, print_table, say
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 from trunkline.settings import load_settings
-from trunkline_bridge.inbound.access.api_keys import (
+from trunkline_bridge.edge.api_keys import (
     ApiKey,
-    is_account,
-    is_name,
-    new_key,
-    read_keys,
-    sha256_of,
-    write_keys,
+    generate_key,
+    hash_key,
+    is_account_name,
+    is_caller_name,
+    load_keys,
+    save_keys,
 )
 
 
@@ -27,12 +27,12 @@ def add(name: str, file: Path | None, *, account: str, as_json: bool) -> Exit:
     """
     path = _path(file)
     known = _known(path)
-    if not is_name(name) or any(key.name == name for key in known):
+    if not is_caller_name(name) or any(key.name == name for key in known):
         raise InvalidArgumentError("NAME", f"{name!r} is taken, or no name; choose another")
-    if not is_account(account):
+    if not is_account_name(account):
         raise InvalidArgumentError("--account", f"{account!r} is no account; choose another")
-    key = new_key()
-    write_keys(path, [*known, ApiKey(name, account, sha256_of(key))])
+    key = generate_key()
+    save_keys(path, [*known, ApiKey(name, account, hash_key(key))])
     if as_json:
         print_json({"name": name, "account": account, "key": key, "file": str(path)})
     else:
@@ -43,7 +43,7 @@ def add(name: str, file: Path | None, *, account: str, as_json: bool) -> Exit:
 
 def show(file: Path | None, *, as_json: bool) -> Exit:
     """Print names and accounts. ConfigurationError: the file is wrong."""
-    known = read_keys(_path(file))
+    known = load_keys(_path(file))
     if as_json:
         print_json([{"name": key.name, "account": key.account} for key in known])
     else:
@@ -59,11 +59,11 @@ def remove(name: str, file: Path | None, *, as_json: bool) -> Exit:
         InvalidArgumentError: there is no such key.
     """
     path = _path(file)
-    known = read_keys(path)
+    known = load_keys(path)
     left = [key for key in known if key.name != name]
     if len(left) == len(known):
         raise InvalidArgumentError("NAME", f"there is no key {name!r}; `trunkline keys list`")
-    write_keys(path, left)
+    save_keys(path, left)
     if as_json:
         print_json({"name": name, "removed": True})
     else:
@@ -80,4 +80,4 @@ def _path(file: Path | None) -> Path:
 
 
 def _known(path: Path) -> Sequence[ApiKey]:
-    return read_keys(path) if path.exists() else []
+    return load_keys(path) if path.exists() else []

@@ -10,10 +10,10 @@ from trunkline import runtime
 from trunkline.cli.terminal import print_json, say
 from trunkline.errors import ConfigurationError
 from trunkline.logs import configure_logging
-from trunkline.runtime import Serving
-from trunkline.settings import Settings, load_settings, read_remote
+from trunkline.runtime import ServiceStatus
+from trunkline.settings import Settings, load_settings, parse_remote
 
-Service: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[Serving]]
+Service: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[ServiceStatus]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,14 +77,14 @@ async def join(url: str, flags: Mapping[str, object], remote: Joining, *, as_jso
     """Put the remote A2A agent at a URL on a mesh."""
     from trunkline.mesh.remotes import serve_remote as service
 
-    given = read_remote({"url": url, **remote.given()}, where="join")
+    given = parse_remote({"url": url, **remote.given()}, where="join")
     return await _serve_one(
         partial(service, remote=given, name=remote.name), flags, as_json=as_json
     )
 
 
 async def serve(
-    opening: AbstractAsyncContextManager[Serving],
+    opening: AbstractAsyncContextManager[ServiceStatus],
     settings: Settings,
     *,
     as_json: bool,
@@ -96,17 +96,17 @@ async def serve(
         if as_json:
             print_json(served if state == "ready" else {**served, "state": state})
         else:
-            print(runtime.state_line(state, served), flush=True)
+            print(runtime.format_state(state, served), flush=True)
 
     return await runtime.serve(
         opening,
-        tell=tell,
-        tell_waiting=lambda: say(runtime.waiting_line(settings.mesh)),
-        lifeline=lifeline,
+        on_state=tell,
+        on_waiting=lambda: say(runtime.format_waiting(settings.mesh)),
+        parent_pipe=lifeline,
     )
 
 
 async def _serve_one(service: Service, flags: Mapping[str, object], *, as_json: bool) -> int:
     settings = load_settings(flags)
-    configure_logging(level=settings.log_level, form=settings.log_format)
+    configure_logging(level=settings.log_level, log_format=settings.log_format)
     return await serve(service(settings), settings, as_json=as_json)

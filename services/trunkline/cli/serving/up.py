@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from trunkline.cli.serving.serve import serve
 from trunkline.logs import configure_logging
-from trunkline.mesh.whole import open_mesh
+from trunkline.mesh.all_in_one import open_mesh
 from trunkline.settings import load_settings
 
 
@@ -19,6 +19,6 @@ async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -
         ConfigurationError: a setting is wrong, or an address can't be used.
     """
     settings = load_settings(flags)
-    configure_logging(level=settings.log_level, form=settings.log_format)
+    configure_logging(level=settings.log_level, log_format=settings.log_format)
     lifeline = sys.stdin.fileno() if is_attached else None
     return await serve(open_mesh(settings), settings, as_json=as_json, lifeline=lifeline)

@@ -39,7 +39,7 @@ async def demo(*, as_json: bool) -> Exit:
         print_json([one.as_json() for one in outcomes])
     else:
         print("\n".join(["", *render(tree)]), flush=True)
-    is_well = tree.is_whole and all(one.exit is Exit.OK for one in outcomes)
+    is_well = tree.is_complete and all(one.exit is Exit.OK for one in outcomes)
     return Exit.OK if is_well else Exit.FAILED
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from trunkline.cli.options import base_url, is_on_this_machine
 from trunkline.cli.terminal import say
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError
-from trunkline.settings import PREFIX
+from trunkline.settings import ENV_PREFIX
 
 START_LIMIT_S = 60.0
 # Far more than a mesh takes to stop that waits for no work.
@@ -89,9 +89,9 @@ async def _spawn(folder: str) -> Process:
         # Whoever can ask it is whoever started it.
         env={
             **os.environ,
-            f"{PREFIX}PREWARM": "true",
-            f"{PREFIX}DRAIN_GRACE_S": "0",
-            f"{PREFIX}ANONYMOUS": "true",
+            f"{ENV_PREFIX}PREWARM": "true",
+            f"{ENV_PREFIX}DRAIN_GRACE_S": "0",
+            f"{ENV_PREFIX}ANONYMOUS": "true",
         },
         # Ctrl-C is for the command: it stops the mesh when it is through with it.
         start_new_session=True,

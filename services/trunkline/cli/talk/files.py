@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from trunkline.artifacts.references import safe_filename
+from trunkline.artifacts.references import sanitize_filename
 from trunkline.cli.terminal import say
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
@@ -61,7 +61,7 @@ async def save(client: "A2AClient", parts: Sequence[Mapping[str, Any]], folder: 
             if "url" in part and not client.is_ours(part["url"]):
                 say(f"not saved, as it is elsewhere: {part['url']}")
                 continue
-            path = _free(folder, safe_filename(part.get("filename", "")) or "file")
+            path = _free(folder, sanitize_filename(part.get("filename", "")) or "file")
             try:
                 with path.open("xb") as file:
                     if "url" in part:
@@ -79,7 +79,7 @@ async def save(client: "A2AClient", parts: Sequence[Mapping[str, Any]], folder: 
 
 
 def _described(part: dict[str, Any], path: str) -> dict[str, Any]:
-    name = safe_filename(path)
+    name = sanitize_filename(path)
     kind = mimetypes.guess_type(name)[0]
     return part | ({"filename": name} if name else {}) | ({"mediaType": kind} if kind else {})
 

@@ -8,10 +8,16 @@ from typing import Final
 
 import grpc
 
-from trunkline.client.breaker import Breaker, is_failure
-from trunkline.client.tracing import MethodSpans, end_span
-from trunkline.client.trunk.calls import WINDOW_BYTES, StreamCall, UnaryCall
-from trunkline.client.trunk.line import CONNECT, Connect, Line
+from trunkline.client.breaker import Breaker, is_peer_failure
+from trunkline.client.tracing import MethodTracer, end_span
+from trunkline.client.trunk_connection import (
+    CONNECT_METHOD,
+    WINDOW_BYTES,
+    ConnectCallable,
+    TrunkClientConnection,
+    TrunkStreamCall,
+    TrunkUnaryCall,
+)
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError, TrunklineError
 from trunkline.v1 import trunk_service_pb2
 
@@ -43,20 +49,20 @@ class Trunk:
         """
         self.peer = peer
         self.breaker = breaker
-        self.is_served = True
+        self.is_supported = True
         """Until the peer says that it knows no trunks."""
-        self._connect: Connect = channel.stream_stream(
-            f"/{CONNECT}", request_serializer=_serialized, response_deserializer=None
+        self._connect: ConnectCallable = channel.stream_stream(
+            f"/{CONNECT_METHOD}", request_serializer=_serialized, response_deserializer=None
         )
         self._group = group
         self._ping_s = ping_s
         self._connect_s = connect_s
-        self._line: Line | None = None
+        self._line: TrunkClientConnection | None = None
         self._is_closed = False
         self._is_trusted = False
-        self._spans: dict[str, MethodSpans] = {}
+        self._spans: dict[str, MethodTracer] = {}
 
-    async def unary(self, method: str, request: bytes, *, timeout_s: float) -> bytes:
+    async def call_unary(self, method: str, request: bytes, *, timeout_s: float) -> bytes:
         """Call a unary method; return its serialised response.
 
         Raises:
@@ -64,52 +70,54 @@ class Trunk:
             UnsupportedOperationError: and `is_served` is false: it must be a plain call.
         """
         line = self._open()
-        span, carrier = self._spans_of(method).begin()
-        call = UnaryCall(self.peer)
+        span, carrier = self._spans_of(method).start_span()
+        call = TrunkUnaryCall(self.peer)
         made = _call(method, request, carrier)
         made.timeout.FromNanoseconds(int(timeout_s * 1e9))
-        call_id = line.begin(call, made)
+        call_id = line.start_call(call, made)
         code = "CANCELLED"
         try:
             async with asyncio.timeout(timeout_s):
-                response = await call.answer
+                response = await call.response
             code = "OK"
             return response
         except TimeoutError:
             # The peer ends it by itself, at the same time.
-            line.forget(call_id)
+            line.remove_call(call_id)
             code = "DEADLINE_EXCEEDED"
             raise PeerTimeoutError(self.peer, f"no answer within {timeout_s:g} s") from None
         except TrunklineError as error:
             code = error.code.value
             raise
         except asyncio.CancelledError:
-            line.leave(call_id)
+            line.cancel_call(call_id)
             raise
         finally:
-            line.forget(call_id)
+            line.remove_call(call_id)
             end_span(span, code, is_stream=False)
 
     @asynccontextmanager
-    async def stream(self, method: str, request: bytes) -> AsyncIterator[tuple[bytes, StreamCall]]:
+    async def open_stream(
+        self, method: str, request: bytes
+    ) -> AsyncIterator[tuple[bytes, TrunkStreamCall]]:
         """Call a method that answers with a stream, for the length of a block.
 
         Entered, the stream stands: its first response without batches, then the batches. Errors
         are those of `unary`.
         """
         line = self._open()
-        span, carrier = self._spans_of(method).begin()
-        call = StreamCall(line)
+        span, carrier = self._spans_of(method).start_span()
+        call = TrunkStreamCall(line)
         made = _call(method, request, carrier)
         made.credit_bytes = WINDOW_BYTES
-        call.call_id = line.begin(call, made)
+        call.call_id = line.start_call(call, made)
         try:
-            yield await call.first(), call
+            yield await call.read_first(), call
         finally:
-            line.leave(call.call_id)
+            line.cancel_call(call.call_id)
             end_span(span, call.code, is_stream=True)
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no call is open."""
         if self._line is not None:
             await self._line.idle.wait()
@@ -118,9 +126,9 @@ class Trunk:
         """End it, and every call that is open."""
         self._is_closed = True
         if self._line is not None:
-            self._line.end(PeerUnavailableError(self.peer, "its channel is closed"))
+            self._line.close(PeerUnavailableError(self.peer, "its channel is closed"))
 
-    def _open(self) -> Line:
+    def _open(self) -> TrunkClientConnection:
         """Return the line that stands, or begin to make one.
 
         Raises:
@@ -133,7 +141,7 @@ class Trunk:
             raise PeerUnavailableError(self.peer, "its channel is closed")
         self.breaker.check()
         self._is_trusted = False
-        line = self._line = Line(
+        line = self._line = TrunkClientConnection(
             self._connect,
             peer=self.peer,
             ping_s=self._ping_s,
@@ -144,15 +152,15 @@ class Trunk:
         self._group.create_task(self._run(line), context=contextvars.Context())
         return line
 
-    async def _run(self, line: Line) -> None:
+    async def _run(self, line: TrunkClientConnection) -> None:
         try:
             await line.run()
         finally:
-            if line.is_unserved:
-                self.is_served = False
+            if line.is_unsupported:
+                self.is_supported = False
             if self._is_closed or line.failure is None:
-                self.breaker.on_leave()
-            elif is_failure(line.failure, of=self.peer):
+                self.breaker.on_abandon()
+            elif is_peer_failure(line.failure, of=self.peer):
                 self.breaker.on_failure(line.failure.metadata()["problem"])
 
     def _on_news(self) -> None:
@@ -160,10 +168,10 @@ class Trunk:
             self.breaker.on_success()
             self._is_trusted = self.breaker.state == "closed"
 
-    def _spans_of(self, method: str) -> MethodSpans:
+    def _spans_of(self, method: str) -> MethodTracer:
         spans = self._spans.get(method)
         if spans is None:
-            spans = self._spans[method] = MethodSpans(method, self.peer)
+            spans = self._spans[method] = MethodTracer(method, self.peer)
         return spans
 
 

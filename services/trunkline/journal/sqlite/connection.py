@@ -42,12 +42,12 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 @contextlib.contextmanager
-def looking(path: Path) -> Iterator[sqlite3.Connection]:
+def open_read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a file that belongs to somebody else, only to read it.
 
     Never open it by other means: closing any handle on it drops the locks of this process.
     """
-    with distrusted(path):
+    with translate_all_errors(path):
         address = f"{path.absolute().as_uri()}?mode=ro"
         connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=_LOOK_S)
         with contextlib.closing(connection):
@@ -55,27 +55,27 @@ def looking(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite raises into JournalUnavailableError, and damaged content as well."""
     try:
         yield
     except sqlite3.Error as error:
-        raise problem_of(path, error) from error
+        raise convert_error(path, error) from error
     except (DecodeError, struct.error, UnicodeDecodeError) as error:
         raise JournalUnavailableError(str(path), DAMAGED) from error
 
 
 @contextlib.contextmanager
-def distrusted(path: Path) -> Iterator[None]:
+def translate_all_errors(path: Path) -> Iterator[None]:
     """The same for a file that may hold anything: also what has the wrong type is damage."""
     try:
-        with translated(path):
+        with translate_errors(path):
             yield
     except (TypeError, ValueError, OverflowError) as error:
         raise JournalUnavailableError(str(path), DAMAGED) from error
 
 
-def problem_of(path: Path, error: sqlite3.Error) -> JournalUnavailableError:
+def convert_error(path: Path, error: sqlite3.Error) -> JournalUnavailableError:
     """Return what an error of SQLite means for whoever uses the journal."""
     # The low byte; the rest tells apart what needs the same answer.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF

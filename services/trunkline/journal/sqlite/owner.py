@@ -22,7 +22,7 @@ _START_FIELD = 19
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class OwnerProcess:
     """A process that opened a journal."""
 
     pid: int
@@ -32,12 +32,12 @@ class Owner:
     def this_process(cls) -> Self:
         """Return the process that runs this."""
         pid = os.getpid()
-        return cls(pid, start_of(pid))
+        return cls(pid, process_start(pid))
 
     @property
     def is_alive(self) -> bool:
         """The very process is still there; a stopped one is."""
-        return self.started != "" and start_of(self.pid) == self.started
+        return self.started != "" and process_start(self.pid) == self.started
 
     @property
     def is_this_process(self) -> bool:
@@ -45,17 +45,17 @@ class Owner:
         return self.pid == os.getpid() and self.is_alive
 
     @property
-    def is_of_this_boot(self) -> bool:
+    def is_from_this_boot(self) -> bool:
         """It was started since the machine was, as far as its words tell: those of `ps` don't."""
         return not boot_id() or self.started.startswith(f"{boot_id()}/")
 
-    def end(self, *, within_s: float) -> bool:
+    def kill(self, *, timeout_s: float) -> bool:
         """Kill the very process, if it is there; tell whether it is gone in time.
 
         A stopped process ends as well. One that only waits for its parent is gone. What is killed
         can't say why any more: it is said here.
         """
-        deadline_s = time.monotonic() + within_s
+        deadline_s = time.monotonic() + timeout_s
         if self.is_alive:
             reason = "its lease is over: it was stopped, or too busy to renew it"
             logger.warning("host.killed", extra={"pid": self.pid, "reason": reason})
@@ -68,7 +68,7 @@ class Owner:
         return True
 
 
-def start_of(pid: int) -> str:
+def process_start(pid: int) -> str:
     """Return when a process started, in words that differ after a reboot; empty: there is none."""
     if (_PROC / "self/stat").exists():
         return _start_by_proc(pid)

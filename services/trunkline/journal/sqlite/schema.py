@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.clock import Clock, Noted, boot_id
-from trunkline.journal.sqlite.owner import Owner
+from trunkline.journal.clock import Clock, ClockReading, boot_id
+from trunkline.journal.sqlite.owner import OwnerProcess
 
 SCHEMA_VERSION: Final = 4
 # Marks the file as ours in SQLite's header: "TRNK".
@@ -113,24 +113,24 @@ _TABLES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
+class Ownership:
     """Who has a journal, and until when."""
 
     journal_id: str
     epoch: int
-    owner: Owner
+    owner: OwnerProcess
     lease_until_s: float
 
     @property
-    def is_free(self) -> bool:
+    def is_released(self) -> bool:
         """Its last owner gave it back, or it never had one."""
         return self.owner.pid == 0
 
     @property
-    def lost_for_s(self) -> float:
+    def expired_for_s(self) -> float:
         """How long the lease has been over; below zero it holds for so long."""
         now_s = time.monotonic()
-        if not self.owner.is_of_this_boot or self.lease_until_s > now_s + _LONGEST_LEASE_S:
+        if not self.owner.is_from_this_boot or self.lease_until_s > now_s + _LONGEST_LEASE_S:
             # It is of an earlier run of the machine, whose clock says nothing now.
             return now_s
         return now_s - self.lease_until_s
@@ -146,7 +146,7 @@ class Claim:
     """The owner before did not give it back."""
 
 
-def tenure_of(connection: sqlite3.Connection, path: Path) -> Tenure:
+def read_ownership(connection: sqlite3.Connection, path: Path) -> Ownership:
     """Return who has a journal.
 
     Raises:
@@ -164,10 +164,10 @@ def tenure_of(connection: sqlite3.Connection, path: Path) -> Tenure:
     journal_id, epoch, pid, started, lease_until_s = connection.execute(
         "SELECT journal_id, epoch, owner_pid, owner_started, lease_until_s FROM meta"
     ).fetchone()
-    return Tenure(journal_id, epoch, Owner(pid, started), lease_until_s)
+    return Ownership(journal_id, epoch, OwnerProcess(pid, started), lease_until_s)
 
 
-def claim(connection: sqlite3.Connection, path: Path) -> Claim:
+def claim_journal(connection: sqlite3.Connection, path: Path) -> Claim:
     """Make the tables if there are none, and become the owner, in one transaction.
 
     The epoch goes up when the owner before didn't close the journal: whatever it may still be
@@ -178,35 +178,37 @@ def claim(connection: sqlite3.Connection, path: Path) -> Claim:
     """
     connection.execute("BEGIN IMMEDIATE")
     _make_tables(connection, path)
-    tenure = tenure_of(connection, path)
+    tenure = read_ownership(connection, path)
     if tenure.owner.is_alive:
         raise JournalUnavailableError(
             str(path),
             f"process {tenure.owner.pid} has it open; stop it, or use another data directory",
         )
-    epoch = tenure.epoch if tenure.is_free else tenure.epoch + 1
-    here = Owner.this_process()
+    epoch = tenure.epoch if tenure.is_released else tenure.epoch + 1
+    here = OwnerProcess.this_process()
     connection.execute(
         "UPDATE meta SET epoch = ?, owner_pid = ?, owner_started = ?, lease_until_s = ?",
         (epoch, here.pid, here.started, time.monotonic() + _FIRST_LEASE_S),
     )
     connection.execute("COMMIT")
-    return Claim(tenure.journal_id, epoch, was_lost=not tenure.is_free)
+    return Claim(tenure.journal_id, epoch, was_lost=not tenure.is_released)
 
 
-def release(connection: sqlite3.Connection, epoch: int, *, as_lost: bool = False) -> None:
+def release_journal(
+    connection: sqlite3.Connection, epoch: int, *, for_takeover: bool = False
+) -> None:
     """Stop being the owner, so that the next one needs no takeover.
 
     It needs one if this is left `as_lost`: as if its owner had died just now.
     """
-    pid, started = (_NOBODY, f"{boot_id()}/left") if as_lost else (0, "")
+    pid, started = (_NOBODY, f"{boot_id()}/left") if for_takeover else (0, "")
     connection.execute(
         "UPDATE meta SET owner_pid = ?, owner_started = ?, lease_until_s = ? WHERE epoch = ?",
         (pid, started, time.monotonic(), epoch),
     )
 
 
-def disown(connection: sqlite3.Connection) -> None:
+def mark_abandoned(connection: sqlite3.Connection) -> None:
     """Let a copy of a journal look as if its owner had died; another program's is left alone."""
     if connection.execute("PRAGMA application_id").fetchone()[0] == _APPLICATION_ID:
         connection.execute(
@@ -215,18 +217,18 @@ def disown(connection: sqlite3.Connection) -> None:
         )
 
 
-def noted(connection: sqlite3.Connection) -> Noted:
+def read_clock(connection: sqlite3.Connection) -> ClockReading:
     """Return what the journal's clock showed last."""
-    return Noted(
+    return ClockReading(
         *connection.execute(
             "SELECT time_ns, age_ns, noted_ns, noted_boot, noted_since_boot_ns FROM meta"
         ).fetchone()
     )
 
 
-def note(connection: sqlite3.Connection, clock: Clock, epoch: int) -> None:
+def write_clock(connection: sqlite3.Connection, clock: Clock, epoch: int) -> None:
     """Write down what the journal's clock shows."""
-    now = clock.noted()
+    now = clock.reading()
     connection.execute(
         "UPDATE meta SET time_ns = ?, age_ns = ?, noted_ns = ?, noted_boot = ?, "
         "noted_since_boot_ns = ? WHERE epoch = ?",

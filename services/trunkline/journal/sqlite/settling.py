@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.events import header_of
+from trunkline.journal.events import parse_header
+from trunkline.journal.sqlite.batch_index import BatchIndex, BatchPosition, pack_batches
 from trunkline.journal.sqlite.connection import DAMAGED
-from trunkline.journal.sqlite.directory import Directory, Place
-from trunkline.journal.sqlite.payload import pack
 
 # Rows of `settled` are about this big: few enough to find, small enough to read a part of.
 _CHUNK_BYTES: Final = 16 * 1024
@@ -29,7 +28,7 @@ _SLICES: Final = (
 _LATEST_BYTES: Final = 512 * 1024
 
 
-class Latest:
+class RecentCommits:
     """The payloads of the latest commits."""
 
     def __init__(self, limit_bytes: int = _LATEST_BYTES) -> None:
@@ -46,7 +45,7 @@ class Latest:
         while self._size_bytes > self._limit_bytes:
             self._size_bytes -= len(self._payloads.popitem(last=False)[1])
 
-    def slices_of(self, places: Sequence[Place]) -> list[bytes] | None:
+    def read_batches(self, places: Sequence[BatchPosition]) -> list[bytes] | None:
         """Return batches of commits, in order; None if not all of them are here."""
         payloads = self._payloads
         if not all(one.commit_id in payloads for one in places):
@@ -57,16 +56,16 @@ class Latest:
         ]
 
 
-class Settling:
+class Settler:
     """What waits to be moved or deleted, and one step of it at a time.
 
     Each step is one transaction. What it changes here counts only once that is through.
     """
 
-    def __init__(self, path: str, directory: Directory) -> None:
+    def __init__(self, path: str, directory: BatchIndex) -> None:
         self._path = path
         self._directory = directory
-        self.latest = Latest()
+        self.recent_commits = RecentCommits()
         # Tasks that ended, not settled yet; how far the first of them has come.
         self._ended: deque[str] = deque()
         self._settled_to = 0
@@ -80,7 +79,7 @@ class Settling:
         self._deleted = 0
         self._cleared: list[str] = []
         self._next_position = 0
-        self.is_pressed = False
+        self.has_more = False
         """The step at hand left more than a step's work."""
 
     @property
@@ -89,7 +88,7 @@ class Settling:
         return bool(self._ended or self._free or self._compacted or self._directory.has_dropped)
 
     @property
-    def deletes_commits(self) -> bool:
+    def has_unused_commits(self) -> bool:
         """The next step deletes rows of `commits`."""
         return bool(self._free)
 
@@ -97,7 +96,7 @@ class Settling:
         """Settle these, too."""
         self._ended.extend(task_ids)
 
-    def add_free(self, commit_id: int) -> None:
+    def add_unused_commit(self, commit_id: int) -> None:
         """Delete this row of `commits`, too."""
         self._free.append(commit_id)
 
@@ -105,7 +104,7 @@ class Settling:
         """Delete the events of these, which are read as their folds now."""
         self._compacted.extend(task_ids)
 
-    def write(self, connection: sqlite3.Connection, budget_bytes: int) -> None:
+    def run_step(self, connection: sqlite3.Connection, budget_bytes: int) -> None:
         """Do one step, in a transaction of the caller."""
         self._move(connection, budget_bytes)
         free = list(itertools.islice(self._free, _DELETED_COMMITS))
@@ -113,7 +112,7 @@ class Settling:
         self._deleted = len(free)
         self._clear(connection)
 
-    def written(self) -> None:
+    def confirm(self) -> None:
         """The transaction is through."""
         self._settled_to = self._next_position
         for _ in self._moved:
@@ -124,7 +123,7 @@ class Settling:
             self._compacted.popleft()
         self._directory.drop(self._moved)
         self._free.extend(self._directory.release(_RELEASED_BATCHES))
-        self.is_pressed = (
+        self.has_more = (
             bool(self._ended or self._compacted or self._directory.has_dropped)
             or self._deleted == _DELETED_COMMITS
         )
@@ -171,19 +170,23 @@ class Settling:
         places = self._directory.find(task_id, after, limit_bytes=_CHUNK_BYTES)
         if not places:
             return None
-        batches = self.latest.slices_of(places) or slices_of(connection, places, self._path)
-        first, last = header_of(batches[0]), header_of(batches[-1])
-        payload, _ = pack(batches)
+        batches = self.recent_commits.read_batches(places) or read_batches(
+            connection, places, self._path
+        )
+        first, last = parse_header(batches[0]), parse_header(batches[-1])
+        payload, _ = pack_batches(batches)
         return task_id, first.first_sequence, last.first_sequence + last.count - 1, bytes(payload)
 
 
-def slices_of(connection: sqlite3.Connection, places: Sequence[Place], path: str) -> list[bytes]:
+def read_batches(
+    connection: sqlite3.Connection, places: Sequence[BatchPosition], path: str
+) -> list[bytes]:
     """Read batches of commits, in order. JournalUnavailableError: one isn't there."""
     if not places:
         return []
     first, last = places[0].commit_id, places[-1].commit_id
     if last - first >= 2 * len(places):
-        return _each_of(connection, places, path)
+        return _read_each(connection, places, path)
     # Most of the commits in between hold something of the task: they are read in one go.
     payloads = dict(
         connection.execute(
@@ -199,7 +202,9 @@ def slices_of(connection: sqlite3.Connection, places: Sequence[Place], path: str
         raise JournalUnavailableError(path, DAMAGED) from error
 
 
-def _each_of(connection: sqlite3.Connection, places: Sequence[Place], path: str) -> list[bytes]:
+def _read_each(
+    connection: sqlite3.Connection, places: Sequence[BatchPosition], path: str
+) -> list[bytes]:
     said = ",".join([f'"{one.commit_id}":{one.offset << 32 | one.size_bytes}' for one in places])
     found = [sealed for (sealed,) in connection.execute(_SLICES, (f"{{{said}}}",))]
     if len(found) != len(places):

@@ -11,22 +11,34 @@ from typing import Any, Final, Self
 
 from trunkline.errors import JournalUnavailableError
 from trunkline.journal.clock import Clock
-from trunkline.journal.events import header_of
-from trunkline.journal.sqlite import aliases, rows, webhooks
-from trunkline.journal.sqlite.checkpoint import Checkpointer
-from trunkline.journal.sqlite.connection import connect, distrusted, looking, translated
-from trunkline.journal.sqlite.directory import Directory
-from trunkline.journal.sqlite.ids import Ids
-from trunkline.journal.sqlite.payload import frames, pack
-from trunkline.journal.sqlite.schema import Claim, claim, note, noted, release, tenure_of
-from trunkline.journal.sqlite.settling import Settling, slices_of
-from trunkline.journal.sqlite.writer import Synchronous, Writer
+from trunkline.journal.events import parse_header
+from trunkline.journal.sqlite import statements as aliases
+from trunkline.journal.sqlite import statements as rows
+from trunkline.journal.sqlite import statements as webhooks
+from trunkline.journal.sqlite.batch_index import BatchIndex, pack_batches, unpack_spans
+from trunkline.journal.sqlite.connection import (
+    connect,
+    open_read_only,
+    translate_all_errors,
+    translate_errors,
+)
+from trunkline.journal.sqlite.schema import (
+    Claim,
+    claim_journal,
+    read_clock,
+    read_ownership,
+    release_journal,
+    write_clock,
+)
+from trunkline.journal.sqlite.settling import Settler, read_batches
+from trunkline.journal.sqlite.task_id_filter import TaskIdFilter
+from trunkline.journal.sqlite.writer import Checkpointer, SqliteWriter, Synchronous
 from trunkline.journal.store import (
     CommitGroup,
-    KeyRecord,
+    OrphanedChild,
     SealedBatch,
     StoredFold,
-    Stray,
+    SubmissionKey,
     TaskFilter,
     TaskPage,
     TaskRow,
@@ -49,20 +61,20 @@ class SqliteStore:
         self._path = path
         self.id = claimed.journal_id
         self.epoch = claimed.epoch
-        self.is_log_long = False
+        self.needs_checkpoint = False
         self.was_lost = claimed.was_lost
         """The owner before did not give it back."""
         with contextlib.ExitStack() as undo:
-            self._writer = Writer(path, claimed.epoch, synchronous, claimed.journal_id)
+            self._writer = SqliteWriter(path, claimed.epoch, synchronous, claimed.journal_id)
             undo.callback(self._writer.connection.close)
             self._read = connect(path)
             undo.callback(self._read.close)
             self._checkpointer = Checkpointer(path)
             undo.callback(self._checkpointer.close)
-            self.clock = Clock(noted(self._read))
-            self._directory = Directory()
-            self._ids = Ids()
-            self._settling = Settling(str(path), self._directory)
+            self.clock = Clock(read_clock(self._read))
+            self._directory = BatchIndex()
+            self._ids = TaskIdFilter()
+            self._settling = Settler(str(path), self._directory)
             self._load()
             undo.pop_all()
 
@@ -74,17 +86,17 @@ class SqliteStore:
             JournalUnavailableError: it can't be, and why.
         """
         _make_file(path)
-        with distrusted(path), contextlib.closing(connect(path)) as connection:
+        with translate_all_errors(path), contextlib.closing(connect(path)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             # Who owns it since which epoch must outlive the machine, too: else two lives of the
             # journal could write different events under the same epoch.
             connection.execute("PRAGMA synchronous = FULL")
-            claimed = claim(connection, path)
+            claimed = claim_journal(connection, path)
             try:
                 return cls(path, claimed, synchronous)
             except BaseException:
                 # What waits for a takeover goes on waiting: the next try may succeed.
-                release(connection, claimed.epoch, as_lost=claimed.was_lost)
+                release_journal(connection, claimed.epoch, for_takeover=claimed.was_lost)
                 raise
 
     @classmethod
@@ -97,16 +109,18 @@ class SqliteStore:
             JournalUnavailableError: the lease holds, the process doesn't end, another one was
                 quicker, or the file can't be opened.
         """
-        with looking(path) as connection:
-            tenure = tenure_of(connection, path)
+        with open_read_only(path) as connection:
+            tenure = read_ownership(connection, path)
         owner = tenure.owner
-        if not tenure.is_free:
-            if tenure.lost_for_s < 0:
-                problem = f"process {owner.pid} has it; its lease holds {-tenure.lost_for_s:.1f} s"
+        if not tenure.is_released:
+            if tenure.expired_for_s < 0:
+                problem = (
+                    f"process {owner.pid} has it; its lease holds {-tenure.expired_for_s:.1f} s"
+                )
                 raise JournalUnavailableError(str(path), problem)
             if owner.is_this_process:
                 raise JournalUnavailableError(str(path), "this process has it open already")
-            if not owner.end(within_s=_KILL_S):
+            if not owner.kill(timeout_s=_KILL_S):
                 problem = f"process {owner.pid} has it and can't be killed; kill it, then try again"
                 raise JournalUnavailableError(str(path), problem)
         return cls.open(path, synchronous=synchronous)
@@ -116,48 +130,48 @@ class SqliteStore:
         if not group.batches:
             self._commit_rows(group)
             return
-        payload, places = pack(batch.sealed for batch in group.batches)
+        payload, places = pack_batches(batch.sealed for batch in group.batches)
         if group.created or group.changed or group.keys or group.aliases or group.webhooks:
             with self._writer.transaction(payload) as commit_id:
                 self._write_rows(group)
         else:
             commit_id = self._writer.insert_commit(payload)
-        self._settling.latest.add(commit_id, payload)
+        self._settling.recent_commits.add(commit_id, payload)
         self._ids.add(group.created)
-        self.is_log_long = self._checkpointer.wrote(len(payload))
+        self.needs_checkpoint = self._checkpointer.add_written(len(payload))
         self._directory.add(commit_id, group.batches, places)
         if group.changed:
             self._settling.add_ended(row.task_id for row in group.changed.values() if row.is_ended)
 
     def read(self, task_id: str, after: int, *, limit_bytes: int) -> list[bytes]:
         """Return batches that end behind `after`; see `JournalStore`."""
-        with translated(self._path):
+        with translate_errors(self._path):
             places = self._directory.find(task_id, after, limit_bytes=limit_bytes)
             if places is not None:
-                return slices_of(self._read, places, str(self._path))
+                return read_batches(self._read, places, str(self._path))
             return self._read_settled(task_id, after, limit_bytes)
 
     def find_row(self, task_id: str) -> TaskRow | None:
         """Return the row of a task."""
-        if not self._ids.may_hold(task_id):
+        if not self._ids.might_contain(task_id):
             return None
-        with translated(self._path):
-            found = self._read.execute(rows.SELECT_ONE, (task_id,)).fetchone()
+        with translate_errors(self._path):
+            found = self._read.execute(rows.SELECT_TASK, (task_id,)).fetchone()
         return None if found is None else self._row(found)
 
-    def find_key(self, key: str, *, now_ns: int) -> KeyRecord | None:
+    def find_key(self, key: str, *, now_ns: int) -> SubmissionKey | None:
         """Return what a key stands for, unless it has expired."""
-        with translated(self._path):
+        with translate_errors(self._path):
             found = self._read.execute(
                 "SELECT key, content_hash, task_id, expires_ns FROM keys "
                 "WHERE key = ? AND expires_ns > ?",
                 (key, now_ns),
             ).fetchone()
-        return None if found is None else KeyRecord(*found)
+        return None if found is None else SubmissionKey(*found)
 
     def find_fold(self, task_id: str) -> StoredFold | None:
         """Return what a compacted task is read as."""
-        with translated(self._path):
+        with translate_errors(self._path):
             found = self._read.execute(
                 "SELECT snapshot, epoch, forwarded FROM folds WHERE task_id = ?", (task_id,)
             ).fetchone()
@@ -168,43 +182,43 @@ class SqliteStore:
 
     def find_alias(self, account: str, alias: str) -> str | None:
         """Return the id of the task that an alias stands for."""
-        with translated(self._path):
-            return aliases.find(self._read, account, alias)
+        with translate_errors(self._path):
+            return aliases.find_alias(self._read, account, alias)
 
     def find_webhooks(
         self, *, task_id: str = "", states: Sequence[int] = (), limit: int | None = None
     ) -> list[WebhookRow]:
         """Return webhooks, the last made first; see `JournalStore`."""
-        with translated(self._path):
-            return webhooks.find(self._read, task_id=task_id, states=states, limit=limit)
+        with translate_errors(self._path):
+            return webhooks.find_webhooks(self._read, task_id=task_id, states=states, limit=limit)
 
     def list_rows(
-        self, wanted: TaskFilter, *, limit: int, behind: tuple[int, str] | None = None
+        self, task_filter: TaskFilter, *, limit: int, after: tuple[int, str] | None = None
     ) -> TaskPage:
         """Return a page of rows; see `JournalStore`."""
-        where, values = rows.conditions(wanted)
-        with translated(self._path):
+        where, values = rows.filter_conditions(task_filter)
+        with translate_errors(self._path):
             (total,) = self._read.execute(
                 " ".join(("SELECT count(*) FROM tasks WHERE", where)), values
             ).fetchone()
-            if behind is not None:
+            if after is not None:
                 where += " AND (status_time_ns < ? OR (status_time_ns = ? AND task_id > ?))"
-                values += [behind[0], behind[0], behind[1]]
+                values += [after[0], after[0], after[1]]
             order = "ORDER BY status_time_ns DESC, task_id LIMIT ?"
             found = self._read.execute(
-                rows.select(" ".join(("WHERE", where, order))), [*values, limit]
+                rows.select_tasks(" ".join(("WHERE", where, order))), [*values, limit]
             ).fetchall()
         return TaskPage([self._row(row) for row in found], total)
 
-    def unfinished(self) -> list[TaskRow]:
+    def list_unfinished(self) -> list[TaskRow]:
         """Return the rows of all tasks that have not ended, the oldest first."""
         return [row for row in self._unsettled() if not row.is_ended]
 
-    def ended_before(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:
+    def list_ended(self, age_ns: int, *, is_compacted: bool, limit: int) -> list[TaskRow]:
         """Return rows of tasks that ended long ago; see `JournalStore`."""
-        with translated(self._path):
+        with translate_errors(self._path):
             found = self._read.execute(
-                rows.select("WHERE stage = ? AND ended_ns <= ? ORDER BY ended_ns LIMIT ?"),
+                rows.select_tasks("WHERE stage = ? AND ended_ns <= ? ORDER BY ended_ns LIMIT ?"),
                 (3 if is_compacted else 1, age_ns, limit),
             ).fetchall()
         return [self._row(row) for row in found]
@@ -216,13 +230,13 @@ class SqliteStore:
     def settle(self, *, budget_bytes: int) -> bool:
         """Move some of what has ended into rows of its own, and delete what is free."""
         with self._writer.transaction():
-            if self._settling.deletes_commits:
+            if self._settling.has_unused_commits:
                 # The time of the latest event may have stood there alone.
-                note(self._writer.connection, self.clock, self.epoch)
-            self._settling.write(self._writer.connection, budget_bytes)
-        self._settling.written()
-        self.is_log_long = self._checkpointer.wrote(2 * budget_bytes)
-        return self._settling.is_pressed
+                write_clock(self._writer.connection, self.clock, self.epoch)
+            self._settling.run_step(self._writer.connection, budget_bytes)
+        self._settling.confirm()
+        self.needs_checkpoint = self._checkpointer.add_written(2 * budget_bytes)
+        return self._settling.has_more
 
     def compact(self, folds: Mapping[str, StoredFold]) -> None:
         """Keep folds in place of tasks' events; see `JournalStore`."""
@@ -239,47 +253,49 @@ class SqliteStore:
                 [(task_id,) for task_id in folds],
             )
         self._settling.add_compacted(folds)
-        self.is_log_long = self._checkpointer.wrote(
+        self.needs_checkpoint = self._checkpointer.add_written(
             sum(len(one.snapshot) for one in folds.values())
         )
 
-    def forget(self, task_ids: Sequence[str]) -> None:
+    def delete_tasks(self, task_ids: Sequence[str]) -> None:
         """Keep nothing of compacted tasks; see `JournalStore`."""
         with self._writer.transaction():
             values = [(one,) for one in task_ids]
             self._writer.connection.executemany("DELETE FROM folds WHERE task_id = ?", values)
             self._writer.connection.executemany("DELETE FROM tasks WHERE task_id = ?", values)
-            aliases.forget(self._writer.connection, task_ids)
-            webhooks.forget(self._writer.connection, task_ids)
-        self.is_log_long = self._checkpointer.wrote(0)
+            aliases.delete_aliases(self._writer.connection, task_ids)
+            webhooks.delete_webhooks(self._writer.connection, task_ids)
+        self.needs_checkpoint = self._checkpointer.add_written(0)
 
-    def shorten_log(self) -> bool:
+    def checkpoint(self) -> bool:
         """Move what SQLite's log holds into the file; see `JournalStore`."""
-        is_all = self._checkpointer.move()
+        is_all = self._checkpointer.run()
         if is_all:
-            self.is_log_long = False
+            self.needs_checkpoint = False
         return is_all
 
-    def shrink(self) -> None:
+    def vacuum(self) -> None:
         """Give room that nothing is kept in back to the disk; it rewrites the whole file."""
-        with self._writer.alone() as connection:
+        with self._writer.exclusive() as connection:
             connection.execute("VACUUM")
 
-    def renew(self, lease_s: float) -> None:
+    def renew_lease(self, lease_s: float) -> None:
         """Let the lease hold from now on, and drop some of what has expired."""
         self._writer.check_file()
         with self._writer.transaction():
             until_s = time.monotonic() + lease_s
             self._writer.connection.execute("UPDATE meta SET lease_until_s = ?", (until_s,))
-            note(self._writer.connection, self.clock, self.epoch)
+            write_clock(self._writer.connection, self.clock, self.epoch)
             self._writer.connection.execute(
                 "DELETE FROM keys WHERE rowid IN "
                 "(SELECT rowid FROM keys WHERE expires_ns <= ? LIMIT 1000)",
                 (self.clock.age_ns(),),
             )
-            aliases.prove(self._writer.connection, journal_id=self.id, age_ns=self.clock.age_ns())
+            aliases.expire_aliases(
+                self._writer.connection, journal_id=self.id, age_ns=self.clock.age_ns()
+            )
 
-    def keep_stray(self, stray: Stray) -> None:
+    def add_orphaned_child(self, stray: OrphanedChild) -> None:
         """Keep a stray until it is dropped."""
         with self._writer.transaction():
             self._writer.connection.execute(
@@ -287,23 +303,23 @@ class SqliteStore:
                 (stray.task_id, stray.account, stray.until_s),
             )
 
-    def drop_stray(self, task_id: str) -> None:
+    def delete_orphaned_child(self, task_id: str) -> None:
         """Keep a stray no longer."""
         with self._writer.transaction():
             self._writer.connection.execute("DELETE FROM strays WHERE task_id = ?", (task_id,))
 
-    def strays(self) -> list[Stray]:
+    def list_orphaned_children(self) -> list[OrphanedChild]:
         """Return the strays that were kept and not dropped."""
-        with translated(self._path):
+        with translate_errors(self._path):
             found = self._read.execute("SELECT task_id, account, until_s FROM strays").fetchall()
-        return [Stray(*row) for row in found]
+        return [OrphanedChild(*row) for row in found]
 
-    def close(self, *, as_lost: bool = False) -> None:
+    def close(self, *, for_takeover: bool = False) -> None:
         """Give the journal back; see `JournalStore`."""
-        with self._writer.alone() as connection:
+        with self._writer.exclusive() as connection:
             try:
-                note(connection, self.clock, self.epoch)
-                release(connection, self.epoch, as_lost=as_lost)
+                write_clock(connection, self.clock, self.epoch)
+                release_journal(connection, self.epoch, for_takeover=for_takeover)
             finally:
                 self._checkpointer.close()
                 self._read.close()
@@ -313,23 +329,27 @@ class SqliteStore:
         """Write a group without events."""
         with self._writer.transaction():
             self._write_rows(group)
-        self.is_log_long = self._checkpointer.wrote(0)
+        self.needs_checkpoint = self._checkpointer.add_written(0)
 
     def _write_rows(self, group: CommitGroup) -> None:
         connection = self._writer.connection
         if group.created:
-            connection.executemany(rows.INSERT, map(rows.inserted, group.created.values()))
+            connection.executemany(
+                rows.INSERT_TASK, map(rows.insert_values, group.created.values())
+            )
         if group.changed:
-            connection.executemany(rows.UPDATE, map(rows.updated, group.changed.values()))
+            connection.executemany(
+                rows.UPDATE_TASK, map(rows.update_values, group.changed.values())
+            )
         if group.keys:
             connection.executemany(
                 "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)",
                 [(one.key, one.content_hash, one.task_id, one.expires_ns) for one in group.keys],
             )
         if group.aliases:
-            aliases.write(connection, group.aliases, age_ns=self.clock.age_ns())
+            aliases.write_aliases(connection, group.aliases, age_ns=self.clock.age_ns())
         if group.webhooks:
-            webhooks.write(connection, group.webhooks)
+            webhooks.write_webhooks(connection, group.webhooks)
 
     def _load(self) -> None:
         """Find the batches of all unsettled tasks again, and what no task needs.
@@ -343,27 +363,27 @@ class SqliteStore:
         header = None
         for commit_id, payload in self._read.execute("SELECT id, payload FROM commits ORDER BY id"):
             batches, places = [], []
-            for offset, size_bytes in frames(payload):
-                header = header_of(payload[offset : offset + size_bytes])
+            for offset, size_bytes in unpack_spans(payload):
+                header = parse_header(payload[offset : offset + size_bytes])
                 if header.task_id in unsettled:
                     batches.append(
                         SealedBatch(header.task_id, header.first_sequence, header.count, b"")
                     )
                     places.append((offset, size_bytes))
             self._directory.add(commit_id, batches, places)
-            if not self._directory.has_commit(commit_id):
-                self._settling.add_free(commit_id)
+            if not self._directory.needs_commit(commit_id):
+                self._settling.add_unused_commit(commit_id)
         if header is not None:
-            self.clock.saw(header.time.ToNanoseconds())
+            self.clock.advance_to(header.time.ToNanoseconds())
         self._settling.add_ended(row.task_id for row in self._unsettled() if row.is_ended)
         self._ids.add(one for (one,) in self._read.execute("SELECT task_id FROM tasks"))
         compacted = self._read.execute("SELECT task_id FROM tasks WHERE stage = 2").fetchall()
         self._settling.add_compacted(task_id for (task_id,) in compacted)
 
     def _unsettled(self) -> list[TaskRow]:
-        with translated(self._path):
+        with translate_errors(self._path):
             found = self._read.execute(
-                rows.select("WHERE stage = 0 ORDER BY create_time_ns")
+                rows.select_tasks("WHERE stage = 0 ORDER BY create_time_ns")
             ).fetchall()
         return [self._row(row) for row in found]
 
@@ -382,9 +402,9 @@ class SqliteStore:
         )
         with contextlib.closing(found):
             for (payload,) in found:
-                for offset, size_bytes in frames(payload):
+                for offset, size_bytes in unpack_spans(payload):
                     sealed = payload[offset : offset + size_bytes]
-                    header = header_of(sealed)
+                    header = parse_header(sealed)
                     if header.first_sequence + header.count - 1 <= after:
                         continue
                     limit_bytes -= size_bytes

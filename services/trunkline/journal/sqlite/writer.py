@@ -1,4 +1,4 @@
-"""The connection that writes: guarded by the epoch, and usable again behind any trouble."""
+"""Moves what SQLite's log holds into the file, so that the log begins anew and stays short."""
 
 import contextlib
 import os
@@ -9,7 +9,49 @@ from pathlib import Path
 from typing import Final, Literal
 
 from trunkline.errors import FencedError, JournalUnavailableError
-from trunkline.journal.sqlite.connection import connect, problem_of, translated
+from trunkline.journal.sqlite.connection import connect, convert_error, translate_errors
+
+# The log is moved when it is about this long: 8 MB.
+_LONG_PAGES: Final = 2000
+_PAGE_BYTES: Final = 4096
+# Pages that a write touches beside those its content fills, roughly.
+_PAGES_OF_A_WRITE: Final = 2
+
+
+class Checkpointer:
+    """Checkpoints apart from commits: SQLite by itself would make one commit in many wait for it.
+
+    It may run in a thread while commits go on. The log begins anew only once all of it was moved,
+    which a commit in between prevents: then what is left, a little, is moved with nobody writing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection = connect(path)
+        self._pages = 0
+
+    def add_written(self, size_bytes: int) -> bool:
+        """Count what was written; tell whether the log is long and it is time to move it."""
+        self._pages += _PAGES_OF_A_WRITE + size_bytes // _PAGE_BYTES
+        return self._pages >= _LONG_PAGES
+
+    def run(self) -> bool:
+        """Move what the log holds; tell whether that was all. JournalUnavailableError."""
+        counted = self._pages
+        with translate_errors(self._path):
+            _, pages, moved_pages = self._connection.execute(
+                "PRAGMA wal_checkpoint(PASSIVE)"
+            ).fetchone()
+        # SQLite counts up to where the log ended when it began.
+        is_all: bool = pages == moved_pages and self._pages == counted
+        if is_all:
+            self._pages = 0
+        return is_all
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection.close()
+
 
 _INSERT_COMMIT: Final = (
     "INSERT INTO commits (payload) SELECT ? WHERE EXISTS (SELECT 1 FROM meta WHERE epoch = ?)"
@@ -22,7 +64,7 @@ _MOVED: Final = (
 Synchronous = Literal["normal", "full"]
 
 
-class Writer:
+class SqliteWriter:
     """All writes of one journal, one at a time.
 
     What writes holds the lock: `renew` comes from the loop while a thread may be committing.
@@ -55,7 +97,7 @@ class Writer:
                     self._mend()
                 return self._insert(payload)
             except sqlite3.Error as error:
-                raise problem_of(self._path, error) from error
+                raise convert_error(self._path, error) from error
 
     @contextlib.contextmanager
     def transaction(self, payload: bytearray | None = None) -> Iterator[int]:
@@ -63,7 +105,7 @@ class Writer:
 
         Yields the id of the row of `commits` that a payload was written to.
         """
-        with self._lock, translated(self._path):
+        with self._lock, translate_errors(self._path):
             if self.connection.in_transaction:
                 self._mend()
             # SQLite itself goes on writing into files that were deleted.
@@ -86,9 +128,9 @@ class Writer:
         self._check(self._file, self._inode)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[sqlite3.Connection]:
+    def exclusive(self) -> Iterator[sqlite3.Connection]:
         """The connection while nobody else uses it, without a look at who owns the journal."""
-        with self._lock, translated(self._path):
+        with self._lock, translate_errors(self._path):
             yield self.connection
 
     def _check(self, file: str, inode: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from trunkline.reasoning.memory.files import CheckpointFile, checkpoint_file
 from trunkline.reasoning.memory.saver import Checkpoints
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 
 
 @dataclass(frozen=True, slots=True)

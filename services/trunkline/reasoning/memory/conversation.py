@@ -18,7 +18,7 @@ from trunkline.reasoning.memory.files import CheckpointFile
 from trunkline.reasoning.memory.repair import is_feedback, repaired
 from trunkline.reasoning.tools.citing import citations_of
 from trunkline.reasoning.verdict import STATUS_KEY
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 
 MESSAGES_KEPT: Final = 20
 CHARS_KEPT: Final = 32_000

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 
 logger = logging.getLogger(__name__)
 

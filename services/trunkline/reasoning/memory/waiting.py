@@ -20,7 +20,7 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.tool import ToolCall
 
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from trunkline.reasoning.models.providers import Provider
 from trunkline.reasoning.models.replies import check_reply, finish_reason, whole_of
 from trunkline.reasoning.models.trouble import ModelTrouble, trouble_of
 from trunkline.reasoning.verdict import STATUS_KEY, Status
-from trunkline.settings import ModelOptions
+from trunkline.settings import ModelSettings
 
 if TYPE_CHECKING:
     from langchain_core.language_models.base import LanguageModelInput
@@ -33,7 +33,7 @@ class OneModel:
     def __init__(
         self,
         name: str,
-        options: ModelOptions,
+        options: ModelSettings,
         make: "Callable[[], BaseChatModel]",
         provider: Provider | None = None,
     ) -> None:
@@ -51,7 +51,7 @@ class OneModel:
             ModelTrouble: it can't be made.
         """
         if self._chat is None:
-            self._chat = await runtime.load(self._make)
+            self._chat = await runtime.load_in_thread(self._make)
         return self._chat
 
     async def ask(

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
-from trunkline.settings import AgentOptions, ModelOptions, Settings
+from trunkline.settings import AgentSettings, ModelSettings, Settings
 
 RULES: Final = "rules"
 """The model that is built in."""
 
-DEFAULTS: Final = ModelOptions(
+DEFAULTS: Final = ModelSettings(
     timeout_s=300.0, first_token_s=60.0, max_tokens=4096, turn_tokens=200_000
 )
 
@@ -20,14 +20,14 @@ class ModelChoice:
 
     name: str = RULES
     fallbacks: tuple[str, ...] = ()
-    tables: Mapping[str, ModelOptions] = field(default_factory=dict)
+    tables: Mapping[str, ModelSettings] = field(default_factory=dict)
     check: bool | None = None
     """Whether it judges its answers before they are final; None: if it isn't the built-in one."""
 
     @classmethod
     def of_agent(cls, settings: Settings, agent: str) -> Self:
         """Return what an agent reasons with."""
-        own = settings.agent_options.get(agent, AgentOptions())
+        own = settings.agent_options.get(agent, AgentSettings())
         fallbacks = own.fallbacks or settings.fallbacks
         return cls(own.model or settings.model, fallbacks, settings.models, own.check)
 
@@ -37,15 +37,15 @@ class ModelChoice:
         name = own or settings.planner_model or settings.model
         return cls(name, settings.fallbacks, settings.models)
 
-    def options(self, name: str) -> ModelOptions:
+    def options(self, name: str) -> ModelSettings:
         """Return what is set of a model: by its own table, its provider's, or nobody."""
         tables = [self.tables.get(name), self.tables.get(name.partition(":")[0]), DEFAULTS]
         layers = [table for table in tables if table is not None]
         found: dict[str, Any] = {}
-        for one in fields(ModelOptions):
+        for one in fields(ModelSettings):
             said = (getattr(layer, one.name) for layer in layers)
             found[one.name] = next((value for value in said if value is not None), None)
         extra: dict[str, object] = {}
         for layer in reversed(layers):
             extra |= layer.extra
-        return ModelOptions(**found | {"extra": extra})
+        return ModelSettings(**found | {"extra": extra})

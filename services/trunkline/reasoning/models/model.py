@@ -13,7 +13,7 @@ from trunkline.reasoning.models.choice import DEFAULTS, RULES, ModelChoice
 from trunkline.reasoning.models.providers import find_provider
 from trunkline.reasoning.models.replies import of_any_provider
 from trunkline.reasoning.models.trouble import ModelTrouble
-from trunkline.settings import ModelOptions
+from trunkline.settings import ModelSettings
 
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
@@ -128,9 +128,9 @@ def open_model(choice: ModelChoice | str, *, examples: Iterable[str] = ()) -> Mo
     return Model([_open_one(name, choice.options(name), tuple(examples)) for name in names])
 
 
-def _open_one(name: str, options: ModelOptions, examples: tuple[str, ...]) -> OneModel:
+def _open_one(name: str, options: ModelSettings, examples: tuple[str, ...]) -> OneModel:
     if name == RULES:
-        return OneModel(RULES, ModelOptions(), partial(_make_rules, examples))
+        return OneModel(RULES, ModelSettings(), partial(_make_rules, examples))
     provider, short = find_provider(name)
     return OneModel(name, options, partial(provider.make, short, options), provider)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.errors import ModelUnavailableError
 from trunkline.reasoning.models.trouble import ModelTrouble
-from trunkline.settings import ModelOptions
+from trunkline.settings import ModelSettings
 
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
@@ -31,16 +31,16 @@ class Provider:
     """Variables that hold its key; none: it needs none."""
     bases: tuple[str, ...]
     """Variables that say where it is; its client reads them by itself."""
-    set_up: Callable[[ModelOptions], Mapping[str, Any]]
+    set_up: Callable[[ModelSettings], Mapping[str, Any]]
     """What its class calls our options. Retrying is ours, so each client's own is turned off."""
 
-    def key_variable(self, options: ModelOptions) -> str:
+    def key_variable(self, options: ModelSettings) -> str:
         """Return the variable that holds the key: one that is set, if any is; empty: no key."""
         if options.api_key_env is not None:
             return options.api_key_env
         return next((name for name in self.keys if os.environ.get(name)), "".join(self.keys[:1]))
 
-    def make(self, name: str, options: ModelOptions) -> "BaseChatModel":
+    def make(self, name: str, options: ModelSettings) -> "BaseChatModel":
         """Load the package and return a model's client. Takes a second or two.
 
         Raises:
@@ -69,7 +69,7 @@ class Provider:
             raise ModelTrouble("options", problem) from None
         return model
 
-    def _key(self, options: ModelOptions) -> str:
+    def _key(self, options: ModelSettings) -> str:
         variable = self.key_variable(options)
         if key := os.environ.get(variable, "") if variable else _NO_KEY:
             return key
@@ -81,24 +81,24 @@ class Provider:
         raise ModelTrouble("no_key", problem)
 
 
-def _openai(options: ModelOptions) -> Mapping[str, Any]:
+def _openai(options: ModelSettings) -> Mapping[str, Any]:
     # Time limits are ours: its own between two chunks would come first.
     limits = {"timeout": options.timeout_s, "stream_chunk_timeout": None}
     return {**limits, "max_retries": 0, "max_tokens": options.max_tokens, "stream_usage": True}
 
 
-def _anthropic(options: ModelOptions) -> Mapping[str, Any]:
+def _anthropic(options: ModelSettings) -> Mapping[str, Any]:
     timeout_s, max_tokens = options.timeout_s, options.max_tokens
     return {"timeout": timeout_s, "max_retries": 0, "max_tokens": max_tokens}
 
 
-def _google(options: ModelOptions) -> Mapping[str, Any]:
+def _google(options: ModelSettings) -> Mapping[str, Any]:
     # Of its client, 1 means: not again.
     timeout_s, max_tokens = options.timeout_s, options.max_tokens
     return {"timeout": timeout_s, "max_retries": 1, "max_output_tokens": max_tokens}
 
 
-def _ollama(options: ModelOptions) -> Mapping[str, Any]:
+def _ollama(options: ModelSettings) -> Mapping[str, Any]:
     arguments = {"timeout": options.timeout_s}
     return {"client_kwargs": arguments, "num_predict": options.max_tokens}
 

@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.reasoning.models.trouble import ModelTrouble
-from trunkline.tasks.turn.content import struct
+from trunkline.tasks.content import to_struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ def _arguments(text: str | None) -> dict[str, Any] | None:
     try:
         given = json.loads(text or "{}")
         # What no message can carry to the tool is no arguments either.
-        return given if isinstance(given, dict) and struct(given) is not None else None
+        return given if isinstance(given, dict) and to_struct(given) is not None else None
     except (ValueError, RecursionError):
         return None
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from trunkline.client.directory import Directory
-from trunkline.client.tools import ToolClient
+from trunkline.client.services import ToolClient
 from trunkline.errors import PeerProtocolError, ToolNotFoundError
-from trunkline.settings import AgentOptions
+from trunkline.settings import AgentSettings
 from trunkline.v1 import tool_service_pb2
 
 SERVICE = "trunkline.v1.ToolService"
@@ -84,20 +84,20 @@ class MeshTools:
         raise PeerProtocolError("the tool adapter", "a call ended without a result")
 
     def _client(self) -> ToolClient:
-        return ToolClient(self._directory.for_service(SERVICE))
+        return ToolClient(self._directory.channel_for_service(SERVICE))
 
 
 class AllowedTools:
     """Those tools of a source that an agent may use: it sees no others, and calls no others."""
 
-    def __init__(self, source: ToolSource, options: AgentOptions) -> None:
+    def __init__(self, source: ToolSource, options: AgentSettings) -> None:
         self._source = source
         self._options = options
 
     async def list_tools(self, servers: Sequence[str]) -> Listing:
         """Return the tools of these servers that the agent may use."""
         listing = await self._source.list_tools(servers)
-        may_use = self._options.may_use
+        may_use = self._options.allows_tool
         tools = tuple(tool for tool in listing.tools if may_use(tool.server, tool.name))
         return replace(listing, tools=tools)
 
@@ -105,7 +105,7 @@ class AllowedTools:
         self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
     ) -> tool_service_pb2.ToolResult:
         """Call a tool. ToolNotFoundError: the agent may not use it, or there is none."""
-        if not self._options.may_use(request.server, request.tool):
+        if not self._options.allows_tool(request.server, request.tool):
             raise ToolNotFoundError(request.server, request.tool)
         return await self._source.call_tool(request, on_progress=on_progress)
 

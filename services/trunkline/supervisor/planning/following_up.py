@@ -7,11 +7,11 @@ from google.protobuf import struct_pb2
 
 from trunkline.client import Directory
 from trunkline.errors import TrunklineError
-from trunkline.journal.metadata import ROUTE_KEY
+from trunkline.journal.fold import ROUTE_KEY
 from trunkline.supervisor.planning.routing import Router, contenders
 from trunkline.supervisor.planning.tags import words_of
 from trunkline.supervisor.steps import Step
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import task_service_pb2
 
 _TIMEOUT_S = 2.0
@@ -36,7 +36,7 @@ async def last_agent(task: TaskContext, directory: Directory, router: Router) ->
     )
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            found = await directory.for_agent(task.agent).list_tasks(request)
+            found = await directory.client_for_agent(task.agent).list_tasks(request)
     except (TrunklineError, TimeoutError):
         # Nobody is left waiting for a hint.
         return ""

@@ -10,8 +10,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
 from trunkline.reasoning.memory.conversation import Conversation
 from trunkline.reasoning.memory.files import checkpoint_file
-from trunkline.tasks.turn.content import text_of
-from trunkline.tasks.turn.context import TaskContext
+from trunkline.tasks.content import message_text
+from trunkline.tasks.context import TaskContext
 from trunkline.v1 import message_pb2
 
 
@@ -39,7 +39,7 @@ class Memory:
         return [
             HumanMessage(text) if one.role == message_pb2.ROLE_USER else AIMessage(text)
             for one in self._task.history[:-1]
-            if (text := text_of(one))
+            if (text := message_text(one))
         ]
 
 

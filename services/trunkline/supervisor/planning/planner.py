@@ -17,7 +17,7 @@ from trunkline.supervisor.planning.model_plan import (
 from trunkline.supervisor.planning.routing import Router
 from trunkline.supervisor.planning.splitting import MAX_STEPS, Planned
 from trunkline.supervisor.steps import Outcome, Step
-from trunkline.tasks.turn.writers import PlanWriter
+from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import agent_card_pb2
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class _Shown:
     async def take_back(self) -> None:
         """Begin anew: the model has failed, or what it said is no plan."""
         if self.text:
-            self._writer.renew()
+            self._writer.start_revision()
         self._begin()
 
 

@@ -14,37 +14,46 @@ another one. A line without one is for the only approval that waits. A text with
 none of these answers nothing. Pure.
 """
 
-from trunkline.tasks.approvals.answers import read_answers
+from trunkline.tasks.approvals.answers import (
+    build_answer_message,
+    is_approval_answer,
+    parse_answers,
+)
 from trunkline.tasks.approvals.approval import (
     Approval,
     ApprovalDecision,
-    answers_of,
+    answers_since,
+    approval_task_id,
+    arguments_to_dict,
     check_answer,
-    check_same,
-    decision_name,
-    task_of,
-    waiting,
+    check_same_decision,
+    parse_arguments,
+    pending_approvals,
+    render_arguments,
+    render_decision,
 )
-from trunkline.tasks.approvals.arguments import plain, shown, written_arguments
-from trunkline.tasks.approvals.data import answering, is_answer
-from trunkline.tasks.approvals.question import asks_for, question_parts, said_besides
+from trunkline.tasks.approvals.question import (
+    build_question_parts,
+    is_approval_question,
+    other_text,
+)
 
 __all__ = [
     "Approval",
     "ApprovalDecision",
-    "answering",
-    "answers_of",
-    "asks_for",
+    "answers_since",
+    "approval_task_id",
+    "arguments_to_dict",
+    "build_answer_message",
+    "build_question_parts",
     "check_answer",
-    "check_same",
-    "decision_name",
-    "is_answer",
-    "plain",
-    "question_parts",
-    "read_answers",
-    "said_besides",
-    "shown",
-    "task_of",
-    "waiting",
-    "written_arguments",
+    "check_same_decision",
+    "is_approval_answer",
+    "is_approval_question",
+    "other_text",
+    "parse_answers",
+    "parse_arguments",
+    "pending_approvals",
+    "render_arguments",
+    "render_decision",
 ]

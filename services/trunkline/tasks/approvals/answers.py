@@ -1,15 +1,228 @@
-"""Which approvals of a task a message answers."""
+"""Answers to approvals in their form for programs: data parts."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from google.protobuf import struct_pb2
 
 from trunkline.errors import ApprovalNotFoundError, InvalidArgumentError
-from trunkline.tasks.approvals.approval import check_same
-from trunkline.tasks.approvals.data import answers_in_data
-from trunkline.tasks.approvals.lines import answers_in_text
-from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
+from trunkline.task_states import INTERRUPTED
+from trunkline.tasks.approvals.approval import (
+    Approval,
+    ApprovalDecision,
+    arguments_to_dict,
+    check_same_decision,
+    is_same_decision,
+    parse_arguments,
+    pending_approvals,
+)
+from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
+
+MEDIA_TYPE: Final = "application/json"
+_DECISIONS: Final = {
+    "approve": ApprovalDecision.APPROVED,
+    "reject": ApprovalDecision.REJECTED,
+    "edit": ApprovalDecision.EDITED,
+}
 
 
-def read_answers(
+def is_approval_answer(part: part_pb2.Part) -> bool:
+    """Tell whether a part is an answer to an approval, in its form for programs."""
+    if not part.HasField("data"):
+        return False
+    fields = part.data.struct_value.fields
+    return "approvalId" in fields and fields["approvalId"].HasField("string_value")
+
+
+def build_answer_message(
+    answers: Sequence[event_pb2.ApprovalAnswered], *, message_id: str, task_id: str, context_id: str
+) -> message_pb2.Message:
+    """Return the message that gives a task answers, as a program would."""
+    words = {decision: word for word, decision in _DECISIONS.items()}
+    message = message_pb2.Message(
+        message_id=message_id, task_id=task_id, context_id=context_id, role=message_pb2.ROLE_USER
+    )
+    for answer in answers:
+        said: dict[str, Any] = {
+            "approvalId": answer.approval_id,
+            "decision": words[answer.decision],
+        }
+        if answer.HasField("arguments"):
+            said["arguments"] = arguments_to_dict(answer.arguments)
+        if answer.reason:
+            said["reason"] = answer.reason
+        message.parts.append(build_data_part(said))
+    return message
+
+
+def parse_data_answers(message: message_pb2.Message) -> list[event_pb2.ApprovalAnswered]:
+    """Return what the data parts of a message answer.
+
+    Raises:
+        InvalidArgumentError: one that answers is wrong in itself.
+    """
+    return [
+        _from_data(part.data.struct_value, f"message.parts[{index}].data")
+        for index, part in enumerate(message.parts)
+        if is_approval_answer(part)
+    ]
+
+
+def build_data_part(value: Mapping[str, Any]) -> part_pb2.Part:
+    """Return a part of JSON."""
+    part = part_pb2.Part(media_type=MEDIA_TYPE)
+    part.data.struct_value.update(dict(value))
+    return part
+
+
+def _from_data(data: struct_pb2.Struct, where: str) -> event_pb2.ApprovalAnswered:
+    fields = data.fields
+    decision = _DECISIONS.get(fields["decision"].string_value if "decision" in fields else "")
+    if decision is None:
+        raise InvalidArgumentError(f"{where}.decision", "must be approve, reject or edit")
+    answer = event_pb2.ApprovalAnswered(
+        approval_id=fields["approvalId"].string_value, decision=decision
+    )
+    if "reason" in fields:
+        answer.reason = fields["reason"].string_value
+    if decision == ApprovalDecision.EDITED:
+        if "arguments" not in fields or not fields["arguments"].HasField("struct_value"):
+            raise InvalidArgumentError(f"{where}.arguments", "must be an object, for an edit")
+        answer.arguments.CopyFrom(fields["arguments"].struct_value)
+    return answer
+
+
+_WORDS: Final = {
+    "approve": ApprovalDecision.APPROVED,
+    "approved": ApprovalDecision.APPROVED,
+    "reject": ApprovalDecision.REJECTED,
+    "rejected": ApprovalDecision.REJECTED,
+    "edit": ApprovalDecision.EDITED,
+}
+# Said to any question, so they answer for a call only when nothing else was asked.
+_BARE_WORDS: Final = {"yes": ApprovalDecision.APPROVED, "no": ApprovalDecision.REJECTED}
+
+_LINE = re.compile(r"(?P<word>[A-Za-z]+)\b[.:,!]?\s*(?P<rest>.*)", re.DOTALL)
+_TARGET = re.compile(r"(?P<target>[\w.-]*\w)")
+_ANOTHER = re.compile(r"\s*(?:,|\band\b)\s*(?P<target>[\w.-]*\w)", re.IGNORECASE)
+# What is read of a text.
+_TEXT_CHARS: Final = 16 * 1024
+
+
+def parse_text_answers(
+    text: str, task: snapshot_pb2.TaskSnapshot
+) -> list[event_pb2.ApprovalAnswered]:
+    """Return what the lines of a text answer; nothing if one of them can't be understood."""
+    pending = pending_approvals(task.approvals)
+    if not pending or len(text) > _TEXT_CHARS:
+        return []
+    reader = _LineReader(task.approvals, may_be_bare=not _asks_otherwise(task))
+    found: dict[str, event_pb2.ApprovalAnswered] = {}
+    for line in _lines(text):
+        answers = reader.read(line)
+        if not answers:
+            return []
+        for answer in answers:
+            before = found.setdefault(answer.approval_id, answer)
+            if not is_same_decision(before, answer):
+                return []
+    return list(found.values())
+
+
+def _lines(text: str) -> list[str]:
+    """Return a line for each answer: one that begins with none of their words goes on."""
+    lines: list[str] = []
+    for line in text.strip().splitlines():
+        found = _LINE.fullmatch(line.strip())
+        begins = found is not None and found["word"].lower() in _WORDS | _BARE_WORDS
+        if lines and line.strip() and not begins:
+            lines[-1] += f"\n{line.strip()}"
+        elif line.strip():
+            lines.append(line.strip())
+    return lines
+
+
+class _LineReader:
+    """Reads what a line answers, by the approvals that a task has asked for."""
+
+    def __init__(self, approvals: Sequence[Approval], *, may_be_bare: bool) -> None:
+        self._may_be_bare = may_be_bare
+        self._pending = [one.requested.approval_id for one in pending_approvals(approvals)]
+        self._ids = {one.requested.approval_id.lower(): one.requested.approval_id
+                     for one in approvals}  # fmt: skip
+        self._ids |= {
+            str(number): one.requested.approval_id for number, one in enumerate(approvals, start=1)
+        }
+
+    def read(self, line: str) -> list[event_pb2.ApprovalAnswered]:
+        """Return the answers of a line; none: it can't be understood."""
+        found = _LINE.fullmatch(line)
+        if found is None:
+            return []
+        word = found["word"].lower()
+        decision = _WORDS.get(word)
+        if decision is None and self._may_be_bare:
+            decision = _BARE_WORDS.get(word)
+        if decision is None:
+            return []
+        targets, rest = self._targets(found["rest"])
+        if not targets and len(self._pending) == 1:
+            targets = list(self._pending)
+        answers = [
+            event_pb2.ApprovalAnswered(approval_id=target, decision=decision) for target in targets
+        ]
+        return answers if _complete(answers, decision, rest.strip(" \t\n:,.!")) else []
+
+    def _targets(self, rest: str) -> tuple[list[str], str]:
+        """Return the approvals that a line names, and what follows."""
+        found = _TARGET.match(rest)
+        if found is not None and found["target"].lower() == "all":
+            return list(self._pending), rest[found.end() :]
+        targets: list[str] = []
+        end = 0
+        while found and (target := self._ids.get(found["target"].lower())):
+            targets.append(target)
+            end = found.end()
+            found = _ANOTHER.match(rest, end)
+        return targets, rest[end:]
+
+
+def _complete(
+    answers: Sequence[event_pb2.ApprovalAnswered],
+    decision: event_pb2.ApprovalDecision.ValueType,
+    rest: str,
+) -> bool:
+    """Put what follows into answers; False: it makes no sense there."""
+    if decision == ApprovalDecision.REJECTED:
+        for answer in answers:
+            answer.reason = rest
+        return True
+    if decision == ApprovalDecision.APPROVED:
+        # Whoever says more than yes may mean something else.
+        return rest.lower() in ("", "it", "please", "this")
+    try:
+        arguments = parse_arguments(rest)
+    except ValueError:
+        return False
+    if len(answers) != 1:
+        return False
+    answers[0].arguments.CopyFrom(arguments)
+    return True
+
+
+def _asks_otherwise(task: snapshot_pb2.TaskSnapshot) -> bool:
+    """Tell whether a child waits for something else: a plain yes may be meant for that."""
+    asking = {one.requested.child_task_id for one in pending_approvals(task.approvals)}
+    return any(
+        child.HasField("finished")
+        and child.finished.state in INTERRUPTED
+        and (child.started.task_id not in asking or child.finished.text)
+        for child in task.children
+    )
+
+
+def parse_answers(
     message: message_pb2.Message, task: snapshot_pb2.TaskSnapshot
 ) -> list[event_pb2.ApprovalAnswered]:
     """Return what a message newly answers of a task's approvals.
@@ -25,7 +238,7 @@ def read_answers(
     if not task.approvals:
         return []
     text = "\n".join(part.text for part in message.parts if part.HasField("text"))
-    answers, said = answers_in_data(message), answers_in_text(text, task)
+    answers, said = parse_data_answers(message), parse_text_answers(text, task)
     if answers:
         _check_agreement(answers, said)
     else:
@@ -41,7 +254,7 @@ def read_answers(
         if before is None:
             new[answer.approval_id] = answer
         else:
-            check_same(before, answer)
+            check_same_decision(before, answer)
     return list(new.values())
 
 

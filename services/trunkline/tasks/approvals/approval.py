@@ -1,10 +1,14 @@
 """An approval: what is asked of a person, and what may be decided of it."""
 
+import json
+import math
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
+
+from google.protobuf import struct_pb2
 
 from trunkline.errors import ApprovalAnsweredError, ApprovalNotFoundError, InvalidArgumentError
-from trunkline.tasks.approvals.arguments import plain
+from trunkline.tasks.content import to_json
 from trunkline.v1 import event_pb2, snapshot_pb2
 
 Approval = snapshot_pb2.ApprovalInfo
@@ -28,7 +32,7 @@ _NAMES: Final = {
 }
 
 
-def task_of(approval_id: str) -> str:
+def approval_task_id(approval_id: str) -> str:
     """Return the id of the task that asks: an approval's id begins with it.
 
     Raises:
@@ -40,36 +44,38 @@ def task_of(approval_id: str) -> str:
     return task_id
 
 
-def decision_name(decision: event_pb2.ApprovalDecision.ValueType) -> str:
+def render_decision(decision: event_pb2.ApprovalDecision.ValueType) -> str:
     """Return what was decided, for people."""
     return _NAMES.get(decision, "open")
 
 
-def waiting(approvals: Iterable[Approval]) -> list[Approval]:
+def pending_approvals(approvals: Iterable[Approval]) -> list[Approval]:
     """Return the approvals that nobody has answered yet."""
     return [one for one in approvals if not one.HasField("answered")]
 
 
-def answers_of(asked: Iterable[Approval], *, since: int) -> list[event_pb2.ApprovalAnswered]:
+def answers_since(asked: Iterable[Approval], *, since: int) -> list[event_pb2.ApprovalAnswered]:
     """Return the answers that a turn, or a later one, acts on."""
     return [
         one.answered for one in asked if one.HasField("answered") and one.answered.turn >= since
     ]
 
 
-def is_same(one: event_pb2.ApprovalAnswered, other: event_pb2.ApprovalAnswered) -> bool:
+def is_same_decision(one: event_pb2.ApprovalAnswered, other: event_pb2.ApprovalAnswered) -> bool:
     """Tell whether two answers decide the same."""
     return one.decision == other.decision and one.arguments == other.arguments
 
 
-def check_same(before: event_pb2.ApprovalAnswered, now: event_pb2.ApprovalAnswered) -> None:
+def check_same_decision(
+    before: event_pb2.ApprovalAnswered, now: event_pb2.ApprovalAnswered
+) -> None:
     """Refuse an answer that contradicts one that was given before.
 
     Raises:
         ApprovalAnsweredError: it decides otherwise, or edits otherwise.
     """
-    if not is_same(before, now):
-        raise ApprovalAnsweredError(now.approval_id, decision_name(before.decision))
+    if not is_same_decision(before, now):
+        raise ApprovalAnsweredError(now.approval_id, render_decision(before.decision))
 
 
 def check_answer(answer: event_pb2.ApprovalAnswered) -> None:
@@ -86,6 +92,60 @@ def check_answer(answer: event_pb2.ApprovalAnswered) -> None:
         )
         raise InvalidArgumentError("arguments", problem)
     try:
-        plain(answer.arguments)
+        arguments_to_dict(answer.arguments)
     except ValueError:
         raise InvalidArgumentError("arguments", "hold a number that JSON doesn't know") from None
+
+
+# What is shown of all arguments, on a line for people.
+_SHOWN_CHARS: Final = 1_000
+# Of arguments within each other: protobuf reads a hundred messages, and each takes three.
+_LEVELS: Final = 16
+
+
+def arguments_to_dict(values: struct_pb2.Struct) -> dict[str, Any]:
+    """Return JSON values as people write them: a Struct knows no whole numbers."""
+    found: dict[str, Any] = to_json(values)
+    return found
+
+
+def render_arguments(arguments: struct_pb2.Struct) -> str:
+    """Return arguments on a line, for people; of long ones it is said how much is left out.
+
+    What nobody would see, or would turn around what is seen, is written as JSON escapes.
+    """
+    text = json.dumps(arguments_to_dict(arguments), ensure_ascii=False, sort_keys=True)
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+    left = len(text) - _SHOWN_CHARS
+    return text if left <= 0 else f"{text[:_SHOWN_CHARS]}… ({left:,} more characters)"
+
+
+def parse_arguments(text: str) -> struct_pb2.Struct:
+    """Return a call's arguments as a person has written them.
+
+    Raises:
+        ValueError: that is no JSON object, or one that no message can carry.
+    """
+    try:
+        found = json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_finite)
+        if not isinstance(found, dict) or _levels(found) > _LEVELS:
+            raise ValueError(text)
+    except RecursionError:
+        raise ValueError(text) from None
+    arguments = struct_pb2.Struct()
+    arguments.update(found)
+    return arguments
+
+
+def _finite(digits: str) -> float:
+    if not math.isfinite(number := float(digits)):
+        raise ValueError(digits)
+    return number
+
+
+def _levels(value: object) -> int:
+    inner = list(value.values()) if isinstance(value, dict) else value
+    if not isinstance(inner, list):
+        return 0
+    return 1 + max(map(_levels, inner), default=0)

@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from trunkline.tasks.approvals.approval import Approval
-from trunkline.tasks.approvals.arguments import plain, shown
-from trunkline.tasks.approvals.data import MEDIA_TYPE, data_part
+from trunkline.tasks.approvals.answers import MEDIA_TYPE, build_data_part
+from trunkline.tasks.approvals.approval import Approval, arguments_to_dict, render_arguments
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
 
 _QUESTION_KEY: Final = "trunkline/approvals"
 """In the metadata of the parts of a question that ask for approvals."""
 
 
-def question_parts(
+def build_question_parts(
     approvals: Sequence[Approval], accepted_modes: Sequence[str] = ()
 ) -> list[part_pb2.Part]:
     """Return the parts that ask for all of a task's approvals that wait; none if none do.
@@ -31,12 +30,12 @@ def question_parts(
     text.metadata[_QUESTION_KEY] = True
     if not _takes_data(accepted_modes):
         return [text]
-    data = data_part({"approvals": [_fields(number, asked) for number, asked in numbered]})
+    data = build_data_part({"approvals": [_fields(number, asked) for number, asked in numbered]})
     data.metadata[_QUESTION_KEY] = True
     return [text, data]
 
 
-def said_besides(message: message_pb2.Message) -> str:
+def other_text(message: message_pb2.Message) -> str:
     """Return what a question says beside asking for approvals: its other text parts."""
     return " ".join(
         part.text
@@ -45,7 +44,7 @@ def said_besides(message: message_pb2.Message) -> str:
     )
 
 
-def asks_for(message: message_pb2.Message) -> bool:
+def is_approval_question(message: message_pb2.Message) -> bool:
     """Tell whether a question asks for approvals."""
     return any(_QUESTION_KEY in part.metadata.fields for part in message.parts)
 
@@ -71,7 +70,7 @@ def _text(numbered: Sequence[tuple[int, event_pb2.ApprovalRequested]]) -> str:
 
 def _call(asked: event_pb2.ApprovalRequested) -> str:
     by = " → ".join(asked.path)
-    return f"{by}: {asked.tool} with {shown(asked.arguments)}"
+    return f"{by}: {asked.tool} with {render_arguments(asked.arguments)}"
 
 
 def _fields(number: int, asked: event_pb2.ApprovalRequested) -> dict[str, Any]:
@@ -79,7 +78,7 @@ def _fields(number: int, asked: event_pb2.ApprovalRequested) -> dict[str, Any]:
         "approvalId": asked.approval_id,
         "number": number,
         "tool": asked.tool,
-        "arguments": plain(asked.arguments),
+        "arguments": arguments_to_dict(asked.arguments),
         "path": list(asked.path),
     }
 

@@ -5,18 +5,18 @@ from typing import Final, TypeAlias
 
 from trunkline.errors import InvalidArgumentError, WebhookNotFoundError
 from trunkline.journal.journal import Journal, TaskRow
+from trunkline.tasks.accounts import own_row
 from trunkline.tasks.outbox.outbox import Outbox
 from trunkline.tasks.outbox.webhook import (
     PENDING,
     Config,
     Webhook,
     check_config,
-    kept_config,
+    from_row,
+    normalize_config,
+    redact_config,
     timestamp,
-    webhook_of,
-    without_secrets,
 )
-from trunkline.tasks.rows import own_row
 from trunkline.v1 import event_pb2
 
 WEBHOOKS_OF_A_TASK: Final = 20
@@ -53,22 +53,22 @@ class PushConfigs:
         `set` does.
         """
         check_config(config)
-        kept = kept_config(config, task.task_id)
+        kept = normalize_config(config, task.task_id)
         async with self._lock:
             live = self.outbox.find((task.task_id, kept.id))
-            if live is None or (live.kept.config, live.kept.version) != (kept, version):
+            if live is None or (live.webhook.config, live.webhook.version) != (kept, version):
                 self._check_room(journal, kept)
                 webhook = self._webhook(kept, task, version)
                 webhook.traceparent = (await journal.snapshot(task.task_id)).traceparent
-                await self.outbox.keep(journal, webhook)
-        return without_secrets(kept)
+                await self.outbox.store(journal, webhook)
+        return redact_config(kept)
 
-    def of_new_task(
+    def build_for_new_task(
         self, task_id: str, created: event_pb2.TaskCreated, config: Config, version: str
     ) -> Webhook:
         """Return a webhook to be kept with the task that is made. InvalidArgumentError."""
         check_config(config)
-        webhook = self._webhook(kept_config(config, task_id), created, version)
+        webhook = self._webhook(normalize_config(config, task_id), created, version)
         webhook.traceparent = created.traceparent
         return webhook
 
@@ -111,13 +111,13 @@ class PushConfigs:
         """
         journal = self.outbox.journal_of(task_id)
         own_row(journal, task_id, account)
-        await self.outbox.forget(journal, (task_id, config_id))
+        await self.outbox.remove(journal, (task_id, config_id))
 
     def _of(self, task_id: str, account: str) -> Configs:
         journal = self.outbox.journal_of(task_id)
         own_row(journal, task_id, account)
         rows = reversed(journal.webhooks.find(task_id=task_id))
-        return [without_secrets(webhook_of(row).config) for row in rows]
+        return [redact_config(from_row(row).config) for row in rows]
 
     def _check_room(self, journal: Journal, config: Config) -> None:
         ids = {row.config_id for row in journal.webhooks.find(task_id=config.task_id)}
@@ -134,5 +134,5 @@ class PushConfigs:
             version=version,
             agent=task.agent,
             state=PENDING,
-            created=timestamp(self.outbox.pace.time_ns()),
+            created=timestamp(self.outbox.retry.time_ns()),
         )

@@ -18,7 +18,7 @@ from trunkline.tasks.outbox.webhook import (
     WAITING,
     Webhook,
     WebhookState,
-    position,
+    parse_event_id,
     timestamp,
 )
 
@@ -35,23 +35,23 @@ def _chance() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RetryPolicy:
     """When what failed is tried again, and by which clocks."""
 
     give_up_s: float = 24 * 3600.0
     """After failing for so long, a webhook is given up on: the last try is then."""
     now_s: Callable[[], float] = time.monotonic
     time_ns: Callable[[], int] = time.time_ns
-    chance: Callable[[], float] = _chance
+    jitter: Callable[[], float] = _chance
 
-    def pause_s(self, attempts: int) -> float:
+    def backoff_s(self, attempts: int) -> float:
         """Return how long to wait after so many failures: 1 s doubling to an hour, less jitter."""
         doubled_s: float = _FIRST_PAUSE_S * 2 ** min(attempts - 1, _DOUBLINGS)
-        return min(_LONGEST_PAUSE_S, doubled_s) * (1 - self.chance() / 4)
+        return min(_LONGEST_PAUSE_S, doubled_s) * (1 - self.jitter() / 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class DeliveryClaim:
     """Somebody's right to send for a webhook."""
 
     id: str
@@ -60,16 +60,16 @@ class Claim:
 
 
 @dataclass(slots=True, eq=False)
-class Delivery:
+class WebhookDelivery:
     """A webhook while anything may still be sent to it.
 
     `kept` changes with each record; that it is written is up to whoever records.
     """
 
     journal: Journal
-    kept: Webhook
-    pace: Pace
-    claim: Claim | None = None
+    webhook: Webhook
+    retry: RetryPolicy
+    claim: DeliveryClaim | None = None
     lease_s: float = 0.0
     claimed_until_s: float = 0.0
     due_s: float = field(init=False, default=0.0)
@@ -81,70 +81,70 @@ class Delivery:
 
     def __post_init__(self) -> None:
         """Go on from what was kept, perhaps in an earlier life."""
-        sequence, _ = position(self.kept.cursor)
+        sequence, _ = parse_event_id(self.webhook.cursor)
         # Of one event there may be more to send, unless it was said that there isn't.
-        self._examined = sequence if self.kept.state == IDLE else max(0, sequence - 1)
-        now_s, time_ns = self.pace.now_s(), self.pace.time_ns()
-        if self.kept.attempts:
-            since_ns = time_ns - self.kept.failing_since.ToNanoseconds()
+        self._examined = sequence if self.webhook.state == IDLE else max(0, sequence - 1)
+        now_s, time_ns = self.retry.now_s(), self.retry.time_ns()
+        if self.webhook.attempts:
+            since_ns = time_ns - self.webhook.failing_since.ToNanoseconds()
             self._failing_since_s = now_s - max(0, since_ns) / 1e9
-        if self.kept.state == WAITING:
-            left_ns = self.kept.next_attempt.ToNanoseconds() - time_ns
+        if self.webhook.state == WAITING:
+            left_ns = self.webhook.next_attempt.ToNanoseconds() - time_ns
             self.due_s = now_s + min(_LONGEST_PAUSE_S, max(0.0, left_ns / 1e9))
 
     @property
     def key(self) -> WebhookKey:
         """What names it."""
-        return self.kept.config.task_id, self.kept.config.id
+        return self.webhook.config.task_id, self.webhook.config.id
 
     @property
     def is_over(self) -> bool:
         """Nothing is sent any more, unless somebody asks for it."""
-        return self.kept.state not in LIVE
+        return self.webhook.state not in LIVE
 
-    def has_news(self) -> bool:
+    def has_events(self) -> bool:
         """Tell whether its task has events that weren't looked at for it.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.
         """
-        return self.journal.head(self.kept.config.task_id) > self._examined
+        return self.journal.head(self.webhook.config.task_id) > self._examined
 
-    def state_now(self) -> WebhookState:
+    def current_state(self) -> WebhookState:
         """Return its state as people see it."""
-        if self.is_over or self.due_s > self.pace.now_s():
-            return self.kept.state
-        return PENDING if self.claim is not None or self.has_news() else IDLE
+        if self.is_over or self.due_s > self.retry.now_s():
+            return self.webhook.state
+        return PENDING if self.claim is not None or self.has_events() else IDLE
 
-    def sent(self, cursor: str) -> None:
+    def record_sent(self, cursor: str) -> None:
         """It was sent up to an event, and more is coming. InvalidArgumentError.
 
         The same event as before, or none, says that it goes on, and not that anything arrived.
         """
-        if cursor not in ("", self.kept.cursor):
+        if cursor not in ("", self.webhook.cursor):
             self._advance(cursor)
-        self.kept.state = PENDING
+        self.webhook.state = PENDING
 
-    def finished(self, cursor: str) -> None:
+    def record_finished(self, cursor: str) -> None:
         """It was sent up to an event, or stays where it was, and nothing is left.
 
         Raises:
             InvalidArgumentError, TaskNotFoundError, JournalUnavailableError.
         """
-        task = self.journal.row(self.kept.config.task_id)
+        task = self.journal.row(self.webhook.config.task_id)
         self._advance(cursor)
         read_to = 0 if self.claim is None else self.claim.head
-        self._examined = max(self._examined, read_to, position(cursor)[0])
+        self._examined = max(self._examined, read_to, parse_event_id(cursor)[0])
         is_done = task.is_ended and self._examined >= task.head
-        self.kept.state = DONE if is_done else IDLE
+        self.webhook.state = DONE if is_done else IDLE
 
-    def failed(self, reason: str, retry_after_s: float = 0.0) -> None:
+    def record_failed(self, reason: str, retry_after_s: float = 0.0) -> None:
         """An attempt failed: the next one has its time, or there is none.
 
         It comes no earlier than the receiver wants it, unless that is later than an hour from now
         or than the last try.
         """
-        kept, pace = self.kept, self.pace
+        kept, pace = self.webhook, self.retry
         now_s, time_ns = pace.now_s(), pace.time_ns()
         if not kept.attempts:
             self._failing_since_s = now_s
@@ -155,25 +155,25 @@ class Delivery:
         if left_s <= 0:
             self._give_up()
             return
-        pause_s = max(pace.pause_s(kept.attempts), min(_LONGEST_PAUSE_S, retry_after_s))
+        pause_s = max(pace.backoff_s(kept.attempts), min(_LONGEST_PAUSE_S, retry_after_s))
         pause_s = min(left_s, pause_s)
         kept.state = WAITING
         kept.next_attempt.CopyFrom(timestamp(time_ns + int(pause_s * 1e9)))
         self.due_s = now_s + pause_s
 
-    def gone(self, reason: str) -> None:
+    def record_gone(self, reason: str) -> None:
         """The receiver will never take anything again: no more attempts."""
-        self.failed(reason)
+        self.record_failed(reason)
         self._give_up()
 
     def _give_up(self) -> None:
-        self.kept.state = DEAD
-        self.kept.ClearField("next_attempt")
+        self.webhook.state = DEAD
+        self.webhook.ClearField("next_attempt")
 
     def _advance(self, cursor: str) -> None:
-        kept = self.kept
+        kept = self.webhook
         if cursor:
-            if position(cursor) < position(kept.cursor):
+            if parse_event_id(cursor) < parse_event_id(kept.cursor):
                 raise InvalidArgumentError("event id", f"is before {kept.cursor}, which was sent")
             kept.cursor = cursor
         clear_failures(kept)

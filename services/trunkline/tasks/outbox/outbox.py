@@ -21,8 +21,13 @@ from trunkline.errors import (
 )
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import WebhookKey
-from trunkline.tasks.holding import elsewhere
-from trunkline.tasks.outbox.delivery import Claim, Delivery, Pace, clear_failures
+from trunkline.tasks.journal_lease import journal_moved_error
+from trunkline.tasks.outbox.delivery import (
+    DeliveryClaim,
+    RetryPolicy,
+    WebhookDelivery,
+    clear_failures,
+)
 from trunkline.tasks.outbox.webhook import (
     ANY,
     DEAD,
@@ -32,9 +37,9 @@ from trunkline.tasks.outbox.webhook import (
     WAITING,
     Webhook,
     WebhookState,
-    row_of,
-    shown,
-    webhook_of,
+    from_row,
+    redact_webhook,
+    to_row,
 )
 from trunkline.v1 import webhook_service_pb2
 
@@ -54,16 +59,16 @@ class Outbox:
     are over, and what was under way is sent again. Cursors and attempts are.
     """
 
-    def __init__(self, pace: Pace | None = None) -> None:
-        self.pace = pace or Pace()
+    def __init__(self, pace: RetryPolicy | None = None) -> None:
+        self.retry = pace or RetryPolicy()
         self._journals: dict[str, Journal] = {}
         # The ids of those that were here.
         self._left: set[str] = set()
-        self._deliveries: dict[WebhookKey, Delivery] = {}
-        self._ready: dict[WebhookKey, Delivery] = {}
-        self._claimed: dict[str, Delivery] = {}
+        self._deliveries: dict[WebhookKey, WebhookDelivery] = {}
+        self._ready: dict[WebhookKey, WebhookDelivery] = {}
+        self._claimed: dict[str, WebhookDelivery] = {}
         # When something happens by itself: a pause is over, or a claim.
-        self._timed: list[tuple[float, int, Delivery]] = []
+        self._timed: list[tuple[float, int, WebhookDelivery]] = []
         self._counter = itertools.count()
         self._news = asyncio.Event()
         self._is_draining = False
@@ -75,7 +80,7 @@ class Outbox:
         self._left.discard(journal.id)
         for row in reversed(found):
             try:
-                self.take_up(journal, webhook_of(row))
+                self.activate(journal, from_row(row))
             except (DecodeError, InvalidArgumentError):
                 extra = {"task": row.task_id, "webhook": row.config_id}
                 logger.error("webhook.unreadable", extra=extra)
@@ -106,23 +111,23 @@ class Outbox:
         journal = self._journals.get(journal_id)
         if journal is None:
             if journal_id in self._left:
-                raise elsewhere()
+                raise journal_moved_error()
             raise TaskNotFoundError(task_id)
         return journal
 
-    def find(self, key: WebhookKey) -> Delivery | None:
+    def find(self, key: WebhookKey) -> WebhookDelivery | None:
         """Return a webhook to which something may still be sent."""
         return self._deliveries.get(key)
 
-    def take_up(self, journal: Journal, webhook: Webhook) -> None:
+    def activate(self, journal: Journal, webhook: Webhook) -> None:
         """Send what there is for a webhook that is kept, in place of the one with its name."""
         if journal.id not in self._journals:
             return
-        delivery = Delivery(journal, webhook, self.pace)
+        delivery = WebhookDelivery(journal, webhook, self.retry)
         self._leave(delivery.key)
         self._deliveries[delivery.key] = delivery
         delivery.listener = lambda: self._on_events(delivery)
-        journal.listen(delivery.key[0], delivery.listener)
+        journal.subscribe(delivery.key[0], delivery.listener)
         self._place(delivery)
 
     async def claim(
@@ -138,10 +143,10 @@ class Outbox:
         """
         shortest_s, usual_s, longest_s = _LEASE_S
         lease_s = min(longest_s, max(shortest_s, lease_s or usual_s))
-        until_s = self.pace.now_s() + min(_WAIT_S, wait_s)
+        until_s = self.retry.now_s() + min(_WAIT_S, wait_s)
         while True:
             found = list(self._claim_ready(min(_CLAIMS, max(1, limit)), lease_s))
-            left_s = until_s - self.pace.now_s()
+            left_s = until_s - self.retry.now_s()
             if found:
                 return found
             if self._is_draining or not self._journals:
@@ -149,7 +154,7 @@ class Outbox:
             if left_s <= 0:
                 return []
             if self._timed:
-                left_s = min(left_s, self._timed[0][0] - self.pace.now_s())
+                left_s = min(left_s, self._timed[0][0] - self.retry.now_s())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._news.wait()
@@ -166,17 +171,17 @@ class Outbox:
         delivery = self._claimed.get(request.claim_id)
         if delivery is None or delivery.claim is None:
             raise FencedError(request.claim_id)
-        before = row_of(delivery.kept)
+        before = to_row(delivery.webhook)
         try:
             self._note(delivery, request)
         except TaskNotFoundError:
             # Past retention, and with it the webhook.
             self._leave(delivery.key)
             raise FencedError(request.claim_id) from None
-        after = row_of(delivery.kept)
-        written = delivery.journal.webhooks.keep(after) if after != before else None
+        after = to_row(delivery.webhook)
+        written = delivery.journal.webhooks.save(after) if after != before else None
         if request.HasField("sent"):
-            delivery.claimed_until_s = self.pace.now_s() + delivery.lease_s
+            delivery.claimed_until_s = self.retry.now_s() + delivery.lease_s
         else:
             self._end_claim(delivery)
             if delivery.is_over:
@@ -194,7 +199,7 @@ class Outbox:
             # Which of those that live are in a state now is only known here.
             limit = None if states == LIVE else _LISTED
             for row in journal.webhooks.find(task_id=task_id, states=states, limit=limit):
-                webhook = self._as_it_is(webhook_of(row))
+                webhook = self._as_it_is(from_row(row))
                 if not state or webhook.state == state:
                     found.append(webhook)
         found.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
@@ -220,7 +225,7 @@ class Outbox:
         count = 0
         for row in reversed(rows):
             live = self._deliveries.get(row.key)
-            webhook = webhook_of(row) if live is None else live.kept
+            webhook = from_row(row) if live is None else live.webhook
             if not from_start and webhook.state not in (DEAD, WAITING):
                 continue
             again = Webhook()
@@ -229,26 +234,26 @@ class Outbox:
             again.state = PENDING
             if from_start:
                 again.cursor = ""
-            await self.keep(journal, again)
+            await self.store(journal, again)
             count += 1
         return count
 
-    async def keep(self, journal: Journal, webhook: Webhook) -> None:
+    async def store(self, journal: Journal, webhook: Webhook) -> None:
         """Keep a webhook and send what there is for it, also when the caller leaves meanwhile.
 
         Raises:
             TaskNotFoundError, JournalUnavailableError.
         """
         key = (webhook.config.task_id, webhook.config.id)
-        await self._write(journal.webhooks.keep(row_of(webhook)), journal, key, webhook)
+        await self._write(journal.webhooks.save(to_row(webhook)), journal, key, webhook)
 
-    async def forget(self, journal: Journal, key: WebhookKey) -> None:
+    async def remove(self, journal: Journal, key: WebhookKey) -> None:
         """Keep a webhook no longer; one that isn't there is as good as forgotten.
 
         Raises:
             JournalUnavailableError.
         """
-        await self._write(journal.webhooks.drop(*key), journal, key, None)
+        await self._write(journal.webhooks.delete(*key), journal, key, None)
 
     async def _write(
         self,
@@ -265,7 +270,7 @@ class Outbox:
             is_written = not done.cancelled() and done.exception() is None
             goes_on = webhook if is_written else before
             if goes_on is not None:
-                self.take_up(journal, goes_on)
+                self.activate(journal, goes_on)
 
         written.add_done_callback(on_written)
         await asyncio.shield(written)
@@ -284,53 +289,55 @@ class Outbox:
                 continue
             except JournalUnavailableError:
                 # Behind the others, and not before it may be readable again.
-                delivery.due_s = self.pace.now_s() + self.pace.pause_s(1)
+                delivery.due_s = self.retry.now_s() + self.retry.backoff_s(1)
                 self._place(delivery)
                 continue
-            claim = Claim(f"{delivery.journal.id}-{secrets.token_hex(8)}", head)
+            claim = DeliveryClaim(f"{delivery.journal.id}-{secrets.token_hex(8)}", head)
             delivery.claim, delivery.lease_s = claim, lease_s
-            delivery.claimed_until_s = self.pace.now_s() + lease_s
+            delivery.claimed_until_s = self.retry.now_s() + lease_s
             self._claimed[claim.id] = delivery
             self._wake_at(delivery.claimed_until_s, delivery)
-            yield webhook_service_pb2.WebhookClaim(claim_id=claim.id, webhook=delivery.kept)
+            yield webhook_service_pb2.WebhookClaim(claim_id=claim.id, webhook=delivery.webhook)
 
-    def _note(self, delivery: Delivery, request: webhook_service_pb2.RecordDeliveryRequest) -> None:
+    def _note(
+        self, delivery: WebhookDelivery, request: webhook_service_pb2.RecordDeliveryRequest
+    ) -> None:
         match request.WhichOneof("outcome"):
             case "sent":
-                delivery.sent(request.sent)
+                delivery.record_sent(request.sent)
             case "finished":
-                delivery.finished(request.finished)
+                delivery.record_finished(request.finished)
             case "failed":
-                delivery.failed(request.failed, request.retry_after.ToNanoseconds() / 1e9)
+                delivery.record_failed(request.failed, request.retry_after.ToNanoseconds() / 1e9)
             case "gone":
-                delivery.gone(request.gone)
+                delivery.record_gone(request.gone)
             case _:
                 raise InvalidArgumentError("outcome", "is missing")
-        if delivery.kept.state == DEAD:
+        if delivery.webhook.state == DEAD:
             task_id, config_id = delivery.key
             logger.warning("webhook.given_up", extra={"task": task_id, "webhook": config_id})
 
-    def _on_events(self, delivery: Delivery) -> None:
+    def _on_events(self, delivery: WebhookDelivery) -> None:
         if delivery.claim is None and not delivery.due_s and delivery.key not in self._ready:
             self._place(delivery)
 
-    def _place(self, delivery: Delivery) -> None:
+    def _place(self, delivery: WebhookDelivery) -> None:
         """Put one that nobody has claimed where it belongs: it waits, is ready, or idle."""
-        if delivery.due_s > self.pace.now_s():
+        if delivery.due_s > self.retry.now_s():
             self._wake_at(delivery.due_s, delivery)
             return
         delivery.due_s = 0.0
         has_news = True
         # What is wrong with the journal is seen when it is claimed.
         with contextlib.suppress(TrunklineError):
-            has_news = delivery.has_news()
+            has_news = delivery.has_events()
         if has_news:
             self._ready[delivery.key] = delivery
             self._tell()
 
     def _let_time_pass(self) -> None:
         """End claims that weren't renewed, and pauses that are over."""
-        now_s = self.pace.now_s()
+        now_s = self.retry.now_s()
         while self._timed and self._timed[0][0] <= now_s:
             delivery = heapq.heappop(self._timed)[2]
             if self._deliveries.get(delivery.key) is not delivery:
@@ -343,12 +350,12 @@ class Outbox:
             if delivery.key not in self._ready and delivery.due_s <= now_s:
                 self._place(delivery)
 
-    def _wake_at(self, time_s: float, delivery: Delivery) -> None:
+    def _wake_at(self, time_s: float, delivery: WebhookDelivery) -> None:
         heapq.heappush(self._timed, (time_s, next(self._counter), delivery))
         if self._timed[0][2] is delivery:
             self._tell()
 
-    def _end_claim(self, delivery: Delivery) -> None:
+    def _end_claim(self, delivery: WebhookDelivery) -> None:
         if delivery.claim is not None:
             del self._claimed[delivery.claim.id]
             delivery.claim = None
@@ -361,17 +368,17 @@ class Outbox:
         self._end_claim(delivery)
         self._ready.pop(key, None)
         if delivery.listener is not None:
-            delivery.journal.unlisten(key[0], delivery.listener)
-        return delivery.kept
+            delivery.journal.unsubscribe(key[0], delivery.listener)
+        return delivery.webhook
 
     def _as_it_is(self, webhook: Webhook) -> Webhook:
         """Return a webhook as people see it."""
         key = (webhook.config.task_id, webhook.config.id)
         delivery = self._deliveries.get(key)
-        copy = shown(webhook if delivery is None else delivery.kept)
+        copy = redact_webhook(webhook if delivery is None else delivery.webhook)
         if delivery is not None:
             with contextlib.suppress(TrunklineError):
-                copy.state = delivery.state_now()
+                copy.state = delivery.current_state()
         return copy
 
     def _tell(self) -> None:

@@ -33,7 +33,7 @@ _ID_BYTES: Final = 512
 _EVENT_ID: Final = re.compile(r"(\d{1,19})\.(\d{1,9})(?:-\d{1,19})?", re.ASCII)
 
 
-def position(event_id: str) -> tuple[int, int]:
+def parse_event_id(event_id: str) -> tuple[int, int]:
     """Return where in a task's events an event id is; none is before all.
 
     Raises:
@@ -61,7 +61,7 @@ def check_config(config: Config) -> None:
         raise InvalidArgumentError("config", f"is longer than {_CONFIG_BYTES} bytes")
 
 
-def kept_config(config: Config, task_id: str) -> Config:
+def normalize_config(config: Config, task_id: str) -> Config:
     """Return a webhook's configuration with its ids: without one of its own, it has the task's."""
     kept = Config()
     kept.CopyFrom(config)
@@ -71,7 +71,7 @@ def kept_config(config: Config, task_id: str) -> Config:
     return kept
 
 
-def without_secrets(config: Config) -> Config:
+def redact_config(config: Config) -> Config:
     """Return what anybody may see of a configuration."""
     shown = Config(id=config.id, task_id=config.task_id, url=config.url)
     if config.authentication.scheme:
@@ -79,21 +79,21 @@ def without_secrets(config: Config) -> Config:
     return shown
 
 
-def shown(webhook: Webhook) -> Webhook:
+def redact_webhook(webhook: Webhook) -> Webhook:
     """Return what people may see of a webhook."""
     copy = Webhook()
     copy.CopyFrom(webhook)
-    copy.config.CopyFrom(without_secrets(webhook.config))
+    copy.config.CopyFrom(redact_config(webhook.config))
     return copy
 
 
-def row_of(webhook: Webhook) -> WebhookRow:
+def to_row(webhook: Webhook) -> WebhookRow:
     """Return a webhook as the journal keeps it."""
     config = webhook.config
     return WebhookRow(config.task_id, config.id, webhook.state, webhook.SerializeToString())
 
 
-def webhook_of(row: WebhookRow) -> Webhook:
+def from_row(row: WebhookRow) -> Webhook:
     """Return a webhook that the journal has kept."""
     return Webhook.FromString(row.content)
 

@@ -5,68 +5,68 @@ from pathlib import Path
 
 import pytest
 
-from harness.hand_clock import HandClock
-from harness.tokens import write_api_keys
+from harness.journal.manual_clock import ManualClock
+from harness.remote.token_issuer import write_api_keys
 from trunkline.errors import ConfigurationError
-from trunkline_bridge.inbound.access.api_keys import (
-    RECHECK_S,
+from trunkline_bridge.edge.api_keys import (
+    RELOAD_INTERVAL_S,
     ApiKey,
-    ApiKeys,
-    new_key,
-    read_keys,
-    sha256_of,
-    write_keys,
+    ApiKeyFile,
+    generate_key,
+    hash_key,
+    load_keys,
+    save_keys,
 )
 
 
 def test_what_is_written_is_read_and_only_by_its_owner(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
-    keys = [ApiKey("ci", "acme", sha256_of("k")), ApiKey("é#' [", "other one", sha256_of("l"))]
-    write_keys(path, keys)
-    assert read_keys(path) == keys
+    keys = [ApiKey("ci", "acme", hash_key("k")), ApiKey("é#' [", "other one", hash_key("l"))]
+    save_keys(path, keys)
+    assert load_keys(path) == keys
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [one.name for one in tmp_path.iterdir()] == ["keys.toml"]
 
 
 def test_the_file_does_not_hold_the_key(tmp_path: Path) -> None:
-    key = new_key()
+    key = generate_key()
     path = write_api_keys(tmp_path / "keys.toml", [("ci", "acme", key)])
     assert key not in path.read_text()
-    found = ApiKeys(path).find(key)
+    found = ApiKeyFile(path).find(key)
     assert found is not None
     assert (found.name, found.account) == ("ci", "acme")
-    assert new_key() != key
+    assert generate_key() != key
 
 
 @pytest.mark.parametrize("key", ["", "K", "k ", "k\x00", "é", "\udc80", "k" * 60_000])
 def test_another_key_is_nobodys(tmp_path: Path, key: str) -> None:
-    keys = ApiKeys(write_api_keys(tmp_path / "keys.toml", [("ci", "acme", "k")]))
+    keys = ApiKeyFile(write_api_keys(tmp_path / "keys.toml", [("ci", "acme", "k")]))
     assert keys.find(key) is None
 
 
 def test_changes_of_the_file_hold_within_a_second(tmp_path: Path) -> None:
-    clock = HandClock()
+    clock = ManualClock()
     path = write_api_keys(tmp_path / "keys.toml", [("a", "acme", "k")])
-    keys = ApiKeys(path, clock)
+    keys = ApiKeyFile(path, clock)
     write_api_keys(path, [("b", "acme", "l")])
-    clock.now += RECHECK_S
+    clock.now += RELOAD_INTERVAL_S
     assert keys.find("k") is None
     assert keys.find("l") is not None
 
 
 @pytest.mark.parametrize("text", [None, "[[key]", "key = 1"])
 def test_a_file_that_became_unreadable_has_no_keys(tmp_path: Path, text: str | None) -> None:
-    clock = HandClock()
+    clock = ManualClock()
     path = write_api_keys(tmp_path / "keys.toml", [("a", "acme", "k")])
-    keys = ApiKeys(path, clock)
+    keys = ApiKeyFile(path, clock)
     if text is None:
         path.unlink()
     else:
         path.write_text(text)
-    clock.now += RECHECK_S
+    clock.now += RELOAD_INTERVAL_S
     assert keys.find("k") is None
     write_api_keys(path, [("a", "acme", "k")])
-    clock.now += RECHECK_S
+    clock.now += RELOAD_INTERVAL_S
     assert keys.find("k") is not None
 
 
@@ -93,4 +93,4 @@ def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, pro
     path = tmp_path / "keys.toml"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=problem):
-        ApiKeys(path)
+        ApiKeyFile(path)

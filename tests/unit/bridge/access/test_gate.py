@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from harness.tokens import token_settings, write_api_keys
+from harness.remote.token_issuer import token_settings, write_api_keys
 from trunkline.errors import ConfigurationError
-from trunkline_bridge.inbound.access import open_access
+from trunkline_bridge.edge.authentication import build_authenticator
 from trunkline_bridge.settings import BridgeSettings
 
 TOKENS = token_settings("keys.json")
 
 
 def test_without_settings_nobody_is_asked() -> None:
-    assert open_access(BridgeSettings()).security.is_open
+    assert build_authenticator(BridgeSettings()).security.is_anonymous_only
 
 
 @pytest.mark.parametrize(
@@ -33,21 +33,25 @@ def test_tokens_are_for_one_issuer_and_one_audience_and_by_public_keys(
     wrong: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=named):
-        open_access(BridgeSettings(tokens=replace(TOKENS, **wrong)))
+        build_authenticator(BridgeSettings(tokens=replace(TOKENS, **wrong)))
 
 
 @pytest.mark.parametrize("keys", ["https://issuer.example/keys", "http://localhost:1/keys"])
 def test_keys_may_come_protected_or_from_this_machine(keys: str) -> None:
-    assert not open_access(BridgeSettings(tokens=replace(TOKENS, keys=keys))).security.is_open
+    assert not build_authenticator(
+        BridgeSettings(tokens=replace(TOKENS, keys=keys))
+    ).security.is_anonymous_only
 
 
 def test_what_is_asked_for_is_declared(tmp_path: Path) -> None:
     keys = write_api_keys(tmp_path / "keys.toml", [])
-    by_key = open_access(BridgeSettings(api_keys_file=keys)).security
+    by_key = build_authenticator(BridgeSettings(api_keys_file=keys)).security
     assert list(by_key.schemes) == ["apiKey", "bearer"]
     assert by_key.schemes["bearer"].http_auth_security_scheme.bearer_format == ""
-    by_token = open_access(BridgeSettings(tokens=TOKENS)).security
+    by_token = build_authenticator(BridgeSettings(tokens=TOKENS)).security
     assert list(by_token.schemes) == ["bearer"]
     assert by_token.schemes["bearer"].http_auth_security_scheme.bearer_format == "JWT"
-    either = open_access(BridgeSettings(api_keys_file=keys, tokens=TOKENS, anonymous=True)).security
+    either = build_authenticator(
+        BridgeSettings(api_keys_file=keys, tokens=TOKENS, anonymous=True)
+    ).security
     assert [list(one.schemes) for one in either.requirements] == [["apiKey"], ["bearer"], []]

@@ -11,18 +11,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from harness.hand_clock import HandClock
-from harness.tokens import SigningKey, key_set
+from harness.journal.manual_clock import ManualClock
+from harness.remote.token_issuer import SigningKey, key_set
 from trunkline.errors import PeerUnavailableError
-from trunkline_bridge.inbound.access.key_sets import (
-    FRESH_S,
-    PAUSE_S,
-    RETRY_S,
-    USABLE_S,
-    KeySet,
-    read_key_set,
+from trunkline_bridge.edge.http_server import serve_http
+from trunkline_bridge.edge.jwt_tokens import (
+    MAX_AGE_S,
+    MAX_STALE_S,
+    REFRESH_INTERVAL_S,
+    RETRY_INTERVAL_S,
+    JwkSet,
+    parse_key_set,
 )
-from trunkline_bridge.serving import serve_http
 
 FIRST, SECOND = SigningKey("first"), SigningKey("second")
 
@@ -55,12 +55,12 @@ async def issuer() -> AsyncIterator[Issuer]:
         yield made
 
 
-async def found(keys: KeySet, key_id: str) -> bool:
+async def found(keys: JwkSet, key_id: str) -> bool:
     return await keys.find(key_id, "ES256") is not None
 
 
 async def test_keys_are_fetched_once_for_all_who_ask_together(issuer: Issuer) -> None:
-    keys = KeySet(issuer.url)
+    keys = JwkSet(issuer.url)
     async with asyncio.TaskGroup() as group:
         asked = [group.create_task(found(keys, "first")) for _ in range(20)]
     assert all(task.result() for task in asked)
@@ -70,8 +70,8 @@ async def test_keys_are_fetched_once_for_all_who_ask_together(issuer: Issuer) ->
 async def test_those_who_leave_before_an_answer_do_not_make_us_fetch_each_time(
     issuer: Issuer,
 ) -> None:
-    clock = HandClock()
-    keys = KeySet(issuer.url, clock)
+    clock = ManualClock()
+    keys = JwkSet(issuer.url, clock)
     issuer.may_answer.clear()
     async with asyncio.TaskGroup() as group:
         asked = group.create_task(found(keys, "first"))
@@ -82,21 +82,21 @@ async def test_those_who_leave_before_an_answer_do_not_make_us_fetch_each_time(
             await keys.find("first", "ES256")
     assert issuer.fetches == 1
     issuer.may_answer.set()
-    clock.now += RETRY_S
+    clock.now += RETRY_INTERVAL_S
     assert await found(keys, "first")
 
 
 async def test_a_new_key_is_found_and_unknown_ones_do_not_make_us_fetch_each_time(
     issuer: Issuer,
 ) -> None:
-    clock = HandClock()
-    keys = KeySet(issuer.url, clock)
+    clock = ManualClock()
+    keys = JwkSet(issuer.url, clock)
     assert await found(keys, "first")
     issuer.keys = key_set(FIRST, SECOND)
     for number in range(100):
         assert not await found(keys, f"made-up-{number}")
     assert issuer.fetches == 1
-    clock.now += PAUSE_S
+    clock.now += REFRESH_INTERVAL_S
     assert await found(keys, "second")
     for number in range(100):
         assert not await found(keys, f"made-up-{number}")
@@ -104,27 +104,27 @@ async def test_a_new_key_is_found_and_unknown_ones_do_not_make_us_fetch_each_tim
 
 
 async def test_a_key_that_was_taken_away_is_not_good_for_long(issuer: Issuer) -> None:
-    clock = HandClock()
-    keys = KeySet(issuer.url, clock)
+    clock = ManualClock()
+    keys = JwkSet(issuer.url, clock)
     assert await found(keys, "first")
     issuer.keys = key_set(SECOND)
     assert await found(keys, "first")
-    clock.now += FRESH_S
+    clock.now += MAX_AGE_S
     assert not await found(keys, "first")
 
 
 async def test_known_keys_outlive_an_issuer_that_is_away(issuer: Issuer) -> None:
-    clock = HandClock()
-    keys = KeySet(issuer.url, clock)
+    clock = ManualClock()
+    keys = JwkSet(issuer.url, clock)
     assert await found(keys, "first")
     issuer.status = 503
-    clock.now += FRESH_S
+    clock.now += MAX_AGE_S
     assert await found(keys, "first")
-    clock.now = 1000.0 + USABLE_S + RETRY_S
+    clock.now = 1000.0 + MAX_STALE_S + RETRY_INTERVAL_S
     with pytest.raises(PeerUnavailableError):
         await keys.find("first", "ES256")
     issuer.status = 200
-    clock.now += RETRY_S
+    clock.now += RETRY_INTERVAL_S
     assert await found(keys, "first")
 
 
@@ -132,16 +132,16 @@ async def test_known_keys_outlive_an_issuer_that_is_away(issuer: Issuer) -> None
 async def test_an_answer_that_is_no_key_set_is_no_key_set(issuer: Issuer, answer: bytes) -> None:
     issuer.keys = answer
     with pytest.raises(PeerUnavailableError):
-        await KeySet(issuer.url).find("first", "ES256")
+        await JwkSet(issuer.url).find("first", "ES256")
 
 
 async def test_a_file_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
     with pytest.raises(PeerUnavailableError):
-        await KeySet(str(tmp_path / "none.json")).find("first", "ES256")
+        await JwkSet(str(tmp_path / "none.json")).find("first", "ES256")
 
 
 def test_only_public_keys_for_signatures_are_taken() -> None:
     secret = {"kty": "oct", "k": "c2VjcmV0", "kid": "secret"}
     sealing = {**FIRST.jwk(), "use": "enc"}
     text = json.dumps({"keys": [secret, sealing, 7, {}, SECOND.jwk()]})
-    assert [key["kid"] for key in read_key_set(text)] == ["second"]
+    assert [key["kid"] for key in parse_key_set(text)] == ["second"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.tokens import SigningKey, key_set, token_settings
-from trunkline_bridge.inbound.access.tokens import TokenError, Tokens
+from harness.remote.token_issuer import SigningKey, key_set, token_settings
+from trunkline_bridge.edge.jwt_tokens import InvalidTokenError, TokenVerifier
 
 KEYS = {algorithm: SigningKey(algorithm.lower(), algorithm) for algorithm in ("ES256", "RS256")}
 GOOD = KEYS["ES256"]
@@ -45,14 +45,14 @@ CLAIMS = {"iss": "https://issuer.example", "aud": "mesh", "sub": "ann", "exp": a
 
 @pytest.mark.parametrize("algorithm", KEYS)
 async def test_a_token_names_its_account(jwks: Path, algorithm: str) -> None:
-    identity = await Tokens(token_settings(jwks)).identify(KEYS[algorithm].token())
+    identity = await TokenVerifier(token_settings(jwks)).verify(KEYS[algorithm].token())
     assert (identity.account, identity.name) == ("ann", "ann")
     assert identity.is_authenticated
 
 
 async def test_any_claim_may_name_the_account(jwks: Path) -> None:
-    tokens = Tokens(token_settings(jwks, account_claim="org"))
-    identity = await tokens.identify(GOOD.token({"org": "acme"}))
+    tokens = TokenVerifier(token_settings(jwks, account_claim="org"))
+    identity = await tokens.verify(GOOD.token({"org": "acme"}))
     assert (identity.account, identity.name) == ("acme", "ann")
 
 
@@ -74,15 +74,15 @@ async def test_any_claim_may_name_the_account(jwks: Path) -> None:
 async def test_a_token_that_says_the_wrong_thing_is_refused(
     jwks: Path, claims: dict[str, Any], problem: str
 ) -> None:
-    with pytest.raises(TokenError, match=problem):
-        await Tokens(token_settings(jwks)).identify(GOOD.token(claims))
+    with pytest.raises(InvalidTokenError, match=problem):
+        await TokenVerifier(token_settings(jwks)).verify(GOOD.token(claims))
 
 
 async def test_the_issuers_clock_may_be_off_a_little(jwks: Path) -> None:
     late = GOOD.token({"exp": at(-10)})
-    assert (await Tokens(token_settings(jwks, leeway_s=30)).identify(late)).account == "ann"
-    with pytest.raises(TokenError, match="expired"):
-        await Tokens(token_settings(jwks, leeway_s=0)).identify(late)
+    assert (await TokenVerifier(token_settings(jwks, leeway_s=30)).verify(late)).account == "ann"
+    with pytest.raises(InvalidTokenError, match="expired"):
+        await TokenVerifier(token_settings(jwks, leeway_s=0)).verify(late)
 
 
 @pytest.mark.parametrize(
@@ -111,15 +111,15 @@ async def test_the_issuers_clock_may_be_off_a_little(jwks: Path) -> None:
     ],
 )
 async def test_a_forged_token_is_refused(jwks: Path, token: str) -> None:
-    with pytest.raises(TokenError):
-        await Tokens(token_settings(jwks)).identify(token)
+    with pytest.raises(InvalidTokenError):
+        await TokenVerifier(token_settings(jwks)).verify(token)
 
 
 async def test_without_an_id_the_only_key_that_fits_is_meant(tmp_path: Path) -> None:
     path = tmp_path / "jwks.json"
     path.write_bytes(key_set(GOOD))
     token = GOOD.token(named=False)
-    assert (await Tokens(token_settings(path)).identify(token)).account == "ann"
+    assert (await TokenVerifier(token_settings(path)).verify(token)).account == "ann"
     path.write_bytes(key_set(GOOD, STRANGER))
-    with pytest.raises(TokenError, match="isn't known"):
-        await Tokens(token_settings(path)).identify(token)
+    with pytest.raises(InvalidTokenError, match="isn't known"):
+        await TokenVerifier(token_settings(path)).verify(token)

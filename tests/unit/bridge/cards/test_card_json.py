@@ -10,8 +10,13 @@ from a2a.types import AgentCard
 from google.protobuf import json_format
 
 from trunkline.v1 import agent_card_pb2
-from trunkline_bridge.wire.card_json import merged_card, original_card, read_card, v0_3_card
-from trunkline_bridge.wire.json_values import dumps
+from trunkline_bridge.versions.card_json import (
+    merged_card_json,
+    parse_card,
+    v0_1_card_json,
+    v0_3_card_json,
+)
+from trunkline_bridge.versions.json_values import dumps
 
 SKILL: dict[str, Any] = {
     "id": "s",
@@ -71,12 +76,12 @@ CARD: dict[str, Any] = {
 
 
 def card() -> agent_card_pb2.AgentCard:
-    return read_card(dumps(CARD))
+    return parse_card(dumps(CARD))
 
 
 def test_it_is_the_reference_sdks_merge_but_for_what_that_leaves_out() -> None:
     theirs = agent_card_to_dict(json_format.ParseDict(CARD, AgentCard()))
-    ours = merged_card(card())
+    ours = merged_card_json(card())
     # Theirs says "0.3", and lists what is not first.
     assert (theirs.pop("protocolVersion"), ours.pop("protocolVersion")) == ("0.3", "0.3.0")
     older = [
@@ -96,13 +101,13 @@ def test_it_is_the_reference_sdks_merge_but_for_what_that_leaves_out() -> None:
 
 
 def test_clients_of_v1_0_read_all_of_it() -> None:
-    received = parse_agent_card(copy.deepcopy(merged_card(card())))
+    received = parse_agent_card(copy.deepcopy(merged_card_json(card())))
     assert json_format.MessageToDict(received) == json_format.MessageToDict(card())
-    assert read_card(dumps(merged_card(card()))) == card()
+    assert parse_card(dumps(merged_card_json(card()))) == card()
 
 
 def test_clients_of_v0_3_read_all_of_theirs() -> None:
-    for form in (merged_card(card()), v0_3_card(card()), original_card(card())):
+    for form in (merged_card_json(card()), v0_3_card_json(card()), v0_1_card_json(card())):
         received = v0_3.AgentCard.model_validate(form)
         assert received.url == "http://h/"
         assert received.protocol_version == "0.3.0"
@@ -128,7 +133,7 @@ def test_v0_3_gets_nothing_that_it_does_not_know() -> None:
         names = {field.alias or name for name, field in model.model_fields.items()}
         return set(given) - names
 
-    form = v0_3_card(card())
+    form = v0_3_card_json(card())
     assert known(v0_3.AgentCard, form) == set()
     assert known(v0_3.AgentCapabilities, form["capabilities"]) == set()
     assert known(v0_3.AgentSkill, form["skills"][0]) == set()
@@ -137,7 +142,7 @@ def test_v0_3_gets_nothing_that_it_does_not_know() -> None:
 def test_a_card_that_v0_3_cannot_reach_has_no_address_for_it() -> None:
     newer = card()
     del newer.supported_interfaces[2:]
-    form = merged_card(newer)
+    form = merged_card_json(newer)
     assert not {"url", "preferredTransport", "protocolVersion"} & set(form)
 
 
@@ -145,19 +150,19 @@ def test_what_v0_3_cannot_say_of_oauth_is_left_out_of_its_own_form_alone() -> No
     newer = card()
     flows = newer.security_schemes["oauth"].oauth2_security_scheme.flows
     flows.authorization_code.pkce_required = True
-    older = v0_3_card(newer)["securitySchemes"]["oauth"]["flows"]
+    older = v0_3_card_json(newer)["securitySchemes"]["oauth"]["flows"]
     assert older == {"authorizationCode": FLOW}
     # The reference SDK reads v1.0 cards by their older fields where there are both.
-    received = parse_agent_card(merged_card(newer)).security_schemes["oauth"]
+    received = parse_agent_card(merged_card_json(newer)).security_schemes["oauth"]
     assert received.oauth2_security_scheme.flows.authorization_code.pkce_required
     flows.device_code.token_url = "https://t"
-    assert v0_3_card(newer)["securitySchemes"]["oauth"]["flows"] == {}
-    received = parse_agent_card(merged_card(newer)).security_schemes["oauth"]
+    assert v0_3_card_json(newer)["securitySchemes"]["oauth"]["flows"] == {}
+    received = parse_agent_card(merged_card_json(newer)).security_schemes["oauth"]
     assert received.oauth2_security_scheme.flows.device_code.token_url == "https://t"
 
 
 def test_the_original_form_has_the_original_words() -> None:
-    form = original_card(card())
+    form = v0_1_card_json(card())
     assert form["defaultInputModes"] == ["text/plain", "text"]
     assert form["authentication"] == {"schemes": ["Bearer"]}
     assert form["capabilities"]["stateTransitionHistory"] is False

@@ -8,8 +8,8 @@ import pytest
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.bridge import check_addresses
 from trunkline.settings import HostPort, Settings
+from trunkline_bridge.edge.agent_cards import BoundAddresses, check_origin
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.inbound.cards.endpoints import Endpoints, check_origin
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from trunkline_bridge.inbound.cards.endpoints import Endpoints, check_origin
     ],
 )
 def test_grpc_is_where_the_caller_can_reach_it(bound: str, base_url: str, seen: str) -> None:
-    assert Endpoints(grpc=bound).grpc_seen_from(base_url) == seen
+    assert BoundAddresses(grpc=bound).grpc_address_for(base_url) == seen
 
 
 @pytest.mark.parametrize(

@@ -18,17 +18,19 @@ from a2a.utils.signing import (
 )
 from google.protobuf import json_format
 
-from harness.tokens import SigningKey, key_set
+from harness.remote.token_issuer import SigningKey, key_set
 from trunkline.errors import ConfigurationError
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
-from trunkline_bridge.inbound.cards.canonical import AS_SENT, PRUNED, SPECIFIED
-from trunkline_bridge.inbound.cards.signing import CardSigner
-from trunkline_bridge.inbound.cards.verifying import (
-    UnverifiedError,
-    trusted_keys,
+from trunkline_bridge.edge.card_signatures import (
+    AS_SENT,
+    PRUNED,
+    SPECIFIED,
+    CardSigner,
+    InvalidSignatureError,
+    parse_trusted_keys,
     verify_card,
 )
-from trunkline_bridge.wire.card_json import merged_card
+from trunkline_bridge.versions.card_json import merged_card_json
 
 ALGORITHMS = ("ES256", "EdDSA", "RS256")
 KEYS = {algorithm: SigningKey("main", algorithm) for algorithm in ALGORITHMS}
@@ -70,7 +72,7 @@ def signer_of(key: SigningKey, folder: Path, key_id: str = "main") -> CardSigner
 
 
 def sent(card: agent_card_pb2.AgentCard) -> bytes:
-    return json.dumps(merged_card(card)).encode()
+    return json.dumps(merged_card_json(card)).encode()
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -81,9 +83,9 @@ def test_a_signed_card_verifies_by_its_key_in_either_form(tmp_path: Path, algori
     signer.sign(card, base_url="http://h")
     assert len(card.signatures) == 1
     for trusted in (
-        trusted_keys(key.public_pem()),
-        trusted_keys(key_set(key)),
-        trusted_keys(json.dumps(signer.public_keys).encode()),
+        parse_trusted_keys(key.public_pem()),
+        parse_trusted_keys(key_set(key)),
+        parse_trusted_keys(json.dumps(signer.public_keys).encode()),
     ):
         found = verify_card(sent(card), trusted)
         assert (found.key_id, found.algorithm, found.form) == ("main", algorithm, SPECIFIED)
@@ -131,7 +133,7 @@ def test_we_accept_the_reference_sdks_signature(make: Any, form: str) -> None:
     header: Any = {"kid": "main", "alg": "ES256", "jku": None, "typ": "JOSE"}
     create_agent_card_signer(key.private, header)(theirs)  # type: ignore[arg-type]
     text = json.dumps(json_format.MessageToDict(theirs)).encode()
-    assert verify_card(text, trusted_keys(key_set(key))).form == form
+    assert verify_card(text, parse_trusted_keys(key_set(key))).form == form
 
 
 def test_a_card_that_was_signed_as_it_was_sent_is_accepted_as_that() -> None:
@@ -140,13 +142,13 @@ def test_a_card_that_was_signed_as_it_was_sent_is_accepted_as_that() -> None:
     compact = jwt.PyJWS().encode(text, key.private, algorithm="ES256", headers={"kid": "main"})
     protected, _, signature = compact.split(".")
     card = {**json.loads(text), "signatures": [{"protected": protected, "signature": signature}]}
-    assert verify_card(json.dumps(card).encode(), trusted_keys(key_set(key))).form == AS_SENT
+    assert verify_card(json.dumps(card).encode(), parse_trusted_keys(key_set(key))).form == AS_SENT
 
 
 def test_where_clients_differ_on_the_form_there_is_a_signature_of_each(tmp_path: Path) -> None:
     card = asking_card()
     signer_of(KEYS["ES256"], tmp_path).sign(card, base_url="http://h")
-    trusted = trusted_keys(key_set(KEYS["ES256"]))
+    trusted = parse_trusted_keys(key_set(KEYS["ES256"]))
     forms = []
     for signature in card.signatures:
         one = asking_card()
@@ -164,7 +166,7 @@ def test_a_card_is_signed_again_only_when_it_has_changed(tmp_path: Path) -> None
     # Signatures of this kind are random: an equal one wasn't made again.
     assert first.signatures == same.signatures
     assert first.signatures != other.signatures
-    assert verify_card(sent(other), trusted_keys(key_set(KEYS["ES256"]))).form == SPECIFIED
+    assert verify_card(sent(other), parse_trusted_keys(key_set(KEYS["ES256"]))).form == SPECIFIED
 
 
 def encoded(value: object) -> str:
@@ -175,7 +177,7 @@ def forgeries() -> dict[str, tuple[str, str]]:
     """Signatures that are none, by what they try."""
     key = KEYS["RS256"]
     head = encoded({"alg": "HS256", "kid": "main"})
-    form = merged_card(plain_card())
+    form = merged_card_json(plain_card())
     mac = hmac.new(key.public_pem(), f"{head}.{encoded(form)}".encode(), hashlib.sha256)
     hs256 = base64.urlsafe_b64encode(mac.digest()).rstrip(b"=").decode()
     good = encoded({"alg": "RS256", "kid": "main"})
@@ -201,26 +203,26 @@ def test_a_forged_signature_is_refused(name: str) -> None:
     protected, signature = forgeries()[name]
     card.signatures.add(protected=protected, signature=signature)
     for trusted in (key_set(KEYS["RS256"]), KEYS["RS256"].public_pem()):
-        with pytest.raises(UnverifiedError):
-            verify_card(sent(card), trusted_keys(trusted))
+        with pytest.raises(InvalidSignatureError):
+            verify_card(sent(card), parse_trusted_keys(trusted))
 
 
 def test_a_card_that_was_changed_or_signed_by_a_stranger_is_refused(tmp_path: Path) -> None:
-    trusted = trusted_keys(key_set(KEYS["ES256"]))
-    with pytest.raises(UnverifiedError, match="isn't signed"):
+    trusted = parse_trusted_keys(key_set(KEYS["ES256"]))
+    with pytest.raises(InvalidSignatureError, match="isn't signed"):
         verify_card(sent(plain_card()), trusted)
     changed = plain_card()
     signer_of(KEYS["ES256"], tmp_path).sign(changed, base_url="http://h")
     changed.supported_interfaces[0].url = "http://evil/"
-    with pytest.raises(UnverifiedError, match="doesn't fit"):
+    with pytest.raises(InvalidSignatureError, match="doesn't fit"):
         verify_card(sent(changed), trusted)
     strange = plain_card()
     signer_of(STRANGER, tmp_path).sign(strange, base_url="http://h")
-    with pytest.raises(UnverifiedError, match="doesn't fit"):
+    with pytest.raises(InvalidSignatureError, match="doesn't fit"):
         verify_card(sent(strange), trusted)
     unknown = plain_card()
     signer_of(STRANGER, tmp_path, "other").sign(unknown, base_url="http://h")
-    with pytest.raises(UnverifiedError, match="isn't trusted"):
+    with pytest.raises(InvalidSignatureError, match="isn't trusted"):
         verify_card(sent(unknown), trusted)
 
 

@@ -6,9 +6,14 @@ from typing import Any
 import pytest
 
 from trunkline.v1.agent_card_pb2 import AgentCard
-from trunkline_bridge.inbound.cards import RESUME_EXTENSION
-from trunkline_bridge.outbound.card import card_urls, name_of, own_card, read_remote_card
-from trunkline_bridge.outbound.interfaces import Binding, Choice
+from trunkline_bridge.client.agent_card import (
+    build_local_card,
+    card_url_candidates,
+    derive_agent_name,
+    parse_remote_card,
+)
+from trunkline_bridge.client.interfaces import InterfaceSelector, ProtocolBinding
+from trunkline_bridge.protocol import RESUME_EXTENSION
 
 URL = "https://a.example/.well-known/agent-card.json"
 SKILL = {"id": "weigh", "name": "Weigh", "description": "Returns kg", "tags": ["mass"]}
@@ -47,18 +52,18 @@ V0_3: dict[str, Any] = {
 
 
 def read(card: object, **choice: Any) -> Any:
-    return read_remote_card(json.dumps(card).encode(), Choice(URL, **choice))
+    return parse_remote_card(json.dumps(card).encode(), InterfaceSelector(URL, **choice))
 
 
 def test_a_card_of_v1_0_says_how_its_agent_is_spoken_to() -> None:
     found = read(V1)
-    assert (found.interface.binding, found.interface.version) == (Binding.JSONRPC, "1.0")
+    assert (found.interface.binding, found.interface.version) == (ProtocolBinding.JSONRPC, "1.0")
     assert found.streams
     assert found.resumes
 
 
 def test_a_card_of_v0_3_has_its_own_address_and_others() -> None:
-    assert read(V0_3).interface.binding == Binding.GRPC
+    assert read(V0_3).interface.binding == ProtocolBinding.GRPC
     other = read(V0_3, bindings=("HTTP+JSON",))
     assert (other.interface.url, other.interface.version) == ("https://a.example/rest", "0.3")
     assert not other.streams
@@ -67,7 +72,10 @@ def test_a_card_of_v0_3_has_its_own_address_and_others() -> None:
 
 def test_an_older_card_may_say_as_good_as_nothing() -> None:
     found = read({"name": "old"})
-    assert (found.interface.binding, found.interface.url) == (Binding.JSONRPC, "https://a.example")
+    assert (found.interface.binding, found.interface.url) == (
+        ProtocolBinding.JSONRPC,
+        "https://a.example",
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,11 +94,11 @@ def test_an_older_card_may_say_as_good_as_nothing() -> None:
 )
 def test_what_is_no_card_is_told_so(body: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        read_remote_card(body, Choice(URL))
+        parse_remote_card(body, InterfaceSelector(URL))
 
 
 def test_our_card_says_what_theirs_does_but_not_where_and_for_whom() -> None:
-    ours = own_card(read(V1).card, "scale")
+    ours = build_local_card(read(V1).card, "scale")
     assert (ours.name, ours.description, ours.version) == ("scale", "Weighs things", "2.1.0")
     assert [skill.id for skill in ours.skills] == ["weigh"]
     for field in (
@@ -105,13 +113,13 @@ def test_our_card_says_what_theirs_does_but_not_where_and_for_whom() -> None:
 
 
 def test_kinds_of_content_become_media_types() -> None:
-    ours = own_card(read(V0_3).card, "scale")
+    ours = build_local_card(read(V0_3).card, "scale")
     assert list(ours.default_input_modes) == ["text/plain"]
     assert list(ours.default_output_modes) == ["text/plain"]
 
 
 def test_an_agent_without_skills_has_one_by_which_it_is_found() -> None:
-    (skill,) = own_card(AgentCard(name="x", description="does"), "far").skills
+    (skill,) = build_local_card(AgentCard(name="x", description="does"), "far").skills
     assert (skill.name, list(skill.tags)) == ("far", ["far"])
 
 
@@ -120,15 +128,17 @@ def test_an_agent_without_skills_has_one_by_which_it_is_found() -> None:
     [("The Scale, No. 1!", "the-scale-no-1"), ("--x--", "x"), ("Ünï", "n"), ("秤", ""), ("", "")],
 )
 def test_a_name_is_made_of_the_cards(said: str, name: str) -> None:
-    assert name_of(AgentCard(name=said)) == name
+    assert derive_agent_name(AgentCard(name=said)) == name
 
 
 def test_a_card_is_looked_for_where_it_may_be() -> None:
-    assert card_urls("https://a.example/x/card.json") == ("https://a.example/x/card.json",)
-    assert card_urls("https://a.example/x/?q#f") == (
+    assert card_url_candidates("https://a.example/x/card.json") == (
+        "https://a.example/x/card.json",
+    )
+    assert card_url_candidates("https://a.example/x/?q#f") == (
         "https://a.example/x/.well-known/agent-card.json",
         "https://a.example/x/.well-known/agent.json",
         "https://a.example/.well-known/agent-card.json",
         "https://a.example/.well-known/agent.json",
     )
-    assert len(card_urls("https://a.example")) == 2
+    assert len(card_url_candidates("https://a.example")) == 2

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.v1.part_pb2 import Part
-from trunkline_bridge.outbound.content import Content
+from trunkline_bridge.client.task_mirror import ArtifactContent
 
 
 def plain(*texts: str) -> list[Part]:
@@ -24,29 +24,29 @@ PARTS = st.lists(
 @given(PARTS, PARTS)
 def test_the_rest_makes_the_one_into_the_other(before: list[Part], after: list[Part]) -> None:
     whole = [*before, *after]
-    rest = Content(before).rest_of(whole)
+    rest = ArtifactContent(before).find_suffix(whole)
     assert rest is not None
-    assert Content([*before, *rest]).items() == Content(whole).items()
+    assert ArtifactContent([*before, *rest]).items() == ArtifactContent(whole).items()
 
 
 @given(PARTS, PARTS)
 def test_a_rest_is_told_only_where_one_begins_like_the_other(
     ours: list[Part], theirs: list[Part]
 ) -> None:
-    rest = Content(ours).rest_of(theirs)
+    rest = ArtifactContent(ours).find_suffix(theirs)
     if rest is not None:
-        assert Content([*ours, *rest]).items() == Content(theirs).items()
+        assert ArtifactContent([*ours, *rest]).items() == ArtifactContent(theirs).items()
 
 
 def test_texts_are_joined_before_they_are_compared() -> None:
-    assert Content(plain("on", "e ")).rest_of(plain("o", "ne t", "wo")) == plain("two")
+    assert ArtifactContent(plain("on", "e ")).find_suffix(plain("o", "ne t", "wo")) == plain("two")
 
 
 def test_other_texts_and_less_text_are_no_beginnings() -> None:
-    assert Content(plain("one")).rest_of(plain("two")) is None
-    assert Content(plain("one")).rest_of(plain("on")) is None
-    assert Content(plain("one")).rest_of([]) is None
+    assert ArtifactContent(plain("one")).find_suffix(plain("two")) is None
+    assert ArtifactContent(plain("one")).find_suffix(plain("on")) is None
+    assert ArtifactContent(plain("one")).find_suffix([]) is None
 
 
 def test_the_same_has_no_rest() -> None:
-    assert Content(plain("one")).rest_of(plain("one", "")) == []
+    assert ArtifactContent(plain("one")).find_suffix(plain("one", "")) == []

@@ -5,21 +5,21 @@ import logging
 import pytest
 
 from trunkline.errors import ConfigurationError
-from trunkline.settings import Remote
-from trunkline_bridge.outbound import RemoteSettings
+from trunkline.settings import RemoteAgentSettings
+from trunkline_bridge.client.settings import RemoteSettings
 
 
 def test_a_token_and_a_key_go_in_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAR_TOKEN", "open sesame\n")
     monkeypatch.setenv("FAR_KEY", "k-1")
-    given = Remote(
+    given = RemoteAgentSettings(
         url="https://far.example",
         token_env="FAR_TOKEN",
         api_key_env="FAR_KEY",
         api_key_header="X-Key",
         headers={"X-Team": "blue"},
     )
-    found = RemoteSettings.of("far", given)
+    found = RemoteSettings.from_settings("far", given)
     assert found.headers == {
         "X-Team": "blue",
         "authorization": "Bearer open sesame",
@@ -34,7 +34,9 @@ def test_what_can_not_be_sent_is_refused_by_its_variable(
 ) -> None:
     monkeypatch.setenv("FAR_TOKEN", held)
     with pytest.raises(ConfigurationError, match="FAR_TOKEN") as caught:
-        RemoteSettings.of("far", Remote(url="https://far.example", token_env="FAR_TOKEN"))
+        RemoteSettings.from_settings(
+            "far", RemoteAgentSettings(url="https://far.example", token_env="FAR_TOKEN")
+        )
     assert "tö" not in str(caught.value)
 
 
@@ -51,6 +53,6 @@ def test_credentials_in_the_clear_are_warned_of(
 ) -> None:
     monkeypatch.setenv("FAR_TOKEN", "secret")
     with caplog.at_level(logging.WARNING):
-        RemoteSettings.of("far", Remote(url=url, token_env="FAR_TOKEN"))
+        RemoteSettings.from_settings("far", RemoteAgentSettings(url=url, token_env="FAR_TOKEN"))
     assert ("remote.credentials_not_encrypted" in caplog.text) is is_warned
     assert "secret" not in caplog.text

@@ -3,7 +3,13 @@
 import pytest
 
 from trunkline.v1.agent_card_pb2 import AgentInterface
-from trunkline_bridge.outbound.interfaces import Binding, Choice, Interface, host_of, version_of
+from trunkline_bridge.client.interfaces import (
+    Interface,
+    InterfaceSelector,
+    ProtocolBinding,
+    parse_host,
+    parse_version,
+)
 
 CARD = "https://agents.example/.well-known/agent-card.json"
 
@@ -19,8 +25,8 @@ def test_the_first_that_we_speak_is_taken_with_its_tenant() -> None:
         offer("https://agents.example/rest/", "http+json", "1.0", tenant="blue"),
         offer("https://agents.example/rpc"),
     ]
-    assert Choice(CARD).take(offered) == Interface(
-        Binding.REST, "1.0", "https://agents.example/rest", "blue", is_secure=True
+    assert InterfaceSelector(CARD).select(offered) == Interface(
+        ProtocolBinding.REST, "1.0", "https://agents.example/rest", "blue", is_secure=True
     )
 
 
@@ -33,7 +39,7 @@ def test_the_first_that_we_speak_is_taken_with_its_tenant() -> None:
     ],
 )
 def test_grpc_has_a_host_and_a_port(url: str, address: str, *, is_secure: bool) -> None:
-    taken = Choice(CARD).take([offer(url, "GRPC", "0.3")])
+    taken = InterfaceSelector(CARD).select([offer(url, "GRPC", "0.3")])
     assert (taken.url, taken.is_secure, taken.version) == (address, is_secure, "0.3")
 
 
@@ -48,11 +54,13 @@ def test_grpc_has_a_host_and_a_port(url: str, address: str, *, is_secure: bool) 
 )
 def test_a_card_leads_nowhere_but_to_its_own_host(url: str) -> None:
     with pytest.raises(ValueError, match="not where the card is"):
-        Choice(CARD).take([offer(url)])
+        InterfaceSelector(CARD).select([offer(url)])
 
 
 def test_a_host_that_is_allowed_may_be_led_to() -> None:
-    taken = Choice(CARD, hosts=("elsewhere.example",)).take([offer("https://elsewhere.example/")])
+    taken = InterfaceSelector(CARD, allowed_hosts=("elsewhere.example",)).select(
+        [offer("https://elsewhere.example/")]
+    )
     assert taken.url == "https://elsewhere.example"
 
 
@@ -62,13 +70,13 @@ def test_a_host_that_is_allowed_may_be_led_to() -> None:
 )
 def test_what_was_told_in_private_is_not_gone_on_with_in_public(url: str, binding: str) -> None:
     with pytest.raises(ValueError, match="not where the card is"):
-        Choice(CARD).take([offer(url, binding)])
+        InterfaceSelector(CARD).select([offer(url, binding)])
 
 
 def test_this_machine_has_many_names() -> None:
-    choice = Choice("http://127.0.0.1:8000/.well-known/agent-card.json")
+    choice = InterfaceSelector("http://127.0.0.1:8000/.well-known/agent-card.json")
     for url in ("http://localhost:9/", "http://0.0.0.0:9/", "http://[::1]:9/"):
-        assert choice.take([offer(url)]).is_secure is False
+        assert choice.select([offer(url)]).is_secure is False
 
 
 @pytest.mark.parametrize(
@@ -84,7 +92,7 @@ def test_this_machine_has_many_names() -> None:
 )
 def test_no_address_is_no_interface(url: str) -> None:
     with pytest.raises(ValueError, match="no interface that we speak"):
-        Choice(CARD).take([offer(url)])
+        InterfaceSelector(CARD).select([offer(url)])
 
 
 def test_only_the_bindings_and_versions_that_are_wanted_are_taken() -> None:
@@ -93,8 +101,8 @@ def test_only_the_bindings_and_versions_that_are_wanted_are_taken() -> None:
         offer("https://agents.example/b", "HTTP+JSON", "0.3"),
         offer("https://agents.example/c", "HTTP+JSON", "1.0"),
     ]
-    choice = Choice(CARD, bindings=("HTTP+JSON",), versions=("1.0",))
-    assert choice.take(offered).url == "https://agents.example/c"
+    choice = InterfaceSelector(CARD, bindings=("HTTP+JSON",), versions=("1.0",))
+    assert choice.select(offered).url == "https://agents.example/c"
 
 
 @pytest.mark.parametrize(
@@ -113,11 +121,13 @@ def test_only_the_bindings_and_versions_that_are_wanted_are_taken() -> None:
     ],
 )
 def test_versions_are_major_and_minor(said: str, version: str | None) -> None:
-    assert version_of(said) == version
+    assert parse_version(said) == version
 
 
 def test_a_host_is_found_in_any_address() -> None:
-    assert [host_of(url) for url in ("a.example:1", "https://A.example./x", "[::1]:2", "x://")] == [
+    assert [
+        parse_host(url) for url in ("a.example:1", "https://A.example./x", "[::1]:2", "x://")
+    ] == [
         "a.example",
         "a.example",
         "::1",

@@ -7,13 +7,13 @@ from google.protobuf import json_format
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import task_pb2
-from trunkline_bridge.outbound.speaking.reading import read_response, read_task
+from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
 
 MESSAGE = {"messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "hi"}]}
 
 
 def shown(given: object) -> Any:
-    return json_format.MessageToDict(read_response(given))
+    return json_format.MessageToDict(parse_stream_response(given))
 
 
 def test_v0_3_is_read_by_its_kinds() -> None:
@@ -67,13 +67,13 @@ def test_what_has_no_kind_is_told_by_its_members() -> None:
     "state", ["TASK_STATE_CANCELED", "TASK_STATE_CANCELLED", "canceled", "cancelled", 5]
 )
 def test_a_state_may_be_spelled_as_any_version_spells_it(state: object) -> None:
-    task = read_task({"id": "t", "status": {"state": state}})
+    task = parse_task({"id": "t", "status": {"state": state}})
     assert task.status.state == task_pb2.TASK_STATE_CANCELED
 
 
 def test_times_are_not_read_at_all() -> None:
     status = {"state": "TASK_STATE_WORKING", "timestamp": "2026-02-03 04:05"}
-    assert not read_task({"id": "t", "status": status}).status.HasField("timestamp")
+    assert not parse_task({"id": "t", "status": status}).status.HasField("timestamp")
 
 
 def test_unknown_members_and_nulls_are_left_out() -> None:
@@ -91,7 +91,7 @@ def test_unknown_members_and_nulls_are_left_out() -> None:
 
 
 def test_a_task_may_be_wrapped() -> None:
-    assert read_task({"task": {"id": "t", "status": {"state": "working"}}}).id == "t"
+    assert parse_task({"task": {"id": "t", "status": {"state": "working"}}}).id == "t"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_pieces_of_text_are_read_as_anything_else_is(
 ) -> None:
     given = {"artifactUpdate": {"taskId": "t", "contextId": "c", "artifact": artifact, **flags}}
     usual = json_format.ParseDict(given, a2a_pb2.StreamResponse())
-    assert read_response(given) == usual
+    assert parse_stream_response(given) == usual
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_pieces_of_text_are_read_as_anything_else_is(
 )
 def test_what_has_no_meaning_is_a_value_error(given: object) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  each says something else
-        read_response(given)
+        parse_stream_response(given)
 
 
 def test_what_is_wrong_is_said_without_content() -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011  its text is looked at
-        read_response({"task": {"id": ["hush"], "status": {"state": "working"}}})
+        parse_stream_response({"task": {"id": ["hush"], "status": {"state": "working"}}})
     assert "hush" not in str(caught.value)

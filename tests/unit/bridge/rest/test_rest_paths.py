@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline_bridge.inbound.rest.paths import Place, find
+from trunkline_bridge.bindings.rest_request import Place, find_place
 
 CONFIGS = "tasks/t-1/pushNotificationConfigs"
 OPERATIONS = [
@@ -26,7 +26,7 @@ ONLY_V0_3 = [("GET", "card", "GetExtendedAgentCard")]
 
 
 def place(path: str) -> Place | None:
-    return find({"path": path, "raw_path": path.encode("utf-8")})
+    return find_place({"path": path, "raw_path": path.encode("utf-8")})
 
 
 def found(path: str) -> Place:
@@ -87,5 +87,5 @@ def test_any_name_can_be_said_in_a_path(task_id: str, config_id: str) -> None:
 @given(st.text(alphabet="/:%agents tokv1message.é", max_size=40), st.booleans())
 def test_any_path_is_read_without_a_failure(path: str, has_raw: bool) -> None:
     scope = {"path": f"/{path}"}
-    at = find(scope | ({"raw_path": f"/{path}".encode()} if has_raw else {}))
+    at = find_place(scope | ({"raw_path": f"/{path}".encode()} if has_raw else {}))
     assert at is None or at.verbs

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import task_pb2
+from trunkline_bridge.bindings import request_parser as params
+from trunkline_bridge.bindings.http_handler import HttpRequest
+from trunkline_bridge.bindings.rest_request import put_path_field, read_body, read_query
+from trunkline_bridge.edge.http import RequestHeaders
 from trunkline_bridge.errors import INVALID_PARAMS, WireError
-from trunkline_bridge.inbound.exchange import HttpCall
-from trunkline_bridge.inbound.http import Headers
-from trunkline_bridge.inbound.reading import params
-from trunkline_bridge.inbound.rest.request import put, read_body, read_query
 
 LIST = a2a_pb2.ListTasksRequest.DESCRIPTOR.fields
 SEND = a2a_pb2.SendMessageConfiguration.DESCRIPTOR.fields
@@ -21,18 +21,18 @@ NAMES = [field.json_name for field in LIST]
 
 
 def read_list(query: str) -> a2a_pb2.ListTasksRequest:
-    return params.read_list(read_query(query.encode("utf-8"), LIST))
+    return params.parse_list(read_query(query.encode("utf-8"), LIST))
 
 
 def wrong_fields(error: WireError) -> set[str]:
-    assert error.row is INVALID_PARAMS
+    assert error.kind is INVALID_PARAMS
     return {name for name, _ in error.violations}
 
 
 def refused_fields(query: bytes) -> set[str]:
     """The fields by which a query is refused; none if it isn't."""
     try:
-        params.read_list(read_query(query, LIST))
+        params.parse_list(read_query(query, LIST))
     except WireError as error:
         return wrong_fields(error)
     return set()
@@ -99,19 +99,19 @@ def test_the_path_names_a_field_and_nothing_else_may() -> None:
     task_id = a2a_pb2.CancelTaskRequest.DESCRIPTOR.fields_by_name["id"]
     for given_id in ("t-1", "", None):
         said: dict[str, Any] = {"id": given_id, "metadata": {}}
-        put(said, task_id, "t-1")
+        put_path_field(said, task_id, "t-1")
         assert said == {"id": "t-1", "metadata": {}}
     config = a2a_pb2.GetTaskPushNotificationConfigRequest.DESCRIPTOR.fields_by_name["task_id"]
     for name in ("taskId", "task_id"):
         with pytest.raises(WireError) as refused:
-            put({name: "other"}, config, "t-1")
+            put_path_field({name: "other"}, config, "t-1")
         assert wrong_fields(refused.value) == {"taskId"}
 
 
-def call(body: bytes, **headers: str) -> HttpCall:
+def call(body: bytes, **headers: str) -> HttpRequest:
     given_headers = [(name.replace("_", "-").encode(), v.encode()) for name, v in headers.items()]
     scope = {"type": "http", "headers": given_headers}
-    return HttpCall(scope, Headers(scope), body)
+    return HttpRequest(scope, RequestHeaders(scope), body)
 
 
 async def test_no_body_is_an_empty_object_unless_a_page_may_have_sent_it() -> None:
@@ -120,7 +120,7 @@ async def test_no_body_is_an_empty_object_unless_a_page_may_have_sent_it() -> No
     assert await read_body(call(b"", content_type="application/json", origin="https://x")) == {}
     with pytest.raises(WireError) as refused:
         await read_body(call(b"", origin="https://x"))
-    assert refused.value.row.http_status == 415
+    assert refused.value.kind.http_status == 415
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/a2a+json; charset=utf-8", ""])
@@ -132,7 +132,7 @@ async def test_bodies_are_json_objects(kind: str) -> None:
         assert wrong_fields(refused.value) == {"body"}
     with pytest.raises(WireError) as refused:
         await read_body(call(b"{", content_type=kind))
-    assert refused.value.row.rpc_code == -32700
+    assert refused.value.kind.rpc_code == -32700
 
 
 def test_a_tenant_in_a_query_is_read() -> None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from trunkline.a2a.v0_3 import a2a_pb2 as old
 from trunkline.v1 import artifact_pb2
+from trunkline_bridge.bindings.rest_request import Place
 from trunkline_bridge.errors import TASK_NOT_FOUND, UNAVAILABLE, WireError
-from trunkline_bridge.inbound.rest.paths import Place
-from trunkline_bridge.inbound.rest.v0_3 import RestV03
-from trunkline_bridge.projection import ArtifactView, TextPiece, WholeEvent
-from trunkline_bridge.rendering import EventRenderer, Frame
-from trunkline_bridge.wire.v0_3_proto.proto_json import V03ProtoShape, proto_json
+from trunkline_bridge.projection import ArtifactView, FullEvent, TextDelta
+from trunkline_bridge.streams.event_renderer import EventFrame, EventRenderer
+from trunkline_bridge.versions.v0_3.proto_json import V03ProtoEventWriter, proto_message_json
+from trunkline_bridge.versions.v0_3.rest_methods import RestV03
 
 MESSAGE = {
     "messageId": "m-1",
@@ -51,16 +51,16 @@ EVENTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: next(iter(event)))
 def test_what_is_read_is_written_the_same(event: dict[str, Any]) -> None:
     message = json_format.ParseDict(event, old.StreamResponse())
-    assert json.loads(json.dumps(proto_json(message))) == event
+    assert json.loads(json.dumps(proto_message_json(message))) == event
 
 
 @given(st.text(), st.booleans())
 def test_a_piece_of_text_is_written_as_any_other_event(text: str, is_last: bool) -> None:
     head = artifact_pb2.Artifact(artifact_id="a-1", name="näme")
-    piece = TextPiece(12, 0, ArtifactView("t", "c", head), text, is_last)
-    renderer = EventRenderer(V03ProtoShape(), Frame("", "", lambda _: {}))
+    piece = TextDelta(12, 0, ArtifactView("t", "c", head), text, is_last)
+    renderer = EventRenderer(V03ProtoEventWriter(), EventFrame("", "", lambda _: {}))
     short = renderer.render(piece)
-    assert short == renderer.render(WholeEvent(12, 0, piece.response))
+    assert short == renderer.render(FullEvent(12, 0, piece.response))
     update = json_format.Parse(short.partition("data: ")[2], old.StreamResponse()).artifact_update
     assert ([part.text for part in update.artifact.parts], update.append) == ([text], True)
     assert update.last_chunk is is_last
@@ -92,7 +92,7 @@ def test_a_webhook_may_be_sent_in_any_wrapping(given: dict[str, Any]) -> None:
 
 
 def test_an_error_says_what_every_client_looks_for() -> None:
-    body = DIALECT.error(WireError(TASK_NOT_FOUND, "it isn't there", {"taskId": "t"}))
+    body = DIALECT.error_body(WireError(TASK_NOT_FOUND, "it isn't there", {"taskId": "t"}))
     assert (body["code"], body["message"], body["data"]) == (
         -32001,
         "it isn't there",
@@ -100,4 +100,4 @@ def test_an_error_says_what_every_client_looks_for() -> None:
     )
     assert body["type"] == "TaskNotFoundError"
     assert (body["error"]["code"], body["error"]["status"]) == (404, "NOT_FOUND")
-    assert DIALECT.error(WireError(UNAVAILABLE, "later"))["type"] == ""
+    assert DIALECT.error_body(WireError(UNAVAILABLE, "later"))["type"] == ""

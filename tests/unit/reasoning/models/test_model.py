@@ -12,13 +12,13 @@ from langchain_core.messages.tool import tool_call
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from harness.model_server import Call, ModelServer, Pause, Reply, model_server, refuse, say
-from harness.spans import spans_in
+from harness.mesh.recorded_spans import spans_in
+from harness.remote.model_server import Call, ModelServer, Pause, Reply, model_server, refuse, say
 from trunkline import telemetry
 from trunkline.errors import ModelUnavailableError
 from trunkline.reasoning.models import Model, ModelChoice, note_of, open_model, tokens_of
 from trunkline.reasoning.models import model as model_module
-from trunkline.settings import ModelOptions
+from trunkline.settings import ModelSettings
 
 # Clients keep their connections, and those belong to a loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -56,7 +56,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
 
 
 def opened(server: ModelServer, *names: str, **options: Any) -> Model:
-    tables = {"google": ModelOptions(base_url=server.url), names[0]: ModelOptions(**options)}
+    tables = {"google": ModelSettings(base_url=server.url), names[0]: ModelSettings(**options)}
     return open_model(ModelChoice(names[0], names[1:], tables))
 
 
@@ -325,8 +325,8 @@ async def test_a_reply_that_its_provider_holds_back_says_so_and_calls_nothing(
 
 async def test_options_reach_the_provider(server: ModelServer) -> None:
     tables = {
-        "openai": ModelOptions(temperature=0.5, extra={"seed": 1, "top_p": 0.5}),
-        "openai:m": ModelOptions(temperature=0.25, extra={"seed": 2}),
+        "openai": ModelSettings(temperature=0.5, extra={"seed": 1, "top_p": 0.5}),
+        "openai:m": ModelSettings(temperature=0.25, extra={"seed": 2}),
     }
     server.script(say("x"))
     await open_model(ModelChoice("openai:m", (), tables)).ask(QUESTION)
@@ -351,7 +351,7 @@ async def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "MY_KEY"):
         monkeypatch.delenv(name, raising=False)
     assert "there is no key: set OPENAI_API_KEY" in await problem_of(open_model("openai:m"))
-    tables = {"openai": ModelOptions(api_key_env="MY_KEY", base_url="http://127.0.0.1:9")}
+    tables = {"openai": ModelSettings(api_key_env="MY_KEY", base_url="http://127.0.0.1:9")}
     problem = await problem_of(open_model(ModelChoice("openai:m", (), tables)))
     assert "there is no key: set MY_KEY" in problem
 
@@ -375,7 +375,7 @@ async def test_wrong_options_are_said_so_without_their_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    tables = {"openai": ModelOptions(extra={"n": "a secret"})}
+    tables = {"openai": ModelSettings(extra={"n": "a secret"})}
     problem = await problem_of(open_model(ModelChoice("openai:m", (), tables)))
     assert "its options are wrong (ValidationError)" in problem
     assert "secret" not in problem
@@ -404,7 +404,7 @@ async def test_a_history_with_calls_is_understood_by_all(server: ModelServer) ->
 
 async def test_nothing_of_a_provider_is_loaded_before_it_is_asked() -> None:
     code = (
-        "import sys, trunkline.cli, trunkline.mesh.whole, trunkline.reasoning.graph\n"
+        "import sys, trunkline.cli, trunkline.mesh.all_in_one, trunkline.reasoning.graph\n"
         "from trunkline.reasoning import open_model\n"
         "open_model('openai:m'), open_model('google:m')\n"
         "names = 'langchain_openai langchain_anthropic langchain_google_genai langchain_ollama'\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trunkline.tools.links.last_words import LINE_BYTES, LastWords
+from trunkline.tools.stderr_tail import STDERR_LINE_LIMIT_BYTES, StderrTail
 
 
 @pytest.mark.parametrize(
@@ -26,20 +26,20 @@ from trunkline.tools.links.last_words import LINE_BYTES, LastWords
     ids=["nothing", "what says nothing", "many", "escapes", "places", "secrets", "lines", "short"],
 )
 def test_the_last_lines_that_say_something_are_kept(lines: list[str], said: str) -> None:
-    words = LastWords(["abcd-efgh", "abcd-efgh-ijkl", "first line\nsecond line", "1"])
+    words = StderrTail(["abcd-efgh", "abcd-efgh-ijkl", "first line\nsecond line", "1"])
     for line in lines:
-        words.hear(line.encode())
-    assert words.said() == said
+        words.add_line(line.encode())
+    assert words.last_lines() == said
 
 
 def test_what_is_passed_on_is_bounded_and_holds_no_half_of_a_secret() -> None:
     secret = "k" * 2000
-    words = LastWords([secret])
-    logged = words.hear(b"x" * 450 + secret.encode() + b"y" * 500)
+    words = StderrTail([secret])
+    logged = words.add_line(b"x" * 450 + secret.encode() + b"y" * 500)
     assert logged == ("x" * 450 + "[hidden]" + "y" * 500)[:500]
-    assert "k" not in words.said()
-    assert len(words.said()) == 300
-    assert words.hear(b"x" * (LINE_BYTES - 5) + secret.encode()) == "[a long line]"
+    assert "k" not in words.last_lines()
+    assert len(words.last_lines()) == 300
+    assert words.add_line(b"x" * (STDERR_LINE_LIMIT_BYTES - 5) + secret.encode()) == "[a long line]"
     for _ in range(3):
-        words.hear(b"word " * 100)
-    assert len(words.said()) == 300
+        words.add_line(b"word " * 100)
+    assert len(words.last_lines()) == 300

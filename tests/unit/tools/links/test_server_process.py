@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.tools.links.server_process import child_environment
+from trunkline.tools.server_process import build_environment
 
 
 def test_our_interpreters_folder_comes_first_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/somewhere")
     folder = str(Path(sys.executable).parent)
-    assert child_environment({}, {})["PATH"] == f"{folder}{os.pathsep}/somewhere"
+    assert build_environment({}, {})["PATH"] == f"{folder}{os.pathsep}/somewhere"
 
 
 def test_what_the_entry_sets_wins_and_nothing_else_of_ours_is_passed_on(
@@ -22,7 +22,7 @@ def test_what_the_entry_sets_wins_and_nothing_else_of_ours_is_passed_on(
     monkeypatch.setenv("LANG", "C")
     monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.setenv("HOME", "/home")
-    given = child_environment(
+    given = build_environment(
         {"OTEL_SERVICE_NAME": "mine", "PATH": "/bin"}, {"OTEL_SERVICE_NAME": "mcp-a"}
     )
     assert given == {

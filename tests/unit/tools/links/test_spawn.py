@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trunkline.tools.links import spawn
-from trunkline.tools.links.spawn import Child
+from trunkline.tools import server_process as spawn
+from trunkline.tools.server_process import ChildProcess
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3])
@@ -23,7 +23,7 @@ async def test_a_child_whose_start_is_canceled_does_not_live_on(
 
     monkeypatch.setattr(spawn, "subprocess", _Subprocess(popen))
     starting = asyncio.ensure_future(  # noqa: TID251  it is canceled and awaited here
-        Child.start(["sleep", "600"], environment=os.environ, folder=None, limit_bytes=1024)
+        ChildProcess.start(["sleep", "600"], environment=os.environ, folder=None, limit_bytes=1024)
     )
     for _ in range(turns):
         await asyncio.sleep(0)

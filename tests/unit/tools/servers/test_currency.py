@@ -4,9 +4,9 @@ from decimal import Decimal
 import pytest
 
 from trunkline.errors import InvalidArgumentError
-from trunkline.tools.servers.currency.names import code_of
-from trunkline.tools.servers.currency.rates import Period, RateTable, load_rates
-from trunkline.tools.servers.currency.server import CurrencyTools
+from trunkline_agents.currency.names import resolve_currency
+from trunkline_agents.currency.rates import Period, RateTable, load_rates
+from trunkline_agents.currency.server import CurrencyTools
 
 LINES = [
     "Date,USD,JPY,RUB,",
@@ -18,33 +18,33 @@ LINES = [
 
 
 def test_a_rate_is_exact() -> None:
-    rate = RateTable(LINES).rate("USD", "JPY", date(2024, 1, 4))
+    rate = RateTable(LINES).get_rate("USD", "JPY", date(2024, 1, 4))
     assert rate.factor == Decimal("157.9") / Decimal("1.0953")
     assert rate.day == date(2024, 1, 4)
-    assert RateTable(LINES).rate("EUR", "USD", date(2024, 1, 4)).factor == Decimal("1.0953")
+    assert RateTable(LINES).get_rate("EUR", "USD", date(2024, 1, 4)).factor == Decimal("1.0953")
 
 
 def test_without_a_date_the_latest_rate_is_taken() -> None:
-    assert RateTable(LINES).rate("EUR", "USD", None).day == date(2024, 1, 5)
+    assert RateTable(LINES).get_rate("EUR", "USD", None).day == date(2024, 1, 5)
 
 
 def test_a_day_without_rates_takes_the_last_before() -> None:
-    assert RateTable(LINES).rate("EUR", "RUB", date(2022, 3, 1)).day == date(2022, 3, 1)
+    assert RateTable(LINES).get_rate("EUR", "RUB", date(2022, 3, 1)).day == date(2022, 3, 1)
     table = RateTable([*LINES[:2], *LINES[3:]])
-    assert table.rate("EUR", "USD", date(2022, 3, 6)).day == date(2022, 3, 1)
+    assert table.get_rate("EUR", "USD", date(2022, 3, 6)).day == date(2022, 3, 1)
 
 
 @pytest.mark.parametrize("day", [date(2022, 2, 27), date(2024, 1, 6), date(1900, 1, 1)])
 def test_a_date_outside_the_data_is_refused_with_the_range(day: date) -> None:
     with pytest.raises(InvalidArgumentError, match="from 2022-02-28 to 2024-01-05"):
-        RateTable(LINES).rate("EUR", "USD", day)
+        RateTable(LINES).get_rate("EUR", "USD", day)
 
 
 def test_a_currency_that_has_ended_is_refused_with_its_own_range() -> None:
     table = RateTable(LINES)
-    assert table.period_of("RUB") == Period(date(2022, 2, 28), date(2022, 3, 1))
+    assert table.get_period("RUB") == Period(date(2022, 2, 28), date(2022, 3, 1))
     with pytest.raises(InvalidArgumentError, match=r"RUB.*from 2022-02-28 to 2022-03-01"):
-        table.rate("USD", "RUB", None)
+        table.get_rate("USD", "RUB", None)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_a_currency_that_has_ended_is_refused_with_its_own_range() -> None:
     ],
 )
 def test_currencies_have_names_and_signs(name: str, code: str) -> None:
-    assert code_of(name, load_rates().currencies) == code
+    assert resolve_currency(name, load_rates().currencies) == code
 
 
 def test_an_unknown_currency_is_answered_with_what_would_work() -> None:
     with pytest.raises(InvalidArgumentError, match=r"'XYZ' is not a currency.*Known are: AUD, "):
-        code_of("XYZ", load_rates().currencies)
+        resolve_currency("XYZ", load_rates().currencies)
     with pytest.raises(InvalidArgumentError, match="Did you mean USD"):
-        code_of("USDD", load_rates().currencies)
+        resolve_currency("USDD", load_rates().currencies)
 
 
 async def test_a_conversion_says_the_day_of_its_rate() -> None:

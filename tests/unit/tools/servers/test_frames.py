@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from trunkline.tools.servers.math.frames import (
+from trunkline_agents.math.frames import (
     MAX_FRAME_BYTES,
     BrokenFrameError,
     packed,

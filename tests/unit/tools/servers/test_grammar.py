@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.errors import InvalidArgumentError
-from trunkline.tools.servers.math.bounds import check_size
-from trunkline.tools.servers.math.grammar import (
+from trunkline_agents.math.parser import (
     CONSTANTS,
     FUNCTIONS,
     parse_equation,
     parse_expression,
     parse_variable,
 )
-from trunkline.tools.servers.math.syntax import (
+from trunkline_agents.math.size_limits import check_size
+from trunkline_agents.math.syntax import (
     Call,
     Constant,
     Equation,
@@ -26,7 +26,7 @@ from trunkline.tools.servers.math.syntax import (
     Reciprocal,
     Sum,
     Variable,
-    is_written_in_decimals,
+    has_decimals,
 )
 
 
@@ -174,9 +174,9 @@ def test_a_variable_is_one_letter_that_is_no_constant(name: str) -> None:
 
 
 def test_decimals_and_percentages_ask_for_a_decimal_answer() -> None:
-    assert is_written_in_decimals(parse_expression("sqrt(0.5)"))
-    assert is_written_in_decimals(parse_expression("15% of 2"))
-    assert not is_written_in_decimals(parse_expression("1/2"))
+    assert has_decimals(parse_expression("sqrt(0.5)"))
+    assert has_decimals(parse_expression("15% of 2"))
+    assert not has_decimals(parse_expression("1/2"))
 
 
 def outcome(text: str) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trunkline.tools.servers.currency import matching as currency
-from trunkline.tools.servers.math import matching as math
+from trunkline_agents.currency import patterns as currency
+from trunkline_agents.math import patterns as math
 
 TOOLS = {
     "calculate": math.CALCULATE,

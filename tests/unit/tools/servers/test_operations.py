@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from trunkline.errors import InvalidArgumentError
-from trunkline.tools.servers.math.operations import perform
+from trunkline_agents.math.operations import run_operation
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "calculate": {"digits": None},
@@ -15,7 +15,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def answer(operation: str, **arguments: str | int | None) -> str:
-    return perform(operation, DEFAULTS[operation] | arguments).text
+    return run_operation(operation, DEFAULTS[operation] | arguments).text
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def test_solve_lists_the_solutions(case: Case) -> None:
 
 
 def test_every_root_of_a_quintic_is_found_as_a_number() -> None:
-    found = perform("solve", {"equation": "x^5-x+1", "variable": None}).data
+    found = run_operation("solve", {"equation": "x^5-x+1", "variable": None}).data
     assert len(found["solutions"]) == 5
     assert found["solutions"][0]["approximation"] == "-1.16730397826142"
     assert found["is_complete"]
@@ -154,6 +154,6 @@ def test_what_has_no_answer_is_refused_with_a_reason(
 
 @pytest.mark.parametrize("text", ["2*pi", "sqrt(3)/2", "x^2*ln(x)", "3*i", "exp(-x^2)", "abs(x)"])
 def test_an_answer_can_be_asked_about_again(text: str) -> None:
-    once = perform("calculate", {"expression": text, "digits": None}).data["exact"]
-    again = perform("calculate", {"expression": once, "digits": None}).data["exact"]
+    once = run_operation("calculate", {"expression": text, "digits": None}).data["exact"]
+    again = run_operation("calculate", {"expression": once, "digits": None}).data["exact"]
     assert again == once

@@ -4,22 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.documents import DocumentStore, add
-from trunkline.documents.embedding import EmbeddingModel
 from trunkline.errors import ConfigurationError, InvalidArgumentError
-from trunkline.tools.servers.research.library import Library
+from trunkline_agents.research.documents.adding import add_documents
+from trunkline_agents.research.documents.embeddings import EmbeddingModel
+from trunkline_agents.research.documents.store import DocumentStore
+from trunkline_agents.research.library import DocumentLibrary
 
 
 def fill(folder: Path, **texts: str) -> Path:
     with DocumentStore.open(folder / "documents.db") as store:
         for name, text in texts.items():
             (folder / f"{name}.md").write_text(text)
-            add(store, [folder / f"{name}.md"])
+            add_documents(store, [folder / f"{name}.md"])
     return folder / "documents.db"
 
 
 async def test_documents_that_come_later_are_found(tmp_path: Path) -> None:
-    library = Library(tmp_path / "documents.db")
+    library = DocumentLibrary(tmp_path / "documents.db")
 
     with pytest.raises(InvalidArgumentError, match="no documents yet"):
         await library.search("leave", 5)
@@ -34,7 +35,7 @@ async def test_a_model_in_trouble_is_named_each_time_and_the_words_are_searched(
     tmp_path: Path,
 ) -> None:
     path = fill(tmp_path, leave="# Leave\n\n28 days.", other="# Other\n\nNothing.")
-    library = Library(path, EmbeddingModel(name="nobody:x"))
+    library = DocumentLibrary(path, EmbeddingModel(name="nobody:x"))
 
     first, second = [await library.search("leave", 5) for _ in range(2)]
 
@@ -50,4 +51,4 @@ async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)
 
     with pytest.raises(ConfigurationError, match=r"documents\.db: can't be used"):
-        await Library(path).search("leave", 5)
+        await DocumentLibrary(path).search("leave", 5)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from trunkline.reasoning.models.matching import match, match_all
-from trunkline.tools.servers.research import matching
+from trunkline_agents.research import patterns as matching
 
 DECLARED = {
     "search_arxiv": matching.ARXIV,

@@ -1,6 +1,6 @@
 """Findings are told with the sentences that matter, and a line for each source."""
 
-from trunkline.tools.servers.research.sources import Findings, Source, excerpt
+from trunkline_agents.research.sources import SearchResult, Source, extract_sentences
 
 LONG = " ".join(f"Sentence {number} is about nothing much at all." for number in range(20))
 
@@ -8,7 +8,7 @@ LONG = " ".join(f"Sentence {number} is about nothing much at all." for number in
 def test_an_excerpt_begins_with_the_sentence_that_says_most() -> None:
     text = f"{LONG} The cache keeps pages for ten minutes. {LONG}"
 
-    said = excerpt(text, ["cache", "minutes"])
+    said = extract_sentences(text, ["cache", "minutes"])
 
     assert said.startswith("… The cache keeps pages for ten minutes. Sentence 0")
     assert said.endswith(" …")
@@ -16,10 +16,10 @@ def test_an_excerpt_begins_with_the_sentence_that_says_most() -> None:
 
 
 def test_a_short_text_is_quoted_whole_and_on_one_line() -> None:
-    assert excerpt("One.\n\nTwo\nlines.", ["two"]) == "… Two lines."
-    assert excerpt("One.\nTwo.", []) == "One. Two."
-    assert excerpt(" \n", ["x"]) == ""
-    assert len(excerpt("x" * 5000, ["x"])) < 450
+    assert extract_sentences("One.\n\nTwo\nlines.", ["two"]) == "… Two lines."
+    assert extract_sentences("One.\nTwo.", []) == "One. Two."
+    assert extract_sentences(" \n", ["x"]) == ""
+    assert len(extract_sentences("x" * 5000, ["x"])) < 450
 
 
 def test_a_source_is_cited_by_title_place_and_location() -> None:
@@ -30,7 +30,7 @@ def test_a_source_is_cited_by_title_place_and_location() -> None:
 
 def test_what_is_unavailable_comes_first() -> None:
     source = Source("T", "t.md", "Text.")
-    told = Findings("q", (source,), ("Web search is unavailable: why.",), is_instead=True)
+    told = SearchResult("q", (source,), ("Web search is unavailable: why.",), is_fallback=True)
 
     assert told.text == (
         "Web search is unavailable: why.\n\nFrom the documents instead:\n\n[1] Text.\n\n"

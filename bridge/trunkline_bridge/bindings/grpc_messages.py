@@ -1,0 +1,138 @@
+"""Reads protobuf that strangers wrote: in bounded time, and only what JSON can say as well."""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from google.protobuf import struct_pb2, timestamp_pb2
+from google.protobuf.message import DecodeError, Message
+
+from trunkline_bridge.edge.json_decoder import INLINE_PARSE_BYTES, MAX_VALUES, TOO_MANY_VALUES
+from trunkline_bridge.errors import WireError, invalid_params
+
+M = TypeVar("M", bound=Message)
+
+# Up to so many levels content fits wherever the mesh wraps it.
+_SAFE_DEPTH = 40
+# Years 1 to 9999: what JSON has a way to write.
+_SECONDS = range(-62_135_596_800, 253_402_300_800)
+
+
+class ParsedRequest(NamedTuple, Generic[M]):
+    """A request as it was given."""
+
+    request: M
+    is_deep: bool
+    """Whether it may be nested too deeply for the mesh."""
+
+
+async def parse_request(kind: type[M], body: bytes) -> ParsedRequest[M]:
+    """Return a request; fields that A2A doesn't have are dropped, as it wants it.
+
+    A large one is read in a thread: it may take a while, and others are being served.
+
+    Raises:
+        WireError: it isn't such a message, or what it holds can't be said in JSON.
+    """
+    if len(body) <= INLINE_PARSE_BYTES:
+        return _read(kind, body)
+    return await asyncio.to_thread(_read, kind, body)
+
+
+def _read(kind: type[M], body: bytes) -> ParsedRequest[M]:
+    try:
+        request = kind.FromString(body)
+    except DecodeError:
+        name = kind.DESCRIPTOR.name
+        raise _invalid_request(
+            f"is not a {name}, has text that is not UTF-8, or is nested too deeply"
+        ) from None
+    request.DiscardUnknownFields()
+    return ParsedRequest(request, _check_content(request) > _SAFE_DEPTH)
+
+
+def _check_content(message: Message) -> int:
+    """Look at a message and all that are in it, and return how many levels there are.
+
+    Raises:
+        WireError: there is too much to look at, or something that JSON can't say.
+    """
+    level: list[Any] = [message]
+    left, depth = MAX_VALUES, 0
+    while level:
+        depth += 1
+        left -= len(level)
+        if left < 0:
+            raise _too_many_values()
+        below: list[Any] = []
+        for inner in level:
+            check = _CHECKS.get(type(inner))
+            if check is not None:
+                check(inner)
+            _add_inner(inner, below)
+        level = below
+    return depth
+
+
+def _add_inner(message: Any, below: list[Any]) -> None:  # noqa: ANN401  any message
+    kind: Any = type(message)
+    singles, lists, maps = _inner_fields(kind)
+    below.extend(getattr(message, field) for field in singles if message.HasField(field))
+    for field in lists:
+        values = getattr(message, field)
+        if len(values) > MAX_VALUES:
+            # To list them takes longer than to read them.
+            raise _too_many_values()
+        below.extend(values)
+    for field in maps:
+        below.extend(getattr(message, field).values())
+
+
+class _MessageFields(NamedTuple):
+    """The fields of a message that hold messages."""
+
+    singles: tuple[str, ...]
+    lists: tuple[str, ...]
+    maps: tuple[str, ...]
+
+
+@cache
+def _inner_fields(kind: Any) -> _MessageFields:  # noqa: ANN401  a type of messages
+    singles, lists, maps = [], [], []
+    for field in kind.DESCRIPTOR.fields:
+        if field.message_type is None:
+            continue
+        if not field.is_repeated:
+            singles.append(field.name)
+        elif not field.message_type.GetOptions().map_entry:
+            lists.append(field.name)
+        elif field.message_type.fields_by_name["value"].message_type is not None:
+            maps.append(field.name)
+    return _MessageFields(tuple(singles), tuple(lists), tuple(maps))
+
+
+def _check_value(value: struct_pb2.Value) -> None:
+    # No number is 0.
+    if not math.isfinite(value.number_value):
+        raise _invalid_request("holds a number that JSON doesn't have")
+
+
+def _check_time(time: timestamp_pb2.Timestamp) -> None:
+    if time.seconds not in _SECONDS or not 0 <= time.nanos < 1_000_000_000:
+        raise _invalid_request("holds a time before the year 1 or after 9999")
+
+
+_CHECKS: Mapping[type[Message], Callable[[Any], None]] = {
+    struct_pb2.Value: _check_value,
+    timestamp_pb2.Timestamp: _check_time,
+}
+
+
+def _too_many_values() -> WireError:
+    return _invalid_request(TOO_MANY_VALUES)
+
+
+def _invalid_request(problem: str) -> WireError:
+    return invalid_params(("request", problem))

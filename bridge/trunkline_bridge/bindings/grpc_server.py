@@ -1,0 +1,202 @@
+"""Our A2A services under their public names, for those who ask by reflection.
+
+Their messages are ours and have our names in this process: A2A's own packages stay free for whoever
+imports A2A's SDK beside us. So what reflection tells is made here, in a pool of its own.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import grpc
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    empty_pb2,
+    struct_pb2,
+    timestamp_pb2,
+)
+from google.protobuf.descriptor import EnumDescriptor
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH
+from grpc_health.v1.health import aio as health
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
+from grpc_reflection.v1alpha.reflection import aio as reflection
+
+from trunkline.errors import ConfigurationError
+from trunkline.settings import HostPort
+from trunkline_bridge.bindings.grpc import SERVICES, GrpcBinding, UnknownMethods
+from trunkline_bridge.bindings.grpc_service import GrpcService, StreamingGrpcMethod
+from trunkline_bridge.edge.http_server import bind_socket
+
+# Protobuf has descriptors in Python and in C, and their types have nothing in common.
+_FileDescriptor: TypeAlias = Any
+_GOOGLE = (empty_pb2.DESCRIPTOR, struct_pb2.DESCRIPTOR, timestamp_pb2.DESCRIPTOR)
+
+
+def public_pool(
+    services: Iterable[GrpcService], *others: _FileDescriptor
+) -> descriptor_pool.DescriptorPool:
+    """Return a pool with services of A2A under their public names, and other files as they are."""
+    pool = descriptor_pool.DescriptorPool()
+    for file in (*_GOOGLE, *others):
+        content = descriptor_pb2.FileDescriptorProto()
+        file.CopyToProto(content)
+        pool.Add(content)
+    for service in services:
+        pool.Add(public_file(service))
+    return pool
+
+
+def public_file(service: GrpcService) -> descriptor_pb2.FileDescriptorProto:
+    """Return the file that A2A's package would have come from, with all that the service needs."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"{service.package.replace('.', '/')}/a2a.proto",
+        package=service.package,
+        syntax="proto3",
+        dependency=[one.name for one in _GOOGLE],
+    )
+    served = file.service.add(name=service.name.rpartition(".")[2])
+    for method in service.methods:
+        served.method.add(
+            name=method.name,
+            input_type=_public_name(method.request.DESCRIPTOR, service.package),
+            output_type=_public_name(method.response.DESCRIPTOR, service.package),
+            server_streaming=isinstance(method, StreamingGrpcMethod),
+        )
+    for described in _referenced_types(service):
+        if isinstance(described, EnumDescriptor):
+            described.CopyToProto(file.enum_type.add())
+            continue
+        message = file.message_type.add()
+        described.CopyToProto(message)
+        _rename(message, described, service.package)
+    return file
+
+
+def _referenced_types(service: GrpcService) -> Iterator[Any]:
+    """Yield the messages and enums that a service's methods take and give, each once."""
+    waiting: list[Any] = []
+    for method in service.methods:
+        waiting += (method.request.DESCRIPTOR, method.response.DESCRIPTOR)
+    seen: set[str] = set()
+    while waiting:
+        described = waiting.pop(0)
+        if described.full_name in seen or _is_google(described):
+            continue
+        seen.add(described.full_name)
+        # What is inside another comes with it.
+        if described.containing_type is None:
+            yield described
+        if not isinstance(described, EnumDescriptor):
+            for field in described.fields:
+                waiting += filter(None, (field.message_type, field.enum_type))
+
+
+def _rename(message: descriptor_pb2.DescriptorProto, described: Any, package: str) -> None:  # noqa: ANN401
+    by_number = {field.number: field for field in described.fields}
+    for field in message.field:
+        kind = by_number[field.number].message_type or by_number[field.number].enum_type
+        if kind is not None:
+            field.type_name = _public_name(kind, package)
+    for inner in message.nested_type:
+        _rename(inner, described.nested_types_by_name[inner.name], package)
+
+
+def _public_name(described: Any, package: str) -> str:  # noqa: ANN401  a message or an enum
+    if _is_google(described):
+        return f".{described.full_name}"
+    return f".{package}.{described.full_name.removeprefix(described.file.package + '.')}"
+
+
+def _is_google(described: Any) -> bool:  # noqa: ANN401  a message or an enum
+    package: str = described.file.package
+    return package.startswith("google.")
+
+
+# How long the end of what was cut may take.
+_ABORT_TIMEOUT_S = 1.0
+# What gRPC takes, of what we do.
+_RECEIVE_LIMIT_FACTOR = 2
+# Of one connection, at once; more wait at the client.
+_MAX_STREAMS = 1000
+
+
+@asynccontextmanager
+async def serve_grpc(
+    calls: GrpcBinding,
+    *,
+    host: str,
+    port: int,
+    grace_s: float,
+    connection_limit: int = 2000,
+) -> AsyncIterator[str]:
+    """Serve A2A's services for the length of a block; yield HOST:PORT, port 0 having become a port.
+
+    gRPC itself refuses connections above `connection_limit`. On leaving, no call is taken any
+    more, and those under way have `grace_s` to finish; then they end with an error that says how
+    to go on.
+
+    Raises:
+        ConfigurationError: the address can't be listened on; the text says why and what to do.
+    """
+    server = grpc.aio.server(options=_options(calls.limits.max_bytes, connection_limit))
+    for service in SERVICES:
+        handlers = grpc.method_handlers_generic_handler(service.name, calls.handlers(service))
+        server.add_generic_rpc_handlers((handlers,))
+    checks = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    _add_reflection(server)
+    server.add_generic_rpc_handlers((UnknownMethods(SERVICES),))
+    address = _bind(server, HostPort(host, port))
+    await server.start()
+    try:
+        for name in ("", *(service.name for service in SERVICES)):
+            await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
+        yield address
+    finally:
+        await checks.enter_graceful_shutdown()
+        async with asyncio.TaskGroup() as group:
+            stopping = group.create_task(server.stop(grace_s + _ABORT_TIMEOUT_S))
+            await asyncio.wait((stopping,), timeout=grace_s)
+            calls.abort_all()
+
+
+def _bind(server: grpc.aio.Server, address: HostPort) -> str:
+    # grpc would only say that it can't.
+    with bind_socket(address.host, address.port):
+        pass
+    try:
+        port = server.add_insecure_port(str(address))
+    except RuntimeError as error:
+        problem = "can't be listened on; choose another (port 0 picks a free one)"
+        raise ConfigurationError(str(address), problem) from error
+    return str(HostPort(address.host, port))
+
+
+def _add_reflection(server: grpc.aio.Server) -> None:
+    names = [service.name for service in SERVICES]
+    pool = public_pool(SERVICES, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
+    servicer = reflection.ReflectionServicer((*names, HEALTH, REFLECTION), pool=pool)
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+
+
+def _options(limit_bytes: int, connection_limit: int) -> tuple[tuple[str, int], ...]:
+    return (
+        # Two servers on one port would each get a part of the calls.
+        ("grpc.so_reuseport", 0),
+        # What is refused here is refused without a word on what to do.
+        ("grpc.max_receive_message_length", _RECEIVE_LIMIT_FACTOR * limit_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_allowed_incoming_connections", connection_limit),
+        ("grpc.max_concurrent_streams", _MAX_STREAMS),
+        # A client that has gone without a word is found by this; streams may be silent for hours.
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        # Clients may ping as well; without this, one ping in five minutes is all that grpc takes.
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    )

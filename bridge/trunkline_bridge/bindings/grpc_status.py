@@ -1,0 +1,119 @@
+"""Errors as gRPC has them: a status, its text, and google.rpc.Status in the trailing metadata."""
+
+from dataclasses import replace
+from typing import Any, NoReturn, TypeAlias
+
+import grpc
+from google.protobuf import json_format
+from google.rpc import (
+    code_pb2,
+    error_details_pb2,  # noqa: F401  the types of an error's details have to be known
+    status_pb2,
+)
+
+from trunkline.client.status import STATUS_DETAILS_KEY
+from trunkline_bridge.errors import EXTENDED_CARD_NOT_CONFIGURED, WireError
+
+GrpcContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
+MetadataPairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
+
+# All of an error travels in headers, of which clients take 8 KB; the text travels twice, once with
+# each odd byte as three.
+_TEXT_BYTES = 1024
+_FIELD_BYTES = 256
+_VIOLATIONS_BYTES = 1024
+
+# What v0.3 calls an error differently than its reason does.
+_V0_3_NAMES = {
+    EXTENDED_CARD_NOT_CONFIGURED.reason: "AuthenticatedExtendedCardNotConfiguredError",
+}
+# The errors that clients of v0.3 know; all others are told by their status alone.
+_V0_3_REASONS = frozenset(
+    {
+        "TASK_NOT_FOUND",
+        "TASK_NOT_CANCELABLE",
+        "PUSH_NOTIFICATION_NOT_SUPPORTED",
+        "UNSUPPORTED_OPERATION",
+        "CONTENT_TYPE_NOT_SUPPORTED",
+        "INVALID_AGENT_RESPONSE",
+        "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+        "INVALID_PARAMS",
+        "INVALID_REQUEST",
+        "INTERNAL_ERROR",
+    }
+)
+
+
+def to_status(error: WireError) -> status_pb2.Status:
+    """Return an error as google.rpc.Status: an ErrorInfo, and what else there is to say of it."""
+    error = _truncate_error(error)
+    said: dict[str, Any] = {
+        "code": error.kind.grpc_code,
+        "message": error.text,
+        "details": error.details(),
+    }
+    return json_format.ParseDict(said, status_pb2.Status())
+
+
+def status_code(error: WireError) -> grpc.StatusCode:
+    """Return an error's status."""
+    return grpc.StatusCode[code_pb2.Code.Name(error.kind.grpc_code)]
+
+
+def error_text(error: WireError) -> str:
+    """Return what v1.0 says of an error beside its status."""
+    return error.text
+
+
+def v0_3_error_text(error: WireError) -> str:
+    """Return what v0.3 says: clients find the error by the name before the colon."""
+    name = v0_3_error_name(error)
+    return f"{name}: {error.text}" if name else error.text
+
+
+def v0_3_error_name(error: WireError) -> str:
+    """Return an error's name in v0.3; empty: it has none there."""
+    reason = error.kind.reason
+    if reason not in _V0_3_REASONS:
+        return ""
+    words = "".join(word.capitalize() for word in reason.removesuffix("_ERROR").split("_"))
+    return _V0_3_NAMES.get(reason, f"{words}Error")
+
+
+async def abort(
+    context: GrpcContext, error: WireError, *, text: str, trailing: MetadataPairs
+) -> NoReturn:
+    """End a call with an error. Always raises grpc's AbortError."""
+    status = to_status(error)
+    # Clients take details for wrong that say something else than the status.
+    status.message = truncate(text, _TEXT_BYTES)
+    details = (STATUS_DETAILS_KEY, status.SerializeToString())
+    said = (*trailing, *error.headers().items(), details)
+    await context.abort(status_code(error), status.message, said)
+    raise AssertionError("an aborted call goes on")
+
+
+def truncate(text: str, size_bytes: int) -> str:
+    """Return a text, or its beginning that fits."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= size_bytes:
+        return text
+    return encoded[: size_bytes - 3].decode(errors="ignore") + "…"
+
+
+def _truncate_error(error: WireError) -> WireError:
+    """Leave out what strangers made too long for a client's headers."""
+    violations, left = [], _VIOLATIONS_BYTES
+    for name, problem in error.violations:
+        said = (truncate(name, _FIELD_BYTES), truncate(problem, _FIELD_BYTES))
+        left -= sum(map(len, said))
+        if left < 0:
+            break
+        violations.append(said)
+    metadata = {name: truncate(value, _FIELD_BYTES) for name, value in error.metadata.items()}
+    return replace(
+        error,
+        text=truncate(error.text, _TEXT_BYTES),
+        metadata=metadata,
+        violations=tuple(violations),
+    )

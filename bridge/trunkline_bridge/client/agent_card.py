@@ -1,0 +1,140 @@
+"""A remote agent's card: found, read whatever its version, and made the card of ours."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from google.protobuf import json_format
+
+from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.client.interfaces import Interface, InterfaceSelector
+from trunkline_bridge.protocol import CARD_PATH, LEGACY_CARD_PATH, RESUME_EXTENSION, V0_3
+from trunkline_bridge.versions.json_values import Json
+from trunkline_bridge.versions.v0_1.json_reader import MEDIA_TYPES
+
+_V0_3_DEFAULT_BINDING: Final = "JSONRPC"
+_INVALID_NAME_CHARS: Final = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteCard:
+    """What a remote agent says of itself."""
+
+    card: agent_card_pb2.AgentCard
+    """In the core model, its interfaces those of its own version."""
+    interface: Interface
+    """The one that we take."""
+
+    @property
+    def supports_streaming(self) -> bool:
+        """It answers with streams."""
+        return self.card.capabilities.streaming
+
+    @property
+    def supports_resume(self) -> bool:
+        """Its streams can be taken up behind an event; repeated messages are the same one."""
+        return any(one.uri == RESUME_EXTENSION for one in self.card.capabilities.extensions)
+
+
+def card_url_candidates(url: str) -> tuple[str, ...]:
+    """Return where the card of an agent may be, the likeliest place first.
+
+    A URL that ends with `.json` is the card's own. Otherwise the card is under the agent's address,
+    or of the whole host.
+    """
+    parts = urlsplit(url)
+    if parts.path.endswith(".json"):
+        return (url,)
+    base = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+    origin = urlunsplit((parts.scheme, parts.netloc, "", "", ""))
+    bases = dict.fromkeys((base, origin))
+    return tuple(one + path for one in bases for path in (CARD_PATH, LEGACY_CARD_PATH))
+
+
+def parse_remote_card(body: bytes, selector: InterfaceSelector) -> RemoteCard:
+    """Read a card and choose how its agent is spoken to. ValueError: it can't be."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError("what is there is no JSON, and no agent card") from None
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise ValueError("what is there is no agent card")
+    card = _parse_card(given)
+    if not card.supported_interfaces:
+        card.supported_interfaces.extend(_v0_3_interfaces(given, selector.card_url))
+    required = [one.uri for one in card.capabilities.extensions if one.required]
+    if unknown := [uri for uri in required if uri != RESUME_EXTENSION]:
+        raise ValueError(f"it requires extensions that we don't have: {', '.join(unknown)[:200]}")
+    return RemoteCard(card, selector.select(card.supported_interfaces))
+
+
+def derive_agent_name(card: agent_card_pb2.AgentCard) -> str:
+    """Return what an agent with this card may be called on a mesh; empty: there is nothing."""
+    return _INVALID_NAME_CHARS.sub("-", card.name.lower()).strip("-")[:64].strip("-")
+
+
+def build_local_card(remote: agent_card_pb2.AgentCard, name: str) -> agent_card_pb2.AgentCard:
+    """Return the card of the mesh's agent that stands for a remote one.
+
+    Where it answers, what its endpoint can do and whom it lets in are the bridge's to say.
+    """
+    card = agent_card_pb2.AgentCard()
+    card.CopyFrom(remote)
+    card.name = name
+    for field in (
+        "supported_interfaces",
+        "capabilities",
+        "security_schemes",
+        "security_requirements",
+        "signatures",
+    ):
+        card.ClearField(field)
+    for skill in card.skills:
+        skill.ClearField("security_requirements")
+    card.default_input_modes[:] = _media_types(remote.default_input_modes)
+    card.default_output_modes[:] = _media_types(remote.default_output_modes)
+    if not card.skills:
+        card.skills.add(id=name, name=name, description=card.description, tags=[name])
+    return card
+
+
+def _media_types(given: Iterable[str]) -> list[str]:
+    return [MEDIA_TYPES.get(mode, mode) for mode in given] or ["text/plain"]
+
+
+def _parse_card(given: Json) -> agent_card_pb2.AgentCard:
+    # What v0.3 has under the same name in another shape; none of it is needed.
+    known = {
+        name: one
+        for name, one in given.items()
+        if name not in ("securitySchemes", "securityRequirements", "security", "signatures")
+    }
+    try:
+        return json_format.ParseDict(known, agent_card_pb2.AgentCard(), ignore_unknown_fields=True)
+    except (json_format.ParseError, TypeError, AttributeError, RecursionError, ValueError):
+        raise ValueError("what is there is no agent card that A2A knows") from None
+
+
+def _v0_3_interfaces(given: Json, card_url: str) -> Iterable[agent_card_pb2.AgentInterface]:
+    """The interfaces of a card from before v1.0: its own address first."""
+    version = _string_or_empty(given.get("protocolVersion")) or V0_3
+    url = _string_or_empty(given.get("url")) or card_url.partition("/.well-known/")[0]
+    transport = _string_or_empty(given.get("preferredTransport")) or _V0_3_DEFAULT_BINDING
+    found = [(url, transport)]
+    others = given.get("additionalInterfaces")
+    found += [
+        (_string_or_empty(one.get("url")), _string_or_empty(one.get("transport")))
+        for one in (others if isinstance(others, list) else ())
+        if isinstance(one, dict)
+    ]
+    for address, binding in dict.fromkeys(found):
+        yield agent_card_pb2.AgentInterface(
+            url=address, protocol_binding=binding, protocol_version=version
+        )
+
+
+def _string_or_empty(given: Any) -> str:  # noqa: ANN401  any JSON value
+    return given if isinstance(given, str) else ""

@@ -1,0 +1,296 @@
+"""Speaks gRPC with a remote agent: lf.a2a.v1 and, of v0.3, a2a.v1."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+from google.rpc import error_details_pb2, status_pb2
+
+from trunkline import telemetry
+from trunkline.a2a.v0_3 import a2a_pb2 as old
+from trunkline.a2a.v0_3 import task_pb2 as old_task
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.client.status import STATUS_DETAILS_KEY
+from trunkline.errors import PeerProtocolError, PeerTimeoutError
+from trunkline.v1 import task_pb2
+from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError, refusal_error
+from trunkline_bridge.client.http import CONNECT_TIMEOUT_S, MAX_BODY_BYTES
+from trunkline_bridge.client.interfaces import Interface, is_loopback_url
+from trunkline_bridge.client.transport import (
+    CALL_TIMEOUT_S,
+    CallOptions,
+    RemoteEvent,
+    RemoteEvents,
+    call_span,
+    service_headers,
+)
+from trunkline_bridge.protocol import EVENT_ID_KEY, V0_3, V1_0
+from trunkline_bridge.versions.v0_3 import proto_reader as reading
+from trunkline_bridge.versions.v0_3 import proto_reader as requests
+
+_REASONS: Final = {
+    grpc.StatusCode.UNIMPLEMENTED: "METHOD_NOT_FOUND",
+    grpc.StatusCode.NOT_FOUND: "TASK_NOT_FOUND",
+    grpc.StatusCode.INVALID_ARGUMENT: "INVALID_PARAMS",
+    grpc.StatusCode.FAILED_PRECONDITION: "UNSUPPORTED_OPERATION",
+    grpc.StatusCode.UNAUTHENTICATED: "UNAUTHENTICATED",
+    grpc.StatusCode.PERMISSION_DENIED: "PERMISSION_DENIED",
+    grpc.StatusCode.INTERNAL: "INTERNAL_ERROR",
+}
+_Read = TypeVar("_Read")
+
+
+class _ServiceCodec(NamedTuple):
+    """A version's service: what its methods are called, and how its messages are read."""
+
+    name: str
+    subscribe: str
+    send: Callable[[a2a_pb2.SendMessageRequest, str], Message]
+    of_task: Callable[[str, str, str], Message]
+    answer: Callable[[bytes], a2a_pb2.StreamResponse]
+    event: Callable[[bytes], a2a_pb2.StreamResponse]
+    task: Callable[[bytes], task_pb2.Task]
+
+
+def _v1_send(request: a2a_pb2.SendMessageRequest, tenant: str) -> Message:
+    made = a2a_pb2.SendMessageRequest()
+    made.CopyFrom(request)
+    made.tenant = tenant
+    return made
+
+
+def _v1_task_request(method: str, task_id: str, tenant: str) -> Message:
+    kinds: Mapping[str, Any] = {
+        "GetTask": a2a_pb2.GetTaskRequest,
+        "CancelTask": a2a_pb2.CancelTaskRequest,
+        "SubscribeToTask": a2a_pb2.SubscribeToTaskRequest,
+    }
+    made: Message = kinds[method](id=task_id, tenant=tenant)
+    return made
+
+
+def _v1_send_response(data: bytes) -> a2a_pb2.StreamResponse:
+    # SendMessageResponse has the same two members under the same numbers.
+    return a2a_pb2.StreamResponse.FromString(data)
+
+
+def _v0_3_send(request: a2a_pb2.SendMessageRequest, _tenant: str) -> Message:
+    return requests.to_v0_3_send(request)
+
+
+def _v0_3_task_request(method: str, task_id: str, _tenant: str) -> Message:
+    kinds: Mapping[str, Any] = {
+        "GetTask": old.GetTaskRequest,
+        "CancelTask": old.CancelTaskRequest,
+        "TaskSubscription": old.TaskSubscriptionRequest,
+    }
+    made: Message = kinds[method](name=f"tasks/{task_id}")
+    return made
+
+
+_SERVICES: Final = {
+    V1_0: _ServiceCodec(
+        "/lf.a2a.v1.A2AService/",
+        "SubscribeToTask",
+        _v1_send,
+        _v1_task_request,
+        _v1_send_response,
+        a2a_pb2.StreamResponse.FromString,
+        task_pb2.Task.FromString,
+    ),
+    V0_3: _ServiceCodec(
+        "/a2a.v1.A2AService/",
+        "TaskSubscription",
+        _v0_3_send,
+        _v0_3_task_request,
+        lambda data: reading.from_v0_3_send_response(old.SendMessageResponse.FromString(data)),
+        lambda data: reading.from_v0_3_stream_response(old.StreamResponse.FromString(data)),
+        lambda data: reading.from_v0_3_task(old_task.Task.FromString(data)),
+    ),
+}
+
+
+def open_channel(
+    interface: Interface, *, credentials: grpc.ChannelCredentials | None = None
+) -> grpc.aio.Channel:
+    """Open a channel to an address."""
+    options: list[tuple[str, int]] = [
+        ("grpc.max_receive_message_length", MAX_BODY_BYTES),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+    ]
+    if is_loopback_url(interface.url):
+        options.append(("grpc.enable_http_proxy", 0))
+    if interface.is_secure:
+        trusted = credentials or grpc.ssl_channel_credentials()
+        return grpc.aio.secure_channel(interface.url, trusted, options=options)
+    return grpc.aio.insecure_channel(interface.url, options=options)
+
+
+class GrpcTransport:
+    """A remote agent's gRPC endpoint."""
+
+    def __init__(
+        self,
+        peer: str,
+        channel: grpc.aio.Channel,
+        interface: Interface,
+        headers: Mapping[str, str],
+    ) -> None:
+        """`headers` are sent with every call, and secret."""
+        self._peer = peer
+        self._channel = channel
+        self._interface = interface
+        self._headers = {name.lower(): value for name, value in headers.items()}
+        self._service = _SERVICES[interface.version]
+
+    async def send(
+        self, request: a2a_pb2.SendMessageRequest, call: CallOptions, *, timeout_s: float
+    ) -> a2a_pb2.StreamResponse:
+        """See PeerBinding."""
+        made = self._service.send(request, self._interface.tenant)
+        return await self._unary("SendMessage", made, self._service.answer, call, timeout_s)
+
+    @asynccontextmanager
+    async def stream(
+        self, request: a2a_pb2.SendMessageRequest, call: CallOptions
+    ) -> AsyncIterator[RemoteEvents]:
+        """See PeerBinding."""
+        made = self._service.send(request, self._interface.tenant)
+        async with self._stream("SendStreamingMessage", made, call) as events:
+            yield events
+
+    @asynccontextmanager
+    async def subscribe(self, task_id: str, call: CallOptions) -> AsyncIterator[RemoteEvents]:
+        """See PeerBinding."""
+        method = self._service.subscribe
+        made = self._service.of_task(method, task_id, self._interface.tenant)
+        async with self._stream(method, made, call) as events:
+            yield events
+
+    async def get(self, task_id: str) -> task_pb2.Task:
+        """See PeerBinding."""
+        return await self._task("GetTask", task_id)
+
+    async def cancel(self, task_id: str) -> task_pb2.Task:
+        """See PeerBinding."""
+        return await self._task("CancelTask", task_id)
+
+    async def _task(self, method: str, task_id: str) -> task_pb2.Task:
+        made = self._service.of_task(method, task_id, self._interface.tenant)
+        return await self._unary(method, made, self._service.task, CallOptions(), CALL_TIMEOUT_S)
+
+    async def _unary(
+        self,
+        method: str,
+        request: Message,
+        read: Callable[[bytes], _Read],
+        call: CallOptions,
+        timeout_s: float,
+    ) -> _Read:
+        with call_span(method, self._interface):
+            await self._connect()
+            ask: Any = self._channel.unary_unary(self._service.name + method)
+            try:
+                data = await ask(
+                    request.SerializeToString(), metadata=self._metadata(call), timeout=timeout_s
+                )
+            except grpc.aio.AioRpcError as error:
+                raise self._error(error) from None
+            return self._read(read, data)
+
+    @asynccontextmanager
+    async def _stream(
+        self, method: str, request: Message, call: CallOptions
+    ) -> AsyncIterator[RemoteEvents]:
+        with call_span(method, self._interface):
+            await self._connect()
+            ask: Any = self._channel.unary_stream(self._service.name + method)
+            answer = ask(request.SerializeToString(), metadata=self._metadata(call))
+            try:
+                yield self._events(answer)
+            finally:
+                answer.cancel()
+
+    async def _events(self, answer: Any) -> AsyncIterator[RemoteEvent]:  # noqa: ANN401  a call
+        try:
+            async for data in answer:
+                response = self._read(self._service.event, data)
+                yield RemoteEvent(response, _take_event_id(response))
+        except grpc.aio.AioRpcError as error:
+            raise self._error(error) from None
+
+    async def _connect(self) -> None:
+        """See that somebody is there before a message is given: then nobody can have taken it."""
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            raise NotProcessedError(self._peer, "nobody answers there") from None
+
+    def _read(self, read: Callable[[bytes], _Read], data: bytes) -> _Read:
+        try:
+            return read(data)
+        except (DecodeError, ValueError) as error:
+            raise PeerProtocolError(self._peer, "its answer can't be read") from error
+
+    def _metadata(self, call: CallOptions) -> tuple[tuple[str, str], ...]:
+        said = service_headers(self._interface.version, call)
+        return tuple({**self._headers, **said, **telemetry.inject()}.items())
+
+    def _error(self, error: grpc.aio.AioRpcError) -> Exception:
+        code, text = error.code(), error.details() or ""
+        reason = _parse_error_reason(error)
+        match code:
+            case grpc.StatusCode.UNAVAILABLE if reason:
+                return NotProcessedError(self._peer, "it is not available")
+            case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
+                return ConnectionLostError(self._peer, "the connection broke")
+            case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in text:
+                limit = MAX_BODY_BYTES // 1024 // 1024
+                return PeerProtocolError(self._peer, f"it sent an event over {limit} MiB")
+            # With another reason it is about what was sent: sending that again is of no use.
+            case grpc.StatusCode.RESOURCE_EXHAUSTED if reason in ("", "RESOURCE_EXHAUSTED"):
+                return NotProcessedError(self._peer, "it is overloaded")
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                return PeerTimeoutError(self._peer, "it took too long")
+        return refusal_error(self._peer, text, reason or _REASONS.get(code, ""))
+
+
+def _parse_error_reason(error: grpc.aio.AioRpcError) -> str:
+    """The reason that an error names: in its details, or as v0.3 does before a colon."""
+    for name, value in error.trailing_metadata() or ():
+        if name == STATUS_DETAILS_KEY and isinstance(value, bytes):
+            return _parse_status_details(value)
+    name = (error.details() or "").partition(":")[0]
+    if not name.isidentifier() or not name.endswith("Error"):
+        return ""
+    words = "".join(f"_{c}" if c.isupper() else c for c in name.removesuffix("Error"))
+    return words.lstrip("_").upper()
+
+
+def _parse_status_details(data: bytes) -> str:
+    info = error_details_pb2.ErrorInfo()
+    try:
+        for detail in status_pb2.Status.FromString(data).details:
+            if detail.Unpack(info):
+                return str(info.reason)
+    except DecodeError:
+        pass
+    return ""
+
+
+def _take_event_id(response: a2a_pb2.StreamResponse) -> str:
+    """Take the event's id out of the metadata in which the resume extension has it."""
+    said = getattr(response, response.WhichOneof("payload") or "task")
+    if EVENT_ID_KEY not in said.metadata.fields:
+        return ""
+    found = str(said.metadata.fields[EVENT_ID_KEY].string_value)
+    del said.metadata.fields[EVENT_ID_KEY]
+    if not said.metadata.fields:
+        said.ClearField("metadata")
+    return found

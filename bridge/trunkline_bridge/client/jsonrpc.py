@@ -1,0 +1,167 @@
+"""Speaks JSON-RPC with a remote agent, in A2A v1.0 and v0.3."""
+
+import itertools
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.errors import PeerProtocolError
+from trunkline.v1 import task_pb2
+from trunkline_bridge.client.errors import ConnectionLostError, jsonrpc_refusal
+from trunkline_bridge.client.http import HttpClient, StreamItem
+from trunkline_bridge.client.interfaces import Interface
+from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
+from trunkline_bridge.client.transport import (
+    CALL_TIMEOUT_S,
+    CallOptions,
+    RemoteEvent,
+    RemoteEvents,
+    call_span,
+    service_headers,
+)
+from trunkline_bridge.protocol import V0_3, V1_0
+from trunkline_bridge.versions.json_values import Json, dumps
+from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
+from trunkline_bridge.versions.v1_0 import json_writer as v1_json
+
+
+class _Methods(NamedTuple):
+    send: str
+    stream: str
+    get: str
+    cancel: str
+    subscribe: str
+
+
+_METHODS: Final = {
+    V1_0: _Methods(
+        "SendMessage", "SendStreamingMessage", "GetTask", "CancelTask", "SubscribeToTask"
+    ),
+    V0_3: _Methods(
+        "message/send", "message/stream", "tasks/get", "tasks/cancel", "tasks/resubscribe"
+    ),
+}
+
+
+class JsonRpcTransport:
+    """A remote agent's JSON-RPC endpoint."""
+
+    def __init__(self, http: HttpClient, interface: Interface) -> None:
+        self._http = http
+        self._interface = interface
+        self._methods = _METHODS[interface.version]
+        self._ids = itertools.count(1)
+
+    async def send(
+        self, request: a2a_pb2.SendMessageRequest, call: CallOptions, *, timeout_s: float
+    ) -> a2a_pb2.StreamResponse:
+        """See PeerBinding."""
+        params = self._send_params(request)
+        with call_span(self._methods.send, self._interface):
+            result = await self._call(self._methods.send, params, call, timeout_s=timeout_s)
+            return self._read(result)
+
+    @asynccontextmanager
+    async def stream(
+        self, request: a2a_pb2.SendMessageRequest, call: CallOptions
+    ) -> AsyncIterator[RemoteEvents]:
+        """See PeerBinding."""
+        async with self._stream(self._methods.stream, self._send_params(request), call) as events:
+            yield events
+
+    @asynccontextmanager
+    async def subscribe(self, task_id: str, call: CallOptions) -> AsyncIterator[RemoteEvents]:
+        """See PeerBinding."""
+        params = {"id": task_id, **self._tenant()}
+        async with self._stream(self._methods.subscribe, params, call) as events:
+            yield events
+
+    async def get(self, task_id: str) -> task_pb2.Task:
+        """See PeerBinding."""
+        return await self._task(self._methods.get, task_id)
+
+    async def cancel(self, task_id: str) -> task_pb2.Task:
+        """See PeerBinding."""
+        return await self._task(self._methods.cancel, task_id)
+
+    async def _task(self, method: str, task_id: str) -> task_pb2.Task:
+        with call_span(method, self._interface):
+            params = {"id": task_id, **self._tenant()}
+            result = await self._call(method, params, CallOptions(), timeout_s=CALL_TIMEOUT_S)
+            try:
+                return parse_task(result)
+            except ValueError as error:
+                raise self._nonsense(f"its task can't be read: {error}") from None
+
+    async def _call(self, method: str, params: Json, call: CallOptions, *, timeout_s: float) -> Any:  # noqa: ANN401  any JSON value
+        answer = await self._http.request(
+            "POST",
+            self._interface.url,
+            body=self._body(method, params),
+            headers=self._headers(call),
+            timeout_s=timeout_s,
+        )
+        return self._result(answer.body, answer.status)
+
+    @asynccontextmanager
+    async def _stream(
+        self, method: str, params: Json, call: CallOptions
+    ) -> AsyncIterator[RemoteEvents]:
+        with call_span(method, self._interface):
+            async with self._http.stream(
+                "POST",
+                self._interface.url,
+                body=self._body(method, params),
+                headers=self._headers(call),
+            ) as stream:
+                if stream.is_event_stream and stream.status >= 300:
+                    raise self._nonsense(f"HTTP {stream.status} with a stream")
+                async with aclosing(self._events(stream.items, stream.status)) as events:
+                    yield events
+
+    async def _events(
+        self, items: AsyncIterator[StreamItem], status: int
+    ) -> AsyncGenerator[RemoteEvent]:
+        async for item in items:
+            yield RemoteEvent(self._read(self._result(item.data, status)), item.id)
+
+    def _read(self, result: object) -> a2a_pb2.StreamResponse:
+        try:
+            return parse_stream_response(result)
+        except ValueError as error:
+            raise self._nonsense(f"its answer can't be read: {error}") from None
+
+    def _result(self, body: bytes, status: int) -> Any:  # noqa: ANN401  any JSON value
+        """Return the result of a response; its id needn't be looked at, it is the only one."""
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            answer = None
+        if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+            raise jsonrpc_refusal(self._http.peer, answer["error"])
+        if not isinstance(answer, dict) or "result" not in answer:
+            if status >= 500:
+                raise ConnectionLostError(self._http.peer, f"HTTP {status}")
+            raise self._nonsense(f"HTTP {status} with what is no JSON-RPC")
+        return answer["result"]
+
+    def _body(self, method: str, params: Json) -> bytes:
+        request = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
+        return dumps(request).encode()
+
+    def _headers(self, call: CallOptions) -> Mapping[str, str]:
+        said = service_headers(self._interface.version, call)
+        return {"content-type": "application/json", **said}
+
+    def _send_params(self, request: a2a_pb2.SendMessageRequest) -> Json:
+        if self._interface.version == V0_3:
+            return v0_3_json.send_params_json(request)
+        return {**v1_json.send_params_json(request), **self._tenant()}
+
+    def _tenant(self) -> Json:
+        return {"tenant": self._interface.tenant} if self._interface.tenant else {}
+
+    def _nonsense(self, problem: str) -> PeerProtocolError:
+        return PeerProtocolError(self._http.peer, problem)

@@ -1,0 +1,263 @@
+"""One turn of a task whose work a remote agent does: sent, followed over broken streams, ended."""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import uuid
+from datetime import UTC, datetime
+from typing import Final
+
+from trunkline import TaskContext
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.client import Backoff
+from trunkline.client.idle_timeout import IdleTimeout
+from trunkline.errors import (
+    PeerRefusedError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TrunklineError,
+)
+from trunkline.v1 import message_pb2
+from trunkline_bridge.client.a2a_client import A2AClient
+from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError
+from trunkline_bridge.client.remote_files import FileReceiver, inline_files
+from trunkline_bridge.client.task_mirror import TaskMirror
+from trunkline_bridge.client.transport import CallOptions, RemoteEvent, RemoteEvents
+from trunkline_bridge.projection.wire_events import TERMINAL_STATES
+
+logger = logging.getLogger(__name__)
+
+# A stream that brings nothing for so long may be a dead one: it is opened again.
+_STREAM_IDLE_S: Final = 60.0
+# How a peer refuses a context that it doesn't know.
+_UNKNOWN_CONTEXT_REASONS: Final = frozenset(
+    {"INVALID_PARAMS", "TASK_NOT_FOUND", "CONTEXT_NOT_FOUND"}
+)
+# In which remote contexts are named after ours.
+_CONTEXT_NAMESPACE: Final = uuid.UUID("6f1d7c52-9f0e-5a64-8d55-0f3f0f8d8f2b")
+
+
+class RemoteTurn:
+    """Has a remote agent do one turn of our task.
+
+    A stream that breaks is taken up behind its last event where the peer can do that; otherwise the
+    remote task is looked at, and what ours lacks is added. As long as the peer can be reached now
+    and then, the turn goes on.
+    """
+
+    def __init__(self, task: TaskContext, peer: A2AClient) -> None:
+        self._task = task
+        self._peer = peer
+        self._mirror = TaskMirror(
+            task,
+            peer=peer.name,
+            content_bytes=peer.settings.content_bytes,
+            receive=FileReceiver(task, peer).receive,
+        )
+        self._message_id = f"{task.id}.{task.turn}"
+        self._event_id = ""
+        # Something may have been missed or be there twice: the end tells what is true.
+        self._may_have_gaps = False
+        # The peer tells nothing of a task that goes on but what it is now.
+        self._polls_only = False
+        self._may_have_arrived = task.attempt > 1
+        self._has_context = True
+        self._last_heard_s = self._now()
+        self._idle_timeout = IdleTimeout(peer.settings.idle_s)
+
+    async def run(self) -> None:
+        """Run the turn to its end.
+
+        Raises:
+            TrunklineError: the remote agent couldn't be reached, refused, broke the protocol or
+                fell silent. Its task is our child: it is canceled with ours, however that ends.
+        """
+        limit_s = self._peer.settings.idle_s
+        try:
+            async with self._idle_timeout:
+                await self._follow()
+        except TimeoutError:
+            problem = f"nothing came for {limit_s:g} s, so its task is canceled"
+            raise PeerTimeoutError(self._peer.name, problem) from None
+
+    async def _follow(self) -> None:
+        """Give the message, and read what comes of it until the turn is over."""
+        backoff = Backoff(first_s=0.2, limit_s=3.0)
+        while not self._mirror.is_over:
+            heard_s = self._last_heard_s
+            error: TrunklineError
+            try:
+                await self._attempt()
+                error = PeerUnavailableError(self._peer.name, "its stream ended before its task")
+            except (ConnectionLostError, PeerTimeoutError) as broken:
+                error = broken
+                self._may_have_arrived = True
+            except PeerUnavailableError as away:
+                error = away
+                if not (self._mirror.is_known or isinstance(away, NotProcessedError)):
+                    raise  # It has failed too often lately to be waited for.
+            if self._mirror.is_over:
+                return
+            if self._last_heard_s > heard_s:
+                backoff.reset()
+            elif self._now() - self._last_heard_s > self._peer.settings.patience_s:
+                raise error
+            logger.info("remote.again", extra={"peer": self._peer.name, "reason": error.reason})
+            pause_s = error.retry_after_s if isinstance(error, NotProcessedError) else 0.0
+            await asyncio.sleep(max(pause_s, backoff.next_s()))
+
+    async def _attempt(self) -> None:
+        """Do what is to be done next, until the turn is over or the stream ends."""
+        if self._mirror.is_known or (self._may_have_arrived and await self._has_arrived()):
+            await self._resume()
+        else:
+            await self._send()
+
+    async def _has_arrived(self) -> bool:
+        """Whether a message arrived that may have: before a stream broke, or our host stopped.
+
+        Raises:
+            PeerUnavailableError: nobody can tell.
+        """
+        if not self._mirror.task_id:
+            if self._peer.card.supports_resume:
+                return False  # The same message again attaches to the task that it made.
+            problem = "the connection broke when it had just been asked; it may have begun, so it "
+            raise PeerUnavailableError(self._peer.name, problem + "isn't asked again")
+        self._may_have_gaps = True
+        if self._task.turn == 1:
+            return True
+        remote = await self._peer.get_task(self._mirror.task_id)
+        return self._mirror.has_message(self._message_id, remote)
+
+    async def _send(self) -> None:
+        """Send the message and read its stream."""
+        try:
+            async with self._peer.stream_message(
+                await self._request(), self._call_options()
+            ) as events:
+                await self._read(events, is_beginning=True)
+        except PeerRefusedError as error:
+            if self._mirror.is_known:
+                raise
+            if self._mirror.task_id:
+                await self._apply_end(error)
+            elif self._has_context and error.refusal in _UNKNOWN_CONTEXT_REASONS:
+                # It takes only contexts that it has made itself.
+                self._has_context = False
+                await self._send()
+            else:
+                raise
+
+    async def _apply_end(self, error: PeerRefusedError) -> None:
+        """Take over how the remote task has ended, if it went on by itself and takes no more."""
+        task = await self._peer.get_task(self._mirror.task_id)
+        if task.status.state not in TERMINAL_STATES:
+            raise error
+        await self._mirror.apply_snapshot(task)
+
+    async def _resume(self) -> None:
+        """Read on where the stream broke."""
+        task_id = self._mirror.task_id
+        if self._event_id:
+            try:
+                call = self._call_options(self._event_id)
+                async with self._peer.subscribe_to_task(task_id, call) as events:
+                    await self._read(events)
+                    return
+            except PeerRefusedError:
+                # Behind its retention, or the task has ended: look at it.
+                self._event_id = ""
+        self._may_have_gaps = True
+        if self._peer.card.supports_streaming and not self._polls_only:
+            with contextlib.suppress(PeerRefusedError):
+                async with self._peer.subscribe_to_task(task_id, self._call_options()) as events:
+                    first = await anext(events, None)
+                    if first is not None and first.response.HasField("task"):
+                        await self._apply(first, is_first=True)
+                        await self._read(events)
+                        return
+                    # What else there was isn't told: it can't be gone on from.
+                    self._polls_only = first is not None
+            if self._mirror.is_over:
+                return
+        before = self._mirror.change_count
+        task = await self._peer.get_task(task_id)
+        await self._mirror.apply_snapshot(task, is_first=True)
+        self._last_heard_s = self._now()
+        if self._mirror.change_count != before:
+            self._idle_timeout.resume()
+
+    async def _read(self, events: RemoteEvents, *, is_beginning: bool = False) -> None:
+        """Take over what a stream brings until the turn is over or the stream ends."""
+        is_first = is_beginning
+        while not self._mirror.is_over:
+            try:
+                # Before the first event the silence is the agent's: it may be thinking.
+                async with asyncio.timeout(None if is_first else _STREAM_IDLE_S):
+                    event = await anext(events, None)
+            except TimeoutError:
+                problem = f"nothing came for {_STREAM_IDLE_S:g} s"
+                raise PeerTimeoutError(self._peer.name, problem) from None
+            if event is None:
+                return
+            await self._apply(event, is_first=is_first)
+            is_first = False
+
+    async def _apply(self, event: RemoteEvent, *, is_first: bool = False) -> None:
+        # Our own journal may take its time: that is no silence of the peer's.
+        self._last_heard_s = self._now()
+        self._idle_timeout.pause()
+        response = event.response
+        if self._may_have_gaps and self._mirror.is_terminal_event(response):
+            await self._verify_end()
+        if not self._mirror.is_over:
+            await self._mirror.apply(response, is_first=is_first)
+        if self._peer.card.supports_resume:
+            self._event_id = event.id or self._event_id
+        self._idle_timeout.resume()
+
+    async def _verify_end(self) -> None:
+        """See, before the end is told, that what was followed with gaps is whole."""
+        with contextlib.suppress(PeerUnavailableError, PeerTimeoutError, PeerRefusedError):
+            task = await self._peer.get_task(self._mirror.task_id)
+            await self._mirror.apply_snapshot(task)
+
+    async def _request(self) -> a2a_pb2.SendMessageRequest:
+        """The turn's message as the remote agent gets it, under ids of its own."""
+        given = self._task.message
+        request = a2a_pb2.SendMessageRequest()
+        message = request.message
+        message.role = message_pb2.ROLE_USER
+        message.message_id = self._message_id
+        message.parts.extend(await inline_files(self._task, given.parts, peer=self._peer.name))
+        message.extensions.extend(given.extensions)
+        if given.HasField("metadata"):
+            message.metadata.CopyFrom(given.metadata)
+        message.task_id = self._mirror.task_id
+        message.context_id = self._mirror.context_id
+        if self._has_context:
+            message.context_id = message.context_id or self._context_id()
+        request.configuration.accepted_output_modes.extend(
+            self._task.snapshot.accepted_output_modes
+        )
+        return request
+
+    def _context_id(self) -> str:
+        """The remote agent's name for our conversation.
+
+        It is made of ours, so that the tasks of a conversation are one there, too; and of the
+        account, because to the remote agent all our accounts are one caller.
+        """
+        of = "\\n".join((self._task.account, self._task.agent, self._task.context_id))
+        return str(uuid.uuid5(_CONTEXT_NAMESPACE, hashlib.sha256(of.encode()).hexdigest()))
+
+    def _call_options(self, last_event_id: str = "") -> CallOptions:
+        deadline, left_s = self._task.deadline, None
+        if deadline is not None:
+            left_s = max(0.001, (deadline - datetime.now(UTC)).total_seconds())
+        return CallOptions(self._peer.card.supports_resume, last_event_id, left_s)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

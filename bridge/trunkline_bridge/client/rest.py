@@ -1,0 +1,222 @@
+"""Speaks HTTP+JSON with a remote agent, in A2A v1.0 and v0.3."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from google.protobuf import json_format
+
+from trunkline.a2a.v0_3 import a2a_pb2 as old
+from trunkline.a2a.v0_3 import task_pb2 as old_task
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.errors import PeerProtocolError, PeerRefusedError
+from trunkline.v1 import task_pb2
+from trunkline_bridge.client.errors import ConnectionLostError, parse_reason, refusal_error
+from trunkline_bridge.client.http import HttpClient, HttpResponse, StreamItem
+from trunkline_bridge.client.interfaces import Interface
+from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
+from trunkline_bridge.client.transport import (
+    CALL_TIMEOUT_S,
+    CallOptions,
+    RemoteEvent,
+    RemoteEvents,
+    call_span,
+    service_headers,
+)
+from trunkline_bridge.protocol import V0_3
+from trunkline_bridge.versions.json_values import dumps
+from trunkline_bridge.versions.v0_3 import proto_reader as reading
+from trunkline_bridge.versions.v0_3 import proto_reader as requests
+from trunkline_bridge.versions.v0_3.proto_json import proto_message_json
+from trunkline_bridge.versions.v1_0 import json_writer as v1_json
+
+_Read = TypeVar("_Read")
+
+# What a status says where the body doesn't: v0.3's servers say no more.
+_REASONS: Final = {
+    404: "TASK_NOT_FOUND",
+    405: "METHOD_NOT_FOUND",
+    409: "TASK_NOT_CANCELABLE",
+    415: "CONTENT_TYPE_NOT_SUPPORTED",
+    422: "INVALID_PARAMS",
+    501: "UNSUPPORTED_OPERATION",
+}
+
+
+class RestTransport:
+    """A remote agent's HTTP+JSON endpoint."""
+
+    def __init__(self, http: HttpClient, interface: Interface) -> None:
+        self._http = http
+        self._interface = interface
+        self._is_old = interface.version == V0_3
+        tenant = quote(interface.tenant, safe="")
+        prefix = "/v1" if self._is_old else f"/{tenant}" if tenant else ""
+        self._base = interface.url + prefix
+        # The specification has both, and servers have either.
+        self._subscribe_by = "POST"
+
+    async def send(
+        self, request: a2a_pb2.SendMessageRequest, call: CallOptions, *, timeout_s: float
+    ) -> a2a_pb2.StreamResponse:
+        """See PeerBinding."""
+        with call_span("SendMessage", self._interface):
+            body = self._send_body(request)
+            answer = await self._http.request(
+                "POST",
+                f"{self._base}/message:send",
+                body=body,
+                headers=self._headers(call),
+                timeout_s=timeout_s,
+            )
+            return self._event(self._json(answer))
+
+    @asynccontextmanager
+    async def stream(
+        self, request: a2a_pb2.SendMessageRequest, call: CallOptions
+    ) -> AsyncIterator[RemoteEvents]:
+        """See PeerBinding."""
+        path, body = "/message:stream", self._send_body(request)
+        with call_span("SendStreamingMessage", self._interface):
+            async with self._stream("POST", path, body, call) as events:
+                yield events
+
+    @asynccontextmanager
+    async def subscribe(self, task_id: str, call: CallOptions) -> AsyncIterator[RemoteEvents]:
+        """See PeerBinding."""
+        path = f"/tasks/{quote(task_id, safe='')}:subscribe"
+        with call_span("SubscribeToTask", self._interface):
+            if self._subscribe_by == "POST":
+                try:
+                    async with self._stream("POST", path, None, call) as events:
+                        yield events
+                        return
+                except _WrongHttpMethodError:
+                    self._subscribe_by = "GET"
+            async with self._stream("GET", path, None, call) as events:
+                yield events
+
+    async def get(self, task_id: str) -> task_pb2.Task:
+        """See PeerBinding."""
+        return await self._task("GetTask", "GET", f"/tasks/{quote(task_id, safe='')}")
+
+    async def cancel(self, task_id: str) -> task_pb2.Task:
+        """See PeerBinding."""
+        path = f"/tasks/{quote(task_id, safe='')}:cancel"
+        return await self._task("CancelTask", "POST", path, b"{}")
+
+    async def _task(
+        self, name: str, method: str, path: str, body: bytes | None = None
+    ) -> task_pb2.Task:
+        with call_span(name, self._interface):
+            answer = await self._http.request(
+                method,
+                self._base + path,
+                body=body,
+                headers=self._headers(CallOptions()),
+                timeout_s=CALL_TIMEOUT_S,
+            )
+            return self._understood(self._read_task, self._json(answer))
+
+    @asynccontextmanager
+    async def _stream(
+        self, method: str, path: str, body: bytes | None, call: CallOptions
+    ) -> AsyncIterator[RemoteEvents]:
+        async with self._http.stream(
+            method, self._base + path, body=body, headers=self._headers(call)
+        ) as stream:
+            if stream.status == 405:
+                raise _WrongHttpMethodError(self._http.peer, "it has no such method", "")
+            if stream.status >= 300:
+                found = b"".join([item.data async for item in stream.items])
+                self._json(HttpResponse(stream.status, stream.media_type, found))
+            async with aclosing(self._events(stream.items)) as events:
+                yield events
+
+    async def _events(self, items: AsyncIterator[StreamItem]) -> AsyncGenerator[RemoteEvent]:
+        async for item in items:
+            given = self._json(HttpResponse(400 if item.is_error else 200, "", item.data))
+            if isinstance(given, dict) and isinstance(given.get("error"), dict):
+                raise self._refusal(400, given)
+            yield RemoteEvent(self._event(given), item.id)
+
+    def _event(self, given: object) -> a2a_pb2.StreamResponse:
+        return self._understood(self._read_response, given)
+
+    def _understood(self, read: Callable[[object], _Read], given: object) -> _Read:
+        try:
+            return read(given)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            said = str(error) if type(error) is ValueError else "it is not as A2A has it"
+            raise self._nonsense(f"its answer can't be read: {said}") from None
+
+    def _read_response(self, given: object) -> a2a_pb2.StreamResponse:
+        if not self._is_old:
+            return parse_stream_response(given)
+        made = old.StreamResponse()
+        json_format.ParseDict(_without_timestamp(given), made, ignore_unknown_fields=True)
+        return reading.from_v0_3_stream_response(made)
+
+    def _read_task(self, given: object) -> task_pb2.Task:
+        if not self._is_old:
+            return parse_task(given)
+        made = old_task.Task()
+        json_format.ParseDict(_without_timestamp(given), made, ignore_unknown_fields=True)
+        return reading.from_v0_3_task(made)
+
+    def _json(self, answer: HttpResponse) -> Any:  # noqa: ANN401  any JSON value
+        try:
+            given = json.loads(answer.body)
+        except (ValueError, RecursionError):
+            if 400 <= answer.status < 500:
+                raise self._refusal(answer.status, None) from None
+            if answer.status >= 500:
+                raise ConnectionLostError(self._http.peer, f"HTTP {answer.status}") from None
+            raise self._nonsense(f"HTTP {answer.status} with what is no JSON") from None
+        if answer.status >= 400:
+            raise self._refusal(answer.status, given)
+        return given
+
+    def _refusal(self, status: int, given: object) -> Exception:
+        """Return what the body of an error says: google.rpc.Status, v0.3's, or problem+json."""
+        said = given.get("error", given) if isinstance(given, dict) else {}
+        said = said if isinstance(said, dict) else {"message": said}
+        reason = parse_reason(None, said.get("details"))
+        if not reason and (kind := said.get("type")) and isinstance(kind, str):
+            reason = kind.rpartition("/")[2].removesuffix("-error").replace("-", "_").upper()
+        text = said.get("message") or said.get("detail") or said.get("title")
+        if not reason and status in (502, 504):
+            return ConnectionLostError(self._http.peer, f"HTTP {status}")
+        reason = reason or _REASONS.get(status, "")
+        return refusal_error(self._http.peer, text or f"HTTP {status}", reason)
+
+    def _send_body(self, request: a2a_pb2.SendMessageRequest) -> bytes:
+        if self._is_old:
+            return dumps(proto_message_json(requests.to_v0_3_send(request))).encode()
+        return dumps(v1_json.send_params_json(request)).encode()
+
+    def _headers(self, call: CallOptions) -> Mapping[str, str]:
+        kind = "application/json" if self._is_old else "application/a2a+json"
+        return {"content-type": kind, **service_headers(self._interface.version, call)}
+
+    def _nonsense(self, problem: str) -> PeerProtocolError:
+        return PeerProtocolError(self._http.peer, problem)
+
+
+class _WrongHttpMethodError(PeerRefusedError):
+    """The path is there, with another method."""
+
+
+def _without_timestamp(given: Any) -> Any:  # noqa: ANN401  any JSON value
+    """Leave out when a status came about, which isn't needed and not always as it should be."""
+    if not isinstance(given, dict):
+        return given
+    made = {**given}
+    for name in ("task", "statusUpdate"):
+        if name in made:
+            made[name] = _without_timestamp(made[name])
+    if isinstance(made.get("status"), dict):
+        made["status"] = {k: one for k, one in made["status"].items() if k != "timestamp"}
+    return made

@@ -1,0 +1,55 @@
+"""What a remote agent's operator says of it."""
+
+import logging
+import os
+from dataclasses import dataclass, fields
+from typing import Self
+
+from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
+from trunkline.errors import ConfigurationError
+from trunkline.settings import RemoteAgentSettings, RemoteEndpointSettings
+from trunkline_bridge.client.interfaces import is_loopback_url
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemoteSettings(RemoteEndpointSettings):
+    """What is needed of a remote agent to speak with it. The headers have its credentials, too."""
+
+    name: str = ""
+    """What it is called on the mesh; empty: as its card has it, in our letters."""
+    content_bytes: int = 16 * 1024 * 1024
+    """What it may send in a turn."""
+    breaker: BreakerSettings = DEFAULT_SETTINGS
+
+    @classmethod
+    def from_settings(
+        cls, name: str, given: RemoteAgentSettings, breaker: BreakerSettings = DEFAULT_SETTINGS
+    ) -> Self:
+        """Return what a process's settings say, with the credentials that they name.
+
+        Raises:
+            ConfigurationError: a variable that holds credentials isn't set.
+        """
+        where = f"remote.{name}" if name else "join"
+        headers = dict(given.headers)
+        if given.token_env:
+            headers["authorization"] = f"Bearer {_read_secret(given.token_env, where)}"
+        if given.api_key_env:
+            headers[given.api_key_header.lower()] = _read_secret(given.api_key_env, where)
+        is_secret = bool(given.token_env or given.api_key_env)
+        if is_secret and given.url.startswith("http:") and not is_loopback_url(given.url):
+            logger.warning("remote.credentials_not_encrypted", extra={"where": where})
+        shared = {one.name: getattr(given, one.name) for one in fields(RemoteEndpointSettings)}
+        return cls(**{**shared, "headers": headers, "name": name, "breaker": breaker})
+
+
+def _read_secret(variable: str, where: str) -> str:
+    found = os.environ.get(variable, "").strip()
+    if not found:
+        problem = f"the variable {variable}, which holds its credentials, is not set"
+        raise ConfigurationError(where, problem)
+    if not found.isascii() or not found.isprintable():
+        raise ConfigurationError(where, f"what {variable} holds can't be sent in a header")
+    return found

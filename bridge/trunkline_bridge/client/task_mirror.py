@@ -1,0 +1,390 @@
+"""What an artifact holds, so that a snapshot of it can be compared with what was written of it."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from google.protobuf import json_format, struct_pb2
+
+from trunkline import ArtifactWriter, TaskContext
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.errors import PeerProtocolError
+from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, task_pb2
+from trunkline_bridge.projection.wire_events import TERMINAL_STATES
+
+
+class ArtifactContent:
+    """Parts in order; texts that stand side by side and say nothing else are one text."""
+
+    def __init__(self, parts: Iterable[part_pb2.Part] = ()) -> None:
+        self._items: list[str | part_pb2.Part] = []
+        # The text that the last item is growing into.
+        self._texts: list[str] = []
+        for part in parts:
+            self.add(part)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was added, not even an empty text."""
+        return not self._items and not self._texts
+
+    def add(self, part: part_pb2.Part) -> None:
+        """Add a part behind the others."""
+        if is_plain_text(part):
+            self._texts.append(part.text)
+            return
+        self._flush_text()
+        self._items.append(part)
+
+    def find_suffix(self, parts: Iterable[part_pb2.Part]) -> list[part_pb2.Part] | None:
+        """Return what other parts hold behind what this holds; None: they begin otherwise."""
+        theirs = ArtifactContent(parts).items()
+        ours = self.items()
+        if not ours:
+            return [_to_part(item) for item in theirs]
+        last = len(ours) - 1
+        if len(theirs) < len(ours) or theirs[:last] != ours[:last]:
+            return None
+        before, after = ours[last], theirs[last]
+        rest: list[str | part_pb2.Part] = theirs[last + 1 :]
+        if isinstance(before, str) and isinstance(after, str):
+            if not after.startswith(before):
+                return None
+            if len(after) > len(before):
+                rest.insert(0, after[len(before) :])
+        elif before != after:
+            return None
+        return [_to_part(item) for item in rest]
+
+    def items(self) -> list[str | part_pb2.Part]:
+        """Return all of it, without empty texts."""
+        text = "".join(self._texts)
+        self._texts = [text] if self._texts else []
+        return [*self._items, text] if text else list(self._items)
+
+    def _flush_text(self) -> None:
+        if text := "".join(self._texts):
+            self._items.append(text)
+        self._texts = []
+
+
+def is_plain_text(part: part_pb2.Part) -> bool:
+    """Whether a part is text and nothing else, so that it may be joined with others."""
+    return part.HasField("text") and not (
+        part.HasField("metadata") or part.filename or part.media_type
+    )
+
+
+def _to_part(item: str | part_pb2.Part) -> part_pb2.Part:
+    return part_pb2.Part(text=item) if isinstance(item, str) else item
+
+
+# Under this key the task's metadata remembers the remote task: what the next turn, or the next
+# host, goes on from.
+REMOTE_TASK_KEY: Final = "trunkline/remote"
+_RESERVED_PREFIX: Final = "trunkline/"
+_MIB: Final = 1024 * 1024
+_MAX_ID_LENGTH: Final = 1024
+_INTERRUPTED_STATES: Final = frozenset(
+    {task_pb2.TASK_STATE_INPUT_REQUIRED, task_pb2.TASK_STATE_AUTH_REQUIRED}
+)
+_ACTIVE_STATES: Final = frozenset({task_pb2.TASK_STATE_SUBMITTED, task_pb2.TASK_STATE_WORKING})
+
+
+# Makes a peer's parts ours.
+ReceiveParts: TypeAlias = Callable[[Iterable[part_pb2.Part]], Awaitable[Sequence[part_pb2.Part]]]
+
+
+@dataclass(slots=True)
+class _MirroredArtifact:
+    """One artifact of both tasks."""
+
+    writer: ArtifactWriter
+    content: ArtifactContent
+    is_closed: bool
+
+
+class TaskMirror:
+    """One turn of our task, as the remote task's events make it."""
+
+    def __init__(
+        self, task: TaskContext, *, peer: str, content_bytes: int, receive: ReceiveParts
+    ) -> None:
+        """`receive` makes the peer's parts ours."""
+        self._receive = receive
+        self.task_id = self.context_id = ""
+        """The remote task's, once they are known."""
+        self.is_over = False
+        """The turn has ended, and our task's turn with it."""
+        self._task = task
+        self._peer = peer
+        self._limit = self._remaining_bytes = content_bytes
+        self._artifacts: dict[str, _MirroredArtifact] = {}
+        self._seen_message_ids: set[str] = {message.message_id for message in task.history}
+        self.is_known = False
+        """The remote task was heard of in this turn."""
+        self.change_count = 0
+        """Counts what was taken over."""
+        self._is_working = False
+        self._load_remote_task(task.latest.task.metadata)
+        for artifact, info in zip(task.latest.task.artifacts, task.latest.artifacts, strict=True):
+            writer = task.artifact(artifact.name, id=artifact.artifact_id)
+            content = ArtifactContent(artifact.parts)
+            self._artifacts[artifact.artifact_id] = _MirroredArtifact(writer, content, info.closed)
+
+    async def apply(self, response: a2a_pb2.StreamResponse, *, is_first: bool = False) -> None:
+        """Take over an event. `is_first`: it may tell of the state before our message.
+
+        Raises:
+            PeerProtocolError: the event breaks A2A's rules; nothing of it was written.
+        """
+        match response.WhichOneof("payload"):
+            case "task":
+                await self.apply_snapshot(response.task, is_first=is_first)
+            case "message":
+                await self._reply(response.message)
+            case "status_update":
+                update = response.status_update
+                await self._remember_task(update.task_id, update.context_id, update.metadata)
+                await self._enter_state(update.status, update.metadata)
+            case "artifact_update":
+                await self._update_artifact(response.artifact_update)
+            case _:
+                raise self.protocol_error("it sent an event that is none of A2A's")
+
+    async def apply_snapshot(self, task: task_pb2.Task, *, is_first: bool = False) -> None:
+        """Take over what a snapshot holds that ours doesn't, and its state.
+
+        What we have may be less than it has, or another text: then it is replaced.
+        """
+        if not task.id:
+            raise self.protocol_error("it sent a task without an id")
+        _check_artifacts(self, task.artifacts)
+        await self._remember_task(task.id, task.context_id, task.metadata)
+        for artifact in task.artifacts:
+            await self._reconcile_artifact(artifact)
+        if not (is_first and self._is_previous_status(task.status)):
+            # What is said of a task that goes on was said when it began, or will be in the end.
+            await self._enter_state(
+                task.status, task.metadata if task.status.state in TERMINAL_STATES else None
+            )
+
+    def is_terminal_event(self, response: a2a_pb2.StreamResponse) -> bool:
+        """Whether an event tells that the remote task has ended."""
+        return (
+            response.HasField("status_update")
+            and response.status_update.status.state in TERMINAL_STATES
+        )
+
+    def has_message(self, message_id: str, task: task_pb2.Task) -> bool:
+        """Whether a remote task has had a message, or can't wait for one any more."""
+        if task.status.state not in _INTERRUPTED_STATES:
+            return True
+        return any(message.message_id == message_id for message in task.history)
+
+    def protocol_error(self, problem: str) -> PeerProtocolError:
+        """Return the error for what breaks A2A's rules."""
+        return PeerProtocolError(self._peer, problem)
+
+    def _is_previous_status(self, status: task_pb2.TaskStatus) -> bool:
+        """Whether this is the question that our message answers."""
+        if self._task.turn == 1 or status.state not in _INTERRUPTED_STATES:
+            return False
+        if status.HasField("message") and status.message.message_id:
+            return status.message.message_id in self._seen_message_ids
+        return not self._is_working
+
+    async def _remember_task(
+        self, task_id: str, context_id: str, metadata: struct_pb2.Struct | None
+    ) -> None:
+        """See that an event is of our remote task, and remember that task before all else."""
+        if task_id and self.task_id and task_id != self.task_id:
+            raise self.protocol_error(
+                f"it spoke of task {task_id[:100]!r} in the stream of another"
+            )
+        if self.is_known:
+            return
+        if not (task_id or self.task_id):
+            raise self.protocol_error("it sent an update of a task without its id")
+        if len(task_id) > _MAX_ID_LENGTH:
+            raise self.protocol_error("its task's id is too long")
+        self.is_known = True
+        if not self.task_id:
+            self.task_id, self.context_id = task_id, context_id[:_MAX_ID_LENGTH]
+            known: dict[str, Any] = {"taskId": task_id, "contextId": self.context_id}
+            said = {**_foreign_metadata(metadata), REMOTE_TASK_KEY: known}
+            await self._task.enter(task_pb2.TASK_STATE_WORKING, metadata=said)
+        # Whatever becomes of ours, it is canceled with it unless it has ended.
+        started = event_pb2.ChildStarted(task_id=self._child_id, agent=self._task.agent)
+        await self._task.record(event_pb2.Event(child_started=started))
+
+    @property
+    def _child_id(self) -> str:
+        """The remote task among our children: see `FunctionAgent.cancel_elsewhere`."""
+        return f"{self._task.agent}:{self.task_id}"
+
+    async def _enter_state(
+        self, status: task_pb2.TaskStatus, metadata: struct_pb2.Struct | None
+    ) -> None:
+        if status.state == task_pb2.TASK_STATE_UNSPECIFIED:
+            raise self.protocol_error("its task is in a state that A2A doesn't have")
+        message = status.message if status.message.parts else None
+        if message is not None:
+            _check_parts(self, message.parts)
+            self._count_bytes(message.parts)
+        said = _foreign_metadata(metadata) or None
+        self.change_count += 1
+        if status.state in _ACTIVE_STATES:
+            self._is_working = self._is_working or status.state == task_pb2.TASK_STATE_WORKING
+            # Said again without anything new, as by each snapshot.
+            is_news = message is not None and self._is_new_message(message)
+            if is_news or said:
+                await self._task.enter(
+                    task_pb2.TASK_STATE_WORKING, message if is_news else None, metadata=said
+                )
+            else:
+                self.change_count -= 1
+            return
+        self.is_over = True
+        content: message_pb2.Message | str | None = message
+        if message is None and status.state == task_pb2.TASK_STATE_FAILED:
+            content = f"{self._peer} failed and didn't say why"
+        finished = event_pb2.ChildFinished(
+            task_id=self._child_id, agent=self._task.agent, state=status.state
+        )
+        await self._task.record(event_pb2.Event(child_finished=finished))
+        await self._task.enter(status.state, content, metadata=said)
+
+    def _is_new_message(self, message: message_pb2.Message) -> bool:
+        """Whether a message was not said yet; one without an id always is."""
+        is_new = message.message_id not in self._seen_message_ids
+        if message.message_id:
+            self._seen_message_ids.add(message.message_id)
+        return is_new
+
+    async def _reply(self, message: message_pb2.Message) -> None:
+        """Take a message for the answer: a direct reply, or an artifact if there is a task."""
+        if self.is_known:
+            raise self.protocol_error("it sent a message in the middle of a task")
+        if not message.parts:
+            raise self.protocol_error("it sent a message without parts")
+        _check_parts(self, message.parts)
+        self.is_over = True
+        if not self._task.exists:
+            await self._task.reply(message)
+            return
+        artifact = self._task.artifact(id=f"reply-{self._task.turn}")
+        parts = await self._receive(message.parts)
+        for part in parts:
+            await artifact.append(_as_append_content(part), last=part is parts[-1])
+        await self._task.complete()
+
+    async def _update_artifact(self, update: a2a_pb2.TaskArtifactUpdateEvent) -> None:
+        artifact = update.artifact
+        _check_artifacts(self, [artifact])
+        known = self._artifacts.get(artifact.artifact_id)
+        if update.append and (known is None or known.is_closed):
+            when = "before it began" if known is None else "after its last chunk"
+            raise self.protocol_error(
+                f"it appended to artifact {artifact.artifact_id[:100]!r} {when}"
+            )
+        await self._remember_task(update.task_id, update.context_id, None)
+        if known is None:
+            await self._start_artifact(artifact, last=update.last_chunk)
+        elif update.append:
+            await self._append_parts(known, artifact.parts, last=update.last_chunk)
+        else:
+            await self._replace_artifact(known, artifact, last=update.last_chunk)
+
+    async def _reconcile_artifact(self, artifact: artifact_pb2.Artifact) -> None:
+        known = self._artifacts.get(artifact.artifact_id)
+        if known is None:
+            await self._start_artifact(artifact, last=False)
+            return
+        rest = known.content.find_suffix(artifact.parts)
+        if rest is None or (rest and known.is_closed):
+            await self._replace_artifact(known, artifact, last=False)
+        elif rest:
+            await self._append_parts(known, rest, last=False)
+
+    async def _start_artifact(self, artifact: artifact_pb2.Artifact, *, last: bool) -> None:
+        writer = self._task.artifact(
+            artifact.name,
+            id=artifact.artifact_id,
+            description=artifact.description,
+            metadata=_to_dict(artifact.metadata) if artifact.HasField("metadata") else None,
+            extensions=artifact.extensions,
+        )
+        made = _MirroredArtifact(writer, ArtifactContent(), is_closed=False)
+        self._artifacts[artifact.artifact_id] = made
+        # It begins with its first content, be that empty.
+        await self._append_parts(made, artifact.parts or [part_pb2.Part(text="")], last=last)
+
+    async def _append_parts(
+        self, known: _MirroredArtifact, parts: Iterable[part_pb2.Part], *, last: bool
+    ) -> None:
+        pieces = list(parts)
+        self._count_bytes(pieces)
+        is_new = known.content.is_empty
+        for part in pieces:
+            known.content.add(part)
+            if part.text or is_new or not is_plain_text(part):
+                (ours,) = await self._receive((part,))
+                await known.writer.append(_as_append_content(ours))
+            is_new = False
+        if last:
+            await known.writer.close()
+            known.is_closed = True
+
+    async def _replace_artifact(
+        self, known: _MirroredArtifact, artifact: artifact_pb2.Artifact, *, last: bool
+    ) -> None:
+        self._count_bytes(artifact.parts)
+        known.content = ArtifactContent(artifact.parts)
+        known.is_closed = last
+        ours = artifact_pb2.Artifact()
+        ours.CopyFrom(artifact)
+        del ours.parts[:]
+        ours.parts.extend(await self._receive(artifact.parts))
+        await known.writer.replace(ours, last=last)
+
+    def _count_bytes(self, parts: Iterable[part_pb2.Part]) -> None:
+        self._remaining_bytes -= sum(part.ByteSize() for part in parts)
+        if self._remaining_bytes < 0:
+            raise self.protocol_error(f"it sent more than {self._limit / _MIB:.3g} MiB in one turn")
+
+    def _load_remote_task(self, metadata: struct_pb2.Struct) -> None:
+        """Read what an earlier turn, or an earlier host, has remembered."""
+        if REMOTE_TASK_KEY in metadata.fields:
+            known = metadata.fields[REMOTE_TASK_KEY].struct_value.fields
+            self.task_id = known["taskId"].string_value
+            self.context_id = known["contextId"].string_value
+
+
+def _check_artifacts(mirror: TaskMirror, artifacts: Iterable[artifact_pb2.Artifact]) -> None:
+    for artifact in artifacts:
+        if not artifact.artifact_id or len(artifact.artifact_id) > _MAX_ID_LENGTH:
+            raise mirror.protocol_error("it sent an artifact without a usable id")
+        _check_parts(mirror, artifact.parts)
+
+
+def _check_parts(mirror: TaskMirror, parts: Iterable[part_pb2.Part]) -> None:
+    if any(part.WhichOneof("content") is None for part in parts):
+        raise mirror.protocol_error("it sent a part without content")
+
+
+def _as_append_content(part: part_pb2.Part) -> str | part_pb2.Part:
+    return part.text if is_plain_text(part) else part
+
+
+def _foreign_metadata(metadata: struct_pb2.Struct | None) -> dict[str, Any]:
+    """What another says beside a status, without names that mean something to this mesh."""
+    if metadata is None:
+        return {}
+    found = _to_dict(metadata)
+    return {name: one for name, one in found.items() if not name.startswith(_RESERVED_PREFIX)}
+
+
+def _to_dict(metadata: struct_pb2.Struct) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json_format.MessageToDict(metadata)
+    return found

@@ -1,0 +1,212 @@
+"""Where an agent answers: the interfaces of its card."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from trunkline.client import Directory
+from trunkline.errors import UnsupportedOperationError
+from trunkline.settings import HostPort
+from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.edge.caller import Authenticator, Caller
+from trunkline_bridge.errors import INVALID_REQUEST, UNAUTHENTICATED, WireError
+from trunkline_bridge.projection import FileLinks
+from trunkline_bridge.protocol import RESUME_EXTENSION, V0_3, V1_0
+from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.versions.json_values import Json
+
+if TYPE_CHECKING:
+    from trunkline_bridge.edge.card_signatures import CardSigner
+
+
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]{1,255}")
+
+
+@dataclass(slots=True)
+class BoundAddresses:
+    """Where this bridge is served. Who serves it fills this in, as soon as an address is bound."""
+
+    http: str = ""
+    """Its URL, without a last slash."""
+    grpc: str = ""
+    """HOST:PORT of its gRPC edge; empty: there is none."""
+
+    def grpc_address_for(self, base_url: str) -> str:
+        """Return where a caller that reached the bridge at a URL reaches its gRPC; may be nowhere.
+
+        All interfaces of a machine have the name that the caller used; what listens on loopback
+        alone is only for those that came by loopback.
+        """
+        if not self.grpc:
+            return ""
+        bound = HostPort.parse(self.grpc)
+        host = urlsplit(base_url).hostname or ""
+        if bound.is_wildcard:
+            return str(HostPort(host, bound.port))
+        if bound.is_loopback and not HostPort(host, bound.port).is_loopback:
+            return ""
+        return self.grpc
+
+
+def is_origin(text: str) -> bool:
+    """Whether a request says by which scheme and host it came."""
+    return _ORIGIN.fullmatch(text) is not None
+
+
+def check_origin(origin: str) -> str:
+    """Return scheme and host of a request, or raise the WireError for a Host that is none."""
+    if not is_origin(origin):
+        raise WireError(INVALID_REQUEST, "the Host header is missing or not a host's name")
+    return origin
+
+
+def agent_interfaces(
+    agent: str, *, base_url: str, grpc: str, is_default: bool, at_root: bool
+) -> Iterator[agent_card_pb2.AgentInterface]:
+    """Yield where an agent answers, what we like best first: v1.0 before v0.3.
+
+    `at_root` is the default agent at the bridge's own URL. v0.3 has no way to name an agent over
+    gRPC, so there only the default one answers.
+    """
+    rest_url = base_url if at_root else f"{base_url}/agents/{agent}"
+    rpc_url = f"{base_url}/" if at_root else rest_url
+    for version in (V1_0, V0_3):
+        for url, binding in ((rpc_url, "JSONRPC"), (rest_url, "HTTP+JSON")):
+            yield agent_card_pb2.AgentInterface(
+                url=url, protocol_binding=binding, protocol_version=version
+            )
+        is_named = version == V1_0
+        if grpc and (is_named or is_default):
+            yield agent_card_pb2.AgentInterface(
+                url=grpc,
+                protocol_binding="GRPC",
+                protocol_version=version,
+                tenant=agent if is_named else "",
+            )
+
+
+_RESUME_DESCRIPTION = (
+    "Events of streams carry ids. SubscribeToTask, or a streamed message that is sent again, goes "
+    "on behind the event that Last-Event-ID names (over gRPC in the metadata), also when the task "
+    "has ended. A request that activates the extension is submitted at most once per message id; "
+    "sent again, it attaches to its task."
+)
+
+
+class AgentCards:
+    """Cards as the registry has them now, in the core model: A2A v1.0's."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        settings: BridgeSettings,
+        access: Authenticator,
+        endpoints: BoundAddresses,
+        signer: "CardSigner | None" = None,
+    ) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._security = access.security
+        self._endpoints = endpoints
+        self._signer = signer
+
+    @property
+    def public_keys(self) -> Json | None:
+        """The JWKS that verifies the cards; None: they aren't signed."""
+        return self._signer.public_keys if self._signer else None
+
+    def public_card(self, agent: str, *, origin: str) -> agent_card_pb2.AgentCard:
+        """Return what anybody may read; with no name, the default agent at the bridge's own URL.
+
+        `origin` is the scheme and host that the caller used, if it is known.
+
+        Raises:
+            AgentNotFoundError: no living host has it.
+            WireError: the caller used no host's name.
+        """
+        base_url = self._base_url(origin)
+        return self._signed(self._card(agent, base_url), base_url)
+
+    def extended_card(self, caller: Caller) -> agent_card_pb2.AgentCard:
+        """Return what those may read who have said who they are.
+
+        Raises:
+            AgentNotFoundError: no living host has it.
+            UnsupportedOperationError: this bridge knows nobody, so there is none.
+            WireError: the caller has not said who it is (UNAUTHENTICATED).
+        """
+        if self._security.is_anonymous_only:
+            problem = "nobody is known here, so agents have one card only, the public one"
+            raise UnsupportedOperationError("GetExtendedAgentCard", problem)
+        if not caller.is_authenticated:
+            text = "the extended card is for callers that say who they are; send credentials"
+            raise WireError(UNAUTHENTICATED, text, challenge=self._security.challenge)
+        is_default = caller.agent == self._settings.default_agent
+        base_url = self._base_url(caller.origin)
+        card = self._card("" if is_default else caller.agent, base_url)
+        card.skills.extend(self._directory.get_agent(caller.agent).extended_skills)
+        return self._signed(card, base_url)
+
+    def _card(self, agent: str, base_url: str) -> agent_card_pb2.AgentCard:
+        at_root = not agent
+        agent = agent or self._settings.default_agent
+        card = agent_card_pb2.AgentCard()
+        card.CopyFrom(self._directory.get_agent(agent).card)
+        card.ClearField("supported_interfaces")
+        card.supported_interfaces.extend(
+            agent_interfaces(
+                agent,
+                base_url=base_url,
+                grpc=self._endpoints.grpc_address_for(base_url),
+                is_default=agent == self._settings.default_agent,
+                at_root=at_root,
+            )
+        )
+        self._declare(card)
+        return card
+
+    def _declare(self, card: agent_card_pb2.AgentCard) -> None:
+        """Say what the endpoint can do, and what it asks of callers."""
+        card.capabilities.Clear()
+        card.capabilities.streaming = True
+        card.capabilities.push_notifications = True
+        card.capabilities.extended_agent_card = not self._security.is_anonymous_only
+        card.capabilities.extensions.add(uri=RESUME_EXTENSION, description=_RESUME_DESCRIPTION)
+        card.ClearField("security_schemes")
+        for name, scheme in self._security.schemes.items():
+            card.security_schemes[name].CopyFrom(scheme)
+        card.ClearField("security_requirements")
+        card.security_requirements.extend(self._security.requirements)
+
+    def links(self, origin: str) -> FileLinks:
+        """Return where files are for a caller that used this scheme and host, if that is known."""
+        if self._settings.public_url:
+            return FileLinks(self._settings.public_url.rstrip("/"))
+        return FileLinks(origin if is_origin(origin) else self._endpoints.http)
+
+    def _base_url(self, origin: str) -> str:
+        if self._settings.public_url:
+            return self._settings.public_url.rstrip("/")
+        # Whoever asks could else have our signature on a card that leads elsewhere.
+        if self._signer is not None:
+            return self._endpoints.http
+        # Over gRPC a caller doesn't say by which name it found us.
+        return check_origin(origin) if origin else self._endpoints.http
+
+    def _signed(self, card: agent_card_pb2.AgentCard, base_url: str) -> agent_card_pb2.AgentCard:
+        card.ClearField("signatures")
+        if self._signer is not None:
+            self._signer.sign(card, base_url=base_url)
+        return card
+
+
+def load_signer(settings: BridgeSettings) -> "CardSigner | None":
+    """Return what signs cards, if anything does. ConfigurationError: the key can't be used."""
+    if settings.card_key is None:
+        return None
+    # Only those who sign pay for cryptography.
+    from trunkline_bridge.edge.card_signatures import CardSigner
+
+    return CardSigner(settings.card_key, settings.card_key_id)

@@ -1,0 +1,154 @@
+"""Lets callers in by their credentials: API keys, tokens or, where that is wanted, none."""
+
+import logging
+from collections.abc import Iterator
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from trunkline.errors import ConfigurationError
+from trunkline.settings import HostPort
+from trunkline.v1 import security_scheme_pb2
+from trunkline_bridge.edge.api_keys import ApiKeyFile
+from trunkline_bridge.edge.caller import (
+    AnonymousAuthenticator,
+    Authenticator,
+    Identity,
+    SecurityRequirements,
+    ServiceParameters,
+)
+from trunkline_bridge.edge.jwt_tokens import SIGNATURE_ALGORITHMS, InvalidTokenError, TokenVerifier
+from trunkline_bridge.errors import UNAUTHENTICATED, WireError
+from trunkline_bridge.settings import BridgeSettings, TokenSettings
+
+logger = logging.getLogger(__name__)
+
+KEY_HEADER = "X-API-Key"
+
+_CHALLENGE = 'Bearer realm="trunkline"'
+_TOKEN_DOTS = 2
+
+
+def build_authenticator(settings: BridgeSettings) -> Authenticator:
+    """Return the access that settings ask for.
+
+    Raises:
+        ConfigurationError: the file of keys is wrong, or something is missing or not allowed.
+    """
+    if settings.api_keys_file is None and settings.tokens is None:
+        return AnonymousAuthenticator()
+    if settings.tokens is not None:
+        _validate_token_settings(settings.tokens)
+    return CredentialAuthenticator(
+        ApiKeyFile(settings.api_keys_file) if settings.api_keys_file else None,
+        TokenVerifier(settings.tokens) if settings.tokens else None,
+        admits_strangers=settings.anonymous,
+    )
+
+
+class CredentialAuthenticator:
+    """Knows callers by an API key, in X-API-Key or as a bearer token, or by a JWT.
+
+    Wrong credentials are refused, also beside good ones, and where strangers are let in.
+    """
+
+    def __init__(
+        self, keys: ApiKeyFile | None, tokens: TokenVerifier | None, *, admits_strangers: bool
+    ) -> None:
+        self._keys = keys
+        self._tokens = tokens
+        self._admits_strangers = admits_strangers
+        schemes = dict(self._schemes())
+        requirements = [
+            security_scheme_pb2.SecurityRequirement(
+                schemes={name: security_scheme_pb2.StringList()}
+            )
+            for name in schemes
+        ]
+        if admits_strangers:
+            requirements.append(security_scheme_pb2.SecurityRequirement())
+        self._security = SecurityRequirements(schemes, requirements, _CHALLENGE)
+
+    @property
+    def security(self) -> SecurityRequirements:
+        """What cards say of it."""
+        return self._security
+
+    async def authenticate(self, parameters: ServiceParameters) -> Identity:
+        """Return who it is; what says so twice has to say the same account.
+
+        Raises:
+            WireError: UNAUTHENTICATED.
+            PeerUnavailableError: nobody can say.
+        """
+        key, given = parameters.get(b"x-api-key"), parameters.get(b"authorization")
+        by_key = self._of_api_key(key) if key is not None else None
+        by_bearer = await self._of_authorization(given) if given is not None else None
+        if by_key and by_bearer and by_key.account != by_bearer.account:
+            _reject(f"{KEY_HEADER} and Authorization are of two accounts; send one of them")
+        identity = by_key or by_bearer
+        if identity is None and not self._admits_strangers:
+            ways = f"an API key in {KEY_HEADER}, or a" if self._keys else "a"
+            text = f"callers have to say who they are: send {ways} bearer token in Authorization"
+            _reject(text, challenge=_CHALLENGE)
+        return identity or Identity()
+
+    def _of_api_key(self, key: str) -> Identity:
+        return self._of_key(key) or _reject("the API key is not known here")
+
+    async def _of_authorization(self, given: str) -> Identity:
+        scheme, _, credential = given.partition(" ")
+        if scheme.lower() != "bearer":
+            _reject("Authorization has another scheme than Bearer")
+        return await self._of_bearer(credential.strip())
+
+    async def _of_bearer(self, credential: str) -> Identity:
+        if identity := self._of_key(credential):
+            return identity
+        if self._tokens is None or credential.count(".") != _TOKEN_DOTS:
+            _reject("the bearer token is not known here")
+        try:
+            return await self._tokens.verify(credential)
+        except InvalidTokenError as error:
+            _reject(str(error))
+
+    def _of_key(self, key: str) -> Identity | None:
+        found = self._keys.find(key) if self._keys else None
+        return Identity(found.account, found.name, is_authenticated=True) if found else None
+
+    def _schemes(self) -> Iterator[tuple[str, security_scheme_pb2.SecurityScheme]]:
+        if self._keys is not None:
+            yield (
+                "apiKey",
+                security_scheme_pb2.SecurityScheme(
+                    api_key_security_scheme=security_scheme_pb2.APIKeySecurityScheme(
+                        location="header", name=KEY_HEADER
+                    )
+                ),
+            )
+        yield (
+            "bearer",
+            security_scheme_pb2.SecurityScheme(
+                http_auth_security_scheme=security_scheme_pb2.HTTPAuthSecurityScheme(
+                    scheme="Bearer", bearer_format="JWT" if self._tokens else ""
+                )
+            ),
+        )
+
+
+def _validate_token_settings(settings: TokenSettings) -> None:
+    for name in ("issuer", "audience"):
+        if not getattr(settings, name):
+            problem = "is missing; tokens are good for one issuer and one audience only"
+            raise ConfigurationError(f"jwt_{name}", problem)
+    source = urlsplit(settings.keys)
+    if source.scheme == "http" and not HostPort(source.hostname or "", 0).is_loopback:
+        problem = "keys that come unprotected can be anybody's; use https, or a file"
+        raise ConfigurationError("jwt_keys", problem)
+    if not settings.algorithms or not SIGNATURE_ALGORITHMS.issuperset(settings.algorithms):
+        problem = f"choose among {', '.join(sorted(SIGNATURE_ALGORITHMS))}"
+        raise ConfigurationError("jwt_algorithms", problem)
+
+
+def _reject(text: str, *, challenge: str = f'{_CHALLENGE}, error="invalid_token"') -> NoReturn:
+    logger.info("access.refused", extra={"problem": text})
+    raise WireError(UNAUTHENTICATED, text, challenge=challenge)

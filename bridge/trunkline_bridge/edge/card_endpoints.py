@@ -1,0 +1,162 @@
+"""Tells clients whether the card they hold is still the card (RFC 9110, 8.8 and 13.1)."""
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from trunkline.errors import TrunklineError
+from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.edge.agent_cards import AgentCards
+from trunkline_bridge.edge.caller import CallerFactory, request_origin
+from trunkline_bridge.edge.http import RequestHeaders, error_response
+from trunkline_bridge.errors import WireError, to_wire_error
+from trunkline_bridge.protocol import (
+    CARD_PATH,
+    KEYS_PATH,
+    LEGACY_CARD_PATH,
+    LEGACY_EXTENDED_PATH,
+    V0_3,
+)
+from trunkline_bridge.versions import json_values
+from trunkline_bridge.versions.card_json import merged_card_json, v0_1_card_json
+from trunkline_bridge.versions.json_values import Json
+
+# Representations whose age is known; agents times the forms of their cards, and then some.
+_MAX_ENTRIES = 1024
+
+
+def card_etag(body: Json) -> str:
+    """Return a weak tag, without signatures: some are random, and the card is the same under each.
+
+    Clients that hold the same tag hold the same card, whichever bridge gave it to them.
+    """
+    unsigned = {name: value for name, value in body.items() if name != "signatures"}
+    digest = hashlib.sha256(json.dumps(unsigned, sort_keys=True).encode("utf-8")).hexdigest()
+    return f'W/"{digest}"'
+
+
+class ModificationTimes:
+    """Since when each representation has been as it is, as far as this bridge has seen it."""
+
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._now = now
+        self._seen: OrderedDict[str, tuple[str, datetime]] = OrderedDict()
+
+    def last_modified(self, name: str, etag: str) -> datetime:
+        """Return the second since which a representation has had this tag."""
+        tag, when = self._seen.get(name, ("", datetime.min.replace(tzinfo=UTC)))
+        if tag != etag:
+            when = self._now().replace(microsecond=0)
+        self._seen[name] = (etag, when)
+        self._seen.move_to_end(name)
+        while len(self._seen) > _MAX_ENTRIES:
+            self._seen.popitem(last=False)
+        return when
+
+
+def is_not_modified(headers: Headers, *, etag: str, modified: datetime) -> bool:
+    """Whether a conditional request is answered by 304: by its tag, without one by date."""
+    tags = headers.get("if-none-match")
+    if tags is not None:
+        return _etag_matches(tags, etag)
+    given = headers.get("if-modified-since")
+    if given is None:
+        return False
+    try:
+        since = parsedate_to_datetime(given)
+    except ValueError:
+        return False
+    if since.tzinfo is None:
+        since = since.replace(tzinfo=UTC)
+    return modified <= since
+
+
+def format_http_date(time: datetime) -> str:
+    """Return a time as headers have it."""
+    return format_datetime(time, usegmt=True)
+
+
+def _etag_matches(tags: str, etag: str) -> bool:
+    """Compare weakly, as If-None-Match does (RFC 9110, 13.1.2)."""
+    given = {tag.strip().removeprefix("W/") for tag in tags.split(",")}
+    return "*" in given or etag.removeprefix("W/") in given
+
+
+class CardEndpoints:
+    """Cards by GET: those that everybody may read, and v0.2's way to the extended one."""
+
+    def __init__(self, cards: AgentCards, callers: CallerFactory, *, max_age_s: int) -> None:
+        self._cards = cards
+        self._callers = callers
+        self._max_age_s = max_age_s
+        self._ages = ModificationTimes()
+
+    def routes(self) -> list[Route]:
+        """Return where they are: below each agent's URL; the keys that sign them once for all."""
+        keys = [Route(KEYS_PATH, self._keys)] if self._cards.public_keys else []
+        return keys + [
+            Route(base + path, page)
+            for base in ("", "/agents/{agent}")
+            for path, page in (
+                (CARD_PATH, self._card),
+                (LEGACY_CARD_PATH, self._original_card),
+                (LEGACY_EXTENDED_PATH, self._extended_card),
+            )
+        ]
+
+    async def _card(self, request: Request) -> Response:
+        return self._public(request, merged_card_json)
+
+    async def _original_card(self, request: Request) -> Response:
+        return self._public(request, v0_1_card_json)
+
+    def _public(
+        self, request: Request, form: Callable[[agent_card_pb2.AgentCard], Json]
+    ) -> Response:
+        agent = request.path_params.get("agent", "")
+        origin = request_origin(RequestHeaders(request.scope))
+        try:
+            body = form(self._cards.public_card(agent, origin=origin))
+        except (TrunklineError, WireError) as error:
+            return error_response(to_wire_error(error))
+        etag = card_etag(body)
+        modified = self._ages.last_modified(f"{origin} {request.scope['path']}", etag)
+        headers = {
+            "etag": etag,
+            "last-modified": format_http_date(modified),
+            "cache-control": f"public, max-age={self._max_age_s}",
+        }
+        if is_not_modified(request.headers, etag=etag, modified=modified):
+            return Response(status_code=304, headers=headers)
+        return Response(json_values.dumps(body), headers=headers, media_type="application/json")
+
+    async def _keys(self, _request: Request) -> Response:
+        headers = {"cache-control": f"public, max-age={self._max_age_s}"}
+        return JSONResponse(self._cards.public_keys, headers=headers)
+
+    async def _extended_card(self, request: Request) -> Response:
+        headers = RequestHeaders(request.scope)
+        try:
+            identity = await self._callers.authenticate(headers)
+            caller = self._callers.build_caller(
+                identity,
+                headers,
+                agent=request.path_params.get("agent", ""),
+                version=V0_3,
+            )
+            body = v0_1_card_json(self._cards.extended_card(caller))
+        except (TrunklineError, WireError) as error:
+            return error_response(to_wire_error(error))
+        return Response(
+            json_values.dumps(body),
+            headers={"cache-control": "private, no-store"},
+            media_type="application/json",
+        )

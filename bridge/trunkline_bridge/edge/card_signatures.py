@@ -1,0 +1,367 @@
+"""The bytes of a card that its signature is over (A2A v1.0, 8.4; RFC 8785).
+
+The specification has one form. `a2a-sdk` leaves more out, and some sign a card as it was sent; so
+there are three by which a signature may be meant.
+"""
+
+import binascii
+import hashlib
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import rfc8785
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+from google.protobuf import json_format, struct_pb2
+from google.protobuf.message import Message
+from jwt import PyJWK, PyJWS, PyJWTError
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm, get_default_algorithms
+from jwt.utils import base64url_decode, base64url_encode
+
+from trunkline.errors import ConfigurationError
+from trunkline.v1 import agent_card_pb2
+from trunkline_bridge.edge.jwt_tokens import SIGNATURE_ALGORITHMS, parse_key_set
+from trunkline_bridge.protocol import KEYS_PATH
+from trunkline_bridge.versions.card_json import parse_card
+from trunkline_bridge.versions.json_values import Json, struct_json
+
+SPECIFIED, PRUNED, AS_SENT = "specified", "pruned", "as sent"
+
+# Fields that A2A requires: they are there even if they are empty.
+_REQUIRED: Mapping[str, frozenset[str]] = {
+    name: frozenset(fields.split())
+    for name, fields in {
+        "AgentCard": (
+            "name description supported_interfaces version capabilities default_input_modes "
+            "default_output_modes skills"
+        ),
+        "AgentInterface": "url protocol_binding protocol_version",
+        "AgentProvider": "url organization",
+        "AgentSkill": "id name description tags",
+        "APIKeySecurityScheme": "location name",
+        "HTTPAuthSecurityScheme": "scheme",
+        "OAuth2SecurityScheme": "flows",
+        "OpenIdConnectSecurityScheme": "open_id_connect_url",
+        "AuthorizationCodeOAuthFlow": "authorization_url token_url scopes",
+        "ClientCredentialsOAuthFlow": "token_url scopes",
+        "DeviceCodeOAuthFlow": "device_authorization_url token_url scopes",
+    }.items()
+}
+_NONE: frozenset[str] = frozenset()
+# Beyond this, a whole number isn't the same number for everybody.
+_MAX_EXACT_INTEGER = 2**53 - 1
+# Cards nest a dozen levels; what agents put into parameters of extensions may nest further.
+_MAX_DEPTH = 100
+
+
+class NoCanonicalFormError(ValueError):
+    """A card has no such form: it nests too deep, or has a number that JSON can't hold."""
+
+
+def specified_form(card: agent_card_pb2.AgentCard) -> bytes:
+    """Return the form of the specification.
+
+    Required fields are always there, those with presence if they are set, others unless they have
+    their default.
+    """
+    return _canonical(lambda: _message_fields(card, leave_out="signatures"))
+
+
+def pruned_form(card: agent_card_pb2.AgentCard) -> bytes:
+    """Return the form of `a2a-sdk` 1.x: without anything that is empty, required or not."""
+
+    def prune() -> Any:  # noqa: ANN401  any JSON value
+        value = json_format.MessageToDict(card)
+        value.pop("signatures", None)
+        return _prune(value)
+
+    return _canonical(prune)
+
+
+def sent_form(text: str | bytes) -> bytes:
+    """Return the form of those that sign whatever they send, also what v1.0 doesn't know."""
+
+    def read() -> Json:
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise ValueError("is no card")
+        return {name: one for name, one in value.items() if name != "signatures"}
+
+    return _canonical(read)
+
+
+def _canonical(make: Callable[[], Any]) -> bytes:
+    try:
+        return rfc8785.dumps(_round_large_integers(make(), _MAX_DEPTH))
+    except (ValueError, RecursionError) as error:
+        raise NoCanonicalFormError(str(error) or "it nests too deep") from error
+
+
+def _message_fields(message: Message, *, leave_out: str = "") -> Json:
+    required = _REQUIRED.get(message.DESCRIPTOR.name, _NONE)
+    found: Json = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.name == leave_out:
+            continue
+        if field.name in required or _is_set(message, field):
+            found[field.json_name] = _field_value(message, field)
+    return found
+
+
+def _is_set(message: Message, field: Any) -> bool:  # noqa: ANN401  descriptors have two types
+    if field.has_presence:
+        return message.HasField(field.name)
+    return bool(getattr(message, field.name))
+
+
+def _field_value(message: Message, field: Any) -> Any:  # noqa: ANN401  any JSON value
+    value = getattr(message, field.name)
+    if field.message_type is None:
+        return list(value) if field.is_repeated else value
+    if field.message_type.GetOptions().map_entry:
+        return {name: _to_json(value[name]) for name in value}
+    if field.is_repeated:
+        return [_to_json(one) for one in value]
+    return _to_json(value)
+
+
+def _to_json(value: Any) -> Any:  # noqa: ANN401  what a map holds may be a text
+    if isinstance(value, struct_pb2.Struct):
+        return struct_json(value)
+    return _message_fields(value) if isinstance(value, Message) else value
+
+
+def _prune(value: Any) -> Any:  # noqa: ANN401  any JSON value
+    pairs: Iterator[tuple[Any, Any]]
+    if isinstance(value, dict):
+        pairs = ((name, _prune(one)) for name, one in value.items())
+        return {name: one for name, one in pairs if one is not None} or None
+    if isinstance(value, list):
+        return [one for one in map(_prune, value) if one is not None] or None
+    return None if value == "" else value
+
+
+def _round_large_integers(value: Any, depth: int) -> Any:  # noqa: ANN401  any JSON value
+    """Return a value whose large whole numbers are doubles, as they are for JSON's readers."""
+    if not depth:
+        raise NoCanonicalFormError("it nests too deep")
+    if isinstance(value, dict):
+        return {name: _round_large_integers(one, depth - 1) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_round_large_integers(one, depth - 1) for one in value]
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _MAX_EXACT_INTEGER:
+        return float(value)
+    return value
+
+
+logger = logging.getLogger(__name__)
+
+_PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
+
+_CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+# What a thumbprint is of (RFC 7638, 3.2; RFC 8037, 2).
+_THUMBPRINT_MEMBERS = {
+    "EC": ("crv", "kty", "x", "y"),
+    "RSA": ("e", "kty", "n"),
+    "OKP": ("crv", "kty", "x"),
+}
+# Agents times the forms of their cards, and then some.
+_MAX_CACHED_SIGNATURES = 1024
+_MIN_RSA_BITS = 2048
+
+
+class CardSigner:
+    """Signs with one key. A card is signed once, until it changes."""
+
+    def __init__(self, path: Path, key_id: str = "") -> None:
+        """Read the private key, in PEM. ConfigurationError: it can't be used."""
+        try:
+            key = load_pem_private_key(path.read_bytes(), password=None)
+        except OSError as error:
+            raise ConfigurationError(str(path), f"cannot be read: {error.strerror}") from error
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise ConfigurationError(str(path), "is no private key in PEM, unencrypted") from error
+        self._key, self._algorithm, jwk = _describe_key(key, path)
+        self.key_id = key_id or _thumbprint(jwk)
+        self._jwk = {**jwk, "kid": self.key_id, "use": "sig", "alg": self._algorithm}
+        self._signed: OrderedDict[bytes, Sequence[str]] = OrderedDict()
+
+    @property
+    def public_keys(self) -> Json:
+        """The public key, as a JWKS."""
+        return {"keys": [self._jwk]}
+
+    def sign(self, card: agent_card_pb2.AgentCard, *, base_url: str) -> None:
+        """Add a signature to a card, or two where clients differ on what is signed."""
+        header = {"kid": self.key_id, "typ": "JOSE", "jku": base_url + KEYS_PATH}
+        try:
+            forms = {specified_form(card), pruned_form(card)}
+        except NoCanonicalFormError as error:
+            logger.warning("card.unsigned", extra={"agent": card.name, "problem": str(error)})
+            return
+        # In an order that doesn't change: the longer form is the specification's.
+        for form in sorted(forms, key=len, reverse=True):
+            protected, signature = self._signature(form, header)
+            card.signatures.add(protected=protected, signature=signature)
+
+    def _signature(self, form: bytes, header: dict[str, Any]) -> Sequence[str]:
+        name = hashlib.sha256(form).digest()
+        if name not in self._signed:
+            compact = PyJWS().encode(form, self._key, algorithm=self._algorithm, headers=header)
+            protected, _, signature = compact.split(".")
+            self._signed[name] = (protected, signature)
+        self._signed.move_to_end(name)
+        while len(self._signed) > _MAX_CACHED_SIGNATURES:
+            self._signed.popitem(last=False)
+        return self._signed[name]
+
+
+def _describe_key(key: object, path: Path) -> tuple[_PrivateKey, str, Json]:
+    """Return a private key that signs, its algorithm, and the public one."""
+    jwk: Json
+    if isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name in _CURVES:
+        jwk = ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+        return key, _CURVES[key.curve.name], jwk
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        jwk = OKPAlgorithm.to_jwk(key.public_key(), as_dict=True)
+        return key, "EdDSA", jwk
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= _MIN_RSA_BITS:
+        jwk = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
+        return key, "RS256", jwk
+    problem = "signs nothing here; make one of P-256, Ed25519 or RSA with 2048 bits"
+    raise ConfigurationError(str(path), problem)
+
+
+def _thumbprint(jwk: Json) -> str:
+    members = {name: jwk[name] for name in _THUMBPRINT_MEMBERS[jwk["kty"]]}
+    text = json.dumps(members, sort_keys=True, separators=(",", ":"))
+    return base64url_encode(hashlib.sha256(text.encode("ascii")).digest()).decode("ascii")
+
+
+_ALGORITHMS: Mapping[str, Any] = get_default_algorithms()
+
+
+class InvalidSignatureError(Exception):
+    """No signature of a card is good; the text says what is wrong with each."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedKey:
+    """A public key, by its id if it has one."""
+
+    key_id: str | None
+    jwk: dict[str, Any] | None
+    public: Any = None
+    """What PyJWT verifies with, if it isn't made of the JWK."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedSignature:
+    """A signature that is good."""
+
+    key_id: str
+    algorithm: str
+    form: str
+    """Of the card, which the signature is over: specified, pruned or as sent."""
+
+
+def parse_trusted_keys(content: bytes) -> Sequence[TrustedKey]:
+    """Return the keys of a JWKS, or the one of a PEM.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if content.lstrip().startswith(b"-----BEGIN"):
+        try:
+            return [TrustedKey(None, None, load_pem_public_key(content))]
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise ValueError("is no public key in PEM") from error
+    return [TrustedKey(key.get("kid"), dict(key)) for key in parse_key_set(content)]
+
+
+def verify_card(text: bytes, keys: Sequence[TrustedKey]) -> VerifiedSignature:
+    """Return the first signature that is good.
+
+    Raises:
+        UnverifiedError: there is none.
+        ValueError: it is no card.
+    """
+    card = parse_card(text)
+    if not card.signatures:
+        raise InvalidSignatureError("it isn't signed")
+    forms = dict(_canonical_forms(card, text))
+    problems = []
+    for place, signature in enumerate(card.signatures, 1):
+        try:
+            return _verify_signature(signature, forms, keys)
+        except InvalidSignatureError as error:
+            problems.append(f"signature {place} {error}")
+    raise InvalidSignatureError("; ".join(problems))
+
+
+def _canonical_forms(card: agent_card_pb2.AgentCard, text: bytes) -> Iterator[tuple[str, bytes]]:
+    makers: Mapping[str, Callable[[], bytes]] = {
+        SPECIFIED: partial(specified_form, card),
+        PRUNED: partial(pruned_form, card),
+        AS_SENT: partial(sent_form, text),
+    }
+    for name, make in makers.items():
+        # Others may exist where one doesn't.
+        with suppress(NoCanonicalFormError):
+            yield name, make()
+
+
+def _verify_signature(
+    signature: agent_card_pb2.AgentCardSignature,
+    forms: dict[str, bytes],
+    keys: Sequence[TrustedKey],
+) -> VerifiedSignature:
+    header, value = _decode_signature(signature)
+    # What a header names (jwk, jku, x5u) is nobody's word but the signer's own: never followed.
+    algorithm, key_id = header.get("alg"), header.get("kid")
+    if algorithm not in SIGNATURE_ALGORITHMS:
+        raise InvalidSignatureError("has an algorithm that isn't allowed")
+    if not isinstance(key_id, str) or "crit" in header:
+        raise InvalidSignatureError("has a header that isn't allowed")
+    candidates = [key for key in keys if key.key_id in (None, key_id)]
+    if not candidates:
+        raise InvalidSignatureError(f"is by a key that isn't trusted ({key_id[:100]!r})")
+    for name, form in forms.items():
+        signed = signature.protected.encode() + b"." + base64url_encode(form)
+        if any(_is_good(key, algorithm, signed, value) for key in candidates):
+            return VerifiedSignature(key_id, algorithm, name)
+    raise InvalidSignatureError("doesn't fit the card")
+
+
+def _decode_signature(signature: agent_card_pb2.AgentCardSignature) -> tuple[dict[str, Any], bytes]:
+    try:
+        header = json.loads(base64url_decode(signature.protected))
+        value = base64url_decode(signature.signature)
+    except (binascii.Error, ValueError, RecursionError) as error:
+        raise InvalidSignatureError("can't be read") from error
+    if not isinstance(header, dict):
+        raise InvalidSignatureError("can't be read")
+    return header, value
+
+
+def _is_good(key: TrustedKey, algorithm: str, signed: bytes, signature: bytes) -> bool:
+    try:
+        if key.jwk is not None:
+            if key.jwk.get("alg", algorithm) != algorithm:
+                return False
+            public = PyJWK(key.jwk, algorithm).key
+        else:
+            public = key.public
+        checks = _ALGORITHMS[algorithm]
+        # It also says whether the key is of the algorithm's kind.
+        return bool(checks.verify(signed, checks.prepare_key(public), signature))
+    except (PyJWTError, TypeError, ValueError):
+        return False

@@ -1,0 +1,211 @@
+"""What all inbound bindings need of HTTP: headers, bodies within limits, and answers."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from google.rpc import code_pb2
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from trunkline_bridge.edge.json_decoder import INLINE_PARSE_BYTES, decode_json
+from trunkline_bridge.errors import (
+    FORBIDDEN,
+    OVERLOADED,
+    PARSE_ERROR,
+    TIMEOUT,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    ErrorKind,
+    WireError,
+)
+from trunkline_bridge.versions.json_values import Json
+
+PAYLOAD_TOO_LARGE = ErrorKind(-32600, "INVALID_REQUEST", 413)
+UNSUPPORTED_MEDIA_TYPE = ErrorKind(-32600, "INVALID_REQUEST", 415)
+REQUEST_TIMEOUT = ErrorKind(-32600, "INVALID_REQUEST", 408)
+ROUTE_NOT_FOUND = ErrorKind(-32601, "METHOD_NOT_FOUND", 404, code_pb2.NOT_FOUND)
+METHOD_NOT_ALLOWED = ErrorKind(-32601, "METHOD_NOT_FOUND", 405, code_pb2.UNIMPLEMENTED)
+
+# Errors of HTTP itself or of the server as a whole: they have their status in every binding.
+HTTP_LEVEL_KINDS = frozenset(
+    {
+        PAYLOAD_TOO_LARGE,
+        UNSUPPORTED_MEDIA_TYPE,
+        REQUEST_TIMEOUT,
+        UNAUTHENTICATED,
+        FORBIDDEN,
+        OVERLOADED,
+        UNAVAILABLE,
+        TIMEOUT,
+    }
+)
+
+# How much is read of a body that is refused anyway, and for how long.
+_DRAIN_BYTES = 64 * 1024 * 1024
+_DRAIN_S = 5.0
+
+
+class RequestHeaders:
+    """A request's headers by their names in lower case; those given twice are one list.
+
+    And `:scheme`, which is among the headers since HTTP/2.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, scope: Scope) -> None:
+        values: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            values[name] = value if name not in values else values[name] + b", " + value
+        values[b":scheme"] = scope.get("scheme", "http").encode("ascii")
+        self._values = values
+
+    def get(self, name: bytes) -> str | None:
+        """Return a header's value."""
+        value = self._values.get(name)
+        return None if value is None else value.decode("latin-1")
+
+
+def check_content_type(headers: RequestHeaders) -> None:
+    """Let every type of JSON pass, as it is, and none at all but from a browser. WireError (415).
+
+    Pages of other sites may post anything to us that isn't declared as JSON, without asking first.
+    """
+    given = headers.get(b"content-type") or ""
+    kind = given.partition(";")[0].strip().lower()
+    is_json = kind.startswith("application/") and kind.endswith(("/json", "+json", "json-rpc"))
+    is_from_page = headers.get(b"origin") is not None
+    if not is_json and (kind or is_from_page):
+        raise WireError(
+            UNSUPPORTED_MEDIA_TYPE, f"content type {kind[:100]!r} is not JSON; use application/json"
+        )
+    encoding = (headers.get(b"content-encoding") or "").strip().lower()
+    if encoding not in ("", "identity"):
+        # A few bytes may unpack to any size.
+        text = f"content encoding {encoding[:100]!r} is not taken; send the JSON as it is"
+        raise WireError(UNSUPPORTED_MEDIA_TYPE, text)
+
+
+async def parse_json_body(body: bytes) -> Any:  # noqa: ANN401  any JSON value
+    """Return a body's JSON; a large one is read in a thread: it may take a second. WireError."""
+    if len(body) <= INLINE_PARSE_BYTES:
+        return parse_json(body)
+    return await asyncio.to_thread(parse_json, body)
+
+
+def parse_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
+    """Return a body's JSON. WireError: a parse error."""
+    try:
+        return decode_json(body)
+    except ValueError as error:
+        raise WireError(PARSE_ERROR, f"the body is not valid JSON: {error}") from None
+
+
+class RequestBody:
+    """A request's body, read within limits."""
+
+    def __init__(
+        self, headers: RequestHeaders, receive: Receive, *, limit_bytes: int, timeout_s: float
+    ) -> None:
+        declared = headers.get(b"content-length") or "0"
+        self._declared_bytes = int(declared) if declared.isdecimal() else 0
+        self._receive = receive
+        self._limit_bytes = limit_bytes
+        self._timeout_s = timeout_s
+        self._has_more = True
+
+    async def read(self) -> bytes:
+        """Return the body.
+
+        Raises:
+            WireError: it is larger than the limit (413), and no more of it than that was read; or
+                it has not come in time (408).
+            ClientDisconnect: the client left before it had sent everything.
+        """
+        if self._declared_bytes > self._limit_bytes:
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._read()
+        except TimeoutError:
+            text = f"the body has not come within {self._timeout_s:g} s; send it again"
+            raise WireError(REQUEST_TIMEOUT, text) from None
+
+    async def _read(self) -> bytes:
+        chunks: list[bytes] = []
+        size_bytes = 0
+        while self._has_more:
+            chunks.append(await self._next())
+            size_bytes += len(chunks[-1])
+            if size_bytes > self._limit_bytes:
+                raise self._too_large()
+        return b"".join(chunks)
+
+    async def drain(self) -> None:
+        """Read what the client still sends and throw it away, within limits."""
+        left_bytes = _DRAIN_BYTES
+        with contextlib.suppress(TimeoutError, ClientDisconnect):
+            async with asyncio.timeout(_DRAIN_S):
+                while self._has_more and left_bytes > 0:
+                    left_bytes -= len(await self._next())
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        self._has_more = message.get("more_body", False)
+        chunk: bytes = message.get("body", b"")
+        return chunk
+
+    def _too_large(self) -> WireError:
+        text = f"the body is larger than {self._limit_bytes} bytes; send large content by url"
+        return WireError(PAYLOAD_TOO_LARGE, text)
+
+
+def rest_error_body(error: WireError) -> Json:
+    """Return an error as A2A's HTTP+JSON binding has it: a google.rpc.Status under `error`."""
+    return {
+        "error": {
+            "code": error.kind.http_status,
+            "status": code_pb2.Code.Name(error.kind.grpc_code),
+            "message": error.text,
+            "details": error.details(),
+        }
+    }
+
+
+def error_response(error: WireError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Return an error as the answer to what is no call of a binding."""
+    all_headers = {"cache-control": "no-store", **error.headers(), **(headers or {})}
+    return JSONResponse(
+        rest_error_body(error), status_code=error.kind.http_status, headers=all_headers
+    )
+
+
+async def send_json(
+    send: Send,
+    body: bytes,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    is_open: bool = False,
+) -> None:
+    """Send a JSON response, all of it; with `is_open` the caller ends it."""
+    all_headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "cache-control": "no-store",
+        **(headers or {}),
+    }
+    await send(
+        {"type": "http.response.start", "status": status, "headers": encode_headers(all_headers)}
+    )
+    await send({"type": "http.response.body", "body": body, "more_body": is_open})
+
+
+def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Return headers as ASGI has them."""
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]

@@ -1,0 +1,118 @@
+"""What a request may hold, by whatever binding it comes."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+MAX_VALUES: Final = 50_000
+"""In all. What looks at each takes up to ten microseconds, and meanwhile nobody else is served."""
+TOO_MANY_VALUES: Final = f"more than {MAX_VALUES} values; send large data as raw, or by url"
+INLINE_PARSE_BYTES: Final = 64 * 1024
+"""Bodies up to here are read at once, larger ones in a thread."""
+
+
+MAX_NESTING = 100
+
+# What \ud800 to \udfff in a body may leave behind: halves of a character.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# No double has more digits before its point, and int() takes time for very many.
+_INTEGER_DIGITS = 309
+
+
+def decode_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
+    """Return the value of a JSON text in UTF-8.
+
+    Raises:
+        ValueError: it isn't JSON (RFC 8259), or means nothing certain: a name twice in an object,
+            NaN, a number beyond a double, half a character; or it is nested too deeply.
+    """
+    text = _decode_utf8(body)
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        # Its own text quotes nothing of the body.
+        raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError(f"nested deeper than {MAX_NESTING} levels") from None
+    openings = body.count(b"[") + body.count(b"{")
+    if openings > MAX_NESTING and nesting_depth(value) > MAX_NESTING:
+        raise ValueError(f"nested deeper than {MAX_NESTING} levels")
+    if _SURROGATE.search(body) is not None:
+        _check_whole_characters(value)
+    return value
+
+
+def nesting_depth(value: object) -> int:
+    """Return how deeply objects and arrays are nested; 0 for a plain value."""
+    return sum(1 for _ in _layers(value))
+
+
+def has_more_values(value: object, limit: int) -> bool:
+    """Whether objects and arrays hold more than `limit` values in all; looks no further."""
+    held = 0
+    for containers in _layers(value):
+        held += sum(map(len, containers))
+        if held > limit:
+            return True
+    return False
+
+
+def _layers(value: object) -> Iterator[list[dict[str, Any] | list[Any]]]:
+    """Yield the objects and arrays of each level, outermost first. No recursion: it may be deep."""
+    layer = [value]
+    while containers := [one for one in layer if isinstance(one, dict | list)]:
+        yield containers
+        layer = [
+            inner
+            for outer in containers
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+
+
+def _decode_utf8(body: bytes) -> str:
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start}") from None
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has the same name twice")
+    return found
+
+
+def _reject_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _parse_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _parse_int(text: str) -> int:
+    if len(text) > _INTEGER_DIGITS:
+        raise ValueError("a number is too large")
+    return int(text)
+
+
+def _check_whole_characters(value: object) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("a text has half a character (a lone surrogate)") from None
+
+
+# Made once: it takes longer than reading a small request.
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_build_object,
+    parse_constant=_reject_constant,
+    parse_float=_parse_float,
+    parse_int=_parse_int,
+)

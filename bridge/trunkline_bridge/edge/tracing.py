@@ -1,0 +1,140 @@
+"""One server span for each request, named by its A2A method, that lives as long as its response."""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from trunkline import telemetry
+from trunkline.v1 import snapshot_pb2
+
+logger = logging.getLogger(__name__)
+
+SERVICE_NAME = "bridge"
+
+# Asked every second by whoever watches the process: no spans of these.
+_UNTRACED = frozenset({"/healthz", "/readyz"})
+_TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
+
+
+class TraceMiddleware:
+    """Joins the caller's trace, and tells every caller which trace it got.
+
+    The response header `traceresponse` is W3C Trace Context level 2.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request within a span."""
+        if scope["type"] != "http" or scope["path"] in _UNTRACED:
+            await self._app(scope, receive, send)
+            return
+        carrier = {
+            name.decode("ascii"): value.decode("latin-1")
+            for name, value in scope["headers"]
+            if name in _TRACE_HEADERS
+        }
+        with telemetry.span(
+            f"{scope['method']} {_span_route(scope['path'])}",
+            kind=SpanKind.SERVER,
+            attributes={telemetry.HTTP_REQUEST_METHOD: scope["method"]},
+            context=telemetry.extract(carrier),
+            service=SERVICE_NAME,
+        ) as span:
+            began = time.monotonic()
+            try:
+                await self._app(scope, receive, _add_traceresponse(send, span))
+            finally:
+                took_s = round(time.monotonic() - began, 6)
+                fields = {"path": scope["path"], "duration_s": took_s}
+                logger.info("http.served", extra={"http_method": scope["method"], **fields})
+
+
+@contextmanager
+def grpc_call_span(method: str, carrier: Mapping[str, str]) -> Iterator[str]:
+    """Make the span of a call over gRPC; yield what tells the caller its trace, or nothing.
+
+    A client that leaves has had what it wanted: that is no failure.
+    """
+    span, below = telemetry.start_span(
+        method,
+        kind=SpanKind.SERVER,
+        attributes={telemetry.RPC_SYSTEM_NAME: "grpc", telemetry.RPC_METHOD: method},
+        context=telemetry.extract(carrier),
+        service=SERVICE_NAME,
+    )
+    context = span.get_span_context()
+    token = otel_context.attach(below)
+    began = time.monotonic()
+    try:
+        yield telemetry.format_traceparent(context) if context.is_valid else ""
+    finally:
+        otel_context.detach(token)
+        span.end()
+        took_s = round(time.monotonic() - began, 6)
+        logger.info("grpc.served", extra={"rpc_method": method, "duration_s": took_s})
+
+
+def name_request_span(method: str, agent: str) -> None:
+    """Name the request's span by its A2A method, once that is known."""
+    span = trace.get_current_span()
+    span.update_name(method)
+    span.set_attributes({telemetry.A2A_METHOD_NAME: method, telemetry.GEN_AI_AGENT_NAME: agent})
+
+
+def record_task(snapshot: snapshot_pb2.TaskSnapshot) -> None:
+    """Say which task the request is about."""
+    trace.get_current_span().set_attributes(
+        {
+            telemetry.A2A_TASK_ID: snapshot.task.id,
+            telemetry.GEN_AI_CONVERSATION_ID: snapshot.task.context_id,
+        }
+    )
+
+
+def link_task_span(snapshot: snapshot_pb2.TaskSnapshot) -> None:
+    """Link the request's span to the one under which the task was submitted."""
+    link = telemetry.parse_link(snapshot.traceparent)
+    if link is not None:
+        trace.get_current_span().add_link(link.context)
+
+
+def record_grpc_code(name: str) -> None:
+    """Say how the call over gRPC ended."""
+    trace.get_current_span().set_attribute(telemetry.RPC_STATUS_CODE, name)
+
+
+def record_failure(reason: str) -> None:
+    """Mark the request's span as failed."""
+    telemetry.mark_error(trace.get_current_span(), reason)
+
+
+def _add_traceresponse(send: Send, span: trace.Span) -> Send:
+    context = span.get_span_context()
+
+    async def send_with_trace(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            span.set_attribute(telemetry.HTTP_RESPONSE_STATUS_CODE, message["status"])
+            if context.is_valid:
+                told = telemetry.format_traceparent(context)
+                given = message.get("headers", ())
+                message["headers"] = [*given, (b"traceresponse", told.encode("ascii"))]
+        await send(message)
+
+    return send_with_trace
+
+
+def _span_route(path: str) -> str:
+    """A name for a path that strangers can't make many of."""
+    if path.endswith(("/.well-known/agent-card.json", "/.well-known/agent.json")):
+        return "agent-card"
+    if path == "/" or path.startswith("/agents/"):
+        return "agent"
+    return "unknown"

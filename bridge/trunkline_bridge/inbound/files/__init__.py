@@ -1,1 +1,0 @@
-"""Files that tasks refer to, by GET: whole, in ranges, and gone on with after a cut."""

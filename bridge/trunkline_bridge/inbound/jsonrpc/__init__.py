@@ -1,1 +1,0 @@
-"""A2A over JSON-RPC, in each of its versions."""

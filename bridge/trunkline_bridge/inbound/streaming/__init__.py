@@ -1,1 +1,0 @@
-"""Streams to clients: written, kept open, ended, and gone on with behind an event."""

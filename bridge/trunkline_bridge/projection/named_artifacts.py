@@ -1,0 +1,106 @@
+"""The names and texts that the wire gives to what is typed in the journal, each in one place."""
+
+from collections.abc import Iterable, Mapping
+
+from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2
+
+PLAN_STREAMING = "execution_plan_streaming"
+PLAN_UPDATE = "execution_plan_update"
+PLAN_OPENING = "\N{MATHEMATICAL LEFT WHITE SQUARE BRACKET}"
+PLAN_CLOSING = "\N{MATHEMATICAL RIGHT WHITE SQUARE BRACKET}"
+TOOL_START = "tool_notification_start"
+TOOL_COMPLETE = "tool_notification_complete"
+_START = ".start"
+_COMPLETE = ".complete"
+STREAMING_RESULT = "streaming_result"
+PARTIAL_RESULT = "partial_result"
+CURRENT_RESULT = "current_result"
+_SYNTHESIZED_KINDS = frozenset((event_pb2.ARTIFACT_KIND_SYNTHESIS, event_pb2.ARTIFACT_KIND_DRAFT))
+# Keys of a forwarded artifact's metadata: who wrote it, and for which step of the plan.
+AGENT_KEY = "trunkline/agent"
+STEP_KEY = "trunkline/step"
+
+
+def artifact_head(
+    said: artifact_pb2.Artifact,
+    kind: event_pb2.ArtifactKind.ValueType,
+    origin: event_pb2.Origin | None,
+    steps: Mapping[str, str],
+) -> artifact_pb2.Artifact:
+    """Return an artifact as the wire names it, without parts.
+
+    `steps` are the steps of the plan by the child task that works on them. Forwarded artifacts are
+    `streaming_result` under an id that no other writer has; a supervisor's synthesis is
+    `partial_result`, and `streaming_result` while it is written; all others are what their agent
+    calls them.
+    """
+    head = artifact_pb2.Artifact(
+        artifact_id=said.artifact_id,
+        name=said.name,
+        description=said.description,
+        extensions=said.extensions,
+    )
+    if said.HasField("metadata"):
+        head.metadata.CopyFrom(said.metadata)
+    if origin is not None:
+        head.artifact_id = f"{origin.task_id}.{said.artifact_id}"
+        head.name = STREAMING_RESULT
+        head.metadata[AGENT_KEY] = origin.agent
+        if step := steps.get(origin.child_task_id or origin.task_id):
+            head.metadata[STEP_KEY] = step
+    elif kind == event_pb2.ARTIFACT_KIND_SYNTHESIS:
+        head.name = PARTIAL_RESULT
+    elif kind == event_pb2.ARTIFACT_KIND_DRAFT:
+        head.name = STREAMING_RESULT
+    return head
+
+
+def is_shown(kind: event_pb2.ArtifactKind.ValueType, origin: event_pb2.Origin | None) -> bool:
+    """Whether the wire has this artifact.
+
+    What another supervisor put together is told by what its children wrote: shown beside that, the
+    text would be there twice.
+    """
+    return origin is None or kind not in _SYNTHESIZED_KINDS
+
+
+def child_steps(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
+    """Return the steps of a task's plan by the child task that works on them."""
+    return {child.started.task_id: child.started.step_id for child in snapshot.children}
+
+
+def plan_text(steps: Iterable[event_pb2.PlanStep]) -> str:
+    """Return a plan as a numbered list of steps with their agents."""
+    return "\n".join(
+        f"{number}. {step.text} ({step.agent})" if step.agent else f"{number}. {step.text}"
+        for number, step in enumerate(steps, start=1)
+    )
+
+
+def tool_start_artifact(event: event_pb2.ToolStarted) -> artifact_pb2.Artifact:
+    """Return the notification that a tool call began."""
+    artifact_id = f"{event.call_id}{_START}"
+    notification = artifact_pb2.Artifact(artifact_id=artifact_id, name=TOOL_START)
+    notification.parts.add(text=f"Calling {event.tool}…")
+    return notification
+
+
+def tool_complete_artifact(event: event_pb2.ToolFinished) -> artifact_pb2.Artifact:
+    """Return the notification that a tool call ended."""
+    artifact_id = f"{event.call_id}{_COMPLETE}"
+    notification = artifact_pb2.Artifact(artifact_id=artifact_id, name=TOOL_COMPLETE)
+    ended = f"{event.tool} failed" if event.is_error else f"{event.tool} is done"
+    notification.parts.add(text=event.summary or ended)
+    return notification
+
+
+def tool_complete_id(started_id: str) -> str:
+    """Return the id of the notification that ends what another one began."""
+    return started_id.removesuffix(_START) + _COMPLETE
+
+
+def current_result_artifact() -> artifact_pb2.Artifact:
+    """Return the empty artifact that says: the answer is whole."""
+    result = artifact_pb2.Artifact(artifact_id=CURRENT_RESULT, name=CURRENT_RESULT)
+    result.parts.add(text="")
+    return result

@@ -1,0 +1,282 @@
+"""Turns a task's events into the wire's, one journal event into none, one or two of them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import artifact_pb2, event_pb2, snapshot_pb2, task_pb2
+from trunkline_bridge.projection import named_artifacts as views
+from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
+from trunkline_bridge.projection.snapshot import has_answer
+from trunkline_bridge.projection.wire_events import ArtifactView, FullEvent, TextDelta, WireEvent
+
+
+@dataclass(slots=True)
+class _PlanView:
+    """How far a plan has been shown."""
+
+    view: ArtifactView
+    revision: int
+    is_streaming: bool
+
+
+class TaskProjection:
+    """The wire view of one task, from a snapshot on or from its beginning.
+
+    Feed it every batch once, in order. It keeps what it needs to name things, and no content.
+    """
+
+    def __init__(
+        self,
+        snapshot: snapshot_pb2.TaskSnapshot | None = None,
+        *,
+        links: FileLinks = RELATIVE_LINKS,
+    ) -> None:
+        """`links` are where files are for whoever reads it."""
+        self._links = links
+        self._task_id = ""
+        self._context_id = ""
+        self._epoch = 1
+        self._artifacts: dict[tuple[str, str], ArtifactView] = {}
+        self._plans: dict[str, _PlanView] = {}
+        self._steps: dict[str, str] = {}
+        self._has_answer = False
+        if snapshot is not None:
+            self._start_from(snapshot)
+
+    def apply(self, batch: event_pb2.EventBatch) -> list[WireEvent]:
+        """Return what a batch is on the wire, in order."""
+        header = batch.header
+        sequence = header.first_sequence
+        self._epoch = header.epoch or 1
+        self._task_id = header.task_id
+        made: list[WireEvent] = []
+        for event in batch.events:
+            kind = event.WhichOneof("event")
+            if kind == "delta":
+                self._delta(header, sequence, event.delta, made)
+                sequence += max(1, len(event.delta.texts))
+            elif kind == "plan":
+                self._plan(sequence, event.plan, made)
+                sequence += max(1, len(event.plan.texts))
+            else:
+                responses = self._others.get(kind or "", _no_events)(self, header, event)
+                made += [
+                    FullEvent(sequence, n, one, self._epoch) for n, one in enumerate(responses)
+                ]
+                sequence += 1
+        return made
+
+    def _start_from(self, snapshot: snapshot_pb2.TaskSnapshot) -> None:
+        self._task_id = snapshot.task.id
+        self._context_id = snapshot.task.context_id
+        self._has_answer = has_answer(snapshot)
+        self._steps = views.child_steps(snapshot)
+        for said, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
+            origin = info.origin if info.HasField("origin") else None
+            key = (info.origin.task_id, info.artifact_id)
+            self._artifacts[key] = self._artifact_view(said, info.kind, origin)
+        for plan in snapshot.plans:
+            self._plans[plan.plan_id] = _PlanView(
+                self._plan_view(plan.plan_id, views.PLAN_STREAMING),
+                plan.revision,
+                is_streaming=not plan.steps,
+            )
+
+    def _delta(
+        self,
+        header: event_pb2.BatchHeader,
+        sequence: int,
+        delta: event_pb2.ArtifactDelta,
+        made: list[WireEvent],
+    ) -> None:
+        key = (header.origin.task_id, delta.artifact_id)
+        view = self._artifacts.get(key)
+        is_first = view is None or delta.HasField("start")
+        if view is None or is_first:
+            view = self._artifacts[key] = self._begin(header, delta)
+        if not view.is_shown:
+            return
+        epoch = self._epoch
+        texts = list(delta.texts)
+        if not texts and delta.HasField("part"):
+            update = view.update(append=not is_first, last_chunk=delta.last)
+            update.artifact_update.artifact.parts.append(delta.part)
+            self._links.event_to_urls(update)
+            made.append(FullEvent(sequence, 0, update, epoch))
+            return
+        texts = texts or [""]
+        if is_first:
+            is_whole = delta.last and len(texts) == 1
+            update = view.update(append=False, last_chunk=is_whole, text=texts.pop(0))
+            made.append(FullEvent(sequence, 0, update, epoch))
+            sequence += 1
+        pieces = [
+            TextDelta(number, 0, view, text, False, epoch)
+            for number, text in enumerate(texts, sequence)
+        ]
+        if delta.last and pieces:
+            pieces[-1] = pieces[-1]._replace(is_last=True)
+        made += pieces
+
+    def _begin(self, header: event_pb2.BatchHeader, delta: event_pb2.ArtifactDelta) -> ArtifactView:
+        start = delta.start
+        said = artifact_pb2.Artifact(
+            artifact_id=delta.artifact_id,
+            name=start.name,
+            description=start.description,
+            extensions=start.extensions,
+        )
+        if start.HasField("metadata"):
+            said.metadata.CopyFrom(start.metadata)
+        origin = _find_origin(header)
+        if origin is None and start.kind == event_pb2.ARTIFACT_KIND_ANSWER:
+            self._has_answer = True
+        return self._artifact_view(said, start.kind, origin)
+
+    def _plan(self, sequence: int, change: event_pb2.PlanChanged, made: list[WireEvent]) -> None:
+        plan = self._plans.get(change.plan_id)
+        is_new = plan is None or plan.revision != change.revision
+        if plan is None or is_new:
+            view = self._plan_view(change.plan_id, views.PLAN_STREAMING)
+            plan = self._plans[change.plan_id] = _PlanView(
+                view, change.revision, is_streaming=False
+            )
+        for index, text in enumerate(change.texts):
+            if plan.is_streaming:
+                piece = TextDelta(sequence + index, 0, plan.view, text, False, self._epoch)
+                made.append(piece)
+                continue
+            plan.is_streaming = True
+            update = plan.view.update(
+                append=False, last_chunk=False, text=views.PLAN_OPENING + text
+            )
+            made.append(FullEvent(sequence + index, 0, update, self._epoch))
+        if change.steps:
+            self._finish_plan(sequence, plan, change, made)
+
+    def _finish_plan(
+        self,
+        sequence: int,
+        plan: _PlanView,
+        change: event_pb2.PlanChanged,
+        made: list[WireEvent],
+    ) -> None:
+        n = 0
+        if plan.is_streaming:
+            closing = TextDelta(sequence, n, plan.view, views.PLAN_CLOSING, False, self._epoch)
+            made.append(closing)
+            plan.is_streaming = False
+            n += 1
+        whole = self._plan_view(change.plan_id, views.PLAN_UPDATE)
+        update = whole.update(append=False, last_chunk=True, text=views.plan_text(change.steps))
+        made.append(FullEvent(sequence, n, update, self._epoch))
+
+    def _created(
+        self, header: event_pb2.BatchHeader, event: event_pb2.Event
+    ) -> Iterator[a2a_pb2.StreamResponse]:
+        created = event.created
+        self._context_id = created.context_id
+        task = task_pb2.Task(id=header.task_id, context_id=created.context_id)
+        task.status.state = task_pb2.TASK_STATE_SUBMITTED
+        task.status.timestamp.CopyFrom(header.time)
+        task.history.append(created.message)
+        self._links.task_to_urls(task)
+        if created.HasField("metadata"):
+            task.metadata.CopyFrom(created.metadata)
+        yield a2a_pb2.StreamResponse(task=task)
+
+    def _status(
+        self, header: event_pb2.BatchHeader, event: event_pb2.Event
+    ) -> Iterator[a2a_pb2.StreamResponse]:
+        changed = event.status
+        if changed.status.state == task_pb2.TASK_STATE_COMPLETED and self._has_answer:
+            yield self._notification(views.current_result_artifact())
+        update = a2a_pb2.TaskStatusUpdateEvent(
+            task_id=self._task_id, context_id=self._context_id, status=changed.status
+        )
+        if not changed.status.HasField("timestamp"):
+            update.status.timestamp.CopyFrom(header.time)
+        if changed.HasField("metadata"):
+            update.metadata.CopyFrom(changed.metadata)
+        yield self._links.event_to_urls(a2a_pb2.StreamResponse(status_update=update))
+
+    def _rewound(
+        self, header: event_pb2.BatchHeader, event: event_pb2.Event
+    ) -> Iterator[a2a_pb2.StreamResponse]:
+        remains = event.rewound.remains
+        key = (header.origin.task_id, remains.artifact_id)
+        known = self._artifacts.get(key)
+        kind = known.kind if known is not None else event_pb2.ARTIFACT_KIND_UNSPECIFIED
+        view = self._artifacts[key] = self._artifact_view(remains, kind, _find_origin(header))
+        if not view.is_shown:
+            return
+        response = view.update(append=False, last_chunk=False)
+        parts = response.artifact_update.artifact.parts
+        parts.extend(remains.parts)
+        if not parts:
+            parts.add(text="")
+        yield self._links.event_to_urls(response)
+
+    def _child_started(
+        self, _header: event_pb2.BatchHeader, event: event_pb2.Event
+    ) -> Iterator[a2a_pb2.StreamResponse]:
+        """Nothing by itself; what the child writes will say for which step."""
+        self._steps[event.child_started.task_id] = event.child_started.step_id
+        return iter(())
+
+    def _tool_started(
+        self, _header: event_pb2.BatchHeader, event: event_pb2.Event
+    ) -> Iterator[a2a_pb2.StreamResponse]:
+        yield self._notification(views.tool_start_artifact(event.tool_started))
+
+    def _tool_finished(
+        self, _header: event_pb2.BatchHeader, event: event_pb2.Event
+    ) -> Iterator[a2a_pb2.StreamResponse]:
+        yield self._notification(views.tool_complete_artifact(event.tool_finished))
+
+    def _notification(self, artifact: artifact_pb2.Artifact) -> a2a_pb2.StreamResponse:
+        """An artifact that is whole at once."""
+        return self._view(artifact).update(append=False, last_chunk=True)
+
+    def _artifact_view(
+        self,
+        said: artifact_pb2.Artifact,
+        kind: event_pb2.ArtifactKind.ValueType,
+        origin: event_pb2.Origin | None,
+    ) -> ArtifactView:
+        head = views.artifact_head(said, kind, origin, self._steps)
+        is_shown = views.is_shown(kind, origin)
+        return ArtifactView(self._task_id, self._context_id, head, kind, is_shown=is_shown)
+
+    def _view(self, head: artifact_pb2.Artifact) -> ArtifactView:
+        return ArtifactView(self._task_id, self._context_id, head)
+
+    def _plan_view(self, plan_id: str, name: str) -> ArtifactView:
+        return self._view(artifact_pb2.Artifact(artifact_id=plan_id, name=name))
+
+    _others: ClassVar[Mapping[str, "_Handler"]] = {
+        "created": _created,
+        "status": _status,
+        "rewound": _rewound,
+        "child_started": _child_started,
+        "tool_started": _tool_started,
+        "tool_finished": _tool_finished,
+    }
+
+
+_Handler: TypeAlias = Callable[
+    [TaskProjection, event_pb2.BatchHeader, event_pb2.Event], Iterator[a2a_pb2.StreamResponse]
+]
+
+
+def _find_origin(header: event_pb2.BatchHeader) -> event_pb2.Origin | None:
+    return header.origin if header.HasField("origin") else None
+
+
+def _no_events(
+    _projection: TaskProjection, _header: event_pb2.BatchHeader, _event: event_pb2.Event
+) -> Iterator[a2a_pb2.StreamResponse]:
+    """Routes, turns and ends of children show by what follows from them."""
+    return iter(())

@@ -1,0 +1,132 @@
+"""Which states end what."""
+
+import re
+from typing import NamedTuple, Self, TypeAlias
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import artifact_pb2, event_pb2, task_pb2
+
+TERMINAL_STATES = frozenset(
+    {
+        task_pb2.TASK_STATE_COMPLETED,
+        task_pb2.TASK_STATE_FAILED,
+        task_pb2.TASK_STATE_CANCELED,
+        task_pb2.TASK_STATE_REJECTED,
+    }
+)
+"""Nothing follows."""
+TURN_END_STATES = TERMINAL_STATES | {task_pb2.TASK_STATE_INPUT_REQUIRED}
+"""The client's next message has to come before anything follows. A task that waits for credentials
+may get them from somebody else and go on by itself, so that ends no turn."""
+V0_1_TURN_END_STATES = TURN_END_STATES | {task_pb2.TASK_STATE_AUTH_REQUIRED}
+"""In A2A v0.1, which says `input-required` of a task that waits for credentials, too."""
+
+
+_ID = re.compile(r"([1-9][0-9]{0,17})\.([0-9]{1,9})(?:-([1-9][0-9]{0,17}))?", re.ASCII)
+
+
+class EventId(NamedTuple):
+    """The n-th wire event of a journal event; opaque to clients.
+
+    The epoch tells a journal's lives apart: after a power failure, another event may stand where
+    one was that a client has seen. The first life goes without saying.
+    """
+
+    sequence: int
+    n: int
+    epoch: int = 1
+
+    def __str__(self) -> str:
+        text = f"{self.sequence}.{self.n}"
+        return text if self.epoch <= 1 else f"{text}-{self.epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the id that a text is; None when it is none."""
+        read = _ID.fullmatch(text)
+        return None if read is None else cls(int(read[1]), int(read[2]), int(read[3] or 1))
+
+
+class ArtifactView:
+    """How one artifact shows on the wire: all that is said of it, without its content.
+
+    There is one object for an artifact's whole life in a stream, so that a renderer can prepare
+    what all its pieces share.
+    """
+
+    __slots__ = ("context_id", "head", "is_shown", "kind", "task_id")
+
+    def __init__(
+        self,
+        task_id: str,
+        context_id: str,
+        head: artifact_pb2.Artifact,
+        kind: event_pb2.ArtifactKind.ValueType = event_pb2.ARTIFACT_KIND_UNSPECIFIED,
+        *,
+        is_shown: bool = True,
+    ) -> None:
+        self.task_id = task_id
+        self.context_id = context_id
+        self.head = head
+        self.kind = kind
+        self.is_shown = is_shown
+
+    def update(
+        self, *, append: bool, last_chunk: bool, text: str | None = None
+    ) -> a2a_pb2.StreamResponse:
+        """Return an update, with one text part or still without parts.
+
+        The first update and every replacement say all of the head, later ones only id and name.
+        """
+        response = a2a_pb2.StreamResponse()
+        update = response.artifact_update
+        update.task_id = self.task_id
+        update.context_id = self.context_id
+        update.append = append
+        update.last_chunk = last_chunk
+        if append:
+            update.artifact.artifact_id = self.head.artifact_id
+            update.artifact.name = self.head.name
+        else:
+            update.artifact.CopyFrom(self.head)
+        if text is not None:
+            update.artifact.parts.add(text=text)
+        return response
+
+
+class TextDelta(NamedTuple):
+    """Text added to an artifact that is there: nearly all events are this, so it stays cheap."""
+
+    sequence: int
+    n: int
+    artifact: ArtifactView
+    text: str
+    is_last: bool
+    epoch: int = 1
+
+    @property
+    def id(self) -> str:
+        """What a client goes on behind."""
+        return str(EventId(self.sequence, self.n, self.epoch))
+
+    @property
+    def response(self) -> a2a_pb2.StreamResponse:
+        """The event as A2A has it."""
+        return self.artifact.update(append=True, last_chunk=self.is_last, text=self.text)
+
+
+class FullEvent(NamedTuple):
+    """Any other event."""
+
+    sequence: int
+    n: int
+    response: a2a_pb2.StreamResponse
+    epoch: int = 1
+
+    @property
+    def id(self) -> str:
+        """What a client goes on behind."""
+        return str(EventId(self.sequence, self.n, self.epoch))
+
+
+WireEvent: TypeAlias = TextDelta | FullEvent

@@ -1,0 +1,250 @@
+"""A task's stream as wire events, in what is ready together."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence, Set
+from contextlib import aclosing
+from typing import TypeAlias
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.client import TaskStream
+from trunkline.errors import CursorExpiredError
+from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
+from trunkline_bridge.edge import tracing
+from trunkline_bridge.errors import invalid_params
+from trunkline_bridge.projection import (
+    EventId,
+    FileLinks,
+    FullEvent,
+    TaskProjection,
+    WireEvent,
+    count_final_events,
+    snapshot_event,
+)
+from trunkline_bridge.projection.wire_events import TERMINAL_STATES, TURN_END_STATES
+
+# What is ready together, in order.
+WireEvents: TypeAlias = AsyncGenerator[Sequence[WireEvent], None]
+
+read_batch = event_pb2.EventBatch.FromString
+
+
+async def turn_events(
+    stream: TaskStream, *, history_length: int | None, links: FileLinks
+) -> WireEvents:
+    """What a stream is from where it was opened: the reply, or a task and all that follows."""
+    if stream.message is not None:
+        # A direct reply is in no journal: there is nothing to resume and no id.
+        reply = a2a_pb2.StreamResponse(message=stream.message)
+        yield [FullEvent(0, 0, links.event_to_urls(reply))]
+        return
+    snapshot = stream.snapshot
+    apply = build_projection(stream, links).apply
+    if snapshot is not None and snapshot.sequence > 0:
+        tracing.record_task(snapshot)
+        shown = [snapshot_event(snapshot, history_length=history_length, links=links)]
+        del snapshot
+        yield shown
+        shown.clear()
+    async for batches in stream:
+        ready = [event for sealed in batches for event in apply(read_batch(sealed))]
+        if ready:
+            yield ready
+
+
+async def snapshot_events(snapshot: snapshot_pb2.TaskSnapshot, links: FileLinks) -> WireEvents:
+    """What a task is now, and nothing that follows."""
+    yield [snapshot_event(snapshot, links=links)]
+
+
+async def until_turn_end(
+    events: WireEvents, ends: Set[task_pb2.TaskState.ValueType] = TURN_END_STATES
+) -> WireEvents:
+    """What a stream is before A2A 1.0: it ends with a status that ends the turn, and has only one.
+
+    A task that was shown when its turn was over already is followed by its status.
+    """
+    ended: FullEvent | None = None
+    async with aclosing(events):
+        async for ready in events:
+            for index, event in enumerate(ready):
+                if not isinstance(event, FullEvent):
+                    continue
+                response = event.response
+                if response.HasField("task"):
+                    is_over = response.task.status.state in ends
+                    ended = _build_status_event(event) if is_over else None
+                elif response.status_update.status.state in ends:
+                    yield ready[: index + 1]
+                    return
+            yield ready
+    if ended is not None:
+        yield [ended]
+
+
+async def limit_auth_wait(
+    events: WireEvents,
+    wait_s: float,
+    *,
+    state: task_pb2.TaskState.ValueType = task_pb2.TASK_STATE_UNSPECIFIED,
+) -> WireEvents:
+    """What a stream is, ended when its task has waited for credentials for `wait_s`.
+
+    `state` is the task's where the stream begins, unless its first event tells.
+    """
+    loop = asyncio.get_running_loop()
+    until = None
+    async with aclosing(events):
+        while True:
+            if state == task_pb2.TASK_STATE_AUTH_REQUIRED:
+                until = loop.time() + wait_s
+            elif state != task_pb2.TASK_STATE_UNSPECIFIED:
+                until = None
+            ready = await _next_before(until, events)
+            if ready is None:
+                return
+            state = _last_state(ready)
+            yield ready
+            del ready
+
+
+async def _next_before(until: float | None, events: WireEvents) -> Sequence[WireEvent] | None:
+    """Read what is ready next; None when the stream has ended, or the time has come."""
+    if until is None:
+        return await anext(events, None)
+    try:
+        async with asyncio.timeout_at(until):
+            return await anext(events, None)
+    except TimeoutError:
+        return None
+
+
+def current_turn_events(stream: TaskStream, links: FileLinks) -> WireEvents:
+    """What a task is now, and what follows up to the end of its turn; a watch goes on behind."""
+    snapshot = stream.snapshot
+    if snapshot is not None and snapshot.task.status.state in TURN_END_STATES:
+        return snapshot_events(snapshot, links)
+    return until_turn_end(turn_events(stream, history_length=None, links=links))
+
+
+async def read_until_interrupted(stream: TaskStream) -> None:
+    """Read a turn to its end, or to where it needs credentials: there a stream stays open."""
+    if stream.snapshot is not None and _is_over(stream.snapshot.task.status):
+        return
+    async for batches in stream:
+        for sealed in batches:
+            if any(_is_over(event.status.status) for event in read_batch(sealed).events):
+                return
+
+
+def build_projection(stream: TaskStream, links: FileLinks) -> TaskProjection:
+    """Return the projection of what follows in a stream, which keeps its snapshot no longer."""
+    snapshot = stream.take_snapshot()
+    has_begun = snapshot is not None and snapshot.sequence
+    return TaskProjection(snapshot if has_begun else None, links=links)
+
+
+def _is_over(status: task_pb2.TaskStatus) -> bool:
+    return status.state in TURN_END_STATES or status.state == task_pb2.TASK_STATE_AUTH_REQUIRED
+
+
+def _last_state(ready: Sequence[WireEvent]) -> task_pb2.TaskState.ValueType:
+    """The state that events tell at last; unspecified if they tell none."""
+    for event in reversed(ready):
+        if isinstance(event, FullEvent):
+            response = event.response
+            if response.HasField("status_update"):
+                return response.status_update.status.state
+            if response.HasField("task"):
+                return response.task.status.state
+    return task_pb2.TASK_STATE_UNSPECIFIED
+
+
+def _build_status_event(shown: FullEvent) -> FullEvent:
+    """The status of a task that was shown, as an event of its own."""
+    task = shown.response.task
+    response = a2a_pb2.StreamResponse()
+    update = response.status_update
+    update.task_id, update.context_id = task.id, task.context_id
+    update.status.CopyFrom(task.status)
+    return FullEvent(shown.sequence, shown.n + 1, response, shown.epoch)
+
+
+_HEADER = "Last-Event-ID"
+
+
+def parse_event_id(text: str) -> EventId:
+    """Return the id that a client gives. WireError: no event has such an id."""
+    seen = EventId.parse(text)
+    if seen is None:
+        raise invalid_params((_HEADER, "must be the id of an event of this task"))
+    return seen
+
+
+def check_event_exists(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> None:
+    """Refuse an event that the task, as it is now, can't have had.
+
+    Raises:
+        WireError: it isn't there yet.
+        CursorExpiredError: it went with an earlier life of the journal.
+    """
+    if seen.sequence <= head.sequence:
+        return
+    if seen.epoch < head.epoch:
+        raise cursor_expired(seen, head)
+    problem = (
+        f"the task has no event {seen.sequence} yet, the last one is {head.sequence}; "
+        "SubscribeToTask without Last-Event-ID goes on from there"
+    )
+    raise invalid_params((_HEADER, problem))
+
+
+def is_last_event(
+    seen: EventId,
+    head: snapshot_pb2.TaskSnapshot,
+    ends: Set[task_pb2.TaskState.ValueType] = TERMINAL_STATES,
+) -> bool:
+    """Whether an event is the last one of a task that has ended, or of its turn."""
+    return (
+        head.task.status.state in ends
+        and (seen.sequence, seen.epoch) == (head.sequence, head.epoch or 1)
+        and seen.n + 1 >= count_final_events(head)
+    )
+
+
+async def no_events() -> WireEvents:
+    """What is behind the last event."""
+    return
+    yield
+
+
+async def unseen_events(
+    stream: TaskStream, *, seen: EventId, expired: CursorExpiredError, links: FileLinks
+) -> WireEvents:
+    """What is behind an event that the client has seen: its journal event is read again first.
+
+    The first item is empty: it says that the event is there.
+
+    Raises:
+        CursorExpiredError: `expired`, as that event went with an earlier life of the journal.
+    """
+    apply = build_projection(stream, links).apply
+    is_checked = False
+    async for batches in stream:
+        if not is_checked:
+            if (read_batch(batches[0]).header.epoch or 1) != seen.epoch:
+                raise expired
+            is_checked = True
+            yield []
+        ready = [
+            event
+            for sealed in batches
+            for event in apply(read_batch(sealed))
+            if (event.sequence, event.n) > seen[:2]
+        ]
+        if ready:
+            yield ready
+
+
+def cursor_expired(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> CursorExpiredError:
+    """Return the error for an event that is gone; `head` is the task as it is now."""
+    return CursorExpiredError(head.task.id, str(seen.sequence), str(head.sequence))

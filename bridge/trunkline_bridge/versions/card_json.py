@@ -1,0 +1,145 @@
+"""A card as JSON: A2A v1.0's fields, and those of older versions laid beside them."""
+
+from typing import Any
+
+from google.protobuf import json_format
+
+from trunkline.v1 import agent_card_pb2, security_scheme_pb2
+from trunkline_bridge.versions.json_values import Json
+from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
+
+_LEGACY_MAJOR = "0."
+# What v0.3 calls its own version; cards of its time have three numbers.
+_PATCH = ".0"
+# Schemes by the name of their member in v1.0, and their `type` in v0.3.
+_TYPES = {
+    "apiKeySecurityScheme": "apiKey",
+    "httpAuthSecurityScheme": "http",
+    "oauth2SecurityScheme": "oauth2",
+    "openIdConnectSecurityScheme": "openIdConnect",
+    "mtlsSecurityScheme": "mutualTLS",
+}
+
+
+def merged_card_json(card: agent_card_pb2.AgentCard) -> Json:
+    """Return a card that clients of v1.0 and of v0.2 to v0.3 read alike.
+
+    Names that both have mean the same in both, and the older form of a security scheme has all that
+    the newer one has: `a2a-sdk` 1.x reads that one. Signatures are over v1.0's fields alone.
+    """
+    result = agent_card_json(card)
+    result |= _addresses(card)
+    if card.security_requirements:
+        result["security"] = [_requirement(one) for one in card.security_requirements]
+    for scheme in result.get("securitySchemes", {}).values():
+        scheme |= _flat_scheme(scheme)
+    for skill, shown in zip(card.skills, result["skills"], strict=True):
+        if skill.security_requirements:
+            shown["security"] = [_requirement(one) for one in skill.security_requirements]
+    if card.capabilities.extended_agent_card:
+        result["supportsAuthenticatedExtendedCard"] = True
+    return result
+
+
+def v0_3_card_json(card: agent_card_pb2.AgentCard) -> Json:
+    """Return a card as v0.3 has it, without a field that v0.3 doesn't know."""
+    result = merged_card_json(card)
+    for name in ("supportedInterfaces", "securityRequirements"):
+        result.pop(name, None)
+    # They are over v1.0's form, which can't be had from this one.
+    result.pop("signatures", None)
+    result["capabilities"].pop("extendedAgentCard", None)
+    for skill in result["skills"]:
+        skill.pop("securityRequirements", None)
+    for scheme in result.get("securitySchemes", {}).values():
+        for name in _TYPES:
+            scheme.pop(name, None)
+        if "flows" in scheme:
+            scheme["flows"] = _older_flows(scheme["flows"])
+    return result
+
+
+def v0_1_card_json(card: agent_card_pb2.AgentCard) -> Json:
+    """Return the card for v0.1 and v0.2, which look for it at the same path.
+
+    v0.1 has names of its own for modes and for what a caller needs.
+    """
+    result = v0_3_card_json(card)
+    result["capabilities"].setdefault("stateTransitionHistory", False)
+    for modes in (result["defaultInputModes"], result["defaultOutputModes"]):
+        if "text/plain" in modes:
+            modes.append("text")
+    if schemes := _authentication(card):
+        result["authentication"] = {"schemes": schemes}
+    return result
+
+
+def _addresses(card: agent_card_pb2.AgentCard) -> Json:
+    """Return the first of the older interfaces as the card's own, and all of them as a list."""
+    older = [
+        one
+        for one in card.supported_interfaces
+        if not one.protocol_version or one.protocol_version.startswith(_LEGACY_MAJOR)
+    ]
+    if not older:
+        return {}
+    return {
+        "protocolVersion": older[0].protocol_version + _PATCH,
+        "url": older[0].url,
+        "preferredTransport": older[0].protocol_binding,
+        "additionalInterfaces": [
+            {"url": one.url, "transport": one.protocol_binding} for one in older
+        ],
+    }
+
+
+def _requirement(requirement: security_scheme_pb2.SecurityRequirement) -> dict[str, list[str]]:
+    return {name: list(scopes.list) for name, scopes in requirement.schemes.items()}
+
+
+def _flat_scheme(scheme: Json) -> Json:
+    """Return a scheme as OpenAPI and v0.3 have it; v1.0's members are in `scheme`."""
+    for member, kind in _TYPES.items():
+        if member in scheme:
+            flat = dict(scheme[member])
+            if "location" in flat:
+                flat["in"] = flat.pop("location")
+            if "flows" in flat:
+                flat["flows"] = {
+                    # v0.3 requires them in every flow.
+                    name: {"scopes": {}, **flow}
+                    for name, flow in flat["flows"].items()
+                }
+            return {"type": kind, **flat}
+    return {}
+
+
+def _older_flows(flows: dict[str, Any]) -> dict[str, Any]:
+    """Return the OAuth flows that v0.3 has; it knows no device code, and nothing of PKCE."""
+    return {
+        name: {key: value for key, value in flow.items() if key != "pkceRequired"}
+        for name, flow in flows.items()
+        if name != "deviceCode"
+    }
+
+
+def _authentication(card: agent_card_pb2.AgentCard) -> list[str]:
+    """Return the names of HTTP's schemes that the card asks for; v0.1 has no more to say."""
+    found = [
+        scheme.http_auth_security_scheme.scheme
+        for scheme in card.security_schemes.values()
+        if scheme.HasField("http_auth_security_scheme")
+    ]
+    return sorted(set(found))
+
+
+def parse_card(text: str | bytes) -> agent_card_pb2.AgentCard:
+    """Read the v1.0 fields of a card's JSON; fields that v1.0 doesn't know are left out.
+
+    Raises:
+        ValueError: it is no card.
+    """
+    try:
+        return json_format.Parse(text, agent_card_pb2.AgentCard(), ignore_unknown_fields=True)
+    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"is no agent card: {error}") from error

@@ -1,0 +1,137 @@
+"""JSON as all versions of A2A have it: compact, not ASCII but Unicode, and exact."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from google.protobuf import struct_pb2, timestamp_pb2
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
+
+Json: TypeAlias = dict[str, Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Whole numbers up to here are exact as doubles.
+_EXACT = 2**53
+# They end a line for some readers of event streams (Python's str.splitlines among them), though
+# not by the standard; JSON's own encoder leaves them as they are.
+_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+_LINE_END = re.compile("[\x85\u2028\u2029]")
+_ENCODE = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
+
+
+def dumps(value: object) -> str:
+    """Return JSON on one line, as compact as can be, not ASCII but Unicode."""
+    return escape_line_ends(_ENCODE(value))
+
+
+def escape_line_ends(text: str) -> str:
+    """Return JSON with what any reader may take for the end of a line escaped."""
+    # In this order because nearly all text is ASCII, and nearly all other has none of these.
+    if text.isascii() or _LINE_END.search(text) is None:
+        return text
+    return text.translate(_LINE_ENDS)
+
+
+def format_timestamp(time: timestamp_pb2.Timestamp) -> str:
+    """Return a time in UTC with milliseconds."""
+    return f"{_second(time.seconds)}.{time.nanos // 1_000_000:03d}Z"
+
+
+# Most times are of the last few seconds.
+@lru_cache(maxsize=128)
+def _second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def value_json(content: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
+    """Return a JSON value; whole numbers come out as they went in."""
+    match content.WhichOneof("kind"):
+        case "number_value":
+            return _number(content.number_value)
+        case "string_value":
+            return content.string_value
+        case "bool_value":
+            return content.bool_value
+        case "struct_value":
+            return struct_json(content.struct_value)
+        case "list_value":
+            return [value_json(one) for one in content.list_value.values]
+        case _:
+            return None
+
+
+def struct_json(content: struct_pb2.Struct) -> Json:
+    """Return a JSON object."""
+    return {name: value_json(one) for name, one in content.fields.items()}
+
+
+def _number(number: float) -> float | int:
+    return int(number) if number.is_integer() and abs(number) <= _EXACT else number
+
+
+WritePart: TypeAlias = Callable[[part_pb2.Part], Json]
+WriteMessage: TypeAlias = Callable[[message_pb2.Message], Json]
+_WithMetadata: TypeAlias = (
+    a2a_pb2.SendMessageRequest
+    | task_pb2.Task
+    | message_pb2.Message
+    | part_pb2.Part
+    | artifact_pb2.Artifact
+    | a2a_pb2.TaskStatusUpdateEvent
+    | a2a_pb2.TaskArtifactUpdateEvent
+)
+
+
+def message_members(message: message_pb2.Message, *, role: str, part: WritePart) -> Json:
+    """Return a message's members; `role` is who speaks, in the version's word."""
+    result: Json = {"messageId": message.message_id}
+    if message.context_id:
+        result["contextId"] = message.context_id
+    if message.task_id:
+        result["taskId"] = message.task_id
+    result["role"] = role
+    result["parts"] = [part(one) for one in message.parts]
+    add_metadata(result, message)
+    if message.extensions:
+        result["extensions"] = list(message.extensions)
+    if message.reference_task_ids:
+        result["referenceTaskIds"] = list(message.reference_task_ids)
+    return result
+
+
+def artifact_members(artifact: artifact_pb2.Artifact, *, part: WritePart) -> Json:
+    """Return an artifact's members."""
+    result: Json = {"artifactId": artifact.artifact_id}
+    if artifact.name:
+        result["name"] = artifact.name
+    if artifact.description:
+        result["description"] = artifact.description
+    result["parts"] = [part(one) for one in artifact.parts]
+    add_metadata(result, artifact)
+    if artifact.extensions:
+        result["extensions"] = list(artifact.extensions)
+    return result
+
+
+def status_members(status: task_pb2.TaskStatus, *, state: str, message: WriteMessage) -> Json:
+    """Return a status's members; `state` is its state, in the version's word."""
+    result: Json = {"state": state}
+    if status.HasField("message"):
+        result["message"] = message(status.message)
+    if status.HasField("timestamp"):
+        result["timestamp"] = format_timestamp(status.timestamp)
+    return result
+
+
+def add_metadata(result: Json, message: _WithMetadata) -> Json:
+    """Put the metadata of a message into its JSON; return that."""
+    if message.HasField("metadata"):
+        result["metadata"] = struct_json(message.metadata)
+    return result

@@ -1,0 +1,1 @@
+"""The v0_1 package."""

@@ -1,0 +1,179 @@
+"""Writes core data as the JSON of A2A v0.1, the original wire.
+
+Artifacts have an index instead of an id, messages no ids at all, events no `kind`; a task goes by
+the id that its client chose, a context is a session.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import artifact_pb2, message_pb2, push_notification_pb2, task_pb2
+from trunkline_bridge.projection import ArtifactView
+from trunkline_bridge.projection.named_artifacts import TOOL_START, tool_complete_id
+from trunkline_bridge.projection.wire_events import V0_1_TURN_END_STATES
+from trunkline_bridge.versions.json_values import Json, add_metadata, dumps, status_members
+from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
+
+# v0.1 has fewer states: what came later is told by the nearest one.
+_STATE_NAMES: Mapping[task_pb2.TaskState.ValueType, str] = {
+    **v0_3_json.STATE_NAMES,
+    task_pb2.TASK_STATE_REJECTED: "failed",
+    task_pb2.TASK_STATE_AUTH_REQUIRED: "input-required",
+}
+
+
+class ArtifactIndexes:
+    """The artifacts of a task by number: the first one is 0, and each keeps its own.
+
+    Whoever meets a task's artifacts in the order in which they began, in a stream or in the task,
+    numbers them alike. The end of a tool call is told by an artifact that shows much later than
+    the one of its beginning, but stands next to that in the task: its number is kept for it.
+    """
+
+    def __init__(self) -> None:
+        self._indexes: dict[str, int] = {}
+
+    def find_or_assign(self, artifact: artifact_pb2.Artifact) -> int:
+        """Return the index of an artifact, by its id and name."""
+        artifact_id = artifact.artifact_id
+        index = self._indexes.get(artifact_id)
+        if index is None:
+            index = self._indexes[artifact_id] = len(self._indexes)
+            if artifact.name == TOOL_START:
+                self._indexes[tool_complete_id(artifact_id)] = index + 1
+        return index
+
+
+def task_json(message: task_pb2.Task, *, client_id: str) -> Json:
+    """Return a task."""
+    result: Json = {
+        "id": client_id,
+        "sessionId": message.context_id,
+        "status": _status(message.status),
+    }
+    if message.artifacts:
+        indexes = ArtifactIndexes()
+        result["artifacts"] = [
+            _artifact(one, indexes.find_or_assign(one)) for one in message.artifacts
+        ]
+    if message.history:
+        result["history"] = [_message(one) for one in message.history]
+    return add_metadata(result, message)
+
+
+def reply_task_json(message: message_pb2.Message, *, client_id: str) -> Json:
+    """Return a task that is what a direct reply says: v0.1 answers with tasks only."""
+    return {
+        "id": client_id,
+        "sessionId": message.context_id,
+        "status": _reply_status(message),
+        "artifacts": [_artifact(_reply_artifact(message), 0)],
+    }
+
+
+def push_config_json(
+    config: push_notification_pb2.TaskPushNotificationConfig, *, client_id: str
+) -> Json:
+    """Return a webhook; a task has one, which needs no id."""
+    webhook = v0_3_json.webhook_json(config)
+    webhook.pop("id", None)
+    return {"id": client_id, "pushNotificationConfig": webhook}
+
+
+class V01EventWriter:
+    """Events of one stream of a task as A2A v0.1 has them.
+
+    A status that ends the turn is `final`: a stream of v0.1 ends there.
+    """
+
+    text_end = "}]}}"
+    last_text_end = '}],"lastChunk":true}}'
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        self._indexes = ArtifactIndexes()
+
+    def assign_indexes(self, message: task_pb2.Task) -> None:
+        """Number the artifacts of a task whose stream doesn't begin with it."""
+        for artifact in message.artifacts:
+            self._indexes.find_or_assign(artifact)
+
+    def text_start(self, artifact: ArtifactView) -> str:
+        """Return a piece of text up to its text."""
+        said: Json = {"name": artifact.head.name} if artifact.head.name else {}
+        said |= {"index": self._indexes.find_or_assign(artifact.head), "append": True}
+        text = '"parts":[{"type":"text","text":'
+        return f'{dumps({"id": self.client_id})[:-1]},"artifact":{dumps(said)[:-1]},{text}'
+
+    def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
+        """Return any other event: one object, or what a snapshot or a reply says in several."""
+        match response.WhichOneof("payload"):
+            case "task":
+                return list(self._snapshot(response.task))
+            case "message":
+                return self._reply(response.message)
+            case "status_update":
+                update = response.status_update
+                return (add_metadata(self._status(update.status), update),)
+            case _:
+                return (self._update(response.artifact_update),)
+
+    def _snapshot(self, message: task_pb2.Task) -> Sequence[Json]:
+        events = (
+            [] if message.status.state in V0_1_TURN_END_STATES else [self._status(message.status)]
+        )
+        for artifact in message.artifacts:
+            said = _artifact(artifact, self._indexes.find_or_assign(artifact))
+            events.append({"id": self.client_id, "artifact": said})
+        return events
+
+    def _reply(self, message: message_pb2.Message) -> Sequence[Json]:
+        said = _artifact(_reply_artifact(message), 0, last=True)
+        return (
+            {"id": self.client_id, "artifact": said},
+            {"id": self.client_id, "status": _reply_status(message), "final": True},
+        )
+
+    def _status(self, status: task_pb2.TaskStatus) -> Json:
+        is_final = status.state in V0_1_TURN_END_STATES
+        return {"id": self.client_id, "status": _status(status), "final": is_final}
+
+    def _update(self, update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:
+        index = self._indexes.find_or_assign(update.artifact)
+        said = _artifact(update.artifact, index, append=update.append, last=update.last_chunk)
+        result: Json = {"id": self.client_id, "artifact": said}
+        return add_metadata(result, update)
+
+
+def _status(status: task_pb2.TaskStatus) -> Json:
+    return status_members(status, state=_STATE_NAMES[status.state], message=_message)
+
+
+def _reply_status(message: message_pb2.Message) -> Json:
+    return {"state": _STATE_NAMES[task_pb2.TASK_STATE_COMPLETED], "message": _message(message)}
+
+
+def _reply_artifact(message: message_pb2.Message) -> artifact_pb2.Artifact:
+    return artifact_pb2.Artifact(parts=message.parts)
+
+
+def _message(message: message_pb2.Message) -> Json:
+    parts = [v0_3_json.part_json(one, kind_key="type") for one in message.parts]
+    return add_metadata({"role": v0_3_json.role_name(message), "parts": parts}, message)
+
+
+def _artifact(
+    artifact: artifact_pb2.Artifact, index: int, *, append: bool = False, last: bool = False
+) -> Json:
+    result: Json = {}
+    if artifact.name:
+        result["name"] = artifact.name
+    if artifact.description:
+        result["description"] = artifact.description
+    result["index"] = index
+    if append:
+        result["append"] = True
+    result["parts"] = [v0_3_json.part_json(one, kind_key="type") for one in artifact.parts]
+    if last:
+        result["lastChunk"] = True
+    return add_metadata(result, artifact)

@@ -1,0 +1,1 @@
+"""The v0_3 package."""

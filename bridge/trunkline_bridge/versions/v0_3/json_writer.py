@@ -1,0 +1,193 @@
+"""Writes core data as the JSON of A2A v0.3 (and v0.2): `kind`, lower-case states, `final`.
+
+What v0.3 has no place for is left out: the media type and file name of texts, and of data.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import message_pb2, part_pb2, push_notification_pb2, task_pb2
+from trunkline_bridge.projection import ArtifactView
+from trunkline_bridge.projection.wire_events import TURN_END_STATES
+from trunkline_bridge.versions.json_values import (
+    Json,
+    add_metadata,
+    artifact_members,
+    dumps,
+    message_members,
+    status_members,
+    struct_json,
+    value_json,
+)
+
+STATE_NAMES: Mapping[task_pb2.TaskState.ValueType, str] = {
+    task_pb2.TASK_STATE_UNSPECIFIED: "unknown",
+    task_pb2.TASK_STATE_SUBMITTED: "submitted",
+    task_pb2.TASK_STATE_WORKING: "working",
+    task_pb2.TASK_STATE_COMPLETED: "completed",
+    task_pb2.TASK_STATE_FAILED: "failed",
+    task_pb2.TASK_STATE_CANCELED: "canceled",
+    task_pb2.TASK_STATE_INPUT_REQUIRED: "input-required",
+    task_pb2.TASK_STATE_REJECTED: "rejected",
+    task_pb2.TASK_STATE_AUTH_REQUIRED: "auth-required",
+}
+# Marks data that is no object, and was put into one because v0.3's data must be; read back, it is
+# taken out again.
+WRAPPED_DATA_KEY = "data_part_compat"
+WRAPPED_VALUE_KEY = "value"
+
+# What tells kinds of parts apart: `kind` since v0.2, `type` before.
+PartKindKey: TypeAlias = Literal["kind", "type"]
+
+
+def task_json(message: task_pb2.Task) -> Json:
+    """Return a task."""
+    result: Json = {
+        "kind": "task",
+        "id": message.id,
+        "contextId": message.context_id,
+        "status": _status(message.status),
+    }
+    if message.artifacts:
+        result["artifacts"] = [artifact_members(one, part=part_json) for one in message.artifacts]
+    if message.history:
+        result["history"] = [message_json(one) for one in message.history]
+    return add_metadata(result, message)
+
+
+def message_json(message: message_pb2.Message) -> Json:
+    """Return a message."""
+    return {"kind": "message", **message_members(message, role=role_name(message), part=part_json)}
+
+
+def role_name(message: message_pb2.Message) -> str:
+    """Return who speaks."""
+    return "user" if message.role == message_pb2.ROLE_USER else "agent"
+
+
+def part_json(part: part_pb2.Part, *, kind_key: PartKindKey = "kind") -> Json:
+    """Return a part."""
+    match part.WhichOneof("content"):
+        case "raw":
+            content = {"bytes": base64.b64encode(part.raw).decode("ascii")}
+            result: Json = {kind_key: "file", "file": _file(content, part)}
+        case "url":
+            result = {kind_key: "file", "file": _file({"uri": part.url}, part)}
+        case "data":
+            data = value_json(part.data)
+            if not isinstance(data, dict):
+                metadata = {**struct_json(part.metadata), WRAPPED_DATA_KEY: True}
+                return {kind_key: "data", "data": {WRAPPED_VALUE_KEY: data}, "metadata": metadata}
+            result = {kind_key: "data", "data": data}
+        case _:
+            result = {kind_key: "text", "text": part.text}
+    return add_metadata(result, part)
+
+
+def send_params_json(request: a2a_pb2.SendMessageRequest) -> Json:
+    """Return the parameters of message/send, as a client gives them."""
+    given = request.configuration
+    configuration: Json = {"blocking": not given.return_immediately}
+    if given.accepted_output_modes:
+        configuration["acceptedOutputModes"] = list(given.accepted_output_modes)
+    params: Json = {"message": message_json(request.message), "configuration": configuration}
+    return add_metadata(params, request)
+
+
+def stream_response_json(message: a2a_pb2.StreamResponse) -> Json:
+    """Return an event of a stream."""
+    match message.WhichOneof("payload"):
+        case "task":
+            return task_json(message.task)
+        case "message":
+            return message_json(message.message)
+        case "status_update":
+            return _status_update(message.status_update)
+        case _:
+            return _artifact_update(message.artifact_update)
+
+
+def push_config_json(config: push_notification_pb2.TaskPushNotificationConfig) -> Json:
+    """Return a webhook."""
+    return {"taskId": config.task_id, "pushNotificationConfig": webhook_json(config)}
+
+
+def webhook_json(config: push_notification_pb2.TaskPushNotificationConfig) -> Json:
+    """Return a webhook without its task."""
+    result: Json = {}
+    if config.id:
+        result["id"] = config.id
+    result["url"] = config.url
+    if config.token:
+        result["token"] = config.token
+    if config.HasField("authentication"):
+        given = config.authentication
+        said: Json = {"schemes": [given.scheme] if given.scheme else []}
+        if given.credentials:
+            said["credentials"] = given.credentials
+        result["authentication"] = said
+    return result
+
+
+class V03EventWriter:
+    """Events of a stream as A2A v0.3 has them.
+
+    A status that ends the turn is `final`: a stream of v0.3 ends there.
+    """
+
+    text_end = '}]},"append":true,"lastChunk":false}'
+    last_text_end = '}]},"append":true,"lastChunk":true}'
+
+    def text_start(self, artifact: ArtifactView) -> str:
+        """Return a piece of text up to its text."""
+        said = {"artifactId": artifact.head.artifact_id}
+        if artifact.head.name:
+            said["name"] = artifact.head.name
+        ids = {
+            "kind": "artifact-update",
+            "taskId": artifact.task_id,
+            "contextId": artifact.context_id,
+        }
+        text = '"parts":[{"kind":"text","text":'
+        return f'{dumps(ids)[:-1]},"artifact":{dumps(said)[:-1]},{text}'
+
+    def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
+        """Return any other event."""
+        return (stream_response_json(response),)
+
+
+def _file(content: Json, part: part_pb2.Part) -> Json:
+    if part.filename:
+        content["name"] = part.filename
+    if part.media_type:
+        content["mimeType"] = part.media_type
+    return content
+
+
+def _status(status: task_pb2.TaskStatus) -> Json:
+    return status_members(status, state=STATE_NAMES[status.state], message=message_json)
+
+
+def _status_update(update: a2a_pb2.TaskStatusUpdateEvent) -> Json:
+    result: Json = {
+        "kind": "status-update",
+        "taskId": update.task_id,
+        "contextId": update.context_id,
+        "status": _status(update.status),
+        "final": update.status.state in TURN_END_STATES,
+    }
+    return add_metadata(result, update)
+
+
+def _artifact_update(update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:
+    result: Json = {
+        "kind": "artifact-update",
+        "taskId": update.task_id,
+        "contextId": update.context_id,
+        "artifact": artifact_members(update.artifact, part=part_json),
+        "append": update.append,
+        "lastChunk": update.last_chunk,
+    }
+    return add_metadata(result, update)

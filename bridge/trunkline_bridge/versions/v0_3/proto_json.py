@@ -1,0 +1,66 @@
+"""Writes A2A v0.3's protobuf messages as the JSON of its HTTP+JSON binding.
+
+That is ProtoJSON without defaults; but times have milliseconds, whole numbers no fraction, and
+nothing is escaped that needn't be.
+"""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline_bridge.versions.json_values import Json, format_timestamp, struct_json
+from trunkline_bridge.versions.v0_3 import proto_writer as writing
+from trunkline_bridge.versions.v0_3.file_bytes import decode_file_bytes
+from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
+
+
+def proto_message_json(message: Message) -> Json:
+    """Return a message's JSON: what is set in it, by its names in JSON."""
+    return {field.json_name: _field(field, value) for field, value in message.ListFields()}
+
+
+class V03ProtoEventWriter(V1EventWriter):
+    """Events of a stream as v0.3's HTTP+JSON has them; pieces of text are like those of v1.0."""
+
+    def __init__(self, *, with_plain_files: bool = False) -> None:
+        self._with_plain_files = with_plain_files
+
+    def whole(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
+        """Return any other event."""
+        event = writing.to_v0_3_stream_response(response)
+        if self._with_plain_files:
+            decode_file_bytes(event)
+        return (proto_message_json(event),)
+
+
+# Descriptors' types have nothing in common.
+def _field(field: Any, value: Any) -> Any:  # noqa: ANN401
+    write = _writer(field)
+    return [write(one) for one in value] if field.is_repeated else write(value)
+
+
+def _writer(field: Any) -> Callable[[Any], Any]:  # noqa: ANN401
+    if field.message_type is not None:
+        return _MESSAGES.get(field.message_type.full_name, proto_message_json)
+    if field.enum_type is not None:
+        names = field.enum_type.values_by_number
+        return lambda number: names[number].name if number in names else number
+    return _bytes if field.type == FieldDescriptor.TYPE_BYTES else _unchanged
+
+
+def _bytes(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+def _unchanged(value: Any) -> Any:  # noqa: ANN401
+    return value
+
+
+_MESSAGES: Mapping[str, Callable[[Any], Any]] = {
+    "google.protobuf.Struct": struct_json,
+    "google.protobuf.Timestamp": format_timestamp,
+}

@@ -1,0 +1,1 @@
+"""The v1_0 package."""

@@ -1,0 +1,174 @@
+"""Writes A2A v1.0's data as ProtoJSON the way A2A wants it.
+
+Required fields stand there even when empty, times have milliseconds, whole numbers no fraction,
+and nothing is escaped that needn't be. Stock ProtoJSON does none of these.
+"""
+
+import base64
+from collections.abc import Sequence
+
+from google.protobuf import json_format
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import (
+    agent_card_pb2,
+    message_pb2,
+    part_pb2,
+    push_notification_pb2,
+    task_pb2,
+)
+from trunkline_bridge.projection import ArtifactView
+from trunkline_bridge.versions.json_values import (
+    Json,
+    add_metadata,
+    artifact_members,
+    dumps,
+    message_members,
+    status_members,
+    value_json,
+)
+
+
+def task_json(message: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
+    """Return a task; `with_artifacts` prints them even when there are none."""
+    result: Json = {"id": message.id}
+    if message.context_id:
+        result["contextId"] = message.context_id
+    result["status"] = _status(message.status)
+    if message.artifacts or with_artifacts:
+        result["artifacts"] = [artifact_members(one, part=_part) for one in message.artifacts]
+    if message.history:
+        result["history"] = [message_json(one) for one in message.history]
+    return add_metadata(result, message)
+
+
+def message_json(message: message_pb2.Message) -> Json:
+    """Return a message."""
+    return message_members(message, role=message_pb2.Role.Name(message.role), part=_part)
+
+
+def send_params_json(request: a2a_pb2.SendMessageRequest) -> Json:
+    """Return the parameters of SendMessage, as a client gives them; the tenant isn't among them."""
+    params: Json = {"message": message_json(request.message)}
+    given = request.configuration
+    configuration: Json = {"returnImmediately": True} if given.return_immediately else {}
+    if given.accepted_output_modes:
+        configuration["acceptedOutputModes"] = list(given.accepted_output_modes)
+    if configuration:
+        params["configuration"] = configuration
+    return add_metadata(params, request)
+
+
+def stream_response_json(message: a2a_pb2.StreamResponse) -> Json:
+    """Return an event of a stream."""
+    match message.WhichOneof("payload"):
+        case "task":
+            return {"task": task_json(message.task)}
+        case "message":
+            return {"message": message_json(message.message)}
+        case "status_update":
+            return {"statusUpdate": _status_update(message.status_update)}
+        case _:
+            return {"artifactUpdate": _artifact_update(message.artifact_update)}
+
+
+class V1EventWriter:
+    """Events of a stream as A2A v1.0 has them."""
+
+    text_end = '}]},"append":true}}'
+    last_text_end = '}]},"append":true,"lastChunk":true}}'
+
+    def text_start(self, artifact: ArtifactView) -> str:
+        """Return a piece of text up to its text."""
+        said = {"artifactId": artifact.head.artifact_id}
+        if artifact.head.name:
+            said["name"] = artifact.head.name
+        ids = dumps({"taskId": artifact.task_id, "contextId": artifact.context_id})
+        return f'{{"artifactUpdate":{ids[:-1]},"artifact":{dumps(said)[:-1]},"parts":[{{"text":'
+
+    def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
+        """Return any other event."""
+        return (stream_response_json(response),)
+
+
+def push_config_json(config: push_notification_pb2.TaskPushNotificationConfig) -> Json:
+    """Return a webhook."""
+    result: Json = {}
+    if config.id:
+        result["id"] = config.id
+    if config.task_id:
+        result["taskId"] = config.task_id
+    result["url"] = config.url
+    if config.token:
+        result["token"] = config.token
+    if config.HasField("authentication"):
+        result["authentication"] = {"scheme": config.authentication.scheme}
+        if config.authentication.credentials:
+            result["authentication"]["credentials"] = config.authentication.credentials
+    return result
+
+
+def agent_card_json(card: agent_card_pb2.AgentCard) -> Json:
+    """Return a card with the fields that A2A requires of every card."""
+    result: Json = json_format.MessageToDict(card)
+    for name in ("name", "description", "version"):
+        result.setdefault(name, "")
+    for name in ("supportedInterfaces", "defaultInputModes", "defaultOutputModes", "skills"):
+        result.setdefault(name, [])
+    result.setdefault("capabilities", {})
+    for skill in result["skills"]:
+        for name in ("id", "name", "description"):
+            skill.setdefault(name, "")
+        skill.setdefault("tags", [])
+    for asking in (result, *result["skills"]):
+        for requirement in asking.get("securityRequirements", ()):
+            # Some read `list` without asking whether it is there.
+            for scopes in requirement.setdefault("schemes", {}).values():
+                scopes.setdefault("list", [])
+    return result
+
+
+def _status(status: task_pb2.TaskStatus) -> Json:
+    state = task_pb2.TaskState.Name(status.state)
+    return status_members(status, state=state, message=message_json)
+
+
+def _part(part: part_pb2.Part) -> Json:
+    result: Json = {}
+    match part.WhichOneof("content"):
+        case "text":
+            result["text"] = part.text
+        case "raw":
+            result["raw"] = base64.b64encode(part.raw).decode("ascii")
+        case "url":
+            result["url"] = part.url
+        case "data":
+            result["data"] = value_json(part.data)
+    add_metadata(result, part)
+    if part.filename:
+        result["filename"] = part.filename
+    if part.media_type:
+        result["mediaType"] = part.media_type
+    return result
+
+
+def _status_update(update: a2a_pb2.TaskStatusUpdateEvent) -> Json:
+    result: Json = {
+        "taskId": update.task_id,
+        "contextId": update.context_id,
+        "status": _status(update.status),
+    }
+    return add_metadata(result, update)
+
+
+def _artifact_update(update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:
+    result: Json = {
+        "taskId": update.task_id,
+        "contextId": update.context_id,
+        "artifact": artifact_members(update.artifact, part=_part),
+    }
+    if update.append:
+        result["append"] = True
+    if update.last_chunk:
+        result["lastChunk"] = True
+    return add_metadata(result, update)

@@ -1,0 +1,99 @@
+"""What a webhook's receiver answered, and what that means for the notification."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from opentelemetry.trace import Span, SpanKind
+
+from trunkline import telemetry
+from trunkline.client.safe_fetch.address_guard import CheckedUrl
+from trunkline.v1 import webhook_service_pb2
+from trunkline_bridge.edge.tracing import SERVICE_NAME
+from trunkline_bridge.http_client import parse_retry_after
+
+_GONE_STATUS: Final = 410
+# Those that say when to come again.
+_RETRY_AFTER_STATUSES: Final = (429, 503)
+_MAX_RETRY_AFTER_S: Final = 3600.0
+
+
+class ReceiverResponse(NamedTuple):
+    """What a receiver answered."""
+
+    status: int
+    retry_after: str = ""
+    """The header."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """What became of a post."""
+
+    problem: str = ""
+    """Empty: it was taken. Else why not, for operators; without content and secrets."""
+    failure: str = ""
+    """What kind of failure that is, in a word: for the span."""
+    is_gone: bool = False
+    """The receiver says that it will never take one again."""
+    retry_after_s: float = 0.0
+    """For so long the receiver wants to be left alone."""
+
+
+class NoResponseError(Exception):
+    """There was no answer; the text says why, in words that name no address."""
+
+
+def classify_response(answer: ReceiverResponse) -> AttemptResult:
+    """Only 2xx is success; a pause that the receiver asks for is at most an hour."""
+    status = answer.status
+    if 200 <= status < 300:
+        return AttemptResult()
+    problem = f"it answered {status}"
+    if 300 <= status < 400:
+        problem += "; redirects are not followed"
+    pause_s = (
+        parse_retry_after(answer.retry_after, limit_s=_MAX_RETRY_AFTER_S)
+        if status in _RETRY_AFTER_STATUSES
+        else 0.0
+    )
+    return AttemptResult(problem, str(status), status == _GONE_STATUS, pause_s)
+
+
+_NAME = "POST webhook"
+
+
+@contextmanager
+def attempt_span(webhook: webhook_service_pb2.Webhook) -> Iterator[Span]:
+    """Make the span of one attempt, below the task's submission.
+
+    It names the receiver by its host alone: a path or a query may hold a secret.
+    """
+    attributes = {
+        telemetry.HTTP_REQUEST_METHOD: "POST",
+        telemetry.A2A_TASK_ID: webhook.config.task_id,
+        telemetry.A2A_PROTOCOL_VERSION: webhook.version,
+        telemetry.GEN_AI_AGENT_NAME: webhook.agent,
+    }
+    with telemetry.span(
+        _NAME,
+        kind=SpanKind.CLIENT,
+        attributes=attributes,
+        context=telemetry.extract({"traceparent": webhook.traceparent}),
+        service=SERVICE_NAME,
+    ) as span:
+        if webhook.attempts:
+            span.set_attribute(telemetry.HTTP_REQUEST_RESEND_COUNT, webhook.attempts)
+        yield span
+
+
+def record_receiver(span: Span, endpoint: CheckedUrl) -> None:
+    """Say who is posted to."""
+    span.set_attribute(telemetry.SERVER_ADDRESS, endpoint.host)
+    span.set_attribute(telemetry.SERVER_PORT, endpoint.port)
+
+
+def record_status(span: Span, status: int) -> None:
+    """Say what was answered."""
+    span.set_attribute(telemetry.HTTP_RESPONSE_STATUS_CODE, status)

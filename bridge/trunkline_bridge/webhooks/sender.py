@@ -1,0 +1,165 @@
+"""Posts to webhooks: signed, and bounded in time and number."""
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from opentelemetry.trace import Span
+
+from trunkline import telemetry
+from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError
+from trunkline.v1 import push_notification_pb2, webhook_service_pb2
+from trunkline_bridge.webhooks.attempt import (
+    AttemptResult,
+    NoResponseError,
+    attempt_span,
+    classify_response,
+    record_receiver,
+    record_status,
+)
+from trunkline_bridge.webhooks.signatures import WebhookSigner
+
+if TYPE_CHECKING:
+    from trunkline_bridge.webhooks.connections import ReceiverConnections
+
+TOKEN_HEADER: Final = "x-a2a-notification-token"  # noqa: S105  its name
+# How long a receiver may take.
+SEND_TIMEOUT_S: Final = 15.0
+# Posts at a time, of this process and to one host.
+MAX_CONCURRENT: Final = 64
+MAX_CONCURRENT_PER_HOST: Final = 8
+# Of posts to one host under way and waiting: who comes when there are so many comes again later.
+MAX_PENDING_PER_HOST: Final = 256
+
+
+class Notification(NamedTuple):
+    """One notification."""
+
+    id: str
+    """The event's id within its task."""
+    body: bytes
+    content_type: str
+
+
+class WebhookSender:
+    """Posts notifications. Only 2xx is success, and no redirect is followed."""
+
+    def __init__(
+        self,
+        guard: AddressGuard,
+        signer: WebhookSigner | None = None,
+        *,
+        limit_s: float = SEND_TIMEOUT_S,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Without a signer posts aren't signed; `ssl_context` says who is trusted over https."""
+        self._guard = guard
+        self._signer = signer
+        self._limit_s = limit_s
+        self._ssl_context = ssl_context
+        self._places = _SendLimits()
+        self._connections: ReceiverConnections | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        if self._connections is not None:
+            await self._connections.close()
+
+    async def send(self, webhook: webhook_service_pb2.Webhook, post: Notification) -> AttemptResult:
+        """Post a notification once, in the trace of its task, and say what became of it."""
+        with attempt_span(webhook) as span:
+            outcome = await self._post(webhook, post, span)
+            if outcome.failure:
+                telemetry.mark_error(span, outcome.failure)
+        return outcome
+
+    async def _post(
+        self, webhook: webhook_service_pb2.Webhook, post: Notification, span: Span
+    ) -> AttemptResult:
+        connections = self._open()
+        try:
+            endpoint = self._guard.parse_url(webhook.config.url)
+            record_receiver(span, endpoint)
+            async with self._places.one(endpoint.host):
+                headers = self._headers(webhook.config, post)
+                headers |= {"a2a-version": webhook.version, **telemetry.inject()}
+                async with asyncio.timeout(self._limit_s):
+                    answer = await connections.post(endpoint, headers, post.body)
+        except AddressRefusedError as error:
+            return AttemptResult(f"its URL {error}", "address_refused")
+        except TimeoutError:
+            return AttemptResult(f"no answer within {self._limit_s:g} s", "timeout")
+        except _TooManyPendingError:
+            return AttemptResult("too many posts wait for its host already", "too_many_posts")
+        except NoResponseError as error:
+            return AttemptResult(str(error), "no_answer")
+        record_status(span, answer.status)
+        return classify_response(answer)
+
+    def _open(self) -> "ReceiverConnections":
+        """Connections, loaded when the first post goes out."""
+        if self._connections is None:
+            from trunkline_bridge.webhooks.connections import ReceiverConnections
+
+            self._connections = ReceiverConnections(
+                self._guard, limit=MAX_CONCURRENT, ssl_context=self._ssl_context
+            )
+        return self._connections
+
+    def _headers(
+        self, config: push_notification_pb2.TaskPushNotificationConfig, post: Notification
+    ) -> dict[str, str]:
+        message_id = f"{config.task_id}.{post.id}"
+        timestamp_s = int(datetime.now(UTC).timestamp())
+        headers = {
+            "content-type": post.content_type,
+            "content-length": str(len(post.body)),
+            "user-agent": "Trunkline",
+            "webhook-id": message_id,
+            "webhook-timestamp": str(timestamp_s),
+        }
+        if self._signer is not None:
+            headers |= self._signer.headers(message_id, timestamp_s, post.body)
+        if config.token:
+            headers[TOKEN_HEADER] = config.token
+        given = config.authentication
+        if given.scheme and given.credentials:
+            headers["authorization"] = f"{given.scheme} {given.credentials}"
+        return headers
+
+
+class _TooManyPendingError(Exception):
+    """So many posts wait for one host that another one would wait too long."""
+
+
+class _SendLimits:
+    """Bounds posts under way: a host that is slow has only its own posts wait."""
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(MAX_CONCURRENT)
+        self._of_host: dict[str, asyncio.Semaphore] = {}
+        self._waiting: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def one(self, host: str) -> AsyncIterator[None]:
+        """Wait for a place for a post to a host. _TooManyError: there won't be one soon."""
+        if self._waiting[host] >= MAX_PENDING_PER_HOST:
+            raise _TooManyPendingError
+        self._waiting[host] += 1
+        async with AsyncExitStack() as stack:
+            stack.callback(self._leave, host)
+            places = self._of_host.setdefault(host, asyncio.Semaphore(MAX_CONCURRENT_PER_HOST))
+            await stack.enter_async_context(places)
+            await stack.enter_async_context(self._all)
+            yield
+
+    def _leave(self, host: str) -> None:
+        self._waiting[host] -= 1
+        if not self._waiting[host]:
+            del self._waiting[host], self._of_host[host]

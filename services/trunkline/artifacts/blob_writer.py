@@ -1,0 +1,198 @@
+"""Writes one file of a journal's: in order, gone on with after a cut, whole or not there."""
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from trunkline.artifacts.content import CHUNK_BYTES, run_in_thread
+from trunkline.errors import InvalidArgumentError, JournalUnavailableError, PeerUnavailableError
+
+FOLDER_SUFFIX: Final = ".artifacts"
+"""How the names of the folders beside journals end."""
+# The journal has to go on when files have filled the disk.
+_RESERVED_BYTES: Final = 16 * 1024 * 1024
+
+
+def metadata_path(path: Path) -> Path:
+    """Where it stands what a file is."""
+    return path.with_name(f"{path.name}.json")
+
+
+def partial_path(path: Path) -> Path:
+    """Where a file is written until it is whole."""
+    return path.with_name(f"{path.name}.part")
+
+
+class BlobWriter:
+    """One blob while it is written; see `Blobs.writing`."""
+
+    def __init__(self, path: Path, *, limit_bytes: int) -> None:
+        self.metadata: dict[str, str] = {}
+        """What stands beside it: its media type and filename."""
+        self.offset = 0
+        """How many bytes are held: where the next ones belong."""
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self._lock = asyncio.Lock()
+        self._file: BinaryIO | None = None
+        self._hash = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Of what is held, hexadecimal."""
+        return self._hash.hexdigest()
+
+    async def open(self) -> None:
+        """Read what was written before. JournalUnavailableError: it can't be."""
+        async with self._lock:
+            with translate_errors(self._path):
+                await run_in_thread(self._open)
+
+    async def write(self, data: bytes, *, at: int | None = None) -> None:
+        """Write what follows; with an `at` before the end, what was there is written anew.
+
+        Raises:
+            InvalidArgumentError: bytes are missing before `at`, or there are too many in all.
+            PeerUnavailableError: somebody else writes it now.
+            JournalUnavailableError: the disk is full, or can't be written.
+        """
+        async with self._lock:
+            file = self._taken()
+            if at is not None and at != self.offset:
+                await self._go_back(file, at)
+            if self.offset + len(data) > self._limit_bytes:
+                problem = f"is larger than {self._limit_bytes} bytes; send it in several"
+                raise InvalidArgumentError("artifact", problem)
+            with translate_errors(self._path):
+                await run_in_thread(self._write, file, data)
+            self.offset += len(data)
+
+    async def finish(self, sha256: str = "") -> None:
+        """Say that it is whole: from now on it can be read.
+
+        Raises:
+            InvalidArgumentError: what was written has another checksum. It is thrown away.
+        """
+        async with self._lock:
+            file = self._taken()
+            if sha256 and sha256.lower() != self.sha256:
+                await run_in_thread(self._discard)
+                problem = f"is {sha256[:64]}, but what came has {self.sha256}; send it again"
+                raise InvalidArgumentError("sha256", problem)
+            with translate_errors(self._path):
+                await run_in_thread(self._finish, file)
+
+    async def discard(self) -> None:
+        """Throw away what was written."""
+        async with self._lock:
+            await run_in_thread(self._discard)
+
+    async def close(self) -> None:
+        """Write no more; what is held stays, to be gone on with."""
+        async with self._lock:
+            file, self._file = self._file, None
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    await run_in_thread(file.close)
+
+    def _taken(self) -> BinaryIO:
+        if self._file is None:
+            raise PeerUnavailableError("this host", "somebody else goes on with this upload")
+        return self._file
+
+    async def _go_back(self, file: BinaryIO, at: int) -> None:
+        if at > self.offset:
+            problem = f"is {at}, but {self.offset} bytes are held; go on there"
+            raise InvalidArgumentError("offset", problem)
+        with translate_errors(self._path):
+            await run_in_thread(file.truncate, at)
+            self._hash = await run_in_thread(hash_file, partial_path(self._path))
+            await run_in_thread(file.seek, at)
+        self.offset = at
+
+    def _open(self) -> None:
+        folder = self._path.parent
+        folder.parent.mkdir(exist_ok=True, mode=0o700)
+        folder.mkdir(exist_ok=True, mode=0o700)
+        path = partial_path(self._path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        # Unbuffered: what was written is there for whoever goes on with it.
+        file = os.fdopen(fd, "r+b", buffering=0)
+        self._hash = hash_file(path)
+        self.offset = file.seek(0, os.SEEK_END)
+        self._file = file
+
+    def _write(self, file: BinaryIO, data: bytes) -> None:
+        try:
+            if shutil.disk_usage(self._path.parent).free < len(data) + _RESERVED_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                # Whoever else writes here needs the room.
+                self._discard()
+            raise
+        self._hash.update(data)
+
+    def _finish(self, file: BinaryIO) -> None:
+        os.fsync(file.fileno())
+        about = {"size_bytes": self.offset, "sha256": self.sha256, **self.metadata}
+        fd = os.open(metadata_path(self._path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as beside:
+            beside.write(json.dumps(about))
+        partial_path(self._path).rename(self._path)
+        file.close()
+        self._file = None
+
+    def _discard(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+        partial_path(self._path).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.parent.rmdir()
+
+
+def hash_file(path: Path) -> "hashlib._Hash":
+    """Return the SHA-256 of what a file holds, to be gone on with. It blocks. OSError."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            found.update(chunk)
+    return found
+
+
+@contextlib.contextmanager
+def translate_errors(path: Path) -> Iterator[None]:
+    """Turn what the system raises into the one error that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        problem = _PROBLEMS.get(error.errno or 0, f"{error.strerror or error}; check the disk")
+        raise JournalUnavailableError(display_name(path), problem) from error
+
+
+def display_name(path: Path) -> str:
+    """Return what errors call a file: callers read them, whom our folders are no business of."""
+    folders = [folder.name for folder in (path, *path.parents)]
+    return next((name for name in folders if name.endswith(FOLDER_SUFFIX)), path.name)
+
+
+_DENIED: Final = "it can't be written; change its permissions or use another data directory"
+_PROBLEMS: Final = {
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "the disk is full; free some space",
+    errno.EIO: "the disk can't be read or written; check it, and the space on it",
+    errno.EROFS: _DENIED,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+}

@@ -1,0 +1,48 @@
+"""Content piece by piece, and files that are never left open."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, ParamSpec, TypeAlias, TypeVar
+
+Content: TypeAlias = bytes | Path | AsyncIterator[bytes]
+"""Bytes, a file, or pieces as they come."""
+
+CHUNK_BYTES: Final = 256 * 1024
+"""What is read, written and sent at once: what one message of ArtifactService may hold."""
+
+_P = ParamSpec("_P")
+_Result = TypeVar("_Result")
+
+
+async def iter_chunks(content: Content) -> AsyncGenerator[bytes]:
+    """Yield content in pieces of at most CHUNK_BYTES. OSError: a file can't be read."""
+    if isinstance(content, bytes):
+        for offset in range(0, len(content), CHUNK_BYTES):
+            yield content[offset : offset + CHUNK_BYTES]
+    elif isinstance(content, Path):
+        # At once: what a thread opens for somebody who is canceled, nobody closes.
+        with content.open("rb") as file:
+            while piece := await run_in_thread(file.read, CHUNK_BYTES):
+                yield piece
+    else:
+        async for piece in content:
+            for offset in range(0, len(piece), CHUNK_BYTES):
+                yield piece[offset : offset + CHUNK_BYTES]
+
+
+async def run_in_thread(
+    work: Callable[_P, _Result], *given: _P.args, **named: _P.kwargs
+) -> _Result:
+    """Run what blocks, and let nobody go on before it is over, not even who is canceled."""
+    loop = asyncio.get_running_loop()
+    running = loop.run_in_executor(None, partial(work, *given, **named))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
+        raise

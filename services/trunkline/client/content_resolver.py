@@ -1,0 +1,53 @@
+"""Opens what parts refer to: content that other hosts keep, and files on the web."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from trunkline.client.artifacts import ArtifactClient, parse_reference
+from trunkline.client.directory import Directory
+from trunkline.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from trunkline.client.safe_fetch.file_fetcher import FileFetcher
+
+
+class ContentResolver:
+    """The way to content that is not beside a host's own journal."""
+
+    def __init__(self, directory: Directory, allow_fetch: Sequence[str] = ()) -> None:
+        """`allow_fetch` are hosts, HOST or HOST:PORT, beside the public ones that speak https.
+
+        Raises:
+            ConfigurationError: one of them is none.
+        """
+        self._artifacts = ArtifactClient(directory)
+        self._allow_fetch = tuple(allow_fetch)
+        # An operator's mistake is told at the start; who allows nothing needs no HTTP client yet.
+        self._web = self._open_web() if allow_fetch else None
+
+    @asynccontextmanager
+    async def open(self, url: str, account: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open what a URL leads to, as an account may see it.
+
+        Raises:
+            InvalidArgumentError: it leads where nothing is fetched from.
+            TrunklineError: it can't be read; see `ArtifactClient.open` and `WebFiles.open`.
+        """
+        reference = parse_reference(url)
+        if reference is not None:
+            async with self._artifacts.open(reference, account=account) as download:
+                yield aiter(download)
+        elif url.startswith(("https://", "http://")):
+            self._web = self._web or self._open_web()
+            async with self._web.open(url) as pieces:
+                yield pieces
+        else:
+            raise InvalidArgumentError("part.url", "must begin with https://")
+
+    def _open_web(self) -> "FileFetcher":
+        # It loads an HTTP client, which most hosts never need.
+        from trunkline.client.safe_fetch.address_guard import FILE_WORDING, AddressGuard
+        from trunkline.client.safe_fetch.file_fetcher import FileFetcher
+
+        return FileFetcher(AddressGuard(self._allow_fetch, wording=FILE_WORDING))

@@ -1,0 +1,1 @@
+"""The safe_fetch package."""

@@ -1,0 +1,170 @@
+"""Fetches files that callers name by a URL: from where everybody may, within limits."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Final
+from urllib.parse import urljoin
+
+import httpcore2
+
+from trunkline.client.safe_fetch.address_guard import AddressGuard, AddressRefusedError, CheckedUrl
+from trunkline.client.safe_fetch.network import (
+    CONNECTION_ERRORS,
+    GuardedNetworkBackend,
+    describe_error,
+    to_httpcore_headers,
+    to_httpcore_url,
+)
+from trunkline.errors import (
+    InvalidArgumentError,
+    PeerRefusedError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+)
+
+LIMIT_BYTES: Final = 1024 * 1024 * 1024
+# For all of a file, and for the next piece of it.
+TOTAL_TIMEOUT_S: Final = 600.0
+_SILENCE_S: Final = 20.0
+_CONNECT_S: Final = 5.0
+_CONNECTIONS: Final = 32
+_REDIRECTS: Final = 5
+_MOVED: Final = frozenset({301, 302, 303, 307, 308})
+_HEADERS: Final[Mapping[str, str]] = {
+    "accept": "*/*",
+    # Compressed content could be a thousand times what was sent.
+    "accept-encoding": "identity",
+    "user-agent": "Trunkline",
+}
+
+
+class FileFetcher:
+    """Files by GET, each connection to addresses that the guard has checked.
+
+    Redirects are followed where a caller's own URL might lead; nothing of the environment counts,
+    and no credentials are sent.
+    """
+
+    def __init__(
+        self,
+        guard: AddressGuard,
+        *,
+        limit_bytes: int = LIMIT_BYTES,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """`limit_bytes` is the largest file; `ssl_context` says who is trusted over https."""
+        self._guard = guard
+        self._limit_bytes = limit_bytes
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=ssl_context or httpcore2.default_ssl_context(),
+            max_connections=_CONNECTIONS,
+            # Files are seldom fetched: nothing is kept that would have to be closed.
+            max_keepalive_connections=0,
+            network_backend=GuardedNetworkBackend(guard),
+        )
+
+    @asynccontextmanager
+    async def open(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Fetch a file in pieces for the length of a block.
+
+        Raises:
+            InvalidArgumentError: nothing is fetched from there, or it is too large.
+            PeerRefusedError: there is no such file, or not for us.
+            PeerUnavailableError, PeerTimeoutError: it can't be fetched now.
+        """
+        until_s = asyncio.get_running_loop().time() + TOTAL_TIMEOUT_S
+        async with AsyncExitStack() as stack:
+            for _ in range(_REDIRECTS + 1):
+                endpoint = self._endpoint(url)
+                opened = AsyncExitStack()
+                response = await opened.enter_async_context(self._get(endpoint))
+                target = _header(response, b"location")
+                if response.status not in _MOVED or not target:
+                    await stack.enter_async_context(opened)
+                    break
+                await opened.aclose()
+                url = urljoin(url, target)
+            else:
+                raise PeerRefusedError(_name(endpoint), "it redirects too often", "REDIRECTS")
+            self._check(response, endpoint)
+            async with aclosing(self._pieces(response, endpoint, until_s)) as pieces:
+                yield pieces
+
+    @asynccontextmanager
+    async def _get(self, endpoint: CheckedUrl) -> AsyncIterator[httpcore2.Response]:
+        timeouts = {"connect": _CONNECT_S, "read": _SILENCE_S, "write": _SILENCE_S}
+        async with AsyncExitStack() as stack:
+            try:
+                response = await stack.enter_async_context(
+                    self._pool.stream(
+                        "GET",
+                        to_httpcore_url(endpoint),
+                        headers=to_httpcore_headers(endpoint, _HEADERS),
+                        extensions={"timeout": {**timeouts, "pool": _SILENCE_S}},
+                    )
+                )
+            except AddressRefusedError as error:
+                raise InvalidArgumentError("part.url", str(error)) from None
+            except CONNECTION_ERRORS as error:
+                raise _failed(endpoint, error) from error
+            yield response
+
+    async def _pieces(
+        self, response: httpcore2.Response, endpoint: CheckedUrl, until_s: float
+    ) -> AsyncGenerator[bytes]:
+        left_bytes = self._limit_bytes
+        loop = asyncio.get_running_loop()
+        try:
+            async for piece in response.aiter_stream():
+                left_bytes -= len(piece)
+                if left_bytes < 0:
+                    raise self._too_large()
+                if loop.time() > until_s:
+                    raise PeerTimeoutError(
+                        _name(endpoint), f"it sends for over {TOTAL_TIMEOUT_S:g} s"
+                    )
+                yield piece
+        except CONNECTION_ERRORS as error:
+            raise _failed(endpoint, error) from error
+
+    def _endpoint(self, url: str) -> CheckedUrl:
+        try:
+            return self._guard.parse_url(url)
+        except AddressRefusedError as error:
+            raise InvalidArgumentError("part.url", str(error)) from None
+
+    def _check(self, response: httpcore2.Response, endpoint: CheckedUrl) -> None:
+        status = response.status
+        if status >= 500 or status == 429:
+            raise PeerUnavailableError(_name(endpoint), f"it answered {status}")
+        if status != 200:
+            raise PeerRefusedError(_name(endpoint), f"it answered {status}", f"HTTP_{status}")
+        if _header(response, b"content-encoding") not in ("", "identity"):
+            problem = "it compresses, which nobody asked for"
+            raise PeerRefusedError(_name(endpoint), problem, "CONTENT_ENCODING")
+        length = _header(response, b"content-length")
+        if length.isdecimal() and int(length) > self._limit_bytes:
+            raise self._too_large()
+
+    def _too_large(self) -> InvalidArgumentError:
+        problem = f"leads to a file of over {self._limit_bytes} bytes; send a smaller one"
+        return InvalidArgumentError("part.url", problem)
+
+
+def _failed(endpoint: CheckedUrl, error: Exception) -> PeerUnavailableError | PeerTimeoutError:
+    if isinstance(error, httpcore2.ReadTimeout):
+        return PeerTimeoutError(_name(endpoint), "nothing came for too long")
+    return PeerUnavailableError(_name(endpoint), describe_error(error))
+
+
+def _name(endpoint: CheckedUrl) -> str:
+    return f"the file's host {endpoint.host}"
+
+
+def _header(response: httpcore2.Response, name: bytes) -> str:
+    for known, value in response.headers:
+        if known.lower() == name:
+            return value.decode("latin-1").strip()
+    return ""

@@ -1,0 +1,78 @@
+"""HTTP connections to checked addresses. Only who calls imports this: it loads an HTTP client."""
+
+import ssl
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import httpcore2
+
+from trunkline.client.safe_fetch.address_guard import AddressGuard, CheckedUrl
+
+CONNECTION_ERRORS: Final = (
+    httpcore2.NetworkError,
+    httpcore2.ProtocolError,
+    httpcore2.TimeoutException,
+    OSError,
+)
+"""What calls raise when there is no answer, or the answer ends early."""
+
+
+class GuardedNetworkBackend(httpcore2.AsyncNetworkBackend):
+    """Connects to a host by addresses that are checked for this very connection."""
+
+    def __init__(self, guard: AddressGuard) -> None:
+        self._guard = guard
+        self._plain = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(  # noqa: D102  the base class says what it does
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  the base class has it
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        problem: Exception = httpcore2.ConnectError()
+        for address in await self._guard.resolve_addresses(host, port):
+            try:
+                return await self._plain.connect_tcp(
+                    address, port, timeout, local_address, socket_options
+                )
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                problem = error
+        raise problem
+
+
+def to_httpcore_url(endpoint: CheckedUrl) -> httpcore2.URL:
+    """Return the URL as connections have it."""
+    return httpcore2.URL(
+        scheme=endpoint.scheme.encode("ascii"),
+        host=endpoint.host.encode("ascii"),
+        port=endpoint.port,
+        target=endpoint.target.encode("ascii"),
+    )
+
+
+def to_httpcore_headers(
+    endpoint: CheckedUrl, headers: Mapping[str, str]
+) -> list[tuple[bytes, bytes]]:
+    """Return a request's headers as connections have them, its host with them."""
+    return [
+        (name.encode("ascii"), value.encode("ascii"))
+        for name, value in {"host": endpoint.authority, **headers}.items()
+    ]
+
+
+def describe_error(error: Exception) -> str:
+    """Say what went wrong with a connection, for whoever gave its URL."""
+    # The pool's errors hold what they were made of.
+    inner = error.args[0] if error.args else None
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {inner.verify_message}"
+    if isinstance(inner, ssl.SSLError):
+        return "TLS with it failed"
+    if isinstance(error, httpcore2.ConnectError | httpcore2.ConnectTimeout):
+        return "it can't be connected to"
+    if isinstance(error, httpcore2.ProtocolError):
+        return "it closed the connection, or its answer is not HTTP"
+    return "the connection broke"

@@ -1,0 +1,222 @@
+"""Calls to the registry."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+import grpc
+
+from trunkline.aligned_timer import next_tick, sleep_until_tick
+from trunkline.client.channels import channel_breaker, peer_address
+from trunkline.client.host import UNARY_TIMEOUT_S
+from trunkline.client.status import translate_errors
+from trunkline.errors import PeerTimeoutError, PeerUnavailableError, UnsupportedOperationError
+from trunkline.v1 import (
+    registry_service_pb2,
+    registry_service_pb2_grpc,
+    tool_service_pb2,
+    tool_service_pb2_grpc,
+    trace_service_pb2,
+    trace_service_pb2_grpc,
+)
+
+# Short: the registry answers from memory, and a lease must not run out while a call hangs.
+REGISTRY_TIMEOUT_S = 5.0
+
+_Holding: TypeAlias = grpc.aio.StreamUnaryCall[
+    registry_service_pb2.HoldLeaseRequest, registry_service_pb2.HoldLeaseResponse
+]
+
+
+class RegistryClient:
+    """The registry as hosts and readers see it. Every method raises TrunklineErrors only."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.peer = peer_address(channel)
+        self._stub = registry_service_pb2_grpc.RegistryServiceStub(channel)
+
+    async def register(self, host: registry_service_pb2.Host) -> float:
+        """Put a host on the mesh, or replace what it said before; return its lease in seconds.
+
+        Raises:
+            AgentNameTakenError: another living host has one of its agents.
+        """
+        request = registry_service_pb2.RegisterRequest(host=host)
+        with translate_errors(self.peer):
+            response = await self._stub.Register(request, timeout=REGISTRY_TIMEOUT_S)
+        return response.lease.ToNanoseconds() / 1e9
+
+    async def keep_alive(self, host_id: str) -> float:
+        """Renew a lease; return how long it holds now, in seconds.
+
+        Raises:
+            HostNotFoundError: it has run out, or the registry was started anew; register again.
+        """
+        request = registry_service_pb2.KeepAliveRequest(host_id=host_id)
+        with translate_errors(self.peer):
+            response = await self._stub.KeepAlive(request, timeout=REGISTRY_TIMEOUT_S)
+        return response.lease.ToNanoseconds() / 1e9
+
+    async def hold_lease(self, host_id: str, *, every_s: float) -> None:
+        """Renew a lease at once and then on every beat of so many seconds, until this is canceled.
+
+        Raises:
+            HostNotFoundError: it has run out, or the registry was started anew; register again.
+        """
+        with suppress(UnsupportedOperationError), translate_errors(self.peer):
+            await self._hold(self._stub.HoldLease(), host_id, every_s)
+        # A registry of before knows single renewals alone.
+        while True:
+            await self.keep_alive(host_id)
+            await sleep_until_tick(every_s)
+
+    async def _hold(self, call: _Holding, host_id: str, every_s: float) -> None:
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        call.add_done_callback(lambda _: over.set())
+        request = registry_service_pb2.HoldLeaseRequest(host_id=host_id)
+        try:
+            while not over.is_set():
+                await self._renew(call, request)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(next_tick(loop.time(), every_s)):
+                        await over.wait()
+            await call
+            raise PeerUnavailableError(self.peer, "it ended the stream of renewals")
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # By gRPC: somebody closed the channel.
+            raise PeerUnavailableError(self.peer, "its channel is closed") from None
+        finally:
+            call.cancel()
+
+    async def _renew(self, call: _Holding, request: registry_service_pb2.HoldLeaseRequest) -> None:
+        try:
+            async with asyncio.timeout(REGISTRY_TIMEOUT_S):
+                await call.write(request)
+        except TimeoutError:
+            raise PeerTimeoutError(
+                self.peer, f"it took no renewal in {REGISTRY_TIMEOUT_S:g} s"
+            ) from None
+        except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+            # It is over: whoever waits for its end hears why.
+            return
+
+    async def deregister(self, host_id: str) -> None:
+        """Take a host off the mesh. Repeating it is harmless."""
+        request = registry_service_pb2.DeregisterRequest(host_id=host_id)
+        with translate_errors(self.peer):
+            await self._stub.Deregister(request, timeout=REGISTRY_TIMEOUT_S)
+
+    async def list_agents(self) -> list[registry_service_pb2.Host]:
+        """Return the living hosts."""
+        request = registry_service_pb2.ListAgentsRequest()
+        with translate_errors(self.peer):
+            response = await self._stub.ListAgents(request, timeout=REGISTRY_TIMEOUT_S)
+        return list(response.hosts)
+
+    async def watch_agents(self) -> AsyncGenerator[registry_service_pb2.WatchAgentsResponse, None]:
+        """Yield the living hosts now and whenever they change, until the registry goes away.
+
+        Close the iterator to end the call.
+        """
+        with translate_errors(self.peer):
+            call = self._stub.WatchAgents(registry_service_pb2.WatchAgentsRequest())
+        try:
+            with translate_errors(self.peer):
+                async for response in call:
+                    yield response
+        finally:
+            call.cancel()
+
+
+class ToolClient:
+    """The tool adapter as agents see it. Every method raises TrunklineErrors only."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._peer = peer_address(channel)
+        self._breaker = channel_breaker(channel)
+        self._stub = tool_service_pb2_grpc.ToolServiceStub(channel)
+
+    async def list_tools(self, servers: tuple[str, ...] = ()) -> tool_service_pb2.ListToolsResponse:
+        """Return the tools that can be called now, and all servers; empty `servers`: of all."""
+        request = tool_service_pb2.ListToolsRequest(servers=servers)
+        with self._breaker.guard(), translate_errors(self._peer):
+            return await self._stub.ListTools(request, timeout=UNARY_TIMEOUT_S)
+
+    @asynccontextmanager
+    async def call_tool(
+        self, request: tool_service_pb2.CallToolRequest
+    ) -> AsyncIterator[AsyncIterator[tool_service_pb2.CallToolResponse]]:
+        """Call a tool for the length of a block; leaving it before the result cancels the tool.
+
+        The request's deadline is the call's. Errors, ToolNotFoundError and
+        ToolServerUnavailableError among them, come while iterating.
+        """
+        timeout_s = remaining_s(request)
+        with self._breaker.guard(has_deadline=timeout_s is not None):
+            with translate_errors(self._peer):
+                call = self._stub.CallTool(request, timeout=timeout_s)
+
+            async def responses() -> AsyncIterator[tool_service_pb2.CallToolResponse]:
+                with translate_errors(self._peer):
+                    async for response in call:
+                        yield response
+
+            try:
+                yield responses()
+            finally:
+                call.cancel()
+
+    async def watch_tools(
+        self, servers: tuple[str, ...] = ()
+    ) -> AsyncGenerator[tool_service_pb2.WatchToolsResponse, None]:
+        """Yield the list now and whenever it changes. Close the iterator to end the call."""
+        with translate_errors(self._peer):
+            call = self._stub.WatchTools(tool_service_pb2.WatchToolsRequest(servers=servers))
+        try:
+            with translate_errors(self._peer):
+                async for response in call:
+                    yield response
+        finally:
+            call.cancel()
+
+
+def remaining_s(request: tool_service_pb2.CallToolRequest) -> float | None:
+    """Return the seconds until a call must have ended, at least 0; None: no limit."""
+    if not request.HasField("deadline"):
+        return None
+    left = request.deadline.ToDatetime(tzinfo=UTC) - datetime.now(UTC)
+    return max(left.total_seconds(), 0.0)
+
+
+class TraceClient:
+    """The span store as its readers see it. Every method raises TrunklineErrors only."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._peer = peer_address(channel)
+        self._stub = trace_service_pb2_grpc.TraceServiceStub(channel)
+
+    async def get_trace(
+        self, trace_id: str = "", task_id: str = ""
+    ) -> list[trace_service_pb2.Span]:
+        """Return the spans of a trace, named by its own id or by a task's, by start time.
+
+        Raises:
+            TraceNotFoundError: none are in the store.
+        """
+        request = trace_service_pb2.GetTraceRequest(trace_id=trace_id, task_id=task_id)
+        with translate_errors(self._peer):
+            response = await self._stub.GetTrace(request, timeout=UNARY_TIMEOUT_S)
+        return list(response.spans)
+
+    async def list_traces(
+        self, page_size: int = 0, page_token: str = ""
+    ) -> trace_service_pb2.ListTracesResponse:
+        """Return a page of traces, newest first."""
+        request = trace_service_pb2.ListTracesRequest(page_size=page_size, page_token=page_token)
+        with translate_errors(self._peer):
+            return await self._stub.ListTraces(request, timeout=UNARY_TIMEOUT_S)

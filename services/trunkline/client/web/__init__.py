@@ -1,1 +1,0 @@
-"""The web, as far as callers may send us there."""

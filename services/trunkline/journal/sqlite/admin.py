@@ -1,0 +1,107 @@
+"""Copies SQLite files while they are in use, whole as of one moment."""
+
+import contextlib
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
+from trunkline.journal.retention import Compactor, Retention
+from trunkline.journal.sqlite.connection import open_read_only, translate_errors
+from trunkline.journal.sqlite.schema import mark_abandoned
+from trunkline.journal.sqlite.store import SqliteStore
+
+_MAGIC: Final = b"SQLite format 3\x00"
+
+
+def find_sqlite_files(folder: Path) -> list[Path]:
+    """Return all SQLite files below a folder, whatever their names, and those that should be some.
+
+    Nobody here has them open.
+    """
+    return sorted(path for path in folder.rglob("*") if path.is_file() and _is_database(path))
+
+
+def back_up_file(path: Path, target: Path) -> None:
+    """Copy a file, which others may be writing, into one that is not there yet.
+
+    A copy of a journal holds every event that was acknowledged before. It counts as lost by its
+    owner: what opens it raises the epoch, so that readers of what came later are told so.
+
+    Raises:
+        JournalUnavailableError: either can't be read or written.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    with contextlib.ExitStack() as opened:
+        source = opened.enter_context(open_read_only(path))
+        opened.enter_context(translate_errors(target))
+        copy = sqlite3.connect(target, isolation_level=None)
+        opened.enter_context(contextlib.closing(copy))
+        source.backup(copy)
+        # One file, which a plain copy of it copies whole.
+        copy.execute("PRAGMA journal_mode = DELETE")
+        mark_abandoned(copy)
+
+
+def _is_database(path: Path) -> bool:
+    with path.open("rb") as file:
+        begin = file.read(len(_MAGIC))
+    # Of one whose beginning is damaged only the name tells; an empty one holds nothing yet.
+    return begin == _MAGIC or (path.suffix == ".db" and begin != b"")
+
+
+_BITE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PruneResult:
+    """How many tasks were replaced by their folds, are gone, or can't be read and were left."""
+
+    compacted: int
+    deleted: int
+    damaged: int
+
+
+def prune_journal(path: Path, retention: Retention) -> PruneResult:
+    """Do what retention asks for, and give the room back to the disk.
+
+    A journal that its host has lost stays lost: who is to take it over still is.
+
+    Raises:
+        JournalUnavailableError: a process has it open, or it can't be read or written.
+    """
+    store = SqliteStore.open(path)
+    try:
+        retiring = Compactor(store, retention)
+        damaged = 0
+        while store.has_backlog() or _finds(retiring):
+            if store.has_backlog():
+                store.settle(budget_bytes=_BITE_BYTES)
+                continue
+            try:
+                bite = retiring.next_step(_BITE_BYTES)
+            except (JournalUnavailableError, InvalidAgentResponseError):
+                damaged += 1
+                continue
+            if bite is not None:
+                bite.write()
+                retiring.confirm(bite)
+        if retiring.compacted_count or retiring.deleted_count:
+            store.vacuum()
+        return PruneResult(retiring.compacted_count, retiring.deleted_count, damaged)
+    finally:
+        store.close(for_takeover=store.was_lost)
+
+
+def list_task_ids(path: Path) -> set[str]:
+    """Return the tasks of a journal. JournalUnavailableError: it can't be read."""
+    with open_read_only(path) as connection:
+        return {task_id for (task_id,) in connection.execute("SELECT task_id FROM tasks")}
+
+
+def _finds(retiring: Compactor) -> bool:
+    retiring.scan()
+    return retiring.has_work

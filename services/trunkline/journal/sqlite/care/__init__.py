@@ -1,1 +1,0 @@
-"""What operators do with journals: check them, copy them, trim them."""

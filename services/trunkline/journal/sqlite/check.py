@@ -1,0 +1,205 @@
+"""Reads a journal's file from end to end and tells what is wrong with it; changes nothing."""
+
+import sqlite3
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from trunkline.errors import InvalidAgentResponseError, JournalUnavailableError
+from trunkline.journal.batches import parse_batch
+from trunkline.journal.events import parse_header
+from trunkline.journal.fold import Fold
+from trunkline.journal.sqlite import statements as rows
+from trunkline.journal.sqlite import statements as webhooks
+from trunkline.journal.sqlite.batch_index import unpack_spans
+from trunkline.journal.sqlite.connection import DAMAGED, open_read_only
+from trunkline.journal.sqlite.schema import read_ownership
+from trunkline.journal.store import TaskRow
+from trunkline.v1 import snapshot_pb2, task_pb2, webhook_service_pb2
+
+# More of them say nothing new.
+_PROBLEMS: Final = 20
+_COMPACTED_STAGE: Final = 2
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """What was found in one journal."""
+
+    path: Path
+    journal_id: str = ""
+    owner_pid: int = 0
+    """Of the process that has it open; 0: nobody, or one that is gone."""
+    task_count: int = 0
+    event_count: int = 0
+    references: set[str] = field(default_factory=set)
+    """What its tasks' artifacts and messages refer to of the tasks' own files."""
+    problems: list[str] = field(default_factory=list)
+    """What is damaged; none: all is well."""
+
+
+def check_journal(path: Path) -> CheckReport:
+    """Check a journal, also while a process has it open.
+
+    SQLite's own structure, that every batch can be read, that sequences have no gaps, that the
+    events of each task make a legal fold, and that its row says the same.
+    """
+    report = CheckReport(path)
+    try:
+        with open_read_only(path) as connection:
+            # All of it as it is at one moment.
+            connection.execute("BEGIN")
+            _check(connection, report)
+    except JournalUnavailableError as error:
+        report.problems.append(error.problem)
+    del report.problems[_PROBLEMS:]
+    return report
+
+
+def is_sound(path: Path) -> bool:
+    """Tell whether any SQLite file is whole."""
+    try:
+        with open_read_only(path) as connection:
+            return next(_integrity(connection), None) is None
+    except JournalUnavailableError:
+        return False
+
+
+def _check(connection: sqlite3.Connection, report: CheckReport) -> None:
+    tenure = read_ownership(connection, report.path)
+    report.journal_id = tenure.journal_id
+    report.owner_pid = tenure.owner.pid if tenure.owner.is_alive else 0
+    report.problems += _integrity(connection)
+    found = connection.execute(rows.select_tasks("ORDER BY task_id")).fetchall()
+    stages = dict(connection.execute("SELECT task_id, stage FROM tasks").fetchall())
+    tasks = {row.task_id: row for row in (TaskRow(*one) for one in found)}
+    report.task_count = len(tasks)
+    _check_unsettled(connection, report, {one: tasks[one] for one in tasks if not stages[one]})
+    for task_id, row in tasks.items():
+        if stages[task_id] >= _COMPACTED_STAGE:
+            _check_compacted(connection, report, row)
+        elif stages[task_id]:
+            _check_settled(connection, report, row)
+    _check_webhooks(connection, report, tasks.keys())
+
+
+def _integrity(connection: sqlite3.Connection) -> Iterator[str]:
+    for (line,) in connection.execute("PRAGMA integrity_check").fetchall():
+        if line != "ok":
+            yield f"SQLite: {line}"
+
+
+def _check_unsettled(
+    connection: sqlite3.Connection, report: CheckReport, tasks: dict[str, TaskRow]
+) -> None:
+    """Tasks whose events are in `commits`, among those of others, which only have to be read."""
+    folds = {task_id: Fold(task_id) for task_id in tasks}
+    damaged: set[str] = set()
+    for commit_id, payload in connection.execute("SELECT id, payload FROM commits ORDER BY id"):
+        try:
+            for offset, size_bytes in unpack_spans(payload):
+                sealed = payload[offset : offset + size_bytes]
+                task_id = parse_header(sealed).task_id
+                if task_id in folds and task_id not in damaged:
+                    problem = _apply(folds[task_id], sealed)
+                    if problem:
+                        damaged.add(task_id)
+                        report.problems.append(f"task {task_id}: {problem}")
+        except (DecodeError, ValueError, ArithmeticError, JournalUnavailableError):
+            report.problems.append(f"commit {commit_id}: {DAMAGED}")
+        except Exception as error:  # noqa: BLE001  Whatever damage makes of it, it is named.
+            report.problems.append(f"commit {commit_id}: {type(error).__name__}")
+    for task_id in tasks.keys() - damaged:
+        _compare(report, tasks[task_id], folds[task_id].snapshot(), is_ended_only=True)
+
+
+def _check_settled(connection: sqlite3.Connection, report: CheckReport, row: TaskRow) -> None:
+    fold = Fold(row.task_id)
+    found = connection.execute(
+        "SELECT payload FROM settled WHERE task_id = ? ORDER BY first_sequence", (row.task_id,)
+    )
+    for (payload,) in found:
+        try:
+            batches = [payload[offset : offset + size] for offset, size in unpack_spans(payload)]
+        except Exception:  # noqa: BLE001  Whatever damage makes of it, it is named.
+            report.problems.append(f"task {row.task_id}: its events can't be read")
+            return
+        for sealed in batches:
+            if problem := _apply(fold, sealed):
+                report.problems.append(f"task {row.task_id}: {problem}")
+                return
+    _compare(report, row, fold.snapshot())
+
+
+def _check_compacted(connection: sqlite3.Connection, report: CheckReport, row: TaskRow) -> None:
+    found = connection.execute(
+        "SELECT snapshot FROM folds WHERE task_id = ?", (row.task_id,)
+    ).fetchone()
+    if found is None:
+        report.problems.append(f"task {row.task_id}: its fold is not there")
+        return
+    try:
+        snapshot = snapshot_pb2.TaskSnapshot.FromString(found[0])
+    except DecodeError:
+        report.problems.append(f"task {row.task_id}: its fold can't be read")
+        return
+    _compare(report, row, snapshot)
+
+
+def _check_webhooks(
+    connection: sqlite3.Connection, report: CheckReport, task_ids: Container[str]
+) -> None:
+    for row in webhooks.find_webhooks(connection, task_id="", states=(), limit=None):
+        try:
+            config = webhook_service_pb2.Webhook.FromString(row.content).config
+        except DecodeError:
+            report.problems.append(f"task {row.task_id}: a webhook of it can't be read")
+            continue
+        if (config.task_id, config.id) != row.key or row.task_id not in task_ids:
+            report.problems.append(f"task {row.task_id}: a webhook of it is of another task")
+
+
+def _apply(fold: Fold, sealed: bytes) -> str:
+    """Fold a batch in; return what is wrong with it."""
+    try:
+        fold.apply(parse_batch(sealed))
+    except InvalidAgentResponseError as error:
+        return error.problem
+    except Exception:  # noqa: BLE001  Whatever damage makes of it, it is named.
+        return f"what follows event {fold.sequence} can't be read"
+    return ""
+
+
+def _references(task: task_pb2.Task) -> Iterator[str]:
+    kept = [*(one.parts for one in task.artifacts), *(one.parts for one in task.history)]
+    for part in chain(*kept, task.status.message.parts):
+        if part.url.startswith(f"trunkline:{task.id}/"):
+            yield part.url
+
+
+def _compare(
+    report: CheckReport,
+    row: TaskRow,
+    snapshot: snapshot_pb2.TaskSnapshot,
+    *,
+    is_ended_only: bool = False,
+) -> None:
+    """See that a row says what the events do; the head of one that goes on may lag behind."""
+    report.event_count += snapshot.sequence
+    report.references |= set(_references(snapshot.task))
+    head = row.head if row.is_ended or not is_ended_only else snapshot.sequence
+    said = (head, row.state, row.agent, row.account, row.context_id)
+    task = snapshot.task
+    made = (
+        snapshot.sequence,
+        task.status.state,
+        snapshot.agent,
+        snapshot.account,
+        task.context_id,
+    )
+    if said != made or row.head > snapshot.sequence:
+        report.problems.append(f"task {row.task_id}: its row and its events differ")

@@ -1,0 +1,155 @@
+"""A task's row in SQL: its columns, how it is written, and which ones a list shows."""
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from trunkline.journal.store import AliasRecord, TaskFilter, TaskRow, WebhookKey, WebhookRow
+
+# In the order of TaskRow's fields.
+TASK_COLUMNS: Final = (
+    "task_id, context_id, account, agent, state, status_time_ns, create_time_ns, "
+    "parent_task_id, head, metadata, first_available, ended_ns"
+)
+INSERT_TASK: Final = "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"
+UPDATE_TASK: Final = (
+    "UPDATE tasks SET state = ?, status_time_ns = ?, head = ?, metadata = ?, ended_ns = ? "
+    "WHERE task_id = ?"
+)
+
+
+def select_tasks(rest: str) -> str:
+    """Return a query for rows."""
+    return " ".join(("SELECT", TASK_COLUMNS, "FROM tasks", rest))
+
+
+SELECT_TASK: Final = select_tasks("WHERE task_id = ?")
+
+
+def insert_values(row: TaskRow) -> tuple[object, ...]:
+    """Return the values of INSERT."""
+    return (
+        row.task_id,
+        row.context_id,
+        row.account,
+        row.agent,
+        row.state,
+        row.status_time_ns,
+        row.create_time_ns,
+        row.parent_task_id,
+        row.head,
+        row.metadata,
+        row.first_available,
+        row.ended_ns,
+    )
+
+
+def update_values(row: TaskRow) -> tuple[object, ...]:
+    """Return the values of UPDATE."""
+    return (
+        row.state,
+        row.status_time_ns,
+        row.head,
+        row.metadata,
+        row.ended_ns,
+        row.task_id,
+    )
+
+
+def filter_conditions(wanted: TaskFilter) -> tuple[str, list[object]]:
+    """What a list's rows must meet, as SQL; only what is asked for, so that an index serves it."""
+    possible = {
+        "account = ?": wanted.account,
+        "agent = ?": wanted.agent or None,
+        "context_id = ?": wanted.context_id or None,
+        "state = ?": wanted.state,
+        "status_time_ns >= ?": wanted.status_after_ns,
+    }
+    asked = {text: value for text, value in possible.items() if value is not None}
+    return " AND ".join(asked), list(asked.values())
+
+
+_UNPROVEN_LIFE_NS: Final = 24 * 60 * 60 * 1_000_000_000
+
+
+def write_aliases(
+    connection: sqlite3.Connection, bound: Iterable[AliasRecord], *, age_ns: int
+) -> None:
+    """Bind aliases, those anew that were bound."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO aliases VALUES (?, ?, ?, ?)",
+        [(one.account, one.alias, one.task_id, age_ns) for one in bound],
+    )
+
+
+def find_alias(connection: sqlite3.Connection, account: str, alias: str) -> str | None:
+    """Return the id of the task that an alias stands for."""
+    found = connection.execute(
+        "SELECT task_id FROM aliases WHERE account = ? AND alias = ?", (account, alias)
+    ).fetchone()
+    return None if found is None else found[0]
+
+
+def delete_aliases(connection: sqlite3.Connection, task_ids: Iterable[str]) -> None:
+    """Keep no alias of these tasks."""
+    connection.executemany(
+        "DELETE FROM aliases WHERE task_id = ?", [(task_id,) for task_id in task_ids]
+    )
+
+
+def expire_aliases(connection: sqlite3.Connection, *, journal_id: str, age_ns: int) -> None:
+    """Drop those that stand for no task after a day, each looked at once.
+
+    Whether a task of another journal exists isn't known here.
+    """
+    until_ns = age_ns - _UNPROVEN_LIFE_NS
+    connection.execute(
+        "DELETE FROM aliases WHERE unproven_ns <= ? AND task_id LIKE ? "
+        "AND task_id NOT IN (SELECT task_id FROM tasks)",
+        (until_ns, f"{journal_id}-%"),
+    )
+    connection.execute("UPDATE aliases SET unproven_ns = NULL WHERE unproven_ns <= ?", (until_ns,))
+
+
+def write_webhooks(
+    connection: sqlite3.Connection, changed: Mapping[WebhookKey, WebhookRow | None]
+) -> None:
+    """Keep webhooks as they are now; one that is new is numbered behind all others."""
+    connection.executemany(
+        "INSERT INTO webhooks (task_id, config_id, state, content) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (task_id, config_id) "
+        "DO UPDATE SET state = excluded.state, content = excluded.content",
+        [
+            (row.task_id, row.config_id, row.state, row.content)
+            for row in changed.values()
+            if row is not None
+        ],
+    )
+    connection.executemany(
+        "DELETE FROM webhooks WHERE task_id = ? AND config_id = ?",
+        [key for key, row in changed.items() if row is None],
+    )
+
+
+def find_webhooks(
+    connection: sqlite3.Connection, *, task_id: str, states: Sequence[int], limit: int | None
+) -> list[WebhookRow]:
+    """Return webhooks, of one task or of all, in any of the states; the last made first."""
+    conditions = ["task_id = ?"] if task_id else []
+    if states:
+        conditions.append(f"state IN ({', '.join('?' * len(states))})")
+    query = "SELECT task_id, config_id, state, content FROM webhooks"
+    if conditions:
+        query = " ".join((query, "WHERE", " AND ".join(conditions)))
+    values: list[object] = [task_id] if task_id else []
+    # A negative limit is none.
+    values += [*states, -1 if limit is None else limit]
+    found = connection.execute(" ".join((query, "ORDER BY number DESC LIMIT ?")), values)
+    return [WebhookRow(*row) for row in found]
+
+
+def delete_webhooks(connection: sqlite3.Connection, task_ids: Iterable[str]) -> None:
+    """Keep no webhook of these tasks."""
+    connection.executemany(
+        "DELETE FROM webhooks WHERE task_id = ?", [(task_id,) for task_id in task_ids]
+    )

@@ -1,0 +1,105 @@
+"""A whole mesh in one process: `trunkline up`."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from trunkline.agents.hosting import AgentReadiness, add_host_services, open_host, open_membership
+from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
+from trunkline.errors import ConfigurationError
+from trunkline.mesh.agents import build_agents, prewarm
+from trunkline.mesh.bridge import check_addresses, open_bridge
+from trunkline.mesh.registry import STOP_GRACE_S, add_registry
+from trunkline.mesh.remotes import build_remote_agents
+from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
+from trunkline.runtime import ServiceStatus
+from trunkline.server import MeshServer
+from trunkline.server.socket_folder import socket_address
+from trunkline.settings import Settings, advertised_address, check_exposure, dial_address
+from trunkline_bridge.webhooks.signatures import load_or_create_secret
+
+logger = logging.getLogger(__name__)
+
+# How long a mesh may take until its own registry shows its own agents.
+_READY_TIMEOUT_S = 30.0
+
+
+@asynccontextmanager
+async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
+    """Bring a mesh up for the length of a block; when entered, everything serves.
+
+    On leaving, nothing new is taken, what runs has `drain_grace_s` to end, and every process and
+    file of the mesh is closed.
+
+    Raises:
+        ConfigurationError: an address, a file or an agent is wrong.
+        JournalUnavailableError: the data directory can't be used.
+    """
+    check_addresses(settings)
+    check_exposure("mesh", settings.mesh, is_allowed=settings.insecure)
+    config = load_mcp_config(settings)
+    async with AsyncExitStack() as stack:
+        local = stack.enter_context(socket_address())
+        channels = ChannelPool.from_settings(settings)
+        directory = Directory(channels, local)
+        attendance = AgentReadiness()
+        agents = build_agents(settings, config, directory, others=build_remote_agents(settings))
+        names = [agent.card.name for agent in agents]
+        if settings.default_agent not in names:
+            problem = f"no such agent; there are: {', '.join(names)}"
+            raise ConfigurationError(f"--default {settings.default_agent}", problem)
+        server = MeshServer()
+        await stack.enter_async_context(add_registry(server, settings, name="trunkline"))
+        await stack.enter_async_context(channels)
+        hosts = await stack.enter_async_context(
+            open_host(agents, directory=directory, settings=settings, readiness=attendance)
+        )
+        add_host_services(server, hosts)
+        (mesh_address, _) = server.bind(str(settings.mesh), local)
+        reached = dial_address(mesh_address)
+        told = _told(settings, reached)
+        adapter = add_tool_adapter(server, config, settings, directory, mesh_address=reached)
+        await server.start()
+        stack.push_async_callback(server.stop, STOP_GRACE_S)
+        # Inside the server's life: the MCP servers send it their last spans.
+        await stack.enter_async_context(adapter)
+        # Calls from this process to its own host don't leave it.
+        channels.add_alias(told, local)
+        await stack.enter_async_context(directory)
+        secret = settings.webhook_secret or load_or_create_secret(settings.data_dir)
+        bridge = open_bridge(directory, settings, webhook_secret=secret)
+        public = await stack.enter_async_context(bridge)
+        membership = await stack.enter_async_context(
+            open_membership(
+                hosts,
+                RegistryClient(channels.get(local)),
+                directory,
+                address=told,
+                settings=settings,
+                services=server.services,
+                readiness=attendance,
+            )
+        )
+        if attendance.is_ready(settings.default_agent):
+            await directory.wait_until(
+                lambda known: settings.default_agent in known.list_agents(),
+                timeout_s=_READY_TIMEOUT_S,
+            )
+        if settings.prewarm:
+            await stack.enter_async_context(run_in_background(prewarm(agents)))
+        yield ServiceStatus(
+            [{"http": public["http"], "mesh": mesh_address, "a2a-grpc": public["a2a-grpc"]}],
+            joined=membership.registered,
+            failed=hosts.lost,
+            standby=membership.standby,
+        )
+
+
+def _told(settings: Settings, reached: str) -> str:
+    """Return where others are told to reach the mesh's agents; alone, a mesh needs no others."""
+    if settings.advertise or not settings.mesh.is_wildcard:
+        told = advertised_address(settings.mesh, settings.advertise, mesh=settings.mesh)
+        return told.with_bound_port(reached)
+    problem = "from other machines its agents can't be reached; give --advertise HOST"
+    logger.warning("mesh.not_advertised", extra={"problem": problem})
+    return reached

@@ -1,0 +1,375 @@
+"""When a host's emitters flush: at ticks that they share, and again after trouble with the disk."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from trunkline.errors import FencedError, JournalUnavailableError
+from trunkline.journal.events import Draft, build_draft
+from trunkline.journal.journal import Journal
+from trunkline.v1 import event_pb2, part_pb2
+
+logger = logging.getLogger(__name__)
+
+# Waits between tries while the journal can't be written.
+_FIRST_RETRY_S: Final = 0.05
+_LAST_RETRY_S: Final = 1.0
+
+
+class Flushable(Protocol):
+    """Somebody who has something to flush."""
+
+    def on_tick(self) -> None:
+        """Flush what has gathered."""
+
+    def on_retry(self) -> None:
+        """Try again what could not be written."""
+
+    def on_closed(self, error: JournalUnavailableError) -> None:
+        """Give up what could not be written: there will be no other try."""
+
+
+class FlushScheduler:
+    """Lets the emitters of a host flush together, so that what they flush is one commit.
+
+    Ticks are at least `interval_s` apart and come only while somebody waits for one. While the
+    journal can't be written, emitters keep what they hold and try again, all at once, less and
+    less often; the log gets a line when that begins and one when it is over.
+    """
+
+    def __init__(
+        self, interval_s: float, *, journal_id: str, on_fenced: Callable[[], None]
+    ) -> None:
+        """`on_fenced` is called when a write is refused because somebody has taken over."""
+        self._interval_s = interval_s
+        self._journal_id = journal_id
+        self.on_fenced = on_fenced
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[Flushable] = []
+        self._timer: asyncio.Handle | None = None
+        self._last_tick = float("-inf")
+        self._stalled: list[Flushable] = []
+        self._retry: asyncio.TimerHandle | None = None
+        self._retry_s = _FIRST_RETRY_S
+        self._is_closed = False
+        self.error: JournalUnavailableError | None = None
+        """What keeps the journal from being written now."""
+
+    def schedule(self, emitter: Flushable) -> None:
+        """Have the emitter flush at the next tick; it joins once for each."""
+        self._waiting.append(emitter)
+        if self._timer is not None:
+            return
+        wait_s = self._last_tick + self._interval_s - self._loop.time()
+        if wait_s > 0:
+            self._timer = self._loop.call_later(wait_s, self._tick)
+        else:
+            # Not at once: whatever else is emitted in this turn of the loop goes along.
+            self._timer = self._loop.call_soon(self._tick)
+
+    def stall(self, emitter: Flushable, error: JournalUnavailableError) -> bool:
+        """Have the emitter try again later what could not be written; False: it need not hope."""
+        if self._is_closed:
+            return False
+        if self.error is None:
+            extra = {"journal": self._journal_id, "problem": error.problem}
+            logger.error("journal.unavailable", extra=extra)
+        self.error = error
+        self._stalled.append(emitter)
+        if self._retry is None:
+            self._retry = self._loop.call_later(self._retry_s, self._try_again)
+            self._retry_s = min(_LAST_RETRY_S, self._retry_s * 2)
+        return True
+
+    def recovered(self) -> None:
+        """Note that the journal was written again."""
+        logger.warning("journal.available", extra={"journal": self._journal_id})
+        self.error = None
+        self._retry_s = _FIRST_RETRY_S
+
+    def close(self) -> None:
+        """Try nothing again from now on; those who would have are told."""
+        self._is_closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        stalled, self._stalled = self._stalled, []
+        for emitter in stalled:
+            emitter.on_closed(
+                self.error or JournalUnavailableError(self._journal_id, "it is closed")
+            )
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._last_tick = self._loop.time()
+        waiting, self._waiting = self._waiting, []
+        for emitter in waiting:
+            emitter.on_tick()
+
+    def _try_again(self) -> None:
+        self._retry = None
+        stalled, self._stalled = self._stalled, []
+        for emitter in stalled:
+            emitter.on_retry()
+
+
+class Emitter:
+    """The one writer of a task during a turn.
+
+    At most one write is in flight, and takes what there is when the journal begins it. Whatever is
+    urgent goes with the next one at once; text deltas wait for the host's next tick, and those of
+    one artifact that gathered meanwhile become one run. What can't be written for want of a disk
+    is kept and tried again; any other failure of a write is raised by everything that follows.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        task_id: str,
+        fence: int,
+        *,
+        flushing: FlushScheduler,
+        pending_limit_bytes: int,
+    ) -> None:
+        self._journal = journal
+        self._task_id = task_id
+        self._fence = fence
+        self._flushing = flushing
+        self._pending_limit_bytes = pending_limit_bytes
+        self._drafts: list[Draft] = []
+        self._events: list[event_pb2.Event] = []
+        # The run that texts are appended to: the last event, while it may still grow.
+        self._run: event_pb2.ArtifactDelta | event_pb2.PlanChanged | None = None
+        self._pending_bytes = 0
+        self._is_in_flight = False
+        self._sent: list[Draft] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        self._is_waiting = False
+        self._is_stalled = False
+        self._is_urgent = False
+        self._error: BaseException | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why nothing more can be written, if that is so."""
+        return self._error
+
+    def put(self, *events: event_pb2.Event, hold: bool = False) -> None:
+        """Add events that go out at once, or with `hold` together with the next ones."""
+        self._raise_error()
+        self._events += events
+        self._run = None
+        if not hold:
+            self._flush_soon()
+
+    def put_drafts(self, drafts: Sequence[Draft]) -> None:
+        """Add forwarded events that go out at once: the flush interval holds at the origin only."""
+        self._raise_error()
+        self._seal_events()
+        self._drafts += drafts
+        for one in drafts:
+            self._pending_bytes += len(one.body)
+        self._flush_soon()
+
+    def start_artifact(
+        self,
+        artifact_id: str,
+        start: event_pb2.ArtifactStart,
+        content: str | part_pb2.Part | None,
+        *,
+        last: bool,
+    ) -> None:
+        """Add an artifact's first delta, which goes out at once."""
+        self._raise_error()
+        event = event_pb2.Event(delta=event_pb2.ArtifactDelta(start=start))
+        self._add_delta(event, artifact_id, content, last=last)
+        self._flush_soon()
+
+    def add_content(
+        self, artifact_id: str, content: str | part_pb2.Part | None, *, last: bool
+    ) -> None:
+        """Add a later delta, to the run under way if it can be; None only ends the artifact."""
+        self._raise_error()
+        run = self._run
+        if (
+            isinstance(content, str)
+            and isinstance(run, event_pb2.ArtifactDelta)
+            and run.artifact_id == artifact_id
+        ):
+            run.texts.append(content)
+            run.last = last
+            self._pending_bytes += len(content)
+        else:
+            self._add_delta(event_pb2.Event(), artifact_id, content, last=last)
+        if last:
+            self._run = None
+        self._schedule()
+
+    def add_plan_text(self, plan_id: str, revision: int, text: str) -> None:
+        """Add a text delta of a plan, to the run under way if it can be."""
+        self._raise_error()
+        run = self._run
+        if isinstance(run, event_pb2.PlanChanged) and run.plan_id == plan_id:
+            run.texts.append(text)
+        else:
+            event = event_pb2.Event(
+                plan=event_pb2.PlanChanged(plan_id=plan_id, revision=revision, texts=[text])
+            )
+            self._events.append(event)
+            self._run = event.plan
+        self._pending_bytes += len(text)
+        self._schedule()
+
+    @property
+    def is_full(self) -> bool:
+        """More is pending than may be."""
+        return self._pending_bytes > self._pending_limit_bytes
+
+    async def make_room(self) -> None:
+        """Wait while more is pending than may be: the journal sets the agent's pace."""
+        if self.is_full:
+            await self.commit()
+
+    async def commit(self) -> None:
+        """Wait until everything that was put is in the journal.
+
+        Raises:
+            FencedError: the host has lost the task.
+            JournalUnavailableError: the journal can't be written.
+        """
+        while self._is_in_flight or self._drafts or self._events:
+            self._raise_error()
+            self._flush()
+            # A future of its own: a canceled waiter must not cancel the write.
+            landed = asyncio.get_running_loop().create_future()
+            self._waiters.append(landed)
+            await landed
+        self._raise_error()
+
+    async def write_now(self, *events: event_pb2.Event) -> None:
+        """Write events in one try, before anything else is put: what fails has not happened.
+
+        Raises:
+            FencedError, JournalUnavailableError.
+        """
+        # The write itself isn't canceled with whoever waits for it.
+        await asyncio.shield(
+            self._journal.append(self._task_id, self._fence, [build_draft(events)])
+        )
+
+    def take(self) -> Sequence[Draft]:
+        """Return what there is to write: for the journal."""
+        self._seal_events()
+        self._sent, self._drafts, self._pending_bytes = self._drafts, [], 0
+        self._is_urgent = False
+        return self._sent
+
+    def done(self) -> bool:
+        """The journal has to tell in any case. A future and its callback would cost more."""
+        return False
+
+    def set_result(self, _head: int, /) -> None:
+        """It is written."""
+        self._landed(None)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """It is not; whoever flushes has to be through with it first."""
+        asyncio.get_running_loop().call_soon(self._landed, error)
+
+    def on_tick(self) -> None:
+        """Flush: the host's tick has come."""
+        self._is_waiting = False
+        self._flush()
+
+    def on_retry(self) -> None:
+        """Write again what the journal could not take."""
+        self._is_stalled = False
+        self._flush()
+
+    def on_closed(self, error: JournalUnavailableError) -> None:
+        """Fail: the journal will take nothing more."""
+        self._is_stalled = False
+        self._error = error
+        self._wake()
+
+    def _add_delta(
+        self,
+        event: event_pb2.Event,
+        artifact_id: str,
+        content: str | part_pb2.Part | None,
+        *,
+        last: bool,
+    ) -> None:
+        self._run = None
+        # Set in place: what is made first is copied when it is put in.
+        delta = event.delta
+        delta.artifact_id = artifact_id
+        delta.last = last
+        if isinstance(content, str):
+            delta.texts.append(content)
+            self._pending_bytes += len(content)
+            if not last:
+                self._run = delta
+        elif content is not None:
+            delta.part.CopyFrom(content)
+            self._pending_bytes += content.ByteSize()
+        self._events.append(event)
+
+    def _flush_soon(self) -> None:
+        """Flush behind this turn of the loop, or as soon as the flight has landed.
+
+        What else is emitted meanwhile goes along: all that a quick agent says is one write.
+        """
+        self._is_urgent = True
+        self._flush()
+
+    def _schedule(self) -> None:
+        """Flush at the host's next tick; what is in flight schedules the next when it lands."""
+        if not (self._is_in_flight or self._is_waiting or self._is_stalled):
+            self._is_waiting = True
+            self._flushing.schedule(self)
+
+    def _flush(self) -> None:
+        if self._is_in_flight or self._is_stalled or self._error is not None:
+            return
+        if self._drafts or self._events:
+            self._is_in_flight = True
+            self._journal.append_from(self._task_id, self._fence, self)
+
+    def _seal_events(self) -> None:
+        if self._events:
+            self._drafts.append(build_draft(self._events))
+            self._events = []
+            self._run = None
+
+    def _landed(self, error: BaseException | None) -> None:
+        self._is_in_flight = False
+        sent, self._sent = self._sent, []
+        if self._flushing.error is not None and not isinstance(error, JournalUnavailableError):
+            self._flushing.recovered()
+        if error is None:
+            if self._is_urgent:
+                self._flush()
+            elif self._events:
+                self._schedule()
+        elif isinstance(error, JournalUnavailableError) and self._flushing.stall(self, error):
+            self._is_stalled = True
+            self._drafts = sent + self._drafts
+            self._pending_bytes += sum(len(one.body) for one in sent)
+        else:
+            self._error = error
+            if isinstance(error, FencedError):
+                self._flushing.on_fenced()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have whoever waits for a write look again."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error

@@ -1,0 +1,114 @@
+"""Runs one turn of an agent's code to an end, whatever that code does."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from opentelemetry.trace import Span
+
+from trunkline import telemetry
+from trunkline.errors import (
+    FencedError,
+    InternalError,
+    JournalUnavailableError,
+    TrunklineError,
+)
+from trunkline.redaction import redact_addresses
+from trunkline.tasks.agent import Agent
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.lifecycle import State
+
+if TYPE_CHECKING:
+    from opentelemetry.util.types import AttributeValue
+
+logger = logging.getLogger(__name__)
+
+
+async def run_turn(agent: Agent, task: TaskContext) -> None:
+    """Run the turn until it has ended or is stopped, which is how deadlines come, too.
+
+    Returning without an end completes the task, or asks for the approvals that it waits for;
+    raising fails it. Both only while the turn is open. Cancellation is passed on without an end:
+    whoever canceled knows why.
+    """
+    attributes: dict[str, AttributeValue] = {
+        telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
+        telemetry.GEN_AI_AGENT_NAME: task.agent,
+        telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
+        telemetry.TASK_ID: task.id,
+        telemetry.TURN: task.turn,
+    }
+    name = f"{telemetry.INVOKE_AGENT} {task.agent}"
+    with telemetry.span(name, attributes=attributes, service=task.agent) as span:
+        try:
+            error = await _run(agent, task)
+        except (FencedError, JournalUnavailableError) as lost:
+            if not task.is_lost:
+                raise
+            # Nothing can be written any more; whoever owns the task next says how it ends.
+            logger.error("task.lost", extra={"task_id": task.id, "reason": lost.reason})
+            error = lost
+        _note_approvals(span, task)
+        if error is not None or task.state == State.TASK_STATE_FAILED:
+            telemetry.mark_error(span, error or "failed")
+
+
+def _note_approvals(span: Span, task: TaskContext) -> None:
+    """Say in the turn's span what it asked people to approve, and which answers it acted on."""
+    asked = [one.requested.approval_id for one in task.pending_approvals.new]
+    if asked:
+        span.set_attribute(telemetry.APPROVALS_REQUESTED, asked)
+    answered = [
+        one.approval_id
+        for one in task.pending_approvals.answers(since=task.turn)
+        if one.turn == task.turn
+    ]
+    if answered:
+        span.set_attribute(telemetry.APPROVALS_ANSWERED, answered)
+
+
+async def _run(agent: Agent, task: TaskContext) -> BaseException | None:
+    """Run the agent's code and end the turn, if the code did not; return what it raised."""
+    try:
+        if task.is_recovered and task.state == State.TASK_STATE_SUBMITTED:
+            # Whoever takes it up next can tell then that it had begun: it may be what kills hosts.
+            await task.working()
+        await agent.run(task)
+    except asyncio.CancelledError as error:
+        if _is_canceled():
+            raise
+        # Something that the code waited for was canceled, not the code.
+        await _fail(task, _defect(task, error))
+        return error
+    except TrunklineError as error:
+        if task.is_lost:
+            raise
+        extra = {"task_id": task.id, "agent": task.agent, "reason": error.reason}
+        logger.warning("task.failed", extra=extra | {"problem": str(error)})
+        await _fail(task, str(redact_addresses(error)))
+        return error
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an agent's code may raise anything
+        await _fail(task, _defect(task, error))
+        return error
+    if not task.is_over:
+        if task.pending_approvals.is_open:
+            await task.require_input()
+        else:
+            await task.complete()
+    return None
+
+
+def _is_canceled() -> bool:
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
+
+
+async def _fail(task: TaskContext, text: str) -> None:
+    if not task.is_over:
+        await task.fail(text)
+
+
+def _defect(task: TaskContext, error: BaseException) -> str:
+    """Log what an agent's code did not expect, and return what may be said of it."""
+    logger.error("agent.failed", exc_info=error, extra={"task_id": task.id, "agent": task.agent})
+    return f"agent {task.agent!r} failed: {InternalError(telemetry.current_trace_id())}"

@@ -1,0 +1,157 @@
+"""What a task's agent writes through: artifacts, plans and tool calls."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from trunkline.errors import InvalidAgentResponseError
+from trunkline.tasks.emitter import Emitter
+from trunkline.tasks.files import Source, TaskFiles
+from trunkline.tasks.rewind import build_rewound
+from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
+
+# Makes the task exist and work before something is written to it, and gives its emitter.
+Begin = Callable[[], Awaitable[Emitter]]
+
+
+class ArtifactWriter:
+    """One artifact: created by its first append, closed once; only `replace` opens it again."""
+
+    def __init__(
+        self,
+        begin: Begin,
+        files: TaskFiles,
+        agent: str,
+        artifact_id: str,
+        start: event_pb2.ArtifactStart | None,
+        *,
+        is_closed: bool = False,
+    ) -> None:
+        """`start` is None for an artifact that exists and is gone on with."""
+        self.id = artifact_id
+        self._begin = begin
+        self._files = files
+        self._agent = agent
+        self._start = start
+        self._is_closed = is_closed
+
+    async def append(self, content: str | part_pb2.Part, *, last: bool = False) -> None:
+        """Add text (which continues the text before it) or a part (which stands on its own).
+
+        `last` says that the artifact is complete. Returns when the agent may go on, which is
+        before the content is in the journal unless much is waiting. Bytes over 64 KiB are kept
+        beside the journal, and the part refers to them.
+
+        Raises:
+            InvalidAgentResponseError: the artifact is closed, or the turn is over.
+            JournalUnavailableError: the disk has no room for the bytes.
+        """
+        if isinstance(content, part_pb2.Part):
+            content = await self._files.store(content)
+        await self._write(content, last=last)
+
+    async def attach(
+        self, source: Source, *, media_type: str = "", filename: str = "", last: bool = False
+    ) -> part_pb2.Part:
+        """Add a file of any size: its path, its bytes, or pieces of it as they come.
+
+        It is kept with the task as long as that is, and read in pieces: memory holds no more than
+        one. The media type is told by the filename unless it is given. Returns the part, which
+        refers to the content and has its size and checksum.
+
+        Raises:
+            InvalidAgentResponseError: the artifact is closed, or the turn is over.
+            InvalidArgumentError: it is larger than 4 GiB.
+            JournalUnavailableError: the disk is full, or can't be written.
+            OSError: the file can't be read.
+        """
+        part = await self._files.attach(source, media_type=media_type, filename=filename)
+        await self._write(part, last=last)
+        return part
+
+    async def replace(self, artifact: artifact_pb2.Artifact, *, last: bool = False) -> None:
+        """Put another content, and name, in place of all that is there; its id stays.
+
+        What was complete may be replaced, too, and is open again unless this is the `last`.
+
+        Raises:
+            InvalidAgentResponseError: the turn is over.
+        """
+        emitter = await self._begin()
+        start, self._start = self._start, None
+        if start is not None:
+            emitter.start_artifact(self.id, start, None, last=False)
+        remains = artifact_pb2.Artifact()
+        remains.CopyFrom(await self._files.store_artifact(artifact))
+        remains.artifact_id = self.id
+        emitter.put(event_pb2.Event(rewound=build_rewound(remains)))
+        self._is_closed = False
+        if last:
+            await self.close()
+        await emitter.make_room()
+
+    async def close(self) -> None:
+        """Say that the artifact is complete. Closing again does nothing."""
+        if not self._is_closed:
+            await self._write(None, last=True)
+
+    async def _write(self, content: str | part_pb2.Part | None, *, last: bool) -> None:
+        if self._is_closed:
+            raise InvalidAgentResponseError(self._agent, f"artifact {self.id!r} is closed")
+        emitter = await self._begin()
+        start, self._start = self._start, None
+        self._is_closed = last
+        if start is not None:
+            emitter.start_artifact(self.id, start, content, last=last)
+        else:
+            emitter.add_content(self.id, content, last=last)
+        if emitter.is_full:
+            await emitter.make_room()
+
+
+class PlanWriter:
+    """One plan: text as it is written, then its steps, under one id for its whole life."""
+
+    def __init__(self, begin: Begin, plan_id: str, *, revision: int) -> None:
+        self.id = plan_id
+        self._begin = begin
+        self._revision = revision
+
+    @property
+    def revision(self) -> int:
+        """Of what is written now."""
+        return self._revision
+
+    def start_revision(self) -> None:
+        """Begin a new revision: what was written of this one was no plan."""
+        self._revision += 1
+
+    async def append(self, text: str) -> None:
+        """Add text of the plan that is being written."""
+        emitter = await self._begin()
+        emitter.add_plan_text(self.id, self._revision, text)
+        await emitter.make_room()
+
+    async def finish(self, steps: Sequence[event_pb2.PlanStep]) -> None:
+        """Say what the plan is. Writing on after this makes a new revision."""
+        emitter = await self._begin()
+        plan = event_pb2.PlanChanged(plan_id=self.id, revision=self._revision, steps=steps)
+        emitter.put(event_pb2.Event(plan=plan))
+        self._revision += 1
+
+
+class ToolCall:
+    """One tool call under way; set what there is to say about its end."""
+
+    def __init__(self, call_id: str, tool: str) -> None:
+        self.id = call_id
+        self.tool = tool
+        self.summary = ""
+        """In a line, for people."""
+        self.is_error = False
+        """The tool failed."""
+
+    def finished_event(self) -> event_pb2.Event:
+        """Return the event that the call ends with."""
+        finished = event_pb2.ToolFinished(
+            call_id=self.id, tool=self.tool, is_error=self.is_error, summary=self.summary
+        )
+        return event_pb2.Event(tool_finished=finished)

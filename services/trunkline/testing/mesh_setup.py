@@ -1,0 +1,126 @@
+"""Opens the mesh of a test: a registry, a host and its agents, over a socket in a folder."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trunkline.agents.hosting import AgentReadiness, add_host_services, open_host, open_membership
+from trunkline.client import ChannelPool, Directory, RegistryClient
+from trunkline.errors import ConfigurationError, PeerTimeoutError
+from trunkline.registry import RegistryServicer
+from trunkline.server import MeshServer
+from trunkline.server.socket_folder import socket_address
+from trunkline.settings import AgentSettings, Settings
+from trunkline.tasks.agent import Agent
+
+if TYPE_CHECKING:
+    from langchain_core.language_models.chat_models import BaseChatModel
+
+
+@dataclass(frozen=True, slots=True)
+class BundledAgents:
+    """Agents that ship, by their names."""
+
+    names: Sequence[str]
+    models: Mapping[str, "BaseChatModel"]
+    """What some of them reason with, by their names."""
+
+    def with_model(self, agent: Agent) -> Agent:
+        """Return an agent with the model that it is to reason with.
+
+        Raises:
+            ConfigurationError: it is to have one, and doesn't reason.
+        """
+        from trunkline.reasoning import ReasoningAgent
+        from trunkline.reasoning.models import Model
+
+        chat = self.models.get(agent.card.name)
+        if chat is None:
+            return agent
+        if not isinstance(agent, ReasoningAgent):
+            raise ConfigurationError(f"agent {agent.card.name!r}", "it reasons with no model")
+        return agent.with_model(Model.of(chat))
+
+
+def build_settings(
+    data_dir: Path, options: Mapping[str, Mapping[str, object]], given: Mapping[str, Any]
+) -> Settings:
+    """Return the settings of a test's mesh; `options` are those of agents, by their names."""
+    # What still runs when the test is over is stopped: nobody waits for it.
+    settings = Settings(**{"drain_grace_s": 0.0, **given, "data_dir": data_dir})
+    tables = dict(settings.agent_options)
+    for name, table in options.items():
+        tables[name] = replace(tables.get(name, AgentSettings()), options=table)
+    return replace(settings, agent_options=tables)
+
+
+@asynccontextmanager
+async def open_mesh(
+    agents: Sequence[Agent], bundled: "BundledAgents", settings: Settings
+) -> AsyncIterator[tuple[Directory, Set[str]]]:
+    """Serve agents, and some of those that ship, until the block ends; yield who will be there.
+
+    Raises:
+        ConfigurationError: a name is unknown or there twice, or what is set makes no sense.
+    """
+    attendance = AgentReadiness()
+    async with AsyncExitStack() as stack:
+        local = stack.enter_context(socket_address())
+        channels = ChannelPool.from_settings(settings)
+        directory = Directory(channels, local)
+        await stack.enter_async_context(channels)
+        server = MeshServer()
+        server.add_registry(await stack.enter_async_context(RegistryServicer(settings.lease_s)))
+        tools: AbstractAsyncContextManager[object] = nullcontext()
+        if bundled.names:
+            # LangGraph and MCP: not for tests that want neither.
+            from trunkline.mesh.agents import build_agents
+            from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
+
+            config = load_mcp_config(settings)
+            tools = add_tool_adapter(server, config, settings, directory)
+            made = build_agents(settings, config, directory, names=bundled.names, others=agents)
+            agents = [bundled.with_model(agent) for agent in made]
+        hosts = await stack.enter_async_context(
+            open_host(agents, directory=directory, settings=settings, readiness=attendance)
+        )
+        add_host_services(server, hosts)
+        await server.start(local)
+        stack.push_async_callback(server.stop, 0)
+        await stack.enter_async_context(tools)
+        await stack.enter_async_context(directory)
+        await stack.enter_async_context(
+            open_membership(
+                hosts,
+                RegistryClient(channels.get(local)),
+                directory,
+                address=local,
+                settings=settings,
+                services=server.services,
+                readiness=attendance,
+            )
+        )
+        yield directory, {agent.card.name for agent in agents}
+
+
+async def wait_for_agents(directory: Directory, names: Set[str], *, timeout_s: float) -> None:
+    """Wait until the mesh knows agents: remote ones have to be reached first.
+
+    Raises:
+        TimeoutError: it doesn't know them all.
+    """
+    try:
+        await directory.wait_until(
+            lambda known: names <= set(known.list_agents()), timeout_s=timeout_s
+        )
+    except PeerTimeoutError:
+        missing = ", ".join(sorted(names - set(directory.list_agents())))
+        text = f"not on the mesh after {timeout_s:g} s: {missing}; can what is remote be reached?"
+        raise TimeoutError(text) from None

@@ -1,0 +1,142 @@
+"""What came of a message to an agent, for tests to look at."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trunkline.tasks.approvals import pending_approvals
+from trunkline.tasks.content import to_json
+from trunkline.tasks.lifecycle import state_name
+from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, snapshot_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A task as it stands at the end of a turn, or a direct reply."""
+
+    snapshot: snapshot_pb2.TaskSnapshot | None
+    """All that the journal knows of the task; None: the agent replied directly."""
+    reply: message_pb2.Message | None = None
+    """The direct reply, if it is one."""
+
+    @property
+    def state(self) -> str:
+        """Return `completed`, `failed`, `canceled`, `rejected`, `input-required`, and so on.
+
+        The others are `auth-required`, `submitted` and `working`. A direct reply is `completed`.
+        """
+        if self.snapshot is None:
+            return "completed"
+        return state_name(self.snapshot.task.status.state)
+
+    @property
+    def text(self) -> str:
+        """The text of the artifacts, one behind the other; without any, what the agent said.
+
+        Of a supervisor, the whole answer that it has put together of what others made.
+        """
+        texts = [_text_of(artifact.parts) for artifact in self._whole() or self.artifacts]
+        return "\n".join(text for text in texts if text) or self.status_text
+
+    @property
+    def status_text(self) -> str:
+        """The text of the direct reply or of the status: a question, what is wrong."""
+        return _text_of(self._message().parts)
+
+    @property
+    def artifacts(self) -> Sequence[artifact_pb2.Artifact]:
+        """What was made, in order: each has a `name` and `parts`."""
+        return () if self.snapshot is None else self.snapshot.task.artifacts
+
+    @property
+    def parts(self) -> Sequence[part_pb2.Part]:
+        """All parts of the artifacts; without any, those of what the agent said."""
+        made = [part for artifact in self.artifacts for part in artifact.parts]
+        return made or list(self._message().parts)
+
+    @property
+    def data(self) -> list[Any]:
+        """The data parts of all that, as JSON values."""
+        return [to_json(part.data) for part in self.parts if part.HasField("data")]
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The task's metadata, as JSON values."""
+        if self.snapshot is None:
+            return {}
+        found: Mapping[str, Any] = to_json(self.snapshot.task.metadata)
+        return found
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools that were called, in order."""
+        if self.snapshot is None:
+            return []
+        return [call.started.tool for call in self.snapshot.tool_calls]
+
+    @property
+    def approvals(self) -> list[snapshot_pb2.ApprovalInfo]:
+        """The calls that wait for a person's approval."""
+        if self.snapshot is None:
+            return []
+        return pending_approvals(self.snapshot.approvals)
+
+    @property
+    def task_id(self) -> str:
+        """The task's id; empty for a direct reply."""
+        return "" if self.snapshot is None else self.snapshot.task.id
+
+    @property
+    def context_id(self) -> str:
+        """The conversation's id."""
+        return (
+            self._message().context_id if self.snapshot is None else self.snapshot.task.context_id
+        )
+
+    def _whole(self) -> list[artifact_pb2.Artifact]:
+        if self.snapshot is None:
+            return []
+        told = zip(self.snapshot.task.artifacts, self.snapshot.artifacts, strict=True)
+        return [one for one, info in told if info.kind == event_pb2.ARTIFACT_KIND_SYNTHESIS]
+
+    def _message(self) -> message_pb2.Message:
+        if self.snapshot is not None:
+            return self.snapshot.task.status.message
+        return self.reply or message_pb2.Message()
+
+
+def _text_of(parts: Iterable[part_pb2.Part]) -> str:
+    return "".join(part.text for part in parts if part.HasField("text"))
+
+
+class Stream:
+    """The events of a turn, in order, from the first one on: iterate it, once."""
+
+    def __init__(self, begun: Answer, batches: AsyncIterator[list[bytes]] | None) -> None:
+        self.task = begun
+        """The task as it began, or the direct reply: then there are no events."""
+        self._batches = batches
+
+    @property
+    def task_id(self) -> str:
+        """The task's id."""
+        return self.task.task_id
+
+    async def __aiter__(self) -> AsyncIterator[event_pb2.Event]:
+        """Yield `trunkline.v1.Event`s; `WhichOneof("event")` says what each one is."""
+        if self._batches is None:
+            return
+        async for batches in self._batches:
+            for batch in batches:
+                for event in event_pb2.EventBatch.FromString(batch).events:
+                    yield event
+
+    async def text_chunks(self) -> AsyncIterator[str]:
+        """Yield the pieces of text of the artifacts, as they were written."""
+        async for event in self:
+            if event.HasField("delta"):
+                delta = event.delta
+                for text in delta.texts:
+                    yield text
+                if delta.part.HasField("text"):
+                    yield delta.part.text

@@ -1,0 +1,334 @@
+"""Runs one MCP server as a child process: its environment, its pipes and its end."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+from trunkline.errors import ToolServerUnavailableError
+from trunkline.tools.config import ServerConfig
+from trunkline.tools.connection import STDERR_SEPARATOR
+from trunkline.tools.stderr_tail import STDERR_LINE_LIMIT_BYTES, StderrTail
+
+logger = logging.getLogger(__name__)
+
+MESSAGE_LIMIT_BYTES = 16 * 1024 * 1024
+"""A longer line on stdout can't be a message; a server that prints one is stopped."""
+_INHERITED = ("HOME", "LANG", "TMPDIR", "TZ")
+_REAP_TIMEOUT_S = 2.0
+_PIPE_TIMEOUT_S = 0.5
+
+
+def build_environment(own: Mapping[str, str], telemetry: Mapping[str, str]) -> dict[str, str]:
+    """Return all a server gets to see: no more than it needs, and no secret of ours.
+
+    Our interpreter's folder comes first on PATH, so that console scripts installed beside us are
+    found. `own` is what the entry sets; it wins.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _INHERITED or name.startswith("LC_")
+    }
+    folder = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", os.defpath)
+    return kept | {"PATH": f"{folder}{os.pathsep}{path}"} | dict(telemetry) | dict(own)
+
+
+class ServerProcess:
+    """A running MCP server. It leads a process group of its own, which dies with it.
+
+    Implements trunkline.tools.connection.Link.
+    """
+
+    is_expired = False
+    transport_error = ""
+
+    def __init__(self, name: str, process: "ChildProcess", *, secrets: Iterable[str] = ()) -> None:
+        """What it says on stderr is passed on without `secrets`."""
+        self.name = name
+        self.has_ended = asyncio.Event()
+        """Set as soon as nothing more will come from it."""
+        self._process = process
+        self._stdin = process.stdin
+        self._stdout = process.stdout
+        self._stderr = process.stderr
+        self._problem = ""
+        self._words = StderrTail(secrets)
+        self._has_said_all = asyncio.Event()
+
+    @property
+    def pid(self) -> int:
+        """The id of the process, and of its group."""
+        return self._process.pid
+
+    def write_line(self, line: bytes) -> None:
+        """Send a line, whole or not at all.
+
+        Raises:
+            BrokenPipeError: it takes no more.
+        """
+        if self._stdin.is_closing() or self.has_ended.is_set():
+            raise BrokenPipeError
+        self._stdin.write(line + b"\n")
+
+    async def drain(self) -> None:
+        """Wait while it reads more slowly than we write."""
+        await self._stdin.drain()
+
+    async def read_line(self) -> bytes | None:
+        """Return the next line of stdout, None when there will be no more."""
+        try:
+            return await self._stdout.readuntil(b"\n")
+        except asyncio.IncompleteReadError:
+            pass
+        except asyncio.LimitOverrunError:
+            self.mark_broken(f"it printed a line of more than {MESSAGE_LIMIT_BYTES} bytes")
+        self.has_ended.set()
+        return None
+
+    def mark_broken(self, problem: str) -> None:
+        """Declare it broken: whoever waits for `has_ended` stops it."""
+        self._problem = self._problem or problem
+        self.has_ended.set()
+
+    async def describe_end(self, when: str = "") -> str:
+        """Say in a line why it has ended, and `when` that was."""
+        return f"{await self._cause()} {when}".rstrip()
+
+    async def describe_failed_start(self) -> str:
+        """Say in a line why it has ended before it was ready, with its last words."""
+        problem = await self.describe_end("before it was ready")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PIPE_TIMEOUT_S):
+                await self._has_said_all.wait()
+        said = self._words.last_lines()
+        return f"{problem}{STDERR_SEPARATOR}{said}" if said else problem
+
+    async def _cause(self) -> str:
+        if self._problem:
+            return self._problem
+        await self._exits_within(_REAP_TIMEOUT_S)
+        match self._process.returncode:
+            case None:
+                return "it closed its pipes"
+            case code if code < 0:
+                return f"it was killed by {signal.Signals(-code).name}"
+            case code:
+                return f"it exited with code {code}"
+
+    async def stop(self, grace_s: float) -> None:
+        """End it and all it has started: stdin closes, then SIGTERM, then SIGKILL."""
+        self.has_ended.set()
+        async with asyncio.TaskGroup() as group:
+            # Else a full pipe would keep it from exiting, and us from seeing that it did.
+            drain = group.create_task(self._drop_output())
+            try:
+                self._stdin.close()
+                if not await self._exits_within(grace_s):
+                    self._signal_group(signal.SIGTERM)
+                    await self._exits_within(grace_s)
+            finally:
+                # Also for one who was canceled and has no time for hints.
+                self._signal_group(signal.SIGKILL)
+                await self._exits_within(_REAP_TIMEOUT_S)
+                await _end_soon(drain)
+
+    async def read_stderr(self) -> None:
+        """Pass on what it says on stderr, in lines of bounded length, until it ends."""
+        rest = b""
+        try:
+            while chunk := await self._stderr.read(8192):
+                *lines, rest = (rest + chunk).split(b"\n")
+                rest = rest[: STDERR_LINE_LIMIT_BYTES + 1]
+                for line in lines:
+                    self._log(line)
+            if rest:
+                self._log(rest)
+        finally:
+            self._has_said_all.set()
+
+    def _log(self, line: bytes) -> None:
+        extra = {"server": self.name, "line": self._words.add_line(line)}
+        logger.debug("tool_server.stderr", extra=extra)
+
+    async def _drop_output(self) -> None:
+        while await self._stdout.read(65536):
+            pass
+
+    async def _exits_within(self, timeout_s: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._process.wait()
+        return self._process.returncode is not None
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        # The group outlives its leader while anything the server started still runs.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+@asynccontextmanager
+async def open_process(
+    name: str,
+    config: ServerConfig,
+    environment: Mapping[str, str],
+    *,
+    group: asyncio.TaskGroup,
+    grace_s: float,
+    secrets: Iterable[str] = (),
+) -> AsyncIterator[ServerProcess]:
+    """Start a server; leaving ends it and its process group, however it is left.
+
+    Its stderr is read in `group`, and passed on without `secrets`.
+
+    Raises:
+        ToolServerUnavailableError: the command can't be started.
+    """
+    if config.cwd is not None and not config.cwd.is_dir():
+        raise ToolServerUnavailableError(name, f"its folder {str(config.cwd)!r} is missing")
+    try:
+        child = await ChildProcess.start(
+            (config.command, *config.args),
+            environment=environment,
+            folder=config.cwd,
+            limit_bytes=MESSAGE_LIMIT_BYTES,
+        )
+    except FileNotFoundError as error:
+        problem = f"its command {config.command!r} is not on PATH; install it or mend the file"
+        raise ToolServerUnavailableError(name, problem) from error
+    except (OSError, ValueError) as error:
+        problem = f"its command {config.command!r} can't be started: {error}"
+        raise ToolServerUnavailableError(name, problem) from error
+    process = ServerProcess(name, child, secrets=secrets)
+    stderr = group.create_task(process.read_stderr())
+    try:
+        yield process
+    finally:
+        try:
+            await process.stop(grace_s)
+        finally:
+            await _end_soon(stderr)
+
+
+async def _end_soon(reader: asyncio.Task[None]) -> None:
+    """Let a reader come to the end of its pipe, which closes it; but don't insist.
+
+    A process that has left the group may hold the other end for as long as it likes.
+    """
+    await asyncio.wait({reader}, timeout=_PIPE_TIMEOUT_S)
+    reader.cancel()
+
+
+class ChildProcess:
+    """A process that was started here: its standard streams, and its end."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        *streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    ) -> None:
+        """Use `start`."""
+        self.pid = process.pid
+        # All of each: a writer that nobody holds closes its socket.
+        self._streams = streams
+        self.stdin = streams[0][1]
+        self.stdout = streams[1][0]
+        self.stderr = streams[2][0]
+        self.returncode: int | None = None
+        """How it ended; None: it hasn't yet. Negative: by that signal."""
+        self._has_exited = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def reap() -> None:
+            code = process.wait()
+            try:
+                loop.call_soon_threadsafe(self._note_exit, code)
+            except RuntimeError:
+                return  # The loop was closed: nobody is there to be told.
+
+        threading.Thread(target=reap, name=f"reaper of {self.pid}", daemon=True).start()
+
+    @classmethod
+    async def start(
+        cls,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        folder: Path | None,
+        limit_bytes: int,
+    ) -> Self:
+        """Start a command, leading a session of its own. `limit_bytes` is that of a line.
+
+        Raises:
+            OSError, ValueError: it can't be started.
+        """
+        pairs = [socket.socketpair() for _ in range(3)]
+        theirs = [pair[1] for pair in pairs]
+        try:
+            # It returns as soon as the child has become the command: some milliseconds.
+            process = subprocess.Popen(  # noqa: ASYNC220
+                command,
+                stdin=theirs[0].fileno(),
+                stdout=theirs[1].fileno(),
+                stderr=theirs[2].fileno(),
+                env=dict(environment),
+                cwd=folder,
+                start_new_session=True,
+            )
+        except BaseException:
+            for ours, _ in pairs:
+                ours.close()
+            raise
+        finally:
+            for one in theirs:
+                one.close()
+        opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        try:
+            for ours, _ in pairs:
+                opened.append(await _opened(ours, limit_bytes))
+        except BaseException:
+            # Nobody has it yet, so nobody else can end it.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for _, writer in opened:
+                writer.transport.abort()
+            for ours, _ in pairs[len(opened) :]:
+                ours.close()
+            raise
+        return cls(process, *opened)
+
+    async def wait(self) -> None:
+        """Wait until it has exited."""
+        await self._has_exited.wait()
+
+    def _note_exit(self, code: int) -> None:
+        self.returncode = code
+        self._has_exited.set()
+
+
+class _UntilEnd(asyncio.StreamReaderProtocol):
+    """Closes the socket when the other end is closed: nobody says anything to a dead process."""
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
+async def _opened(
+    ours: socket.socket, limit_bytes: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=limit_bytes)
+    protocol = _UntilEnd(reader)
+    ours.setblocking(False)
+    transport, _ = await loop.create_connection(lambda: protocol, sock=ours)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

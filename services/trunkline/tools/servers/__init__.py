@@ -1,1 +1,0 @@
-"""MCP servers that ship with the mesh; each works with any MCP client over stdio."""

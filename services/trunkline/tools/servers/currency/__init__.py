@@ -1,1 +1,0 @@
-"""The currency server: conversions at the European Central Bank's reference rates."""

@@ -1,1 +1,0 @@
-"""The math server: exact arithmetic and algebra, with SymPy in a process that can be killed."""

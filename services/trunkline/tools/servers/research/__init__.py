@@ -1,1 +1,0 @@
-"""The research server: documents, the web and arXiv, each answer with its sources."""

@@ -1,0 +1,1 @@
+"""The trunkline_agents package."""

@@ -1,0 +1,226 @@
+"""What Argo CD says of its applications, made short. Pure: JSON in, facts and lines out."""
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from typing_extensions import TypedDict
+
+Json = dict[str, Any]
+
+_REVISION_CHARS: Final = 12
+_MESSAGE_CHARS: Final = 300
+_DIFF_LINES: Final = 400
+
+
+class Application(TypedDict):
+    """`sync` is Synced, OutOfSync or Unknown; `health` Healthy, Progressing, Degraded, …."""
+
+    name: str
+    namespace: str
+    project: str
+    sync: str
+    health: str
+    revision: str
+    repository: str
+    path: str
+    target_revision: str
+    destination: str
+    destination_namespace: str
+
+
+class Resource(TypedDict):
+    """Something that an application consists of."""
+
+    kind: str
+    name: str
+    namespace: str
+    sync: str
+    health: str
+    message: str
+
+
+class Deployment(TypedDict):
+    """`by` is who began it: a user's name, or `automated`."""
+
+    id: int
+    revision: str
+    deployed_at: str
+    by: str
+
+
+class Change(TypedDict):
+    """What a sync would do to a resource; `diff` is unified, from what is to what is wanted."""
+
+    kind: str
+    name: str
+    namespace: str
+    change: str
+    diff: str
+
+
+def parse_application(found: Json) -> Application:
+    """Return what matters of an Application object."""
+    spec, status = _object(found, "spec"), _object(found, "status")
+    metadata = _object(found, "metadata")
+    sources = [_object(spec, "source"), *_objects(spec, "sources")]
+    source = next((one for one in sources if one), {})
+    destination = _object(spec, "destination")
+    return Application(
+        name=_text(metadata, "name"),
+        namespace=_text(metadata, "namespace"),
+        project=_text(spec, "project"),
+        sync=_text(_object(status, "sync"), "status") or "Unknown",
+        health=_text(_object(status, "health"), "status") or "Unknown",
+        revision=_revision_of(_object(status, "sync")),
+        repository=_text(source, "repoURL"),
+        path=_text(source, "path") or _text(source, "chart"),
+        target_revision=_text(source, "targetRevision"),
+        destination=_text(destination, "name") or _text(destination, "server"),
+        destination_namespace=_text(destination, "namespace"),
+    )
+
+
+def render_summary(one: Application) -> str:
+    """Return an application in a line."""
+    at = f", {abbreviate_revision(one['revision'])}" if one["revision"] else ""
+    return f"{one['name']}: {one['sync']}, {one['health']} (project {one['project']}{at})"
+
+
+def render_details(one: Application, found: Json) -> str:
+    """Return an application in a few lines."""
+    source = " ".join(filter(None, (one["repository"], one["path"], one["target_revision"])))
+    place = " ".join(filter(None, (one["destination"], one["destination_namespace"])))
+    lines = [render_summary(one), f"source: {source}", f"destination: {place}"]
+    policy = _object(_object(found, "spec"), "syncPolicy")
+    lines.append(f"syncs: {'by itself' if policy.get('automated') else 'when it is told to'}")
+    return "\n".join([*lines, *list_problems(found)])
+
+
+def list_problems(found: Json) -> list[str]:
+    """Return what an application complains of, and how its last operation went, in lines."""
+    status = _object(found, "status")
+    lines = []
+    if message := _cut(_text(_object(status, "health"), "message")):
+        lines.append(f"health: {message}")
+    conditions = _objects(status, "conditions")
+    lines += [f"{_text(one, 'type')}: {_cut(_text(one, 'message'))}" for one in conditions]
+    operation = _object(status, "operationState")
+    if phase := _text(operation, "phase"):
+        message = _cut(_text(operation, "message"))
+        lines.append(f"last operation: {phase}{f', {message}' if message else ''}")
+    return lines
+
+
+def parse_resources(found: Json) -> list[Resource]:
+    """Return what an application consists of."""
+    return [
+        Resource(
+            kind=_text(one, "kind"),
+            name=_text(one, "name"),
+            namespace=_text(one, "namespace"),
+            sync=_text(one, "status"),
+            health=_text(_object(one, "health"), "status"),
+            message=_cut(_text(_object(one, "health"), "message")),
+        )
+        for one in _objects(_object(found, "status"), "resources")
+    ]
+
+
+def is_healthy(one: Resource) -> bool:
+    """Whether there is nothing to say of a resource."""
+    return one["health"] in {"", "Healthy"} and one["sync"] in {"", "Synced"}
+
+
+def parse_history(found: Json) -> list[Deployment]:
+    """Return what was deployed, the newest first."""
+    history = _objects(_object(found, "status"), "history")
+    deployments = []
+    for one in history:
+        by = _object(one, "initiatedBy")
+        deployments.append(
+            Deployment(
+                id=int(one.get("id") or 0),
+                revision=_revision_of(one),
+                deployed_at=_text(one, "deployedAt"),
+                by=_text(by, "username") or ("automated" if by.get("automated") else ""),
+            )
+        )
+    return sorted(deployments, key=lambda one: (one["deployed_at"], one["id"]), reverse=True)
+
+
+def list_changes(resources: Iterable[Json]) -> Iterator[Change]:
+    """Yield what a sync would change. Argo CD itself hides what secrets hold."""
+    for one in resources:
+        if one.get("hook"):
+            continue
+        # As Argo CD compares them: without what the cluster adds by itself.
+        live = _manifest(one.get("normalizedLiveState") or one.get("liveState"))
+        wanted = _manifest(one.get("predictedLiveState") or one.get("targetState"))
+        if _manifest(one.get("targetState")) is None:
+            wanted = None
+        if live == wanted:
+            continue
+        change = "create" if live is None else "delete" if wanted is None else "change"
+        pieces = difflib.unified_diff(
+            _lines(live), _lines(wanted), "live", "wanted", n=2, lineterm=""
+        )
+        lines = list(pieces)
+        if len(lines) > _DIFF_LINES:
+            lines[_DIFF_LINES:] = [f"… and {len(lines) - _DIFF_LINES} more lines"]
+        yield Change(
+            kind=_text(one, "kind"),
+            name=_text(one, "name"),
+            namespace=_text(one, "namespace"),
+            change=change,
+            diff="\n".join(lines),
+        )
+
+
+def abbreviate_revision(revision: str) -> str:
+    """Return a commit's hash as people write it; versions of charts stay as they are."""
+    is_hash = len(revision) == 40 and all(char in "0123456789abcdef" for char in revision)
+    return revision[:_REVISION_CHARS] if is_hash else revision
+
+
+def _revision_of(found: Json) -> str:
+    # An application of several sources has as many revisions.
+    several = found.get("revisions")
+    said = [str(one) for one in several] if isinstance(several, list) else []
+    return _text(found, "revision") or ", ".join(said)
+
+
+def _manifest(state: object) -> Json | None:
+    """Return the object that a text holds; None: there is none, as `null` says."""
+    try:
+        found = json.loads(state) if isinstance(state, str) and state else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _lines(manifest: Json | None) -> list[str]:
+    if manifest is None:
+        return []
+    return json.dumps(manifest, indent=2, sort_keys=True, ensure_ascii=False).splitlines()
+
+
+def _object(found: Json, key: str) -> Json:
+    inner = found.get(key)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _objects(found: Json, key: str) -> list[Json]:
+    inner = found.get(key)
+    return [one for one in inner if isinstance(one, dict)] if isinstance(inner, list) else []
+
+
+def _text(found: Json, key: str) -> str:
+    inner = found.get(key)
+    return inner if isinstance(inner, str) else ""
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MESSAGE_CHARS else f"{line[:_MESSAGE_CHARS]}…"

@@ -1,0 +1,291 @@
+"""The Argo CD tools over MCP: six that look, and one that syncs."""
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from mcp.server import MCPServer
+from mcp_types import CallToolResult, ToolAnnotations
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from trunkline.errors import InvalidArgumentError
+from trunkline_agents.argocd import patterns as matching
+from trunkline_agents.argocd.applications import (
+    Application,
+    Change,
+    Deployment,
+    Resource,
+    abbreviate_revision,
+    is_healthy,
+    list_changes,
+    list_problems,
+    parse_application,
+    parse_history,
+    parse_resources,
+    render_details,
+    render_summary,
+)
+from trunkline_agents.argocd.client import ApplicationName, ArgoCDClient
+from trunkline_agents.argocd.settings import COMMAND, TOKEN_KEY
+from trunkline_agents.mcp_server import MATCH_KEY, call_result, run_stdio_server
+
+_BUILT_WITH: Final = ("Kustomize", "Helm", "Kubectl")
+_SHOWN: Final = 100
+_HISTORY: Final = 20
+_REVISION_CHARS: Final = 200
+_LOOKS: Final = ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True
+)
+# It may replace and delete what runs: a person approves each call.
+_ACTS: Final = ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
+)
+
+State = Literal[
+    "Synced",
+    "OutOfSync",
+    "Healthy",
+    "Unhealthy",
+    "Degraded",
+    "Progressing",
+    "Missing",
+    "Suspended",
+    "Unknown",
+]
+Named = Annotated[
+    str, Field(description="The application's name; NAMESPACE/NAME if it isn't Argo CD's own.")
+]
+
+
+class Version(TypedDict):
+    """What the server says of itself; without a token its version alone."""
+
+    version: str
+    build_date: str
+    platform: str
+
+
+class Applications(TypedDict):
+    """Applications by name."""
+
+    applications: list[Application]
+
+
+class Health(TypedDict):
+    """How an application is, and those of its resources that are not well."""
+
+    application: Application
+    unwell: list[Resource]
+
+
+class History(TypedDict):
+    """What was deployed, the newest first."""
+
+    application: str
+    deployments: list[Deployment]
+
+
+class Diff(TypedDict):
+    """What a sync would change."""
+
+    application: str
+    changes: list[Change]
+
+
+class Sync(TypedDict):
+    """A sync that has been begun, or, as a dry run, tried."""
+
+    application: str
+    revision: str
+    phase: str
+    is_dry_run: bool
+
+
+@dataclass(frozen=True)
+class ArgoCDAnswer:
+    """What a tool found out."""
+
+    text: str
+    data: Any
+
+
+class ArgoCDTools:
+    """The tools, of one Argo CD server."""
+
+    def __init__(self, api: ArgoCDClient) -> None:
+        self._api = api
+
+    async def version(self) -> Annotated[CallToolResult, Version]:
+        """Tell the version of the Argo CD server."""
+        return await call_result(self._version())
+
+    async def list_applications(
+        self,
+        project: Annotated[str, Field(description="Only those of this project.")] = "",
+        state: Annotated[
+            State | None, Field(description="Only those that are so; Unhealthy: not Healthy.")
+        ] = None,
+    ) -> Annotated[CallToolResult, Applications]:
+        """List the applications, with whether they are in sync and how they are."""
+        return await call_result(self._list(project, state))
+
+    async def get_application(self, application: Named) -> Annotated[CallToolResult, Application]:
+        """Tell what an application is: its source, destination, state and problems."""
+        return await call_result(self._get(application))
+
+    async def application_health(self, application: Named) -> Annotated[CallToolResult, Health]:
+        """Tell how an application is, and which of its resources are not well."""
+        return await call_result(self._health(application))
+
+    async def application_history(self, application: Named) -> Annotated[CallToolResult, History]:
+        """Tell what was deployed of an application, when and by whom."""
+        return await call_result(self._history(application))
+
+    async def application_diff(self, application: Named) -> Annotated[CallToolResult, Diff]:
+        """Tell what a sync of an application would change: unified diffs from live to wanted."""
+        return await call_result(self._diff(application))
+
+    async def sync_application(
+        self,
+        application: Named,
+        revision: Annotated[
+            str, Field(description="A commit, tag or chart version; empty: as its source says.")
+        ] = "",
+        prune: Annotated[bool, Field(description="Delete what its source no longer has.")] = False,  # noqa: FBT002 tools have their arguments by name
+        dry_run: Annotated[bool, Field(description="Only try it.")] = False,  # noqa: FBT002
+    ) -> Annotated[CallToolResult, Sync]:
+        """Begin to bring an application to what its source says."""
+        return await call_result(self._sync(application, revision, prune=prune, dry_run=dry_run))
+
+    async def _version(self) -> ArgoCDAnswer:
+        found = await self._api.version()
+        data = Version(
+            version=str(found.get("Version", "")),
+            build_date=str(found.get("BuildDate", "")),
+            platform=str(found.get("Platform", "")),
+        )
+        more = [f"built {data['build_date']}" if data["build_date"] else "", data["platform"]]
+        tools = ((name, str(found.get(f"{name}Version") or "")) for name in _BUILT_WITH)
+        more += [f"{name} {said.split()[0]}" for name, said in tools if said.strip()]
+        told = ", ".join(filter(None, more))
+        return ArgoCDAnswer(f"Argo CD {data['version']}{f' ({told})' if told else ''}.", data)
+
+    async def _list(self, project: str, state: State | None) -> ArgoCDAnswer:
+        found = [parse_application(one) for one in await self._api.applications(project=project)]
+        shown = sorted((one for one in found if _is_so(one, state)), key=lambda one: one["name"])
+        if not shown:
+            of = f" in project {project}" if project else ""
+            return ArgoCDAnswer(
+                f"No application{of} is {state or 'there'}.", Applications(applications=[])
+            )
+        count = f"{len(shown)} of {len(found)}" if state else str(len(shown))
+        text = f"{count} applications{f', {state}' if state else ''}:"
+        lines = [f"- {render_summary(one)}" for one in shown[:_SHOWN]]
+        if len(shown) > _SHOWN:
+            lines.append(f"… and {len(shown) - _SHOWN} more; ask for those of one project")
+        return ArgoCDAnswer("\n".join([text, *lines]), Applications(applications=shown[:_SHOWN]))
+
+    async def _get(self, application: str) -> ArgoCDAnswer:
+        found = await self._api.application(ApplicationName.parse(application))
+        one = parse_application(found)
+        return ArgoCDAnswer(render_details(one, found), one)
+
+    async def _health(self, application: str) -> ArgoCDAnswer:
+        found = await self._api.application(ApplicationName.parse(application))
+        one = parse_application(found)
+        unwell = [part for part in parse_resources(found) if not is_healthy(part)]
+        lines = [f"{one['name']} is {one['health']} and {one['sync']}.", *list_problems(found)]
+        for part in unwell[:_SHOWN]:
+            state = ", ".join(filter(None, (part["health"], part["sync"], part["message"])))
+            lines.append(f"- {part['kind']} {part['name']}: {state}")
+        return ArgoCDAnswer("\n".join(lines), Health(application=one, unwell=unwell[:_SHOWN]))
+
+    async def _history(self, application: str) -> ArgoCDAnswer:
+        name = ApplicationName.parse(application)
+        deployments = parse_history(await self._api.application(name))[:_HISTORY]
+        lines = [_line_of(one) for one in deployments]
+        first = f"{name} was deployed:" if lines else f"{name} was never deployed."
+        data = History(application=str(name), deployments=deployments)
+        return ArgoCDAnswer("\n".join([first, *lines]), data)
+
+    async def _diff(self, application: str) -> ArgoCDAnswer:
+        name = ApplicationName.parse(application)
+        changes = list(list_changes(await self._api.managed_resources(name)))
+        data = Diff(application=str(name), changes=changes)
+        if not changes:
+            return ArgoCDAnswer(f"A sync of {name} would change nothing.", data)
+        pieces = [f"A sync of {name} would change {len(changes)} of its resources:"]
+        for one in changes:
+            place = f" in {one['namespace']}" if one["namespace"] else ""
+            head = f"{one['change']} {one['kind']} {one['name']}{place}"
+            pieces.append(f"{head}\n```diff\n{one['diff']}\n```")
+        return ArgoCDAnswer("\n\n".join(pieces), data)
+
+    async def _sync(
+        self, application: str, revision: str, *, prune: bool, dry_run: bool
+    ) -> ArgoCDAnswer:
+        name = ApplicationName.parse(application)
+        if len(revision) > _REVISION_CHARS:
+            raise InvalidArgumentError("revision", "That is too long for a revision.")
+        found = await self._api.sync(name, revision=revision, prune=prune, dry_run=dry_run)
+        state = (found.get("status") or {}).get("operationState") or {}
+        phase = str(state.get("phase") or "Running")
+        data = Sync(application=str(name), revision=revision, phase=phase, is_dry_run=dry_run)
+        to = f" to {abbreviate_revision(revision)}" if revision else ""
+        what = "dry run of a sync" if dry_run else "sync"
+        text = f"The {what} of {name}{to} has begun. Ask for its health to see how it goes."
+        return ArgoCDAnswer(text, data)
+
+
+def _line_of(one: Deployment) -> str:
+    by = f", by {one['by']}" if one["by"] else ""
+    return f"- {one['deployed_at']}: {abbreviate_revision(one['revision'])} (id {one['id']}{by})"
+
+
+def _is_so(one: Application, state: State | None) -> bool:
+    if state is None:
+        return True
+    if state == "Unhealthy":
+        return one["health"] != "Healthy"
+    return state in {one["sync"], one["health"]}
+
+
+def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
+    """The MCP server with its seven tools."""
+    server: MCPServer[Any] = MCPServer(
+        COMMAND,
+        title="Argo CD",
+        instructions="Looks at the applications of an Argo CD server, and syncs them.",
+        log_level="WARNING",
+    )
+    looking: tuple[tuple[Any, str, list[matching.MatchRule]], ...] = (
+        (tools.version, "Argo CD's version", matching.VERSION),
+        (tools.list_applications, "List applications", matching.LIST),
+        (tools.get_application, "Show an application", matching.GET),
+        (tools.application_health, "Health of an application", matching.HEALTH),
+        (tools.application_history, "History of an application", matching.HISTORY),
+        (tools.application_diff, "Diff of an application", matching.DIFF),
+    )
+    for function, title, declarations in looking:
+        server.add_tool(function, title=title, annotations=_LOOKS, meta={MATCH_KEY: declarations})
+    server.add_tool(
+        tools.sync_application,
+        title="Sync an application",
+        annotations=_ACTS,
+        meta={MATCH_KEY: matching.SYNC},
+    )
+    return server
+
+
+def main() -> None:
+    """The console script `trunkline-mcp-argocd`. The token comes in a variable, never as option."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description="An MCP server for Argo CD.")
+    parser.add_argument("--url", required=True, help="where its API is, without /api")
+    parser.add_argument("--ca-file", type=Path, help="authorities of its certificate (PEM)")
+    options = parser.parse_args()
+    token = os.environ.get(TOKEN_KEY, "")
+    tools = ArgoCDTools(ArgoCDClient(options.url, token=token, ca_file=options.ca_file))
+    run_stdio_server(lambda: build_server(tools).run_stdio_async(), service_name=COMMAND)

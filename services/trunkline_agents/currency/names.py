@@ -1,0 +1,80 @@
+"""What people call currencies: words and signs to codes, and guesses at an unknown one."""
+
+from collections.abc import Collection
+from difflib import get_close_matches
+
+from trunkline.errors import InvalidArgumentError
+
+# In the singular; a plural s is taken off before looking.
+NAMES = {
+    "euro": "EUR",
+    "dollar": "USD",
+    "us dollar": "USD",
+    "american dollar": "USD",
+    "buck": "USD",
+    "canadian dollar": "CAD",
+    "australian dollar": "AUD",
+    "new zealand dollar": "NZD",
+    "hong kong dollar": "HKD",
+    "singapore dollar": "SGD",
+    "pound": "GBP",
+    "british pound": "GBP",
+    "pound sterling": "GBP",
+    "sterling": "GBP",
+    "yen": "JPY",
+    "japanese yen": "JPY",
+    "franc": "CHF",
+    "swiss franc": "CHF",
+    "yuan": "CNY",
+    "renminbi": "CNY",
+    "rupee": "INR",
+    "indian rupee": "INR",
+    "won": "KRW",
+    "swedish krona": "SEK",
+    "swedish kronor": "SEK",
+    "norwegian krone": "NOK",
+    "norwegian kroner": "NOK",
+    "danish krone": "DKK",
+    "danish kroner": "DKK",
+    "czech koruna": "CZK",
+    "zloty": "PLN",
+    "forint": "HUF",
+    "lira": "TRY",
+    "turkish lira": "TRY",
+    "real": "BRL",
+    "brazilian real": "BRL",
+    "mexican peso": "MXN",
+    "rand": "ZAR",
+    "baht": "THB",
+    "shekel": "ILS",
+    "ringgit": "MYR",
+    "rouble": "RUB",
+    "ruble": "RUB",
+}
+SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR", "₩": "KRW", "₪": "ILS"}
+
+_MAX_SHOWN_CHARS = 30
+
+
+def resolve_currency(name: str, known: Collection[str]) -> str:
+    """The code of a currency given by code, name or sign.
+
+    Raises:
+        InvalidArgumentError: nothing known is meant; the text says what is, and what comes close.
+    """
+    plain = " ".join(name.split())
+    lowered = plain.lower()
+    code = SIGNS.get(plain) or NAMES.get(lowered) or NAMES.get(lowered.removesuffix("s"))
+    code = code or plain.upper()
+    if code in known:
+        return code
+    raise InvalidArgumentError("currency", _unknown(plain[:_MAX_SHOWN_CHARS], known))
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name.upper(), list(known), n=3, cutoff=0.6)
+    near += [NAMES[word] for word in get_close_matches(name.lower(), NAMES, n=2, cutoff=0.8)]
+    hint = f" Did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
+    return (
+        f"{name!r} is not a currency with ECB rates.{hint} Known are: {', '.join(sorted(known))}."
+    )

@@ -1,0 +1,179 @@
+"""The currency tools over MCP: convert, list_currencies."""
+
+from dataclasses import dataclass
+from datetime import date as Date  # noqa: N812 - `date` is an argument of the tool
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from functools import cache
+from typing import Annotated, Any
+
+from mcp.server import MCPServer
+from mcp_types import CallToolResult
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from trunkline.errors import InvalidArgumentError
+from trunkline_agents.currency import patterns as matching
+from trunkline_agents.currency.names import resolve_currency
+from trunkline_agents.currency.rates import RateTable, load_rates
+from trunkline_agents.mcp_server import MATCH_KEY, READ_ONLY, call_result, run_stdio_server
+
+NAME = "trunkline-mcp-currency"
+MAX_AMOUNT = Decimal(10) ** 15
+_CENTS = Decimal("0.01")
+_SMALL_DIGITS = 4
+_MAX_AMOUNT_CHARS = 40
+
+
+class Conversion(TypedDict):
+    """Amounts and rate as exact decimal text; `rate_date` is the day of the ECB's rate."""
+
+    amount: str
+    from_currency: str
+    to_currency: str
+    result: str
+    rate: str
+    rate_date: str
+
+
+class Currencies(TypedDict):
+    """The codes of all currencies with rates, and the days that the rates cover."""
+
+    currencies: list[str]
+    first_date: str
+    last_date: str
+
+
+@dataclass(frozen=True)
+class CurrencyAnswer:
+    """What a tool found out."""
+
+    text: str
+    data: dict[str, Any]
+
+
+Currency = Annotated[str, Field(description="A code such as USD, or a name such as euros or yen.")]
+
+
+class CurrencyTools:
+    """The tools. The rates are read at the first call, so that an idle server stays small."""
+
+    def __init__(self) -> None:
+        self._rates = cache(load_rates)
+
+    async def convert(
+        self,
+        amount: Annotated[str | float, Field(description="How much, as a number.")],
+        from_currency: Currency,
+        to_currency: Currency,
+        date: Annotated[
+            str | None,
+            Field(description="The day of the rate, YYYY-MM-DD; by default the latest there is."),
+        ] = None,
+    ) -> Annotated[CallToolResult, Conversion]:
+        """Convert an amount of money at the European Central Bank's reference rate of a day."""
+        return await call_result(self._converted(amount, from_currency, to_currency, date=date))
+
+    async def list_currencies(self) -> Annotated[CallToolResult, Currencies]:
+        """List the currencies that can be converted, and the days with rates."""
+        return await call_result(self._listed())
+
+    async def _converted(
+        self, amount: str | float, from_currency: str, to_currency: str, *, date: str | None
+    ) -> CurrencyAnswer:
+        rates = self._rates()
+        money = _amount(amount)
+        given, taken = (
+            resolve_currency(name, rates.currencies) for name in (from_currency, to_currency)
+        )
+        day = None if date is None else _day(date)
+        rate = rates.get_rate(given, taken, day)
+        result = _rounded(money * rate.factor)
+        text = f"{money:f} {given} = {result:f} {taken} (ECB rate of {rate.day}"
+        text += f", the last before {day})" if day and day != rate.day else ")"
+        return CurrencyAnswer(
+            text,
+            {
+                "amount": f"{money:f}",
+                "from_currency": given,
+                "to_currency": taken,
+                "result": f"{result:f}",
+                "rate": f"{rate.factor:f}",
+                "rate_date": rate.day.isoformat(),
+            },
+        )
+
+    async def _listed(self) -> CurrencyAnswer:
+        rates: RateTable = self._rates()
+        codes, period = rates.currencies, rates.period
+        return CurrencyAnswer(
+            f"{len(codes)} currencies, with ECB rates from {period.first} to {period.last} "
+            f"(some only for a part of it): {', '.join(codes)}.",
+            {
+                "currencies": list(codes),
+                "first_date": period.first.isoformat(),
+                "last_date": period.last.isoformat(),
+            },
+        )
+
+
+def _amount(amount: str | float) -> Decimal:
+    # In JSON 100 and 100.0 are one number; as text it is 100.
+    is_whole = isinstance(amount, float) and amount.is_integer()
+    text = str(int(amount) if is_whole else amount).strip()
+    try:
+        money = Decimal(text.replace(",", ""))
+    except InvalidOperation:
+        money = Decimal("NaN")
+    if not (len(text) <= _MAX_AMOUNT_CHARS and money.is_finite() and 0 <= money <= MAX_AMOUNT):
+        raise InvalidArgumentError(
+            "amount",
+            f"{text[:_MAX_AMOUNT_CHARS]!r} is not an amount: take a number from 0 to 10^15.",
+        )
+    return money
+
+
+def _day(text: str) -> Date:
+    try:
+        year, month, day = (int(part) for part in text.strip().split("-"))
+        return Date(year, month, day)
+    except ValueError:
+        raise InvalidArgumentError(
+            "date", f"{text[:_MAX_AMOUNT_CHARS]!r} is not a date: write it as 2020-03-02."
+        ) from None
+
+
+def _rounded(money: Decimal) -> Decimal:
+    """To cents; what is less than one unit keeps four significant digits."""
+    if money == 0 or money >= 1:
+        return money.quantize(_CENTS, rounding=ROUND_HALF_UP)
+    places = min(money.adjusted() - _SMALL_DIGITS + 1, -2)
+    return money.quantize(Decimal(1).scaleb(places), rounding=ROUND_HALF_UP)
+
+
+def build_server() -> MCPServer[Any]:
+    """The MCP server with its two tools."""
+    server: MCPServer[Any] = MCPServer(
+        NAME,
+        title="Currency",
+        instructions="Converts money at the ECB's daily reference rates since 1999. No network.",
+        log_level="WARNING",
+    )
+    tools = CurrencyTools()
+    server.add_tool(
+        tools.convert,
+        title="Convert money",
+        annotations=READ_ONLY,
+        meta={MATCH_KEY: matching.CONVERT},
+    )
+    server.add_tool(
+        tools.list_currencies,
+        title="List currencies",
+        annotations=READ_ONLY,
+        meta={MATCH_KEY: matching.LIST},
+    )
+    return server
+
+
+def main() -> None:
+    """The console script `trunkline-mcp-currency`."""
+    run_stdio_server(lambda: build_server().run_stdio_async(), service_name=NAME)

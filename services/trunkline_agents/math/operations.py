@@ -1,0 +1,184 @@
+"""What the math tools do, inside the worker: text in, an answer for people and for programs out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+
+from trunkline.errors import InvalidArgumentError
+from trunkline_agents.math import solving
+from trunkline_agents.math.parser import parse_equation, parse_expression, reject
+from trunkline_agents.math.size_limits import check_size
+from trunkline_agents.math.sympy_conversion import (
+    SympyValue,
+    render_decimals,
+    render_exact,
+    render_number,
+    to_sympy,
+)
+from trunkline_agents.math.syntax import Node, has_decimals
+
+MAX_ANSWER_CHARS = 10_000
+# Simplifying a large number rarely makes it shorter and may take long.
+_MAX_OPERATIONS_TO_SIMPLIFY = 50
+
+
+@dataclass(frozen=True)
+class OperationAnswer:
+    """The answer as a sentence or formula, and as data."""
+
+    text: str
+    data: dict[str, Any]
+
+
+def calculate(*, expression: str, digits: int | None) -> OperationAnswer:
+    """Work out a number, or simplify an expression with variables."""
+    node = parse_expression(expression)
+    value = _defined(_built(node))
+    if value.free_symbols:
+        text = exact = render_exact(sympy.simplify(value))
+        return OperationAnswer(text, {"exact": exact, "approximation": None})
+    if not value.is_Rational and value.count_ops() <= _MAX_OPERATIONS_TO_SIMPLIFY:
+        value = _defined(sympy.simplify(value))
+    text = render_number(value, digits=digits, prefers_decimals=has_decimals(node))
+    return OperationAnswer(
+        text, {"exact": render_exact(value), "approximation": _approximation(value, digits)}
+    )
+
+
+def solve(*, equation: str, variable: str | None) -> OperationAnswer:
+    """Solve an equation for one variable."""
+    sides = parse_equation(equation)
+    left, right = _defined(_built(sides.left)), _defined(_built(sides.right))
+    unknown = _variable(left.free_symbols | right.free_symbols, variable)
+    if unknown is None:
+        reject("There is no variable to solve for. Write for example x^2-5x+6=0.")
+    solutions = solving.solve_equation(left - right, unknown)
+    if solutions is None:
+        reject("No way to solve this was found, neither exactly nor numerically.")
+    return OperationAnswer(
+        _solutions_text(solutions, unknown.name),
+        {
+            "variable": unknown.name,
+            "solutions": [
+                {"exact": each.exact, "approximation": each.approximation}
+                for each in solutions.roots
+            ],
+            "is_complete": solutions.is_complete,
+        },
+    )
+
+
+def differentiate(*, expression: str, variable: str | None, order: int) -> OperationAnswer:
+    """Take a derivative."""
+    value = _defined(_built(parse_expression(expression)))
+    by = _variable(value.free_symbols, variable) or sympy.Symbol("x")
+    derivative = render_exact(sympy.diff(value, by, order))
+    return OperationAnswer(
+        derivative, {"variable": by.name, "order": order, "derivative": derivative}
+    )
+
+
+def integrate(
+    *, expression: str, variable: str | None, lower: str | None, upper: str | None
+) -> OperationAnswer:
+    """Integrate, between limits if both are given."""
+    value = _defined(_built(parse_expression(expression)))
+    by = _variable(value.free_symbols, variable) or sympy.Symbol("x")
+    if lower is None or upper is None:
+        antiderivative = sympy.integrate(value, by)
+        if antiderivative.has(sympy.Integral):
+            reject("No antiderivative in known functions was found. With limits, a number may be.")
+        exact = render_exact(antiderivative)
+        data = {"variable": by.name, "lower": None, "upper": None, "exact": exact}
+        return OperationAnswer(f"{exact} + C", {**data, "approximation": None})
+    limits = [_built(parse_expression(text)) for text in (lower, upper)]
+    area = sympy.integrate(value, (by, *limits))
+    return _area_answer(area, by=by, limits=limits)
+
+
+OPERATIONS: dict[str, Callable[..., OperationAnswer]] = {
+    "calculate": calculate,
+    "solve": solve,
+    "differentiate": differentiate,
+    "integrate": integrate,
+}
+# SymPy loads and compiles much on first use; that is not part of anybody's question.
+WARM_UP_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "calculate": {"expression": "sqrt(2)/(1+sqrt(3))", "digits": None},
+    "solve": {"equation": "x^2-5x+6=0", "variable": None},
+    "differentiate": {"expression": "x*sin(x)", "variable": None, "order": 1},
+    "integrate": {"expression": "x*sin(x)", "variable": None, "lower": None, "upper": None},
+}
+
+
+def run_operation(operation: str, arguments: dict[str, Any]) -> OperationAnswer:
+    """Run one operation of the table.
+
+    Raises:
+        InvalidArgumentError: the question is not one that can be answered, and why.
+    """
+    answer = OPERATIONS[operation](**arguments)
+    if len(answer.text) > MAX_ANSWER_CHARS:
+        reject(f"The answer would be longer than {MAX_ANSWER_CHARS:,} characters.")
+    return answer
+
+
+def _built(node: Node) -> SympyValue:
+    check_size(node)
+    return to_sympy(node)
+
+
+def _defined(value: SympyValue) -> SympyValue:
+    if value.has(sympy.nan, sympy.zoo, sympy.oo, -sympy.oo):
+        reject("It has no finite value: somewhere it divides by zero or leaves the numbers.")
+    return value
+
+
+def _approximation(value: SympyValue, digits: int | None = None) -> str | None:
+    if value.is_Integer or value.free_symbols:
+        return None
+    return render_decimals(value, digits) if digits else render_decimals(value)
+
+
+def _variable(symbols: set[SympyValue], name: str | None) -> SympyValue | None:
+    """The variable to work with: the one that was named, the only one, or x."""
+    if name is not None:
+        return sympy.Symbol(name)
+    present = sorted(symbol.name for symbol in symbols)
+    if not present:
+        return None
+    if len(present) == 1 or "x" in present:
+        return sympy.Symbol("x" if "x" in present else present[0])
+    raise InvalidArgumentError(
+        field="variable", problem=f"Which variable is meant: {' or '.join(present)}?"
+    )
+
+
+def _solutions_text(solutions: solving.RootSet, variable: str) -> str:
+    if solutions.is_identity:
+        return f"Every value of {variable} is a solution."
+    if not solutions.roots:
+        return "There is no solution."
+    text = " or ".join(solution.render(variable) for solution in solutions.roots)
+    if solutions.parameter:
+        text += f", for every integer {solutions.parameter}"
+    return text if solutions.is_complete else f"{text} (found numerically; there may be more)"
+
+
+def _area_answer(area: SympyValue, *, by: SympyValue, limits: list[SympyValue]) -> OperationAnswer:
+    if area.has(sympy.nan, sympy.zoo, sympy.oo, -sympy.oo):
+        reject("The integral has no finite value between these limits.")
+    data: dict[str, Any] = {"variable": by.name}
+    data |= dict(zip(("lower", "upper"), map(render_exact, limits), strict=True))
+    if area.has(sympy.Integral):
+        number = sympy.N(area)
+        if number.has(sympy.Integral):
+            reject("Neither a formula nor a number was found for this integral.")
+        text = render_exact(number)
+        return OperationAnswer(f"≈ {text}", {**data, "exact": None, "approximation": text})
+    data |= {"exact": render_exact(area), "approximation": _approximation(area)}
+    if area.free_symbols:
+        return OperationAnswer(render_exact(area), data)
+    return OperationAnswer(render_number(area, digits=None, prefers_decimals=False), data)

@@ -1,0 +1,379 @@
+"""Cuts the text of an expression into tokens, and refuses what no expression contains."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from fractions import Fraction
+from typing import NoReturn
+
+from trunkline.errors import InvalidArgumentError
+from trunkline_agents.math.syntax import (
+    Call,
+    Constant,
+    Equation,
+    Negation,
+    Node,
+    Number,
+    Power,
+    Product,
+    Reciprocal,
+    Sum,
+    Variable,
+)
+
+MAX_TEXT_CHARS = 2_000
+MAX_TOKENS = 1_000
+MAX_EXPONENT_DIGITS = 4
+
+SYNTAX_HINT = (
+    "Allowed are numbers, + - * / ^ %, !, parentheses, single-letter variables, "
+    "pi, e, i, and functions such as sqrt(x), sin(x), ln(x) and factorial(n)."
+)
+
+# How people write or say it -> how the grammar knows it. Longer phrases come first.
+_SPELLINGS = {
+    "square root of": "√",
+    "cube root of": "∛",
+    "multiplied by": "*",
+    "divided by": "/",
+    "to the power of": "^",
+    "plus": "+",
+    "minus": "-",
+    "times": "*",
+    "squared": "^2",
+    "cubed": "^3",
+}
+_PHRASE = re.compile(r"\b(?:" + "|".join(_SPELLINGS) + r")\b", re.IGNORECASE)
+_SYMBOLS = str.maketrans(
+    {
+        "\N{MULTIPLICATION SIGN}": "*",
+        "·": "*",
+        "⋅": "*",
+        "\N{ASTERISK OPERATOR}": "*",
+        "÷": "/",
+        "\N{DIVISION SLASH}": "/",
+        "\N{MINUS SIGN}": "-",
+        "\N{EN DASH}": "-",
+        "π": " pi ",
+        "∞": " oo ",
+        "²": "^2",
+        "³": "^3",
+        "\N{NO-BREAK SPACE}": " ",
+    }
+)
+
+_TOKEN = re.compile(
+    r"(?P<space>\s+)"
+    r"|(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+    r"|(?P<name>log10|log2|[A-Za-z]+)"
+    r"|(?P<symbol>\*\*|[-+*/^%!(),=√∛])"
+)
+
+
+class TokenKind(Enum):
+    """What a token is."""
+
+    NUMBER = auto()
+    NAME = auto()
+    SYMBOL = auto()
+    END = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of the text; `**` is already `^`."""
+
+    kind: TokenKind
+    text: str
+
+
+def reject(problem: str) -> NoReturn:
+    """Refuse the expression with a text for whoever wrote it.
+
+    Raises:
+        InvalidArgumentError: always.
+    """
+    raise InvalidArgumentError(field="expression", problem=problem)
+
+
+def tokenize(text: str) -> list[Token]:
+    """Cut the text into tokens, the last of which is of kind END.
+
+    Raises:
+        InvalidArgumentError: the text is empty, too long, or holds what no expression contains.
+    """
+    if len(text) > MAX_TEXT_CHARS:
+        reject(
+            f"The expression is too long: {len(text):,} characters, and at most "
+            f"{MAX_TEXT_CHARS:,} are allowed."
+        )
+    plain = _PHRASE.sub(lambda phrase: f" {_SPELLINGS[phrase[0].lower()]} ", text)
+    plain = plain.translate(_SYMBOLS)
+    tokens: list[Token] = []
+    position = 0
+    while position < len(plain):
+        position, token = _next_token(plain, position)
+        if token is not None:
+            tokens.append(token)
+    if not tokens:
+        reject("The expression is empty. Write for example (2+3)*4.")
+    if len(tokens) > MAX_TOKENS:
+        reject(f"The expression has too many parts: {len(tokens):,}; {MAX_TOKENS:,} are allowed.")
+    return [*tokens, Token(TokenKind.END, "the end")]
+
+
+def _next_token(text: str, position: int) -> tuple[int, Token | None]:
+    found = _TOKEN.match(text, position)
+    if found is None:
+        reject(f"{_shown(text[position])} can't be part of an expression. {SYNTAX_HINT}")
+    match found.lastgroup:
+        case "number":
+            _check_exponent(found[0])
+            return found.end(), Token(TokenKind.NUMBER, found[0])
+        case "name":
+            return found.end(), Token(TokenKind.NAME, found[0])
+        case "symbol":
+            return found.end(), Token(TokenKind.SYMBOL, "^" if found[0] == "**" else found[0])
+        case _:
+            return found.end(), None
+
+
+def _check_exponent(number: str) -> None:
+    _, _, exponent = number.lower().partition("e")
+    if len(exponent.lstrip("+-0")) > MAX_EXPONENT_DIGITS:
+        reject(f"The number {number[:40]} is too large or too small to work with.")
+
+
+def _shown(character: str) -> str:
+    # What can't be seen on a line is named by its code point.
+    return f"'{character}'" if character.isprintable() else f"U+{ord(character):04X}"
+
+
+# Each level costs the parser six Python frames and SymPy a few more.
+MAX_DEPTH = 40
+
+CONSTANTS = {"pi": "pi", "e": "e", "i": "i", "I": "i", "oo": "oo", "infinity": "oo"}
+
+_ANY = 20
+# Canonical name -> fewest and most arguments.
+FUNCTIONS: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(("sqrt", "cbrt", "abs", "exp", "ln", "log10", "log2"), (1, 1)),
+    **dict.fromkeys(("sin", "cos", "tan", "cot", "sec", "csc"), (1, 1)),
+    **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh", "tanh"), (1, 1)),
+    **dict.fromkeys(("asinh", "acosh", "atanh"), (1, 1)),
+    **dict.fromkeys(("factorial", "floor", "ceil"), (1, 1)),
+    **dict.fromkeys(("gcd", "lcm", "min", "max"), (2, _ANY)),
+    **dict.fromkeys(("root", "mod"), (2, 2)),
+    "log": (1, 2),
+}
+_ALIASES = {
+    "ceiling": "ceil",
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+}
+_ATOM_STARTS = ("(", "√", "∛")
+
+
+def parse_expression(text: str) -> Node:
+    """Read an expression.
+
+    Raises:
+        InvalidArgumentError: it is not one; the text says what is wrong and what is allowed.
+    """
+    tokens = tokenize(text)
+    if any(token.text == "=" for token in tokens):
+        reject("An '=' makes it an equation, and only solving takes one.")
+    return _Parser(tokens).whole()
+
+
+def parse_equation(text: str) -> Equation:
+    """Read an equation; an expression alone is read as equal to zero.
+
+    Raises:
+        InvalidArgumentError: it is neither; the text says what is wrong and what is allowed.
+    """
+    tokens = tokenize(text)
+    signs = [place for place, token in enumerate(tokens) if token.text == "="]
+    if not signs:
+        return Equation(_Parser(tokens).whole(), Number(Fraction(0)))
+    if len(signs) > 1:
+        reject("An equation has one '='; this has more.")
+    left = [*tokens[: signs[0]], Token(TokenKind.END, "'='")]
+    return Equation(_Parser(left).whole(), _Parser(tokens[signs[0] + 1 :]).whole())
+
+
+def parse_variable(text: str) -> str:
+    """Read the name of a variable.
+
+    Raises:
+        InvalidArgumentError: it is not a single letter, or the letter is a constant.
+    """
+    name = text.strip()
+    if len(name) != 1 or not (name.isascii() and name.isalpha()) or name in CONSTANTS:
+        raise InvalidArgumentError(
+            field="variable",
+            problem=f"{name[:20]!r} can't be a variable: take one letter other than e, i and I.",
+        )
+    return name
+
+
+class _Parser:
+    """A recursive descent over tokens; every way down passes `_signed`, which counts the depth."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._place = 0
+        self._depth = 0
+
+    def whole(self) -> Node:
+        node = self._sum()
+        if self._token.text == ",":
+            reject("',' only separates the arguments of a function. Write 1000 for 1,000.")
+        if self._token.kind is not TokenKind.END:
+            reject(f"{self._seen()} is one too many, or something before it is missing.")
+        return node
+
+    @property
+    def _token(self) -> Token:
+        return self._tokens[self._place]
+
+    def _seen(self) -> str:
+        token = self._token
+        return token.text if token.kind is TokenKind.END else f"'{token.text[:40]}'"
+
+    def _take(self) -> Token:
+        token = self._token
+        self._place += 1
+        return token
+
+    def _takes(self, *symbols: str) -> str | None:
+        """Take the next token when it is one of these, else leave it."""
+        token = self._token
+        if token.kind is not TokenKind.END and token.text in symbols:
+            self._place += 1
+            return token.text
+        return None
+
+    def _sum(self) -> Node:
+        terms = [self._product()]
+        while sign := self._takes("+", "-"):
+            term = self._product()
+            terms.append(Negation(term) if sign == "-" else term)
+        return terms[0] if len(terms) == 1 else Sum(tuple(terms))
+
+    def _product(self) -> Node:
+        factors = [self._signed()]
+        while True:
+            if self._takes("*"):
+                factors.append(self._signed())
+            elif self._takes("/"):
+                factors.append(Reciprocal(self._signed()))
+            elif self._takes_of():
+                factors.append(self._signed())
+            elif self._is_at_an_atom():
+                factors.append(self._implicit_factor())
+            else:
+                return factors[0] if len(factors) == 1 else Product(tuple(factors))
+
+    def _takes_of(self) -> bool:
+        if self._token.kind is not TokenKind.NAME or self._token.text.lower() != "of":
+            return False
+        if self._tokens[self._place - 1].text != "%":
+            reject("'of' needs a percentage before it, as in 15% of 240.")
+        self._place += 1
+        return True
+
+    def _implicit_factor(self) -> Node:
+        before = self._tokens[self._place - 1]
+        if before.text == "%":
+            reject(
+                "'%' means percent, as in 15% of 240. For the remainder of a division "
+                "write mod(5, 3)."
+            )
+        if self._token.kind is TokenKind.NUMBER and before.kind is TokenKind.NUMBER:
+            reject(f"An operator is missing between '{before.text[:40]}' and {self._seen()}.")
+        return self._power()
+
+    def _is_at_an_atom(self) -> bool:
+        token = self._token
+        return token.kind in (TokenKind.NUMBER, TokenKind.NAME) or token.text in _ATOM_STARTS
+
+    def _signed(self) -> Node:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            reject(f"The expression is nested too deeply: at most {MAX_DEPTH} levels are allowed.")
+        is_negative = False
+        while sign := self._takes("+", "-"):
+            is_negative ^= sign == "-"
+        node = self._power()
+        self._depth -= 1
+        return Negation(node) if is_negative else node
+
+    def _power(self) -> Node:
+        base = self._postfix()
+        return Power(base, self._signed()) if self._takes("^") else base
+
+    def _postfix(self) -> Node:
+        node = self._atom()
+        while mark := self._takes("!", "%"):
+            if self._tokens[self._place - 2].text == mark:
+                reject(f"'{mark}{mark}' is ambiguous: put parentheses around the inner part.")
+            if mark == "!":
+                node = Call("factorial", (node,))
+            else:
+                node = Product((node, Number(Fraction(1, 100), is_decimal=True)))
+        return node
+
+    def _atom(self) -> Node:
+        token = self._token
+        if token.kind is TokenKind.NUMBER:
+            self._place += 1
+            is_decimal = not token.text.isdigit()
+            return Number(Fraction(token.text), is_decimal=is_decimal)
+        if token.kind is TokenKind.NAME:
+            return self._named(self._take().text)
+        if self._takes("("):
+            return self._closed(self._sum())
+        if sign := self._takes("√", "∛"):
+            return Call("sqrt" if sign == "√" else "cbrt", (self._rooted(),))
+        return reject(f"A number or a name was expected at {self._seen()}.")
+
+    def _rooted(self) -> Node:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            reject(f"The expression is nested too deeply: at most {MAX_DEPTH} levels are allowed.")
+        node = self._postfix()
+        self._depth -= 1
+        return node
+
+    def _named(self, name: str) -> Node:
+        if name in CONSTANTS:
+            return Constant(CONSTANTS[name])
+        if len(name) == 1:
+            return Variable(name)
+        lowered = name.lower()
+        if lowered in CONSTANTS:
+            return Constant(CONSTANTS[lowered])
+        function = _ALIASES.get(lowered, lowered)
+        if function not in FUNCTIONS:
+            reject(f"'{name[:40]}' is not known here. {SYNTAX_HINT}")
+        return self._call(function)
+
+    def _call(self, function: str) -> Call:
+        if not self._takes("("):
+            reject(f"{function} needs parentheses: {function}(x).")
+        arguments = [self._sum()]
+        while self._takes(","):
+            arguments.append(self._sum())
+        self._closed(arguments[-1])
+        fewest, most = FUNCTIONS[function]
+        if not fewest <= len(arguments) <= most:
+            wanted = str(fewest) if fewest == most else f"{fewest} to {most}"
+            reject(f"{function} takes {wanted} arguments, not {len(arguments)}.")
+        return Call(function, tuple(arguments))
+
+    def _closed(self, node: Node) -> Node:
+        if not self._takes(")"):
+            reject(f"A ')' was expected at {self._seen()}.")
+        return node

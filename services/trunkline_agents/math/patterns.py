@@ -1,0 +1,213 @@
+"""Which questions each math tool answers: the patterns that the `rules` model reads from `_meta`.
+
+Every pattern is anchored and possessive where it repeats, so that a match takes linear time.
+"""
+
+from typing import Any
+
+from trunkline_agents.math.parser import CONSTANTS, FUNCTIONS
+
+MatchRule = dict[str, Any]
+
+_WORDS = sorted(
+    {
+        *FUNCTIONS,
+        *(name for name in CONSTANTS if len(name) > 1),
+        *("arcsin", "arccos", "arctan", "ceiling"),
+        *("of", "plus", "minus", "times", "divided", "multiplied", "by", "squared", "cubed"),
+        *("square", "cube", "root", "to the power"),
+    }
+    # Their digits are matched as numbers: one way to read a text, and no other.
+    - {"log10", "log2"},
+    key=len,
+    reverse=True,
+)
+_CALLS = "|".join(sorted(FUNCTIONS, key=len, reverse=True))
+# At each place exactly one of these can match: a known word, a lone letter, anything that is none.
+_SOME = rf"(?:(?:{'|'.join(_WORDS)}|[a-z])(?![a-z])|[\d.\s+\-\u2212\u2013*/^%!(),\u00d7·÷√∛π²³])"
+_VERB = (
+    r"(?:what(?:'s|\sis|\sare|\sabout)|how\s(?:much\sis|about)|calculate|compute|evaluate|simplify)"
+)
+_LEAD = rf"^(?:please\s)?(?:{_VERB}\s++)?(?:the\s)?"
+_HAS_A_DIGIT_OR_A_CALL = rf"(?=[^?]*?(?:\d|[√π²³]|\b(?:{_CALLS})\s?\(|\broot\sof\b))"
+_EXPRESSION = rf"{_HAS_A_DIGIT_OR_A_CALL}(?P<expression>"
+# What is meant as a formula although the grammar may refuse it: the refusal says why.
+_LIKE_A_FORMULA = r"(?=[^?]*?[\d(^*/=+]|[a-z]\s?\??$)"
+_END = r"\s*+\??$"
+_ASK = r"^(?:please\s)?(?:(?:what(?:'s|\sis|\sare)|find|calculate|compute|give\sme)\s++)?(?:the\s)?"
+_BY = r"\s(?:with\srespect\sto|wrt|by|for|d)\s?(?P<variable>[a-z])"
+_BODY = r"(?P<{name}>(?:(?!{stop})[^?])++)"
+
+_OPERAND = r"[\d.\s+\-*/^()]++"
+# How to say it with a verb, and the formula that it means.
+_SPOKEN = (
+    ("multiply", "by", "({left})*({right})"),
+    ("divide", "by", "({left})/({right})"),
+    ("add", "(?:and|to)", "({left})+({right})"),
+    ("subtract", "from", "({right})-({left})"),
+)
+
+# What refers to answers before: to the last one, or to all that are numbers or terms.
+_IT = r"(?:it|that|this|the\s(?:result|answer))"
+_THEM = r"(?:them|those|these|both|all\sof\sthem)(?:\s(?:numbers|results|answers))?"
+_TERM = r"[^=\u2248]{1,500}"
+_COMBINED = (
+    (rf"(?:add|sum)\s(?:up\s)?{_THEM}(?:\s(?:up|together))?", "(?:sum|total)", ")+("),
+    (rf"multiply\s{_THEM}(?:\s(?:up|together))?", "product", ")*("),
+)
+_LATEST: dict[str, Any] = {"only": _TERM}
+
+
+def _on_earlier() -> list[MatchRule]:
+    """Declare what combines earlier answers, and what goes on from the last one."""
+    declared: list[MatchRule] = [
+        {
+            "pattern": rf"^(?:(?:please|now|and|then)\s){{0,3}}(?:{spoken}"
+            rf"|(?:what(?:'s|\sis)\s)?(?:their|the)\s{noun}(?:\sof\s{_THEM})?)\s*+[?.!]?$",
+            "arguments": {
+                "expression": {"from": "({answers})", "join": join, "least": 2, "only": _TERM}
+            },
+        }
+        for spoken, noun, join in _COMBINED
+    ]
+    for verb, word, formula in _SPOKEN:
+        for left, right in ((_IT, rf"(?P<right>{_OPERAND})"), (rf"(?P<left>{_OPERAND})", _IT)):
+            taken = formula.replace("{left}" if left is _IT else "{right}", "{answer}")
+            declared.append(
+                {
+                    "pattern": rf"^(?:(?:please|now|and|then)\s){{0,3}}{verb}\s++{left}\s*+"
+                    rf"{word}\s++{right}{_END}",
+                    "arguments": {"expression": {"from": taken, **_LATEST}},
+                }
+            )
+    return declared
+
+
+CALCULATE: list[MatchRule] = [
+    *_on_earlier(),
+    *(
+        {
+            "pattern": rf"^(?:please\s)?{verb}\s++"
+            rf"(?P<left>{_OPERAND}){word}\s++(?P<right>{_OPERAND}){_END}",
+            "arguments": {"expression": formula},
+        }
+        for verb, word, formula in _SPOKEN
+    ),
+    {
+        "pattern": rf"{_LEAD}{_HAS_A_DIGIT_OR_A_CALL}"
+        rf"(?P<expression>{_SOME}++)"
+        r"(?:to|with)\s(?P<digits>\d{1,6})\s(?:significant\s)?(?:digits|figures)" + _END,
+        "arguments": {
+            "expression": "{expression}",
+            "digits": {"from": "{digits}", "type": "integer"},
+        },
+    },
+    {
+        "pattern": rf"{_LEAD}{_EXPRESSION}{_SOME}++)=?{_END}",
+        "arguments": {"expression": "{expression}"},
+    },
+    {
+        # Asked to calculate, it answers for whatever looks like code: by saying what is allowed.
+        "pattern": r"^(?:calculate|compute|evaluate)\s++"
+        r"(?P<expression>[^\s()_'\"\[\]{}=\\:+*/^%!]*+[()_'\"\[\]{}=\\:+*/^%!][^?]*+)" + _END,
+        "arguments": {"expression": "{expression}"},
+    },
+    {
+        "pattern": r"^(?:what(?:'s|\sis)\s)?(?P<expression>[^\s(]*+\([^\s?]*+)" + _END,
+        "arguments": {"expression": "{expression}"},
+    },
+]
+
+SOLVE: list[MatchRule] = [
+    {
+        "pattern": r"^(?:please\s)?solve\s++"
+        + _LIKE_A_FORMULA
+        + _BODY.format(name="equation", stop=r"\sfor\s[a-z]\s?\??$")
+        + r"\sfor\s(?P<variable>[a-z])"
+        + _END,
+        "arguments": {"equation": "{equation}", "variable": "{variable}"},
+    },
+    {
+        "pattern": r"^(?:please\s)?solve\s++(?:for\s(?P<variable>[a-z])\s?[:,]?\s)?"
+        + _LIKE_A_FORMULA
+        + r"(?P<equation>[^?]++)"
+        + _END,
+        "arguments": {"equation": "{equation}", "variable": "{variable}"},
+    },
+    {
+        "pattern": _ASK
+        + r"(?:roots|zeros|solutions?)\sof\s++"
+        + _LIKE_A_FORMULA
+        + r"(?P<equation>[^?]++)"
+        + _END,
+        "arguments": {"equation": "{equation}"},
+    },
+    {
+        "pattern": rf"^(?:find\s[a-z]\s(?:if|when|where)\s)?(?P<equation>{_SOME}++={_SOME}++)"
+        + _END,
+        "arguments": {"equation": "{equation}"},
+    },
+]
+
+_ORDER = {
+    "from": "{order}",
+    "map": {"first": 1, "second": 2, "third": 3, "fourth": 4},
+    "type": "integer",
+    "default": 1,
+}
+_DERIVED = {"expression": "{expression}", "variable": "{variable}"}
+_DERIVATIVE_OF = _ASK + r"(?:(?P<order>first|second|third|fourth)\s)?derivative\sof\s++"
+_VERB_D = r"^(?:please\s)?(?:differentiate|derive)\s++"
+
+DIFFERENTIATE: list[MatchRule] = [
+    {
+        "pattern": lead
+        + _LIKE_A_FORMULA
+        + _BODY.format(name="expression", stop=_stop)
+        + tail
+        + _END,
+        "arguments": {**_DERIVED, **more},
+    }
+    for lead, more in ((_DERIVATIVE_OF, {"order": _ORDER}), (_VERB_D, {}))
+    for _stop, tail in (
+        (r"\s(?:with\srespect\sto|wrt|by)\s[a-z]\s?\??$", _BY),
+        (r"\?", ""),
+    )
+] + [
+    {
+        "pattern": r"^(?:what\sis\s)?d/d(?P<variable>[a-z])\s?(?P<expression>[^?\s][^?]*+)" + _END,
+        "arguments": _DERIVED,
+    }
+]
+
+_INTEGRAL = (
+    r"^(?:please\s)?(?:(?:what(?:'s|\sis)|find|calculate|compute|give\sme)\s++)?(?:the\s)?"
+    r"(?:(?:definite\s|indefinite\s)?integral\sof|antiderivative\sof|integrate)\s++"
+)
+
+INTEGRATE: list[MatchRule] = [
+    {
+        "pattern": _INTEGRAL
+        + _LIKE_A_FORMULA
+        + _BODY.format(name="expression", stop=r"\s(?:d[a-z]\s)?from\s")
+        + r"(?:\sd(?P<variable>[a-z]))?\sfrom\s"
+        + _BODY.format(name="lower", stop=r"\sto\s")
+        + r"\sto\s(?P<upper>[^?]++)"
+        + _END,
+        "arguments": {**_DERIVED, "lower": "{lower}", "upper": "{upper}"},
+    },
+    {
+        "pattern": _INTEGRAL
+        + _LIKE_A_FORMULA
+        + _BODY.format(
+            name="expression", stop=r"\s(?:(?:with\srespect\sto|wrt|by)\s|d)[a-z]\s?\??$"
+        )
+        + _BY
+        + _END,
+        "arguments": _DERIVED,
+    },
+    {
+        "pattern": _INTEGRAL + _LIKE_A_FORMULA + r"(?P<expression>[^?]++)" + _END,
+        "arguments": {"expression": "{expression}"},
+    },
+]

@@ -1,0 +1,224 @@
+"""The math tools over MCP: calculate, solve, differentiate, integrate."""
+
+import argparse
+from typing import Annotated, Any
+
+from mcp.server import MCPServer
+from mcp_types import CallToolResult
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from trunkline.errors import InvalidArgumentError
+from trunkline_agents.math import patterns as matching
+from trunkline_agents.math.engine import EngineLimits, MathAnswer, MathEngine
+from trunkline_agents.math.parser import parse_equation, parse_expression, parse_variable
+from trunkline_agents.math.size_limits import check_size
+from trunkline_agents.mcp_server import MATCH_KEY, READ_ONLY, call_result, run_stdio_server
+
+NAME = "trunkline-mcp-math"
+MAX_DIGITS = 1_000
+MAX_ORDER = 10
+
+
+class Calculation(TypedDict):
+    """The value: exactly, and in decimals where it is not a whole number."""
+
+    exact: str
+    approximation: str | None
+
+
+class Solution(TypedDict):
+    """One solution, or a family of them in an integer n."""
+
+    exact: str
+    approximation: str | None
+
+
+class Solutions(TypedDict):
+    """The solutions; `is_complete` is false where they were found numerically."""
+
+    variable: str
+    solutions: list[Solution]
+    is_complete: bool
+
+
+class Derivative(TypedDict):
+    """The derivative of the given order."""
+
+    variable: str
+    order: int
+    derivative: str
+
+
+class Integral(TypedDict):
+    """An antiderivative, or the value between the limits."""
+
+    variable: str
+    lower: str | None
+    upper: str | None
+    exact: str | None
+    approximation: str | None
+
+
+Formula = Annotated[
+    str,
+    Field(
+        description="A formula: numbers, + - * / ^ % (percent) !, parentheses, single-letter "
+        "variables, pi, e, i, functions such as sqrt(x), sin(x), ln(x), log(x, base), "
+        "factorial(n), gcd(a, b). log is natural. 5x and 2(3+4) multiply."
+    ),
+]
+Letter = Annotated[
+    str | None, Field(description="The variable, one letter; by default the only one, or x.")
+]
+Limit = Annotated[str | float | None, Field(description="A number or formula; oo is infinity.")]
+
+
+class MathTools:
+    """The tools. What is wrong with a formula is found here; what it comes to, by the engine."""
+
+    def __init__(self, engine: MathEngine) -> None:
+        self._engine = engine
+
+    async def calculate(
+        self,
+        expression: Formula,
+        digits: Annotated[
+            int | None, Field(description="Significant digits of the answer, 1 to 1000.")
+        ] = None,
+    ) -> Annotated[CallToolResult, Calculation]:
+        """Work out a number exactly ("15% of 240", "sqrt(2)"), or simplify an expression."""
+        return await call_result(self._calculated(expression, digits))
+
+    async def solve(
+        self,
+        equation: Annotated[
+            str, Field(description="An equation such as x^2-5x+6=0; without = it equals zero.")
+        ],
+        variable: Letter = None,
+    ) -> Annotated[CallToolResult, Solutions]:
+        """Solve an equation for one variable, exactly where possible."""
+        return await call_result(self._solved(equation, variable))
+
+    async def differentiate(
+        self,
+        expression: Formula,
+        variable: Letter = None,
+        order: Annotated[int, Field(description="Which derivative, 1 to 10.")] = 1,
+    ) -> Annotated[CallToolResult, Derivative]:
+        """Take the derivative of an expression."""
+        return await call_result(self._differentiated(expression, variable, order))
+
+    async def integrate(
+        self,
+        expression: Formula,
+        variable: Letter = None,
+        lower: Limit = None,
+        upper: Limit = None,
+    ) -> Annotated[CallToolResult, Integral]:
+        """Integrate an expression: an antiderivative, or with both limits the value."""
+        return await call_result(self._integrated(expression, variable, lower=lower, upper=upper))
+
+    async def _calculated(self, expression: str, digits: int | None) -> MathAnswer:
+        # People type the '=' of a pocket calculator.
+        formula = _tidied(expression).removesuffix("=")
+        check_size(parse_expression(formula))
+        if digits is not None and not 1 <= digits <= MAX_DIGITS:
+            raise InvalidArgumentError("digits", f"Ask for 1 to {MAX_DIGITS:,} digits.")
+        return await self._engine.compute("calculate", {"expression": formula, "digits": digits})
+
+    async def _solved(self, equation: str, variable: str | None) -> MathAnswer:
+        formula = _tidied(equation)
+        sides = parse_equation(formula)
+        check_size(sides.left)
+        check_size(sides.right)
+        return await self._engine.compute(
+            "solve", {"equation": formula, "variable": _letter(variable)}
+        )
+
+    async def _differentiated(
+        self, expression: str, variable: str | None, order: int
+    ) -> MathAnswer:
+        formula = _checked(expression)
+        if not 1 <= order <= MAX_ORDER:
+            raise InvalidArgumentError("order", f"Ask for derivative 1 to {MAX_ORDER}.")
+        arguments = {"expression": formula, "variable": _letter(variable), "order": order}
+        return await self._engine.compute("differentiate", arguments)
+
+    async def _integrated(
+        self,
+        expression: str,
+        variable: str | None,
+        *,
+        lower: str | float | None,
+        upper: str | float | None,
+    ) -> MathAnswer:
+        if (lower is None) != (upper is None):
+            raise InvalidArgumentError("upper", "Give both limits, from … to …, or neither.")
+        arguments: dict[str, Any] = {
+            "expression": _checked(expression),
+            "variable": _letter(variable),
+            "lower": None if lower is None else _checked(str(lower)),
+            "upper": None if upper is None else _checked(str(upper)),
+        }
+        return await self._engine.compute("integrate", arguments)
+
+
+def _tidied(text: str) -> str:
+    # The end of a sentence is not part of the formula.
+    return text.strip().rstrip("?.").rstrip()
+
+
+def _checked(text: str) -> str:
+    formula = _tidied(text)
+    check_size(parse_expression(formula))
+    return formula
+
+
+def _letter(variable: str | None) -> str | None:
+    return None if variable is None else parse_variable(variable)
+
+
+def build_server(engine: MathEngine) -> MCPServer[Any]:
+    """The MCP server with its four tools, computing by this engine."""
+    server: MCPServer[Any] = MCPServer(
+        NAME,
+        title="Math",
+        instructions="Exact arithmetic and algebra. Never runs code.",
+        log_level="WARNING",
+    )
+    tools = MathTools(engine)
+    for function, title, declarations in (
+        (tools.calculate, "Calculate", matching.CALCULATE),
+        (tools.solve, "Solve an equation", matching.SOLVE),
+        (tools.differentiate, "Differentiate", matching.DIFFERENTIATE),
+        (tools.integrate, "Integrate", matching.INTEGRATE),
+    ):
+        server.add_tool(
+            function, title=title, annotations=READ_ONLY, meta={MATCH_KEY: declarations}
+        )
+    return server
+
+
+async def serve(limits: EngineLimits) -> None:
+    """Serve stdin and stdout until they close; then the worker is gone too."""
+    engine = MathEngine(limits)
+    try:
+        await build_server(engine).run_stdio_async()
+    finally:
+        await engine.aclose()
+
+
+def main() -> None:
+    """The console script `trunkline-mcp-math`."""
+    defaults = EngineLimits()
+    parser = argparse.ArgumentParser(prog=NAME, description="An MCP server for math, on stdio.")
+    parser.add_argument(
+        "--limit-s", type=float, default=defaults.compute_s, help="for one computation, in seconds"
+    )
+    parser.add_argument(
+        "--idle-s", type=float, default=defaults.idle_s, help="until idle memory is given back"
+    )
+    options = parser.parse_args()
+    limits = EngineLimits(compute_s=options.limit_s, idle_s=options.idle_s)
+    run_stdio_server(lambda: serve(limits), service_name=NAME)

@@ -1,0 +1,210 @@
+"""Searches by meaning: vectors of passages and questions, made by a model of some provider."""
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from trunkline.errors import ConfigurationError, ModelUnavailableError
+from trunkline.settings import Settings
+from trunkline_agents.research.documents.store import DocumentStore
+
+if TYPE_CHECKING:
+    from langchain_core.embeddings import Embeddings
+
+# Passages that are sent at once.
+_BATCH: Final = 64
+# Both tries together end before a tool's call does.
+_TIMEOUT_S: Final = 20.0
+_RETRIES: Final = 1
+# What is farther away has nothing to do with the question, in the models that are in use.
+_LEAST_COSINE: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Provider:
+    """A provider; our extra that brings its package is named as it is."""
+
+    module: str
+    embeddings: str
+    """LangChain's class."""
+    key_env: str = ""
+    """The usual variable of its key."""
+    url_env: str = ""
+    """The usual variable of where it is."""
+
+
+_PROVIDERS: Final[Mapping[str, _Provider]] = {
+    "openai": _Provider(
+        "langchain_openai", "OpenAIEmbeddings", "OPENAI_API_KEY", "OPENAI_BASE_URL"
+    ),
+    "ollama": _Provider("langchain_ollama", "OllamaEmbeddings", url_env="OLLAMA_HOST"),
+    "google": _Provider("langchain_google_genai", "GoogleGenerativeAIEmbeddings", "GOOGLE_API_KEY"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EmbeddingModel:
+    """Which model makes vectors, and where it is."""
+
+    name: str
+    """`provider:name`."""
+    base_url: str = ""
+    """Where its provider's interface is served; empty: where the provider itself does."""
+    api_key: str = field(default="", repr=False)
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "EmbeddingModel | None":
+        """Return the one that is set, with what its variables hold now; None: none is set."""
+        name = settings.research.embeddings
+        if not name:
+            return None
+        provider = name.partition(":")[0]
+        usual = _PROVIDERS.get(provider, _Provider("", ""))
+        tables = [settings.models[key] for key in (name, provider) if key in settings.models]
+        urls = (table.base_url for table in tables if table.base_url is not None)
+        variables = (table.api_key_env for table in tables if table.api_key_env is not None)
+        base_url = next(urls, _variable(usual.url_env))
+        key = _variable(next(variables, usual.key_env))
+        return cls(name=name, base_url=base_url, api_key=key)
+
+
+class EmbeddingIndex:
+    """Vectors of one model. One thread at a time."""
+
+    def __init__(self, name: str, embeddings: "Embeddings") -> None:
+        self.name = name
+        self._embeddings = embeddings
+        self._revision = 0
+        self._passages: list[int] = []
+        self._matrix: Any = None
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Return the vectors of texts, each of length one, as 32-bit floats.
+
+        Raises:
+            ModelUnavailableError: the model can't be asked.
+        """
+        vectors: list[bytes] = []
+        for start in range(0, len(texts), _BATCH):
+            vectors += self._asked(list(texts[start : start + _BATCH]))
+        return vectors
+
+    def search(self, store: DocumentStore, question: str, *, limit: int) -> list[int]:
+        """Return the passages whose vectors are nearest to the question's, nearest first.
+
+        Raises:
+            ModelUnavailableError: the model can't be asked.
+        """
+        import numpy as np
+
+        self._load(store)
+        if not self._passages:
+            return []
+        (asked,) = self._asked([question])
+        vector = np.frombuffer(asked, dtype=np.float32)
+        if vector.shape[0] != self._matrix.shape[1]:
+            raise ModelUnavailableError(self.name, "its vectors have another length than before")
+        cosines = self._matrix @ vector
+        best = np.argsort(-cosines, kind="stable")[:limit]
+        return [self._passages[place] for place in best if cosines[place] >= _LEAST_COSINE]
+
+    def _load(self, store: DocumentStore) -> None:
+        import numpy as np
+
+        revision = store.revision
+        if revision == self._revision:
+            return
+        rows = store.query(
+            "SELECT passage_id, vector FROM vectors WHERE model = ? ORDER BY passage_id", self.name
+        )
+        # A model that was changed behind its name may have left vectors of another length.
+        length = len(rows[-1][1]) if rows else 0
+        rows = [row for row in rows if len(row[1]) == length]
+        self._passages = [passage_id for passage_id, _ in rows]
+        joined = b"".join(vector for _, vector in rows)
+        self._matrix = np.frombuffer(joined, dtype=np.float32).reshape(len(rows), -1 if rows else 0)
+        self._revision = revision
+
+    def _asked(self, texts: list[str]) -> list[bytes]:
+        import numpy as np
+
+        try:
+            found = np.asarray(self._embeddings.embed_documents(texts), dtype=np.float32)
+            if found.ndim != 2 or found.shape[0] != len(texts) or not np.isfinite(found).all():
+                raise ModelUnavailableError(self.name, "it answers with no vectors")
+        except ModelUnavailableError:
+            raise
+        # Each provider's package raises its own; their texts may hold content, their names don't.
+        except Exception as error:
+            raise ModelUnavailableError(self.name, _problem(error)) from error
+        lengths = np.linalg.norm(found, axis=1, keepdims=True)
+        found /= np.where(lengths == 0, 1, lengths)
+        return [row.tobytes() for row in found]
+
+
+def open_embedding_index(model: EmbeddingModel) -> EmbeddingIndex:
+    """Return what makes vectors. Loads the provider's package, which takes seconds.
+
+    Raises:
+        ConfigurationError: there is no such provider, or its package is not installed.
+    """
+    provider, _, name = model.name.partition(":")
+    where = "research.embeddings"
+    if provider not in _PROVIDERS or not name:
+        names = ", ".join(f"{one}:NAME" for one in _PROVIDERS)
+        raise ConfigurationError(where, f"{model.name!r} is none of: {names}")
+    try:
+        importlib.import_module("numpy")
+        known = _PROVIDERS[provider]
+        make = getattr(importlib.import_module(known.module), known.embeddings)
+    except ImportError as error:
+        problem = f"{model.name} needs `pip install 'trunkline[embeddings,{provider}]'`"
+        raise ConfigurationError(where, problem) from error
+    try:
+        return EmbeddingIndex(model.name, make(**_arguments(provider, name, model)))
+    # What they refuse is theirs to define; the text may hold a key, the name doesn't.
+    except Exception as error:
+        problem = f"{model.name} can't be used: {type(error).__name__}; is its key set?"
+        raise ConfigurationError(where, problem) from error
+
+
+def _arguments(provider: str, name: str, model: EmbeddingModel) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"model": name}
+    if model.base_url:
+        arguments["base_url"] = model.base_url
+    if provider == "openai":
+        import httpx
+
+        host = urlsplit(model.base_url).hostname or ""
+        arguments |= {
+            # Counting tokens would fetch a table from the network; passages are short enough.
+            "check_embedding_ctx_length": False,
+            "timeout": _TIMEOUT_S,
+            "max_retries": _RETRIES,
+            "chunk_size": _BATCH,
+            # A proxy set for the world outside must not capture what stays on this machine.
+            "http_client": httpx.Client(trust_env=not is_on_this_machine(host)),
+            # Compatible servers may want none, but the package wants something to send.
+            "api_key": model.api_key or ("none" if model.base_url else None),
+        }
+    elif model.api_key:
+        arguments["google_api_key" if provider == "google" else "api_key"] = model.api_key
+    return arguments
+
+
+def _variable(name: str) -> str:
+    return os.environ.get(name, "") if name else ""
+
+
+def is_on_this_machine(host: str) -> bool:
+    """Whether a host is this machine, as far as its name tells."""
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+def _problem(error: Exception) -> str:
+    """What is known to be said without content: the kind of error, and a status."""
+    status = getattr(error, "status_code", None)
+    return f"{type(error).__name__}" + (f", HTTP {status}" if status else "")

@@ -1,0 +1,347 @@
+"""The kinds of files that can be read, and what reading one gives."""
+
+import io
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import PurePath
+from typing import TypeAlias
+
+from trunkline_agents.research.documents.passages import Section
+
+FILE_LIMIT_BYTES = 64 * 1024 * 1024
+"""Larger files are refused."""
+TEXT_LIMIT_CHARS = 20_000_000
+"""A file that gives more text is refused: no person wrote it, whatever its size on disk."""
+SECTION_LIMIT = 100_000
+HEADING_CHARS = 200
+"""A longer heading is cut."""
+
+# Terminals obey some of them. Tabs and ends of lines stay.
+_NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff]")
+_KINDS = {
+    ".md": "text/markdown",
+    ".markdown": "text/markdown",
+    ".mdx": "text/markdown",
+    ".txt": "text/plain",
+    ".text": "text/plain",
+    ".rst": "text/plain",
+    ".html": "text/html",
+    ".htm": "text/html",
+    ".xhtml": "text/html",
+    ".pdf": "application/pdf",
+}
+
+
+class UnreadableFileError(Exception):
+    """A file can't be read; the text says why, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentText:
+    """The text of a document."""
+
+    title: str
+    """Empty: it says none."""
+    sections: list[Section]
+    page_count: int = 0
+
+
+FormatReader: TypeAlias = Callable[[bytes], DocumentText]
+
+
+def guess_media_type(path: PurePath) -> str:
+    """Return the media type of a file by its name; empty: none that is known."""
+    return _KINDS.get(path.suffix.lower(), "")
+
+
+def decode_text(content: bytes) -> str:
+    """Return content as text: UTF-8, UTF-16 that says so, else what Western Europe used before.
+
+    Raises:
+        Unreadable: it is no text.
+    """
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        text = content.decode("utf-16", errors="replace")
+    else:
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = content.decode("cp1252", errors="replace")
+    if "\0" in text:
+        raise UnreadableFileError("it is no text")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def clean_text(text: str) -> str:
+    """Leave out what is no text: control characters, and halves of characters."""
+    return _NO_TEXT.sub("", text)
+
+
+def normalize_heading(text: str) -> str:
+    """Return a heading on one line of bounded length."""
+    return " ".join(clean_text(text).split())[:HEADING_CHARS]
+
+
+class Outline:
+    """Gathers a document's sections. A heading that nothing stands below is text itself."""
+
+    def __init__(self) -> None:
+        self.sections: list[Section] = []
+        self._headings: dict[int, str] = {}
+        self._line: int | None = None
+        self._is_bare = False
+
+    def add_heading(self, level: int, text: str, line: int | None = None) -> None:
+        """Take a heading; one without text only ends what was above it."""
+        self._keep_bare(level)
+        self._headings = {key: one for key, one in self._headings.items() if key < level}
+        if found := normalize_heading(text):
+            self._headings[level] = found
+            self._line = line
+            self._is_bare = True
+
+    def add_text(self, text: str, line: int | None = None) -> None:
+        """Take what stands below the last heading."""
+        if text.strip():
+            self._is_bare = False
+            self.sections.append(Section(text, tuple(self._headings.values()), line=line))
+
+    def finish(self) -> None:
+        """Say that nothing follows."""
+        self._keep_bare(0)
+
+    def _keep_bare(self, next_level: int) -> None:
+        # What is below a deeper heading stands below this one, too.
+        if self._is_bare and next_level <= max(self._headings):
+            headings = tuple(self._headings.values())
+            self.sections.append(Section(headings[-1], headings, line=self._line))
+        self._is_bare = False
+
+
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
+_CLOSING = re.compile(r"[ \t]#+[ \t]*$")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FRONT_TITLE = re.compile(r"title:[ \t]*(.+)$", re.IGNORECASE)
+# Front matter is short; a file that begins with a rule has none.
+_FRONT_LINES = 100
+
+
+def read_text(content: bytes) -> DocumentText:
+    """Read plain text: one section."""
+    text = decode_text(content)
+    return DocumentText("", [Section(text, line=1)] if text.strip() else [])
+
+
+def read_markdown(content: bytes) -> DocumentText:
+    """Read Markdown: a section for each heading. The title is the front matter's, or the first."""
+    return _Markdown(decode_text(content)).read()
+
+
+class _Markdown:
+    def __init__(self, text: str) -> None:
+        self._lines = text.split("\n")
+        self._title = ""
+        self._outline = Outline()
+        self._gathered: list[str] = []
+        self._begins = 1
+
+    def read(self) -> DocumentText:
+        fence = ""
+        for number, line in enumerate(self._lines[self._front() :], start=self._begins):
+            if found := _FENCE.match(line):
+                if not fence:
+                    fence = found[1]
+                elif found[1].startswith(fence) and not line.strip().strip(fence[0]):
+                    fence = ""
+            elif not fence and self._is_heading(line, number):
+                continue
+            self._gathered.append(line)
+        self._close()
+        self._outline.finish()
+        sections = self._outline.sections
+        first = next(iter(sections), None)
+        return DocumentText(
+            self._title or (first.headings[0] if first and first.headings else ""), sections
+        )
+
+    def _front(self) -> int:
+        """Pass over front matter, and take its title."""
+        if self._lines[0].strip() != "---":
+            return 0
+        for number, line in enumerate(self._lines[1:_FRONT_LINES], start=1):
+            if line.strip() in {"---", "..."}:
+                self._begins = number + 2
+                return number + 1
+            if found := _FRONT_TITLE.match(line):
+                self._title = normalize_heading(found[1].strip("\"' "))
+        self._title = ""
+        return 0
+
+    def _is_heading(self, line: str, number: int) -> bool:
+        if found := _ATX.match(line):
+            self._open(len(found[1]), _CLOSING.sub("", found[2] or ""), number)
+            return True
+        above = self._gathered[-1].strip() if self._gathered else ""
+        # One line of text above it, or the underline is a rule, or the end of a list.
+        is_alone = len(self._gathered) < 2 or not self._gathered[-2].strip()
+        if above and is_alone and (found := _UNDERLINE.match(line)) and above[0] not in "-*>|":
+            self._gathered.pop()
+            self._open(1 if found[1][0] == "=" else 2, above, number, height=2)
+            return True
+        return False
+
+    def _open(self, level: int, text: str, number: int, *, height: int = 1) -> None:
+        """Begin a section below a heading of some lines, of which `number` is the last."""
+        self._close()
+        self._outline.add_heading(level, text, number + 1 - height)
+        self._begins = number + 1
+
+    def _close(self) -> None:
+        self._outline.add_text("\n".join(self._gathered), self._begins)
+        self._gathered = []
+
+
+_LEFT_OUT = frozenset(
+    {"script", "style", "noscript", "template", "svg", "nav", "iframe", "object", "select"}
+)
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_BLOCK_NAMES = (
+    "address article aside blockquote dd div dl dt figcaption figure footer header hr li main ol "
+    "p pre section table tr ul"
+)
+_BLOCKS = frozenset(_BLOCK_NAMES.split())
+_BLANK = re.compile(r"[ \t\r\f\v\n]+")
+
+
+def read_html(content: bytes) -> DocumentText:
+    """Read HTML: a section for each heading. The title is the page's, or its first heading."""
+    page = _Page()
+    page.feed(decode_text(content))
+    page.close()
+    return page.extract()
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._left_out = ""
+        self._depth = 0
+        self._title: list[str] | None = None
+        self._page_title = ""
+        self._heading: list[str] | None = None
+        self._outline = Outline()
+        self._gathered: list[str] = []
+
+    def extract(self) -> DocumentText:
+        """Return what was read."""
+        self._close_section()
+        self._outline.finish()
+        sections = self._outline.sections
+        first = next((one.headings[0] for one in sections if one.headings), "")
+        return DocumentText(self._page_title or first, sections)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """See what begins."""
+        if self._left_out:
+            self._depth += tag == self._left_out
+        elif tag in _LEFT_OUT:
+            self._left_out, self._depth = tag, 1
+        elif tag == "title":
+            self._title = []
+        elif tag in _HEADINGS:
+            self._close_section()
+            self._heading = []
+        elif tag in _BLOCKS:
+            self._gathered.append("\n\n" if tag != "li" else "\n")
+        elif tag == "br":
+            self._gathered.append("\n")
+        elif tag in {"td", "th"}:
+            self._gathered.append(" | ")
+
+    def handle_endtag(self, tag: str) -> None:
+        """See what ends."""
+        if self._left_out:
+            self._depth -= tag == self._left_out
+            if self._depth == 0:
+                self._left_out = ""
+        elif tag == "title" and self._title is not None:
+            self._page_title = self._page_title or normalize_heading("".join(self._title))
+            self._title = None
+        elif tag in _HEADINGS and self._heading is not None:
+            self._outline.add_heading(_HEADINGS[tag], "".join(self._heading))
+            self._heading = None
+        elif tag in _BLOCKS:
+            self._gathered.append("\n\n")
+
+    def handle_data(self, data: str) -> None:
+        """Take text."""
+        if self._left_out:
+            return
+        if self._title is not None:
+            self._title.append(data)
+        elif self._heading is not None:
+            self._heading.append(data)
+        else:
+            self._gathered.append(_BLANK.sub(" ", data))
+
+    def _close_section(self) -> None:
+        lines = [line.strip() for line in "".join(self._gathered).split("\n")]
+        self._outline.add_text(re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip())
+        self._gathered = []
+
+
+_PAGE_LIMIT = 5000
+# A word that a line's end has cut in two.
+_HYPHEN = re.compile(r"(?<=[a-z])-\n(?=[a-z])")
+
+
+def read_pdf(content: bytes) -> DocumentText:
+    """Read a PDF: a section for each page with text.
+
+    Raises:
+        Unreadable: it is none, needs a password, or holds no text.
+    """
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    try:
+        reader = PdfReader(io.BytesIO(content))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise UnreadableFileError("it needs a password")
+        pages = reader.pages
+        if len(pages) > _PAGE_LIMIT:
+            raise UnreadableFileError(f"it has more than {_PAGE_LIMIT} pages")
+        sections: list[Section] = []
+        broken = length = 0
+        for number, page in enumerate(pages, start=1):
+            try:
+                text = _HYPHEN.sub("", page.extract_text())
+            # One broken page is no reason to lose the others.
+            except Exception:  # noqa: BLE001
+                broken += 1
+                continue
+            length += len(text)
+            if length > TEXT_LIMIT_CHARS:
+                raise UnreadableFileError("it holds too much text")
+            if text.strip():
+                sections.append(Section(text, page=number))
+        if not sections:
+            problem = "its pages are broken" if broken else "it holds no text, perhaps pictures"
+            raise UnreadableFileError(problem)
+        return DocumentText(_title(reader), sections, page_count=len(pages))
+    except PyPdfError as error:
+        raise UnreadableFileError("it is a broken PDF") from error
+
+
+def _title(reader: object) -> str:
+    try:
+        found = getattr(reader.metadata, "title", "")  # type: ignore[attr-defined]
+    # Whatever is wrong with it, the text matters more.
+    except Exception:  # noqa: BLE001
+        return ""
+    return normalize_heading(found) if isinstance(found, str) else ""

@@ -1,0 +1,103 @@
+"""What a search found, as text that stands on its own and as data."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trunkline_agents.research.documents.search import extract_keywords
+
+TITLE_CHARS = 200
+TEXT_CHARS = 2000
+"""Longest text of one source."""
+_EXCERPT_CHARS = 420
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n\n+")
+# Beginnings of words that are so long stand for the word: leave, leaves, leaving.
+_STEM_CHARS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Something that can be quoted, and where it is."""
+
+    title: str
+    location: str
+    """A URL, or a document's name."""
+    text: str
+    place: str = ""
+    """Where in it: a page, a section, a line."""
+
+    @property
+    def citation(self) -> str:
+        """One line by which people find it."""
+        title = " ".join(self.title.split())[:TITLE_CHARS]
+        known = "" if title == self.location else title
+        said = ", ".join(filter(None, (known or self.location, self.place)))
+        return f"{said}, {self.location}" if known else said
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The answer of one search."""
+
+    query: str
+    sources: tuple[Source, ...]
+    unavailable: tuple[str, ...] = ()
+    """Sentences: what could not be searched, and how that is mended."""
+    is_fallback: bool = False
+    """These are of the documents, since what was asked for can't be searched."""
+
+    @property
+    def text(self) -> str:
+        """The findings for people: an excerpt of each source, and the list of sources."""
+        words = extract_keywords(self.query)
+        excerpts = [
+            f"[{number}] {extract_sentences(source.text, words)}"
+            for number, source in enumerate(self.sources, start=1)
+        ]
+        listed = [
+            f"[{number}] {source.citation}" for number, source in enumerate(self.sources, start=1)
+        ]
+        begin = [" ".join(self.unavailable)] if self.unavailable else []
+        if self.is_fallback:
+            begin.append("From the documents instead:")
+        return "\n\n".join((*begin, *excerpts, "\n".join(("Sources:", *listed))))
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The findings by the tools' output schema."""
+        return {
+            "query": self.query,
+            "sources": [
+                {
+                    "title": source.title,
+                    "location": source.location,
+                    "place": source.place,
+                    "citation": source.citation,
+                    "text": source.text,
+                }
+                for source in self.sources
+            ],
+            "unavailable": list(self.unavailable),
+        }
+
+
+def extract_sentences(text: str, words: Sequence[str]) -> str:
+    """Return the sentences of a text that say most about these words, on one line."""
+    sentences = [" ".join(one.split()) for one in _SENTENCE.split(text) if one.strip()]
+    if not sentences:
+        return ""
+    stems = [word[:_STEM_CHARS] for word in words]
+    lowered = [sentence.casefold() for sentence in sentences]
+    counts = [sum(stem in one for stem in stems) for one in lowered]
+    first = counts.index(max(counts))
+    said = sentences[first]
+    last = first
+    for sentence in sentences[first + 1 :]:
+        if len(said) + len(sentence) + 1 > _EXCERPT_CHARS:
+            break
+        said, last = f"{said} {sentence}", last + 1
+    is_cut = len(said) > _EXCERPT_CHARS
+    begin = "" if first == 0 else "… "
+    end = " …" if is_cut or last + 1 < len(sentences) else ""
+    return f"{begin}{said[:_EXCERPT_CHARS].rstrip()}{end}"

@@ -1,0 +1,201 @@
+"""The bridge over a small mesh on a real socket, and a client that sees every byte of it."""
+
+import itertools
+import json
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import httpx2
+
+from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
+from trunkline.client import run_in_background
+from trunkline_bridge import Bridge, BridgeSettings
+from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
+from trunkline_bridge.edge.caller import Authenticator
+from trunkline_bridge.edge.http_server import serve_http
+from trunkline_bridge.streams.event_renderer import EventRenderer
+from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
+
+Json: TypeAlias = dict[str, Any]
+
+
+def v1_renderer(request_id: str | int | None) -> EventRenderer:
+    return EventRenderer(V1EventWriter(), event_frame(request_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A server-sent event, its JSON-RPC response read."""
+
+    id: str
+    kind: str
+    response: Json
+
+    @property
+    def result(self) -> Json:
+        found: Json = self.response["result"]
+        return found
+
+    @property
+    def state(self) -> str:
+        """The state that the event tells, if it tells one."""
+        for name in ("task", "statusUpdate"):
+            if name in self.result:
+                return str(self.result[name]["status"]["state"])
+        return ""
+
+    @property
+    def text(self) -> str:
+        """The text of an artifact update."""
+        parts = self.result.get("artifactUpdate", {}).get("artifact", {}).get("parts", [])
+        return "".join(part.get("text", "") for part in parts)
+
+
+class Stream:
+    """An open event stream."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.headers = response.headers
+        self.status_code = response.status_code
+        self._lines = response.aiter_lines()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        fields: dict[str, str] = {}
+        async for line in self._lines:
+            if line and not line.startswith(":"):
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            elif not line and fields:
+                response = json.loads(fields["data"])
+                return Event(fields.get("id", ""), fields.get("event", ""), response)
+        raise StopAsyncIteration
+
+    async def comment(self) -> str:
+        """Read up to the next comment and return it; no event may come before it."""
+        async for line in self._lines:
+            if line:
+                assert line.startswith(":"), line
+                return line
+        raise AssertionError("the stream ended without a comment")
+
+    async def rest(self) -> list[Event]:
+        """Read to the end."""
+        return [event async for event in self]
+
+
+class Caller:
+    """Calls one agent through the bridge."""
+
+    def __init__(self, client: httpx2.AsyncClient, url: str) -> None:
+        self.url = url
+        self.client = client
+        self._ids = itertools.count(1)
+
+    def body(self, method: str, params: object) -> Json:
+        """A request's JSON."""
+        return {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
+
+    async def post(
+        self, method: str, params: object, headers: Mapping[str, str] | None = None
+    ) -> httpx2.Response:
+        """Send a request and read its whole response."""
+        return await self.client.post(
+            self.url, json=self.body(method, params), headers=dict(headers or {})
+        )
+
+    async def call(
+        self, method: str, params: object, headers: Mapping[str, str] | None = None
+    ) -> Json:
+        """Return the result of a call that must succeed."""
+        answer = (await self.post(method, params, headers)).json()
+        assert "error" not in answer, answer
+        result: Json = answer["result"]
+        return result
+
+    async def error(
+        self, method: str, params: object, headers: Mapping[str, str] | None = None
+    ) -> Json:
+        """Return the error of a call that must fail."""
+        answer = (await self.post(method, params, headers)).json()
+        assert "result" not in answer, answer
+        error: Json = answer["error"]
+        return error
+
+    async def send(self, text: str, *, now: bool = False, **message: str) -> Json:
+        """Send a message and return the task; `now` doesn't wait for the end of the turn."""
+        configuration = {"returnImmediately": now}
+        params = {"message": self.message(text, **message), "configuration": configuration}
+        task: Json = (await self.call("SendMessage", params))["task"]
+        return task
+
+    def message(self, text: str, **fields: str) -> Json:
+        """A user's message."""
+        # Unique over all callers: of known ones, the same id would be the same message.
+        given = {"messageId": f"m-{uuid.uuid4().hex}", "role": "ROLE_USER", **fields}
+        return {**given, "parts": [{"text": text}]}
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, params: object, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Stream]:
+        """Open a stream; it must be one."""
+        async with self.client.stream(
+            "POST", self.url, json=self.body(method, params), headers=dict(headers or {})
+        ) as response:
+            assert response.headers["content-type"] == "text/event-stream", await response.aread()
+            yield Stream(response)
+
+    @asynccontextmanager
+    async def streamed(self, text: str, **message: str) -> AsyncIterator[Stream]:
+        """Send a message and follow the turn."""
+        params = {"message": self.message(text, **message)}
+        async with self.stream("SendStreamingMessage", params) as stream:
+            yield stream
+
+
+@dataclass(frozen=True, slots=True)
+class BridgedMesh:
+    """A mesh, a bridge to it, and clients."""
+
+    mesh: SmallMesh
+    bridge: Bridge
+    url: str
+    client: httpx2.AsyncClient
+
+    def at(self, path: str) -> Caller:
+        """A caller of the agent at a path."""
+        return Caller(self.client, self.url + path)
+
+
+@asynccontextmanager
+async def open_bridged_mesh(
+    folder: Path,
+    settings: BridgeSettings | None = None,
+    *,
+    lease_s: float = 10.0,
+    access: Authenticator | None = None,
+) -> AsyncIterator[BridgedMesh]:
+    """Open a mesh with a bridge and nobody on it; the default agent is `echo`."""
+    settings = settings or BridgeSettings(default_agent="echo")
+    async with open_small_mesh(folder, lease_s=lease_s) as mesh:
+        bridge = Bridge(mesh.directory, settings, authenticator=access)
+        async with (
+            serve_http(
+                bridge.app,
+                host="127.0.0.1",
+                port=0,
+                grace_s=1,
+                abort_requests=bridge.abort_requests,
+            ) as url,
+            httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
+            run_in_background(bridge.deliver_webhooks()),
+        ):
+            bridge.endpoints.http = url
+            yield BridgedMesh(mesh, bridge, url, client)

@@ -1,0 +1,519 @@
+"""One vocabulary for every version and binding of A2A, so that one test can be of all of them.
+
+What is sent is JSON (over gRPC, protobuf made of it) that is written out here for each version: a
+mistake of the bridge's own codecs would show. What comes back is `Seen`.
+"""
+
+import asyncio
+import itertools
+import json
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import grpc
+import httpx2
+from a2a.compat.v0_3 import a2a_v0_3_pb2
+from a2a.types import a2a_pb2
+from google.protobuf import json_format
+
+from harness.a2a.bridged_mesh import open_bridged_mesh
+from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, refusal_of
+from harness.mesh.small_mesh import PATIENCE_S
+from harness.remote.token_issuer import write_api_keys
+from trunkline.tasks.agent import Agent
+from trunkline_bridge import BridgeSettings
+from trunkline_bridge.protocol import RESUME_EXTENSION
+
+Json: TypeAlias = dict[str, Any]
+Headers: TypeAlias = Mapping[str, str]
+
+_KEY = "key-of-ann"
+HEADERS = {"X-API-Key": _KEY}
+
+_ids = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTask:
+    """An answer or an event, whatever the version."""
+
+    kind: str
+    """task, status, artifact or message."""
+    task: str = ""
+    context: str = ""
+    state: str = ""
+    """As people write it: input-required."""
+    said: str = ""
+    """The status's message."""
+    text: str = ""
+    """Of the artifacts, the artifact or the message."""
+    history: tuple[str, ...] = ()
+    is_final: bool | None = None
+    """None where the version has no such mark."""
+    id: str = ""
+    """Of the event."""
+
+
+class RefusedError(Exception):
+    """An error, by the reason that all bindings give."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(f"{reason}: {text}")
+        self.reason = reason
+
+
+class Call(NamedTuple):
+    """How a version asks for an operation: by which name, with what."""
+
+    name: str
+    params: Json
+
+
+class ProtocolVariant(ABC):
+    """A version over a binding, at the default agent."""
+
+    binding: str
+
+    def __init__(self, mesh: GrpcMesh, version: str, headers: Headers) -> None:
+        self.mesh = mesh
+        self.version = version
+        self._headers = headers
+
+    async def send(self, text: str, *, headers: Headers | None = None, **given: Any) -> SeenTask:
+        """Send a message: `task`, `context`, `now`, `history`, `message_id`, `part`, `hook`.
+
+        `modes` are those that are accepted, and `more` is of the message.
+        """
+        return seen(await self.ask("send", headers, text=text, **given))
+
+    @asynccontextmanager
+    async def stream(
+        self, text: str, *, headers: Headers | None = None, **given: Any
+    ) -> AsyncIterator[AsyncIterator[SeenTask]]:
+        """Send a message and follow its turn."""
+        async with aclosing(self.watch("stream", headers, text=text, **given)) as events:
+            yield events
+
+    async def streamed(
+        self, text: str, *, headers: Headers | None = None, **given: Any
+    ) -> list[SeenTask]:
+        """Send a message and return all events of its turn."""
+        async with asyncio.timeout(PATIENCE_S), self.stream(text, headers=headers, **given) as all_:
+            return [one async for one in all_]
+
+    @asynccontextmanager
+    async def subscribe(
+        self, task: str, *, headers: Headers | None = None
+    ) -> AsyncIterator[AsyncIterator[SeenTask]]:
+        """Follow a task."""
+        async with aclosing(self.watch("subscribe", headers, task=task)) as events:
+            yield events
+
+    async def get(self, task: str, **given: Any) -> SeenTask:
+        """Get a task; `history` is how much of that."""
+        return seen(await self.ask("get", task=task, **given))
+
+    async def cancel(self, task: str) -> SeenTask:
+        """Cancel a task."""
+        return seen(await self.ask("cancel", task=task))
+
+    @abstractmethod
+    async def ask(self, operation: str, headers: Headers | None = None, **given: Any) -> Any:
+        """Return the JSON of an answer. RefusedError."""
+
+    @abstractmethod
+    def watch(self, operation: str, headers: Headers | None = None, **given: Any) -> "AsyncGen":
+        """Yield the events of an answer. RefusedError."""
+
+
+class JsonRpcVariant(ProtocolVariant):
+    """JSON-RPC, of all versions."""
+
+    binding = "JSON-RPC"
+
+    async def ask(self, operation: str, headers: Headers | None = None, **given: Any) -> Any:
+        response = await self._client.post(
+            self.mesh.bridged.url, **self._post(operation, headers, given)
+        )
+        return _rpc_result(response.json())
+
+    async def watch(
+        self, operation: str, headers: Headers | None = None, **given: Any
+    ) -> "AsyncGen":
+        url, post = self.mesh.bridged.url, self._post(operation, headers, given)
+        async with self._client.stream("POST", url, **post) as response:
+            if not response.headers["content-type"].startswith("text/event-stream"):
+                _rpc_result(json.loads(await response.aread()))
+                raise AssertionError("it is no stream")
+            async for event_id, data in _sse(response):
+                yield seen(_rpc_result(data), event_id)
+
+    @property
+    def _client(self) -> httpx2.AsyncClient:
+        return self.mesh.bridged.client
+
+    def _post(self, operation: str, headers: Headers | None, given: Json) -> Json:
+        call = _JSON_RPC[self.version](operation, given)
+        body = {"jsonrpc": "2.0", "id": next(_ids), "method": call.name, "params": call.params}
+        version = {"A2A-Version": self.version}
+        return {"json": body, "headers": {**version, **self._headers, **(headers or {})}}
+
+
+class RestVariant(ProtocolVariant):
+    """HTTP+JSON, of both versions."""
+
+    binding = "HTTP+JSON"
+
+    async def ask(self, operation: str, headers: Headers | None = None, **given: Any) -> Any:
+        request = self._request(operation, headers, given)
+        response = await self.mesh.bridged.client.request(**request)
+        return _rest_result(response.status_code, response.json())
+
+    async def watch(
+        self, operation: str, headers: Headers | None = None, **given: Any
+    ) -> "AsyncGen":
+        request = self._request(operation, headers, given)
+        async with self.mesh.bridged.client.stream(**request) as response:
+            if not response.headers["content-type"].startswith("text/event-stream"):
+                _rest_result(response.status_code, json.loads(await response.aread()))
+                raise AssertionError("it is no stream")
+            async for event_id, data in _sse(response):
+                yield seen(_rest_result(200, data), event_id)
+
+    def _request(self, operation: str, headers: Headers | None, given: Json) -> Json:
+        is_old = self.version == "0.3"
+        call = (_v0_3_proto if is_old else _v1)(operation, given)
+        verb, path = _PATHS[operation]
+        path = path.format(task=given.get("task"), config=given.get("config"))
+        if is_old and operation == "extended_card":
+            path = "/card"
+        in_path = _IN_PATH if operation == "set_push" else (*_IN_PATH, "id")
+        params = {name: value for name, value in call.params.items() if name not in in_path}
+        sent: Json = {"params": params} if verb in ("GET", "DELETE") else {"json": params}
+        return {
+            "method": verb,
+            "url": f"{self.mesh.bridged.url}{'/v1' if is_old else ''}{path}",
+            "headers": {"A2A-Version": self.version, **self._headers, **(headers or {})},
+            **sent,
+        }
+
+
+class GrpcVariant(ProtocolVariant):
+    """gRPC, of both packages."""
+
+    binding = "gRPC"
+
+    async def ask(self, operation: str, headers: Headers | None = None, **given: Any) -> Any:
+        try:
+            return _dict(await self._call(operation, headers, given))
+        except grpc.aio.AioRpcError as error:
+            raise _refused(error) from None
+
+    async def watch(
+        self, operation: str, headers: Headers | None = None, **given: Any
+    ) -> "AsyncGen":
+        call = self._call(operation, headers, given)
+        try:
+            async for event in call:
+                found = _dict(event)
+                (shown,) = found.values()
+                yield seen(
+                    found, (shown.get("metadata") or {}).get(f"{RESUME_EXTENSION}/eventId", "")
+                )
+        except grpc.aio.AioRpcError as error:
+            raise _refused(error) from None
+        finally:
+            call.cancel()
+
+    def _call(self, operation: str, headers: Headers | None, given: Json) -> Any:
+        is_old = self.version == "0.3"
+        call = (_v0_3_proto if is_old else _v1)(operation, given)
+        stub, module = (self.mesh.v0_3, a2a_v0_3_pb2) if is_old else (self.mesh.v1, a2a_pb2)
+        kind = _OTHER_REQUESTS.get((self.version, call.name), f"{call.name}Request")
+        kind = kind.replace("SendStreamingMessage", "SendMessage")
+        request = json_format.ParseDict(call.params, getattr(module, kind)())
+        pairs = {"a2a-version": self.version, **self._headers, **(headers or {})}
+        metadata = [(name.lower(), value) for name, value in pairs.items()]
+        return getattr(stub, call.name)(request, metadata=metadata, timeout=PATIENCE_S)
+
+
+AsyncGen: TypeAlias = Any
+OPERATIONS = frozenset(
+    {
+        "send", "stream", "get", "list", "cancel", "subscribe",
+        "set_push", "get_push", "list_push", "delete_push", "extended_card",
+    }
+)  # fmt: skip
+SPOKEN = (
+    ("1.0", JsonRpcVariant),
+    ("1.0", RestVariant),
+    ("1.0", GrpcVariant),
+    ("0.3", JsonRpcVariant),
+    ("0.3", RestVariant),
+    ("0.3", GrpcVariant),
+    ("0.1", JsonRpcVariant),
+)
+"""What A2A's versions and bindings are."""
+
+
+# How each version asks.
+
+_PUSH = "TaskPushNotificationConfig"
+_NAMES = {
+    "send": "SendMessage",
+    "stream": "SendStreamingMessage",
+    "get": "GetTask",
+    "list": "ListTasks",
+    "cancel": "CancelTask",
+    "subscribe": "SubscribeToTask",
+    "set_push": f"Create{_PUSH}",
+    "get_push": f"Get{_PUSH}",
+    "list_push": f"List{_PUSH}s",
+    "delete_push": f"Delete{_PUSH}",
+    "extended_card": "GetExtendedAgentCard",
+}
+_CONFIGS = "/tasks/{task}/pushNotificationConfigs"
+_PATHS = {
+    "send": ("POST", "/message:send"),
+    "stream": ("POST", "/message:stream"),
+    "get": ("GET", "/tasks/{task}"),
+    "list": ("GET", "/tasks"),
+    "cancel": ("POST", "/tasks/{task}:cancel"),
+    "subscribe": ("GET", "/tasks/{task}:subscribe"),
+    "set_push": ("POST", _CONFIGS),
+    "get_push": ("GET", f"{_CONFIGS}/{{config}}"),
+    "list_push": ("GET", _CONFIGS),
+    "delete_push": ("DELETE", f"{_CONFIGS}/{{config}}"),
+    "extended_card": ("GET", "/extendedAgentCard"),
+}
+_IN_PATH = ("taskId", "name", "parent")
+_OTHER_REQUESTS = {
+    ("1.0", f"Create{_PUSH}"): _PUSH,
+    ("0.3", "GetAgentCard"): "GetAgentCardRequest",
+}
+
+
+def _v1(operation: str, given: Json) -> Call:
+    params: Json = {}
+    match operation:
+        case "send" | "stream":
+            part = given.get("part", {"text": given["text"]})
+            message = _message(given, role="ROLE_USER", parts=[part])
+            hook = given.get("hook")
+            configuration = {
+                **_picked(given, now="returnImmediately", history="historyLength"),
+                **({"taskPushNotificationConfig": {"url": hook}} if hook else {}),
+                **_picked(given, modes="acceptedOutputModes"),
+            }
+            params = {"message": message, "configuration": configuration}
+        case "get" | "cancel" | "subscribe":
+            params = _picked(given, task="id", history="historyLength")
+        case "list":
+            params = given
+        case "extended_card":
+            pass
+        case _:
+            params = _picked(given, task="taskId", config="id", url="url")
+    return Call(_NAMES[operation], params)
+
+
+def _v0_3(operation: str, given: Json) -> Call:
+    names = {"send": "message/send", "stream": "message/stream", "subscribe": "tasks/resubscribe"}
+    name = names.get(operation, f"tasks/{operation}")
+    if operation in ("send", "stream"):
+        part = given.get("part", {"kind": "text", "text": given["text"]})
+        message = _message(given, kind="message", role="user", parts=[part])
+        return Call(name, {"message": message, "configuration": _old_configuration(given)})
+    if operation.endswith("_push"):
+        name = f"tasks/pushNotificationConfig/{operation.removesuffix('_push')}"
+        if operation == "set_push":
+            config = _picked(given, config="id", url="url")
+            return Call(name, {"taskId": given["task"], "pushNotificationConfig": config})
+        return Call(name, _picked(given, task="id", config="pushNotificationConfigId"))
+    if operation == "extended_card":
+        return Call("agent/getAuthenticatedExtendedCard", {})
+    return Call(name, _picked(given, task="id", history="historyLength"))
+
+
+def _v0_3_proto(operation: str, given: Json) -> Call:
+    names = {
+        "subscribe": "TaskSubscription",
+        "list_push": f"List{_PUSH}",
+        "extended_card": "GetAgentCard",
+    }
+    name = names.get(operation, _NAMES[operation])
+    task = f"tasks/{given.get('task')}"
+    if operation in ("send", "stream"):
+        part = given.get("part", {"text": given["text"]})
+        message = _message(given, role="ROLE_USER", content=[part])
+        configuration = _old_configuration(given)
+        hook = configuration.pop("pushNotificationConfig", None)
+        if hook:
+            configuration["pushNotification"] = hook
+        # Over HTTP and in the schema it has two names; both are taken.
+        return Call(name, {"message": message, "configuration": configuration})
+    if operation == "set_push":
+        config = {"pushNotificationConfig": _picked(given, config="id", url="url")}
+        params = {"parent": task, "configId": given["config"], "config": config}
+        return Call(name, params)
+    if operation == "list_push":
+        return Call(name, {"parent": task})
+    if operation == "extended_card":
+        return Call(name, {})
+    if "config" in given:
+        return Call(name, {"name": f"{task}/pushNotificationConfigs/{given['config']}"})
+    return Call(name, {"name": task, **_picked(given, history="historyLength")})
+
+
+def _v0_1(operation: str, given: Json) -> Call:
+    names = {"stream": "sendSubscribe", "subscribe": "resubscribe"}
+    name = f"tasks/{names.get(operation, operation)}"
+    if operation in ("send", "stream"):
+        part = given.get("part", {"type": "text", "text": given["text"]})
+        # The client chooses it.
+        task = given.get("task") or f"chosen-{next(_ids)}"
+        params = {"id": task, "message": {"role": "user", "parts": [part]}}
+        return Call(
+            name,
+            {
+                **params,
+                **_picked(
+                    given, context="sessionId", history="historyLength", modes="acceptedOutputModes"
+                ),
+            },
+        )
+    if operation.endswith("_push"):
+        name = f"tasks/pushNotification/{operation.removesuffix('_push')}"
+        config = {"pushNotificationConfig": {"url": given["url"]}} if "url" in given else {}
+        return Call(name, {"id": given["task"], **config})
+    return Call(name, _picked(given, task="id", history="historyLength"))
+
+
+_JSON_RPC = {"1.0": _v1, "0.3": _v0_3, "0.1": _v0_1}
+
+
+def _message(given: Json, **fields: Any) -> Json:
+    named = {"messageId": given.get("message_id") or f"m-{next(_ids)}"}
+    ids = _picked(given, task="taskId", context="contextId")
+    return {**named, **ids, **fields, **given.get("more", {})}
+
+
+def _old_configuration(given: Json) -> Json:
+    hook = {"pushNotificationConfig": {"url": given["hook"]}} if "hook" in given else {}
+    blocking = {"blocking": not given.get("now", False)}
+    return {
+        **blocking,
+        **hook,
+        **_picked(given, history="historyLength", modes="acceptedOutputModes"),
+    }
+
+
+def _picked(given: Json, **names: str) -> Json:
+    return {to: given[name] for name, to in names.items() if given.get(name) is not None}
+
+
+# What comes back.
+
+
+def seen(found: Json, event_id: str = "") -> SeenTask:
+    """Read an answer or an event of any version."""
+    for name in ("task", "message", "msg", "statusUpdate", "artifactUpdate"):
+        # Those of protobuf are in a member that says what they are.
+        if isinstance(found.get(name), dict) and "kind" not in found and "status" not in found:
+            return _seen(found[name], event_id)
+    return _seen(found, event_id)
+
+
+def _seen(found: Json, event_id: str) -> SeenTask:
+    if "parts" in found or "content" in found:
+        return SeenTask("message", text=_text(found), id=event_id)
+    task = found.get("taskId") or found.get("id", "")
+    context = found.get("contextId") or found.get("sessionId", "")
+    if "artifact" in found:
+        return SeenTask("artifact", task, context, text=_text(found["artifact"]), id=event_id)
+    status = found["status"]
+    state = status["state"].removeprefix("TASK_STATE_").lower().replace("_", "-")
+    is_update = "taskId" in found or "final" in found
+    said = _text(status.get("message") or status.get("update") or {})
+    return SeenTask(
+        "status" if is_update else "task",
+        task,
+        context,
+        state.replace("cancelled", "canceled"),
+        said,
+        "".join(_text(one) for one in found.get("artifacts", ())),
+        tuple(_text(one) for one in found.get("history", ())),
+        found.get("final"),
+        event_id,
+    )
+
+
+def _text(holder: Json) -> str:
+    parts = holder.get("parts") or holder.get("content") or ()
+    return "".join(part.get("text", "") for part in parts)
+
+
+def _rpc_result(answer: Json) -> Any:
+    if "error" in answer:
+        error = answer["error"]
+        reason = next((one["reason"] for one in error.get("data", ()) if "reason" in one), "")
+        raise RefusedError(reason or str(error["code"]), error["message"])
+    return answer["result"]
+
+
+def _rest_result(status: int, answer: Any) -> Any:
+    if status == 200 and "error" not in answer:
+        return answer
+    error = answer["error"]
+    raise RefusedError(error["details"][0]["reason"], error["message"])
+
+
+def _refused(error: grpc.aio.AioRpcError) -> RefusedError:
+    refusal = refusal_of(error)
+    return RefusedError(refusal.reason, refusal.text)
+
+
+def _dict(message: Any) -> Json:
+    found: Json = json_format.MessageToDict(message)
+    return found
+
+
+async def _sse(response: httpx2.Response) -> AsyncIterator[tuple[str, Json]]:
+    fields: dict[str, str] = {}
+    async for line in response.aiter_lines():
+        if line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif not line and fields:
+            yield fields.get("id", ""), json.loads(fields["data"])
+            fields = {}
+
+
+@asynccontextmanager
+async def open_variants(
+    folder: Path, *agents: Agent, auth_wait_s: float = 600.0
+) -> AsyncIterator[GrpcMesh]:
+    """Open a mesh with a bridge and its gRPC edge; the first agent is the default one.
+
+    Callers say who they are by an API key: `HEADERS` are Ann's.
+    """
+    settings = BridgeSettings(
+        default_agent=agents[0].card.name,
+        api_keys_file=write_api_keys(folder / "keys.toml", [("ann", "acme", _KEY)]),
+        allow_webhook=("127.0.0.1",),
+        auth_wait_s=auth_wait_s,
+    )
+    async with open_bridged_mesh(folder, settings) as bridged:
+        await bridged.mesh.join(*agents)
+        async with open_bridge_grpc(bridged) as mesh:
+            yield mesh
+
+
+def find_variant(mesh: GrpcMesh, spoken: tuple[str, type[ProtocolVariant]]) -> ProtocolVariant:
+    """Return one of `SPOKEN` to the default agent of a mesh, with Ann's key."""
+    version, kind = spoken
+    return kind(mesh, version, HEADERS)

@@ -1,0 +1,61 @@
+"""Agents written inside tests, messages for them, and what came out."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from trunkline.agents import FunctionAgent, agent
+from trunkline.tasks.journal_host import CancelChild, JournalHost
+from trunkline.tasks.settings import TaskSettings
+from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
+
+
+def define(function: Callable[..., Any], **options: Any) -> FunctionAgent:
+    """Make an agent called `tested` of a function."""
+    return agent(name="tested", description="Under test.", **options)(function)
+
+
+def message(
+    text: str = "hello", *, message_id: str = "m-1", task_id: str = "", context_id: str = ""
+) -> message_pb2.Message:
+    """A user's message."""
+    return message_pb2.Message(
+        message_id=message_id,
+        task_id=task_id,
+        context_id=context_id,
+        role=message_pb2.ROLE_USER,
+        parts=[part_pb2.Part(text=text)],
+    )
+
+
+def texts(snapshot: snapshot_pb2.TaskSnapshot) -> list[str]:
+    """The text of each artifact."""
+    return ["".join(p.text for p in artifact.parts) for artifact in snapshot.task.artifacts]
+
+
+def status_texts(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+    """The text of the status message."""
+    return "".join(part.text for part in snapshot.task.status.message.parts)
+
+
+NOTHING = message_service_pb2.Submission()
+
+
+class OpenHost(Protocol):
+    """Opens a host with agents on the test's journal."""
+
+    def __call__(
+        self,
+        *agents: FunctionAgent,
+        settings: TaskSettings | None = None,
+        cancel_child: CancelChild | None = None,
+    ) -> Awaitable[JournalHost]: ...
+
+
+async def finish(
+    host: JournalHost, text: str = "hello", **fields: Any
+) -> snapshot_pb2.TaskSnapshot:
+    """Submit to `tested` and wait for the turn's end."""
+    submission = message_service_pb2.Submission(**fields)
+    accepted = await host.submit("tested", message(text), submission)
+    assert not isinstance(accepted, message_pb2.Message)
+    return await host.wait_turn(accepted.task_id)

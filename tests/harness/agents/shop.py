@@ -1,0 +1,81 @@
+"""Agents that order things, each call of which a person has to approve; and what they ordered."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from trunkline.reasoning import Listing, ReasoningAgent
+from trunkline.reasoning.models import Model
+from trunkline.reasoning.tools.source import OnProgress
+from trunkline.tasks.approvals import arguments_to_dict
+from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
+
+
+def order_tool(
+    server: str, *, needs_approval: bool = True, idempotent: bool = False
+) -> tool_service_pb2.Tool:
+    """A tool that orders so many of something."""
+    tool = tool_service_pb2.Tool(
+        server=server,
+        name="order",
+        needs_approval=needs_approval,
+        destructive=True,
+        idempotent=idempotent,
+    )
+    tool.metadata.update(
+        {
+            "trunkline/match": [
+                {
+                    "pattern": r"order (?P<n>\d+) (?P<item>\w+)",
+                    "arguments": {"n": {"from": "{n}", "type": "number"}, "item": "{item}"},
+                }
+            ]
+        }
+    )
+    return tool
+
+
+class Orders:
+    """The tool source of a shop: it notes each call."""
+
+    def __init__(self, **flags: bool) -> None:
+        self.made: list[dict[str, Any]] = []
+        self.began = asyncio.Event()
+        self.go = asyncio.Event()
+        self.go.set()
+        self.trouble: Exception | None = None
+        """What ends a call that has been noted."""
+        self._flags = flags
+
+    async def list_tools(self, servers: Sequence[str]) -> Listing:
+        """Return the tool."""
+        return Listing((order_tool(servers[0], **self._flags),), {})
+
+    async def call_tool(
+        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+    ) -> tool_service_pb2.ToolResult:
+        """Order."""
+        arguments = arguments_to_dict(request.arguments)
+        self.made.append(arguments)
+        self.began.set()
+        await self.go.wait()
+        if self.trouble is not None:
+            raise self.trouble
+        text = f"Ordered {arguments['n']} {arguments['item']}."
+        return tool_service_pb2.ToolResult(content=[part_pb2.Part(text=text)])
+
+
+def shop(name: str, orders: Orders, *, model: Model | None = None) -> ReasoningAgent:
+    """An agent that orders what its name says."""
+    skill = agent_card_pb2.AgentSkill(
+        id="order", name="Order", description=f"Orders {name}.", tags=[name], examples=[]
+    )
+    card = agent_card_pb2.AgentCard(
+        name=name,
+        description=f"Orders {name}.",
+        version="1",
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[skill],
+    )
+    return ReasoningAgent(card, servers=[name], tools=orders, model=model)

@@ -1,0 +1,32 @@
+"""An agent that writes a piece whenever a test tells it to."""
+
+import asyncio
+
+from harness.agents.inline_agents import define
+from trunkline.agents import FunctionAgent
+from trunkline.tasks.context import TaskContext
+
+
+class SteppedAgent:
+    """Orders pieces of an artifact; an empty one closes it and ends the turn."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self._orders: asyncio.Queue[str] = asyncio.Queue(100)
+
+    def write(self, *texts: str) -> None:
+        """Have these pieces written."""
+        for text in texts:
+            self._orders.put_nowait(text)
+
+    def agent(self) -> FunctionAgent:
+        """The agent, called `tested`."""
+
+        async def gated(task: TaskContext) -> None:
+            artifact = task.artifact("pieces")
+            self.began.set()
+            while text := await self._orders.get():
+                await artifact.append(text)
+            await artifact.close()
+
+        return define(gated)

@@ -1,0 +1,149 @@
+"""Sends requests that may be anything on raw sockets, and checks whatever is answered."""
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from harness.hostile.http_requests import Request
+
+Json: TypeAlias = dict[str, Any]
+
+PATIENCE_S = 60.0
+# What JSON-RPC and A2A have for requests that are wrong; -32603 is for servers that are.
+_CODES: Final = {-32700, -32600, -32601, -32602, -32000, *range(-32009, -32000)}
+_STATUS: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3}) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class HttpProbe:
+    """Sends requests on raw sockets, and sees to what is true of every answer."""
+
+    def __init__(self, url: str) -> None:
+        place = urlsplit(url)
+        assert place.hostname is not None
+        assert place.port is not None
+        self.place = (place.hostname, place.port)
+        self.host = place.netloc
+
+    async def provoke(self, request: Request) -> Answer | None:
+        """Send a request; return its answer, if there is one. AssertionError: it isn't right."""
+        async with asyncio.timeout(PATIENCE_S):
+            reader, writer = await asyncio.open_connection(*self.place)
+            try:
+                writer.write(request.render())
+                if request.is_framed:
+                    answer = await read_answer(reader, has_body=request.method != b"HEAD")
+                    check(answer, is_json_rpc=request.is_json_rpc)
+                    return answer
+                # Nobody knows how much is due. While others are served, it has had its time.
+                await self.is_served()
+                if writer.can_write_eof():
+                    writer.write_eof()
+                check_bytes(await _all(reader))
+                return None
+            except ConnectionError:
+                assert not request.is_framed
+                return None
+            finally:
+                writer.transport.abort()
+
+    async def is_served(self) -> None:
+        """See that a valid request is answered."""
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}).encode()
+        valid = Request(b"POST", b"/agents/echo", [(b"Host", self.host.encode())], body)
+        reader, writer = await asyncio.open_connection(*self.place)
+        try:
+            writer.write(valid.render())
+            answer = await read_answer(reader)
+        finally:
+            writer.transport.abort()
+        assert answer.status == 200
+        assert "result" in json.loads(answer.body)
+
+
+async def read_answer(reader: asyncio.StreamReader, *, has_body: bool = True) -> Answer:
+    """Read one answer; of a stream its first event."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    status = int(head[0].split()[1])
+    headers = {
+        name.lower(): value.strip()
+        for name, _, value in (line.partition(":") for line in head[1:] if line)
+    }
+    body = b""
+    if has_body and status not in (204, 304):
+        if "content-length" in headers:
+            body = await reader.readexactly(int(headers["content-length"]))
+        else:
+            await reader.readuntil(b"\r\n")
+            body = await reader.readuntil(b"\n\n")
+    return Answer(status, headers, body)
+
+
+async def _all(reader: asyncio.StreamReader) -> bytes:
+    pieces = []
+    try:
+        while piece := await reader.read(1 << 16):
+            pieces.append(piece)
+    except ConnectionError:
+        # It was refused before it had been read.
+        pass
+    return b"".join(pieces)
+
+
+def check_bytes(answers: bytes) -> None:
+    """See that what came for who knows what is HTTP, and says nowhere that the server failed."""
+    assert answers == b"" or answers.startswith((b"HTTP/1.1 ", b"HTTP/1.0 ")), answers[:200]
+    assert b"5" not in {found[1][:1] for found in _STATUS.finditer(answers)}, answers[:300]
+    assert b'"code":-32603' not in answers, answers[:1000]
+
+
+def check(answer: Answer, *, is_json_rpc: bool) -> None:
+    """See that an answer is one of A2A's, and no failure of the server's own."""
+    assert 200 <= answer.status < 500, answer
+    assert answer.headers.get("content-type", "").partition(";")[0] in {
+        "",
+        "application/json",
+        "application/a2a+json",
+        "text/event-stream",
+    }, answer
+    if not answer.body:
+        return
+    text = answer.body
+    if answer.headers["content-type"] == "text/event-stream":
+        text = b"".join(line[6:] for line in text.split(b"\n") if line.startswith(b"data: "))
+    said = json.loads(text)
+    assert "jsonrpc" in said or not is_json_rpc, answer
+    if answer.status >= 400:
+        assert "error" in said, answer
+    if isinstance(said, dict) and "error" in said:
+        _check_error(said, answer)
+
+
+def _check_error(said: Json, answer: Answer) -> None:
+    error = said["error"]
+    if "jsonrpc" in said:
+        assert set(said) == {"jsonrpc", "id", "error"}, answer
+        assert error["code"] in _CODES, answer
+        details = error.get("data") or []
+    else:
+        assert error["code"] == answer.status, answer
+        assert error["status"] not in {"INTERNAL", "UNKNOWN", "DATA_LOSS"}, answer
+        details = error["details"]
+    assert error["message"], answer
+    reasons = [one.get("reason") for one in details if isinstance(one, dict)]
+    if "INVALID_PARAMS" in reasons:
+        # It names the field.
+        assert ": " in error["message"], answer
+        if answer.headers["content-type"] != "text/event-stream":
+            assert any("fieldViolations" in one for one in details), answer

@@ -1,0 +1,109 @@
+"""An outbox on a journal, a clock that stands until it is moved, and whoever delivers."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.journal.builders import append, begin, completed, created
+from trunkline.journal.events import build_draft
+from trunkline.journal.journal import Journal
+from trunkline.tasks.outbox import Outbox, PushConfigs, RetryPolicy
+from trunkline.v1 import push_notification_pb2, webhook_service_pb2
+
+Config = push_notification_pb2.TaskPushNotificationConfig
+Claim = webhook_service_pb2.WebhookClaim
+Record = webhook_service_pb2.RecordDeliveryRequest
+
+LEASE_S = 30.0
+HOUR_S = 3600.0
+ACCOUNT = "acme"
+
+
+@dataclass
+class StoppedClock:
+    """Two clocks of a host, which go on together when they are told to."""
+
+    now_s: float = 1000.0
+    time_ns: int = 1_700_000_000_000_000_000
+
+    def go_on(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.time_ns += int(seconds * 1e9)
+
+
+@dataclass
+class OutboxBench:
+    """A journal with tasks, and its outbox as a claimant sees it."""
+
+    path: Path
+    clock: StoppedClock = field(default_factory=StoppedClock)
+
+    def __post_init__(self) -> None:
+        self._open()
+
+    def _open(self) -> None:
+        self.journal = Journal.open(self.path)
+        pace = RetryPolicy(
+            now_s=lambda: self.clock.now_s, time_ns=lambda: self.clock.time_ns, jitter=lambda: 0.0
+        )
+        self.outbox = Outbox(pace)
+        self.configs = PushConfigs(self.outbox)
+        self.outbox.open(self.journal)
+
+    def crash(self) -> None:
+        """End as a process does that is killed, and begin anew with what is in the journal."""
+        self.outbox.close(self.journal)
+        self.journal.close()
+        self._open()
+
+    def close(self) -> None:
+        self.outbox.close(self.journal)
+        self.journal.close()
+
+    async def new_task(self, *, webhooks: int = 1) -> str:
+        task_id = self.journal.new_task_id()
+        await self.journal.create(task_id, created(account=ACCOUNT))
+        await self.journal.append(task_id, self.journal.epoch, [build_draft([begin("a", "begun")])])
+        for number in range(webhooks):
+            await self.register(task_id, str(number))
+        return task_id
+
+    async def register(self, task_id: str, config_id: str, *, token: str = "") -> None:
+        url = "https://receiver.example"
+        config = Config(id=config_id, task_id=task_id, url=url, token=token)
+        await self.configs.set(config, account=ACCOUNT, version="1.0")
+
+    async def write(self, task_id: str) -> int:
+        return await self.journal.append(
+            task_id, self.journal.epoch, [build_draft([append("a", "more")])]
+        )
+
+    async def end(self, task_id: str) -> int:
+        return await self.journal.append(task_id, self.journal.epoch, [build_draft([completed()])])
+
+    async def claim(self, limit: int = 100) -> list[Claim]:
+        return await self.outbox.claim(limit=limit, lease_s=LEASE_S)
+
+    async def claim_one(self) -> Claim:
+        (claim,) = await self.claim()
+        return claim
+
+    async def sent(self, claim: Claim, cursor: str) -> None:
+        await self.outbox.record(Record(claim_id=claim.claim_id, sent=cursor))
+
+    async def finished(self, claim: Claim, cursor: str = "") -> None:
+        await self.outbox.record(Record(claim_id=claim.claim_id, finished=cursor))
+
+    async def failed(
+        self, claim: Claim, reason: str = "HTTP 503", *, retry_after_s: int = 0
+    ) -> None:
+        record = Record(claim_id=claim.claim_id, failed=reason)
+        record.retry_after.FromSeconds(retry_after_s)
+        await self.outbox.record(record)
+
+    async def gone(self, claim: Claim, reason: str = "HTTP 410") -> None:
+        await self.outbox.record(Record(claim_id=claim.claim_id, gone=reason))
+
+    def shown(self, task_id: str = "") -> webhook_service_pb2.Webhook:
+        """The only webhook there is."""
+        (webhook,) = self.outbox.list(task_id=task_id)
+        return webhook

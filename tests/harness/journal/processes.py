@@ -1,0 +1,96 @@
+"""Journals of other processes: one that owns a journal, one that writes without end."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# Opens a journal, makes a task of three events, says so, and then waits for its end.
+OWNER = """
+import asyncio, os, sys
+from pathlib import Path
+from harness.journal.builders import begin, created
+from trunkline.journal.events import draft
+from trunkline.journal.journal import Journal
+
+async def main():
+    journal = Journal.open(Path(sys.argv[1]))
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y")])])
+    print(task_id, journal.epoch, flush=True)
+
+asyncio.run(main())
+sys.stdin.read()
+os._exit(9)
+"""
+
+# Writes numbers into one task for ever, and tells each once it is committed. With a third argument
+# it writes one for each line that it reads.
+WRITER = """
+import asyncio, itertools, sys
+from pathlib import Path
+from harness.journal.builders import append, begin, created
+from trunkline.journal.events import draft
+from trunkline.journal.journal import Journal
+
+async def main():
+    journal = Journal.open(Path(sys.argv[1]), synchronous=sys.argv[2])
+    task_id = journal.new_task_id()
+    await journal.create(task_id, created())
+    await journal.append(task_id, journal.epoch, [draft([begin("a", "0 ")])])
+    print(task_id, flush=True)
+    for number in itertools.count(1):
+        if sys.argv[3:]:
+            sys.stdin.readline()
+        await journal.append(task_id, journal.epoch, [draft([append("a", f"{number} ")])])
+        print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def start(program: str, *arguments: str | Path) -> "subprocess.Popen[str]":
+    """Run a program that may use the harness."""
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+
+
+def start_owner(path: Path) -> tuple["subprocess.Popen[str]", str, int]:
+    """Let another process own a journal; its task and its epoch."""
+    process = start(OWNER, path)
+    assert process.stdout is not None
+    task_id, epoch = process.stdout.readline().split()
+    return process, task_id, int(epoch)
+
+
+def read_rest(process: "subprocess.Popen[str]") -> str:
+    """What a process that is ending still says, also what came with a line that was read before."""
+    assert process.stdout is not None
+    with process:
+        return process.stdout.read()
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    process.communicate(timeout=60)
+
+
+def freeze(process: "subprocess.Popen[str]") -> None:
+    """Stop a process as a debugger would, and see that it is."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+def end_lease(path: Path, *, before_s: float = 1.0) -> None:
+    """Let the lease of a journal's owner have ended some time ago."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=60)
+    connection.execute("UPDATE meta SET lease_until_s = ?", (time.monotonic() - before_s,))
+    connection.close()

@@ -1,0 +1,187 @@
+"""An MCP server over streamable HTTP, on a real socket: it behaves as it is told, and remembers."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp_types import SamplingMessage, TextContent, ToolAnnotations
+from pydantic import BaseModel
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from trunkline.tools.config import ServerConfig
+
+PATIENCE_S = 60.0
+SESSION = "mcp-session-id"
+
+
+class ScriptedAnswer(BaseModel):
+    """What a tool would have a person say."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRequest:
+    """A request."""
+
+    method: str
+    headers: Mapping[str, str]
+
+
+class HttpTools:
+    """What a test sees of it."""
+
+    def __init__(self, *, is_older: bool, is_json: bool) -> None:
+        self.url = ""
+        self.seen: list[SeenRequest] = []
+        self.answers: list[tuple[int, bytes]] = []
+        """Statuses and bodies that the next posts get in place of a true answer."""
+        self.call_answers: list[tuple[int, bytes]] = []
+        """And those that the next calls of tools get; only in the newer protocol."""
+        self.known: set[str] | None = None
+        """Sessions that are known; None: all that were opened."""
+        self.calls: list[str] = []
+        self.began = asyncio.Event()
+        self.canceled = asyncio.Event()
+        self.mcp = MCPServer("elsewhere")
+        self._add_tools()
+        self._is_older = is_older
+        self._inner: ASGIApp = self.mcp.streamable_http_app(json_response=is_json)
+
+    def config(self, **more: object) -> ServerConfig:
+        """Return an entry of the `mcpServers` file that leads here."""
+        return ServerConfig.model_validate({"url": self.url, **more})
+
+    def sessions(self) -> list[str]:
+        """Sessions that requests named, each once, in order."""
+        return list(dict.fromkeys(s for one in self.seen if (s := one.headers.get(SESSION))))
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as told, else as the SDK's server does."""
+        if scope["type"] != "http":
+            return await self._inner(scope, receive, send)
+        headers = {key.decode(): value.decode() for key, value in scope["headers"]}
+        self.seen.append(SeenRequest(scope["method"], headers))
+        is_post = scope["method"] == "POST"
+        if is_post and self._is_older and headers.get("mcp-method") == "server/discover":
+            return await _say(send, 400, b'{"error": "no such method"}')
+        if is_post and self.answers:
+            return await _say(send, *self.answers.pop(0))
+        if self.call_answers and headers.get("mcp-method") == "tools/call":
+            return await _say(send, *self.call_answers.pop(0))
+        session = headers.get(SESSION)
+        if is_post and session and self.known is not None and session not in self.known:
+            error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "gone"}}
+            return await _say(send, 404, json.dumps(error).encode())
+        return await self._inner(scope, receive, send)
+
+    def _add_tools(self) -> None:
+        def repeat(text: str) -> str:
+            self.calls.append(text)
+            return text
+
+        async def count(n: int, ctx: Context) -> str:
+            for done in range(1, n + 1):
+                await ctx.report_progress(done, n, f"step {done}")
+            return f"counted to {n}"
+
+        async def hang() -> str:
+            self.began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.canceled.set()
+            return "never"
+
+        async def learn(ctx: Context) -> str:
+            self.mcp.add_tool(repeat, name="learned")
+            await ctx.session.send_tool_list_changed()
+            await ctx.notify_tools_changed()
+            return "learned"
+
+        async def forget(ctx: Context) -> str:
+            self.mcp.remove_tool("repeat")
+            await ctx.session.send_tool_list_changed()
+            await ctx.notify_tools_changed()
+            return "forgotten"
+
+        self.mcp.add_tool(demand)
+        self.mcp.add_tool(repeat)
+        self.mcp.add_tool(
+            repeat, name="repeat_reading", annotations=ToolAnnotations(read_only_hint=True)
+        )
+        for tool in (count, hang, learn, forget):
+            self.mcp.add_tool(tool)
+
+
+async def demand(what: str, ctx: Context) -> str:
+    """Asks its client for what an agent's has not."""
+    match what:
+        case "roots":
+            return str(await ctx.session.list_roots())
+        case "sampling":
+            words = SamplingMessage(role="user", content=TextContent(type="text", text="?"))
+            return str(await ctx.session.create_message([words], max_tokens=5))
+    return str(await ctx.elicit("Your password?", ScriptedAnswer))
+
+
+async def _say(send: Send, status: int, body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@asynccontextmanager
+async def http_tools(
+    *, is_older: bool = False, is_json: bool = False, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[HttpTools]:
+    """Serve for the length of a block. `is_older` speaks the protocol before 2026-07-28."""
+    tools = HttpTools(is_older=is_older, is_json=is_json)
+    async with serving(tools, tls=tls):
+        yield tools
+
+
+@asynccontextmanager
+async def serving(
+    tools: HttpTools, *, port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[None]:
+    """Serve it at a port; leaving cuts every connection."""
+    config = _Config(
+        tools.app,
+        "127.0.0.1",
+        port,
+        interface="asgi3",
+        log_config=None,
+        ws="none",
+        timeout_graceful_shutdown=0,
+        tls=tls,
+    )
+    server = uvicorn.Server(config)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve())
+        async with asyncio.timeout(PATIENCE_S):
+            while not server.started:  # noqa: ASYNC110 it tells nobody
+                await asyncio.sleep(0.005)
+        at = server.servers[0].sockets[0].getsockname()[1]
+        tools.url = f"{'https' if tls else 'http'}://localhost:{at}/mcp"
+        try:
+            yield
+        finally:
+            server.should_exit = True
+
+
+class _Config(uvicorn.Config):
+    def __init__(self, *args: Any, tls: ssl.SSLContext | None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._tls = tls
+
+    def load(self) -> None:
+        super().load()
+        self.ssl = self._tls

@@ -1,0 +1,74 @@
+"""MCP servers that behave as they are told, and waiting for what becomes of them."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from trunkline.tools.adapter import ToolAdapter
+from trunkline.tools.config import AdapterSettings, McpConfig, ServerConfig
+from trunkline.v1 import tool_service_pb2
+
+AWKWARD = str(Path(__file__).with_name("awkward_server.py"))
+READY_TIMEOUT_S = 60.0
+QUICK = AdapterSettings(restart_delay_s=0.05, restart_delay_max_s=0.2, grace_s=1.0)
+
+
+def awkward(**more: object) -> ServerConfig:
+    return ServerConfig.model_validate({"command": sys.executable, "args": [AWKWARD], **more})
+
+
+def script(source: str) -> ServerConfig:
+    return ServerConfig(command=sys.executable, args=["-u", "-c", source])
+
+
+@asynccontextmanager
+async def running(
+    settings: AdapterSettings = QUICK, /, **servers: ServerConfig
+) -> AsyncIterator[ToolAdapter]:
+    async with ToolAdapter(McpConfig(servers), settings=settings) as adapter:
+        yield adapter
+
+
+async def wait_until(adapter: ToolAdapter, is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        while True:
+            revision = adapter.revision
+            if is_so():
+                return
+            await adapter.wait_for_change(revision)
+
+
+async def ignore(progress: float, total: float | None, message: str | None) -> None:
+    pass
+
+
+async def call(
+    adapter: ToolAdapter, tool: str, server: str = "awkward", **arguments: object
+) -> tool_service_pb2.ToolResult:
+    return await adapter.call(server, tool, arguments, timeout_s=None, on_progress=ignore)
+
+
+async def appears(path: Path) -> None:
+    await becomes(path.exists)
+
+
+async def vanishes(pid: int) -> None:
+    await becomes(lambda: not is_alive(pid))
+
+
+async def becomes(is_so: Callable[[], bool]) -> None:
+    """Wait for what another process does, which tells nobody."""
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    # A zombie has ended, whoever has yet to reap it.
+    return status.rpartition(")")[2].split()[0] != "Z"

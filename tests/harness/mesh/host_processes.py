@@ -1,0 +1,197 @@
+"""Hosts in processes of their own, and somebody on their mesh who asks them for things."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness.mesh.processes import Services, open_services
+from trunkline.client import ChannelPool, Directory
+from trunkline.errors import PeerError, TaskNotFoundError
+from trunkline.journal.sqlite import find_orphaned_journals
+from trunkline.v1 import (
+    message_pb2,
+    message_service_pb2,
+    part_pb2,
+    snapshot_pb2,
+    task_pb2,
+)
+
+# Far above what any wait needs, so that only a hang meets it.
+PATIENCE_S: Final = 45.0
+POLL_S: Final = 0.02
+# So that a host of a busy machine, which gets to run a few times a second, keeps its lease.
+QUICK: Final = {"TRUNKLINE_LEASE_S": "2"}
+NUMBERS: Final = 100
+WHOLE: Final = "".join(f"{number} " for number in range(1, NUMBERS + 1))
+TERMINAL: Final = {
+    task_pb2.TASK_STATE_COMPLETED,
+    task_pb2.TASK_STATE_FAILED,
+    task_pb2.TASK_STATE_CANCELED,
+}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody on the mesh."""
+
+    directory: Directory
+
+    async def begin(self, text: str, *, agent: str = "echo") -> str:
+        """Send a message; return the id of its task as soon as that exists."""
+        message = message_pb2.Message(
+            message_id="m-1", role=message_pb2.ROLE_USER, parts=[part_pb2.Part(text=text)]
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    answer = await self.directory.client_for_agent(agent).send_message(
+                        agent=agent,
+                        message=message,
+                        submission=message_service_pb2.Submission(),
+                        return_immediately=True,
+                    )
+                except PeerError:
+                    # A connection that was refused is not tried again for up to a second.
+                    await asyncio.sleep(POLL_S)
+                    continue
+                assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+                return answer.task.id
+
+    async def until(
+        self, task_id: str, is_so: Callable[[snapshot_pb2.TaskSnapshot], bool]
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Ask for the task, of whoever has it, until it is so."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    client = self.directory.client_for_task(task_id)
+                    found = await client.get_task(task_id, account="")
+                    if is_so(found):
+                        return found
+                except (PeerError, TaskNotFoundError):
+                    pass  # Its host is gone, and nobody has taken it over yet.
+                await asyncio.sleep(POLL_S)
+
+    async def under_way(self, *, agent: str = "echo") -> str:
+        """Begin a task that streams for a while, and wait until it does."""
+        task_id = await self.begin(f"count {NUMBERS} 20", agent=agent)
+        await self.until(task_id, lambda found: len(text_of(found)) > 10)
+        return task_id
+
+    async def asked(self, *, agent: str = "echo") -> str:
+        """Begin a task that asks something, and wait until it does."""
+        task_id = await self.begin("ask your name?", agent=agent)
+        await self.until(task_id, is_waiting)
+        return task_id
+
+    async def answer(self, task_id: str, text: str, *, agent: str = "echo") -> None:
+        """Answer a task that waits, wherever it is, and follow the turn to its end."""
+        async with self.directory.submit(
+            agent,
+            message=_answer(task_id, text),
+            submission=message_service_pb2.Submission(),
+            patience_s=PATIENCE_S,
+        ) as turn:
+            async for _ in turn:
+                pass
+
+    async def give(self, task_id: str, text: str, *, agent: str = "echo") -> None:
+        """Answer a task on whatever host serves it now, once."""
+        await self.directory.client_for_task(task_id).send_message(
+            agent=agent,
+            message=_answer(task_id, text),
+            submission=message_service_pb2.Submission(),
+        )
+
+    def host_of(self, task_id: str) -> str:
+        """Return the address of the host that serves the task now; empty: none does."""
+        try:
+            return self.directory.get_task_host(task_id).address
+        except PeerError:
+            return ""
+
+    async def moved_to(self, agent: str, task_id: str) -> None:
+        """Wait until the task is served by the host that runs the agent."""
+        await self.directory.wait_until(
+            lambda known: (
+                agent in known.list_agents()
+                and self.host_of(task_id) == known.get_agent_host(agent).address
+            ),
+            timeout_s=PATIENCE_S,
+        )
+
+    async def sees(self, *agents: str) -> None:
+        """Wait until there are just these agents."""
+        await self.directory.wait_until(
+            lambda known: set(known.list_agents()) == set(agents), timeout_s=PATIENCE_S
+        )
+
+
+def _answer(task_id: str, text: str) -> message_pb2.Message:
+    return message_pb2.Message(
+        message_id=f"answer-{text}",
+        task_id=task_id,
+        role=message_pb2.ROLE_USER,
+        parts=[part_pb2.Part(text=text)],
+    )
+
+
+def text_of(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+    return "".join(part.text for artifact in snapshot.task.artifacts for part in artifact.parts)
+
+
+def has_ended(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
+    return snapshot.task.status.state in TERMINAL
+
+
+def is_waiting(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
+    return snapshot.task.status.state == task_pb2.TASK_STATE_INPUT_REQUIRED
+
+
+def failure_reason(snapshot: snapshot_pb2.TaskSnapshot) -> str:
+    return "".join(part.text for part in snapshot.task.status.message.parts)
+
+
+def journals(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "data" / "journals").glob("*.db")}
+
+
+async def wait_until_lease_expired(folder: Path, seconds: float) -> None:
+    """Wait until the lease of some journal has been over for so long."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if any(
+                one.lost_for_s > seconds
+                for one in find_orphaned_journals(folder / "data" / "journals")
+            ):
+                return
+            await asyncio.sleep(POLL_S)
+
+
+@asynccontextmanager
+async def hosts(
+    folder: Path, *agents: str, environment: dict[str, str] = QUICK
+) -> AsyncIterator[tuple[Services, Caller]]:
+    """A registry, and a process for each agent."""
+    async with (
+        open_services(folder, environment=environment) as services,
+        ChannelPool() as channels,
+    ):
+        await services.start("registry", "registry")
+        for name in agents:
+            await services.launch(name, "agents", name)
+        for name in agents:
+            await services.ready(name)
+        async with Directory(channels, services.mesh_address) as directory:
+            caller = Caller(directory)
+            await caller.sees(*agents)
+            yield services, caller
+
+
+async def standby(services: Services, name: str, *agents: str) -> None:
+    """Start another process of agents that there are; return when it says that it stands by."""
+    await services.launch(name, "agents", *agents)
+    await services.ready(name, state="standby")

@@ -1,0 +1,51 @@
+"""An agent in a process of its own that can be killed, beside a mesh in this one."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.mesh.processes import read_line, running_process
+from harness.mesh.small_mesh import PATIENCE_S, SmallMesh
+
+
+@dataclass
+class KillableAgent:
+    """The agent, started anew as often as it is wanted; the stack ends its last process."""
+
+    mesh: SmallMesh
+    name: str
+    command: tuple[str, ...]
+    """What serves it, without the options `--mesh` and `--data`."""
+    data: Path
+    stack: AsyncExitStack
+    cwd: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it; the mesh knows this process then, and not only one before."""
+        gone = {host.address for host in self.mesh.directory.hosts}
+        place = ("--mesh", self.mesh.registry_address, "--data", str(self.data))
+        self.process = await self.stack.enter_async_context(
+            running_process(*self.command, *place, cwd=self.cwd, environment=self.environment)
+        )
+        await read_line(self.process, "ready ")
+        await self.mesh.directory.wait_until(
+            lambda known: (
+                self.name in known.list_agents()
+                and known.get_agent_host(self.name).address not in gone
+            ),
+            timeout_s=PATIENCE_S,
+        )
+
+    async def kill(self) -> None:
+        """Kill it, as a machine does that runs out of memory."""
+        assert self.process is not None
+        self.process.kill()
+        await self.process.wait()
+
+    async def kill_and_start(self) -> None:
+        """Kill it and start it again."""
+        await self.kill()
+        await self.start()

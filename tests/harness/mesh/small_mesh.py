@@ -1,0 +1,211 @@
+"""A mesh of real gRPC servers in this process: a registry, and hosts that join and leave."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness.mesh.processes import free_address
+from trunkline.agents.hosting import add_host_services, describe_host, open_host
+from trunkline.client import ChannelPool, Directory, HostClient, RegistryClient
+from trunkline.errors import PeerUnavailableError
+from trunkline.registry import Membership, RegistryServicer
+from trunkline.server import MeshServer
+from trunkline.settings import Settings, SupervisorSettings
+from trunkline.supervisor import ChildLimits, Planner, Supervisor
+from trunkline.tasks.agent import Agent
+from trunkline.tasks.host import TaskHost
+from trunkline.v1 import (
+    event_pb2,
+    message_pb2,
+    message_service_pb2,
+    part_pb2,
+    registry_service_pb2,
+    snapshot_pb2,
+)
+
+_Opened = TypeVar("_Opened")
+
+PATIENCE_S = 60.0
+
+
+@dataclass(slots=True)
+class JoinedHost:
+    """A host that serves, and can lose its server and get it back."""
+
+    host: TaskHost
+    server: MeshServer
+    address: str
+
+    async def cut(self) -> None:
+        """Close every connection to it; its tasks go on."""
+        await self.server.stop(0)
+
+    async def serve_again(self) -> None:
+        """Serve at the same address."""
+        self.server = MeshServer()
+        add_host_services(self.server, self.host)
+        await self.server.start(self.address)
+
+
+class SmallMesh:
+    """What a test does with a mesh."""
+
+    def __init__(
+        self, stack: AsyncExitStack, folder: Path, channels: ChannelPool, registry_address: str
+    ) -> None:
+        self.registry_address = registry_address
+        self.directory = Directory(channels, registry_address)
+        self._stack = stack
+        self._folder = folder
+        self._registry = RegistryClient(channels.get(registry_address))
+        self._messages = 0
+
+    async def enter(self, opening: AbstractAsyncContextManager[_Opened]) -> _Opened:
+        """Open something for as long as the mesh lives; it is closed behind who joins later."""
+        return await self._stack.enter_async_context(opening)
+
+    async def join(self, *agents: Agent, **settings: Any) -> JoinedHost:
+        """Add a host with these agents; everyone knows them when this returns."""
+        given = Settings(data_dir=self._folder, **settings)
+        host = await self._stack.enter_async_context(
+            open_host(agents, directory=self.directory, settings=given)
+        )
+        server = MeshServer()
+        add_host_services(server, host)
+        # Not any port: while it is cut off, nobody else may get it.
+        (address,) = await server.start(free_address())
+        joined = JoinedHost(host, server, address)
+        self._stack.push_async_callback(joined.cut)
+        await self.register(describe_host(host, address=address))
+        return joined
+
+    async def register(self, member: registry_service_pb2.Host) -> None:
+        """Put a host on the mesh; everyone knows it when this returns."""
+        await self._stack.enter_async_context(Membership(self._registry, member))
+        await self.directory.wait_until(
+            lambda known: any(host.host_id == member.host_id for host in known.hosts),
+            timeout_s=PATIENCE_S,
+        )
+
+    async def supervise(
+        self,
+        *others: Agent,
+        name: str = "supervisor",
+        limits: ChildLimits | None = None,
+        planner: Planner | None = None,
+        **options: Any,
+    ) -> JoinedHost:
+        """Add a host with a supervisor that is ready to run; `options` are SupervisorOptions."""
+        supervisor = Supervisor(
+            self.directory,
+            name=name,
+            options=SupervisorSettings(**options),
+            planner=planner,
+            limits=limits,
+        )
+        await supervisor.prewarm()
+        return await self.join(supervisor, *others)
+
+    def message(self, text: str, *, task_id: str = "", context_id: str = "") -> message_pb2.Message:
+        """Return a user's message."""
+        self._messages += 1
+        return message_pb2.Message(
+            message_id=f"m-{self._messages}",
+            task_id=task_id,
+            context_id=context_id,
+            role=message_pb2.ROLE_USER,
+            parts=[part_pb2.Part(text=text)],
+        )
+
+    async def ask(
+        self,
+        text: str,
+        *,
+        agent: str = "supervisor",
+        task_id: str = "",
+        context_id: str = "",
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Send a message and wait until the turn is over."""
+        answer = await self.client(agent).send_message(
+            agent=agent,
+            message=self.message(text, task_id=task_id, context_id=context_id),
+            submission=message_service_pb2.Submission(),
+            timeout_s=PATIENCE_S,
+        )
+        assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+        return answer
+
+    async def begin(self, text: str, *, agent: str = "supervisor") -> str:
+        """Send a message and return the id of its task at once."""
+        answer = await self.client(agent).send_message(
+            agent=agent,
+            message=self.message(text),
+            submission=message_service_pb2.Submission(),
+            return_immediately=True,
+        )
+        assert isinstance(answer, snapshot_pb2.TaskSnapshot)
+        return answer.task.id
+
+    async def until(
+        self, task_id: str, predicate: Callable[[snapshot_pb2.TaskSnapshot], bool]
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Follow a task until its fold is as the predicate wants it."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    return await self._follow(task_id, predicate)
+                except PeerUnavailableError:
+                    # Its host is starting, or starved, for longer than callers wait for one.
+                    await asyncio.sleep(0.05)
+
+    async def _follow(
+        self, task_id: str, predicate: Callable[[snapshot_pb2.TaskSnapshot], bool]
+    ) -> snapshot_pb2.TaskSnapshot:
+        client = self.directory.client_for_task(task_id)
+        async with client.watch_task(task_id, account="") as stream:
+            snapshot = await self.look(task_id)
+            if predicate(snapshot):
+                return snapshot
+            async for _ in stream:
+                snapshot = await self.look(task_id)
+                if predicate(snapshot):
+                    return snapshot
+        raise AssertionError(f"it ended otherwise: {snapshot.task.status}")
+
+    async def look(self, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        """Return the fold of a task."""
+        return await self.directory.client_for_task(task_id).get_task(task_id, account="")
+
+    async def events(self, task_id: str) -> Sequence[event_pb2.EventBatch]:
+        """Return the journal of a task, as far as it is."""
+        batches: list[event_pb2.EventBatch] = []
+        client = self.directory.client_for_task(task_id)
+        async with client.watch_task(
+            task_id, account="", after=0, with_snapshot=False, until_head=True
+        ) as stream:
+            async for some in stream:
+                batches += map(event_pb2.EventBatch.FromString, some)
+        return batches
+
+    def client(self, agent: str) -> HostClient:
+        """Return a client of the agent's host."""
+        return self.directory.client_for_agent(agent)
+
+
+@asynccontextmanager
+async def open_small_mesh(folder: Path, *, lease_s: float = 10.0) -> AsyncIterator[SmallMesh]:
+    """Open a mesh with a registry and nobody on it."""
+    async with AsyncExitStack() as stack:
+        # A busy machine is silent for a while; whoever leaves this mesh closes its connections.
+        channels = await stack.enter_async_context(ChannelPool(ping_s=PATIENCE_S))
+        registry = await stack.enter_async_context(RegistryServicer(lease_s))
+        server = MeshServer()
+        server.add_registry(registry)
+        (address,) = await server.start("127.0.0.1:0")
+        stack.push_async_callback(server.stop, 0)
+        mesh = SmallMesh(stack, folder, channels, address)
+        await stack.enter_async_context(mesh.directory)
+        yield mesh

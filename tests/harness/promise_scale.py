@@ -1,0 +1,35 @@
+"""The size of a promise test, and the line that a proof prints."""
+
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import TypeVar
+
+_Size = TypeVar("_Size")
+
+
+class PromiseScale:
+    """CI's size of a promise test, or the full one of `make prove`."""
+
+    def __init__(self, test: str, seed: int, *, is_proof: bool) -> None:
+        self.is_proof = is_proof
+        self._test = test
+        self._seed = seed
+
+    def pick(self, *, ci: _Size, prove: _Size) -> _Size:
+        """Return what fits the size that runs."""
+        return prove if self.is_proof else ci
+
+    def report(self, **figures: object) -> None:
+        """Print one line of figures, in a proof; CI asserts outcomes and times nothing."""
+        if self.is_proof:
+            words = " ".join(f"{name}={value}" for name, value in figures.items())
+            sys.stderr.write(f"\nPROVED {self._test} seed={self._seed} {words}\n")
+
+
+def percentiles(values: Sequence[float], *, unit: str = "ms", factor: float = 1000.0) -> str:
+    """Return median, 99th percentile and maximum of times in seconds, in words."""
+    ordered = sorted(value * factor for value in values)
+    p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    median = statistics.median(ordered)
+    return f"p50:{median:.1f}{unit},p99:{p99:.1f}{unit},max:{ordered[-1]:.1f}{unit}"

@@ -1,0 +1,258 @@
+"""A model provider on a real socket: it answers as a test has scripted, and remembers what it got.
+
+It speaks what OpenAI, Anthropic, Google and Ollama speak (see model_wires), and runs in a thread of
+its own, so that a fixture of any scope, and tests with or without a loop, may use it:
+
+    with model_server() as server:
+        server.script(call("math__calculate", expression="2+2"), say("It is ", "4."))
+        ... TRUNKLINE_MODEL=openai:any, OPENAI_API_KEY=any, OPENAI_BASE_URL=server.openai_url
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from harness.remote import model_protocols as model_wires
+from harness.remote.model_protocols import Call, Cut, ModelProtocol, Reply
+from harness.remote.web_server import serving
+
+__all__ = [
+    "Asked",
+    "Call",
+    "ModelServer",
+    "Pause",
+    "Reply",
+    "call",
+    "model_server",
+    "refuse",
+    "say",
+]
+
+PATIENCE_S = 60.0
+
+
+class Pause:
+    """Among the pieces of a reply: it goes on when the test says so."""
+
+    def __init__(self) -> None:
+        self._is_reached: Future[None] = Future()
+        self._go_on: Future[None] = Future()
+
+    async def reached(self) -> None:
+        """Wait until all before it has been sent."""
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.shield(asyncio.wrap_future(self._is_reached))
+
+    def go_on(self) -> None:
+        """Let the reply go on."""
+        if not self._go_on.done():
+            self._go_on.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait, as the server does."""
+        if not self._is_reached.done():
+            self._is_reached.set_result(None)
+        await asyncio.shield(asyncio.wrap_future(self._go_on))
+
+
+def say(*pieces: str | Pause, **how: Any) -> Reply:
+    """Return a text as a reply; one that is given in one piece is streamed word by word."""
+    if len(pieces) == 1 and isinstance(pieces[0], str):
+        words = pieces[0].split(" ")
+        pieces = (*(f"{word} " for word in words[:-1]), words[-1])
+    return Reply(pieces=pieces, **how)
+
+
+def call(name: str, /, **arguments: object) -> Reply:
+    """Return a reply that calls one tool; for several write `Reply(calls=(Call(…), …))`."""
+    return Reply(calls=(Call(name, arguments),))
+
+
+def refuse(status: int, *, retry_after_s: int | None = None, text: str = "no") -> Reply:
+    """Return a reply that is an error of HTTP."""
+    headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
+    return Reply(pieces=(text,), status=status, headers=headers)
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request."""
+
+    path: str
+    headers: Mapping[str, str]
+    json: dict[str, Any]
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Set once nothing more is sent to it."""
+    is_hung_up: bool = False
+    """Whether the client has gone before the end."""
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Its messages, as its provider writes them."""
+        found: list[dict[str, Any]] = self.json.get("messages") or self.json["contents"]
+        return found
+
+    @property
+    def last(self) -> str:
+        """The content of the last message, if that is text."""
+        return str(self.messages[-1].get("content"))
+
+    @property
+    def tools(self) -> list[str]:
+        """Names of the tools it offers."""
+        offered = self.json.get("tools") or []
+        if offered and "functionDeclarations" in offered[0]:
+            offered = offered[0]["functionDeclarations"]
+        return [one.get("function", one).get("name", "") for one in offered]
+
+
+Decide: TypeAlias = Callable[[Asked], Reply]
+
+
+class ModelServer:
+    """What a test sees of it."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.asked: list[Asked] = []
+        """Every request, in the order in which they came."""
+        self.decide: Decide = self._next
+        """Says what the answer to a request is; by itself the next of the script."""
+        self.pauses: list[Pause] = []
+        self._script: deque[Reply] = deque()
+
+    @property
+    def openai_url(self) -> str:
+        """What OPENAI_BASE_URL is to be."""
+        return f"{self.url}/v1"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What lets each provider's client come here."""
+        return {
+            "OPENAI_BASE_URL": self.openai_url,
+            "OPENAI_API_KEY": "test-key",
+            "ANTHROPIC_BASE_URL": self.url,
+            "ANTHROPIC_API_KEY": "test-key",
+            "GOOGLE_API_KEY": "test-key",
+            "OLLAMA_HOST": self.url,
+        }
+
+    def script(self, *replies: Reply) -> None:
+        """Answer the next requests with these, and forget what was left of the script, and seen."""
+        self.decide = self._next
+        self.asked.clear()
+        self._script = deque(replies)
+
+    @property
+    def left(self) -> int:
+        """How many replies of the script nobody has asked for yet."""
+        return len(self._script)
+
+    async def until_ended(self, asked: Asked) -> None:
+        """Wait until nothing more is sent to a request."""
+        await _until(asked.ended.is_set, "the answer goes on")
+
+    def _next(self, asked: Asked) -> Reply:
+        if not self._script:
+            return refuse(500, text=f"the script is over; asked: {asked.last[:200]}")
+        return self._script.popleft()
+
+    async def answer(self, request: Request, wire: ModelProtocol) -> Response:
+        """Answer a request as a provider would."""
+        body = json.loads(await request.body())
+        asked = Asked(request.url.path, dict(request.headers), body)
+        self.asked.append(asked)
+        if problem := wire.problem(body):
+            asked.ended.set()
+            return JSONResponse(wire.error(400, problem), 400)
+        reply = self.decide(asked)
+        pieces = [*reply.pieces, *(piece for one in reply.calls for piece in one.pieces)]
+        self.pauses += [piece for piece in pieces if isinstance(piece, Pause)]
+        if reply.status != 200:
+            asked.ended.set()
+            text = "".join(piece for piece in reply.pieces if isinstance(piece, str))
+            return JSONResponse(wire.error(reply.status, text), reply.status, dict(reply.headers))
+        if not wire.is_streaming(request.url.path, body):
+            whole = "".join([piece async for piece in _texts(reply)])
+            asked.ended.set()
+            return JSONResponse(wire.whole(reply, whole))
+        return StreamingResponse(self._stream(asked, reply, wire), media_type=wire.media_type)
+
+    async def _stream(
+        self, asked: Asked, reply: Reply, wire: ModelProtocol
+    ) -> AsyncIterator[bytes]:
+        try:
+            async for line in wire.stream(reply, _texts(reply)):
+                yield line.encode()
+        except (asyncio.CancelledError, GeneratorExit):
+            asked.is_hung_up = True
+            raise
+        finally:
+            asked.ended.set()
+
+
+async def _texts(reply: Reply) -> AsyncIterator[str]:
+    for piece in reply.pieces:
+        if isinstance(piece, str):
+            yield piece
+        else:
+            await piece.wait()
+    if reply.is_cut:
+        raise Cut
+
+
+def _is_no_cut(record: logging.LogRecord) -> bool:
+    # A cut answer is an exception of the app, on purpose.
+    return not (record.exc_info and isinstance(record.exc_info[1], Cut))
+
+
+async def _until(is_so: Callable[[], bool], otherwise: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end, otherwise
+        await asyncio.sleep(0.005)
+
+
+@contextmanager
+def model_server() -> Iterator[ModelServer]:
+    """Serve for the length of a block, at any port."""
+    server = ModelServer()
+
+    def route(wire: ModelProtocol) -> Route:
+        async def endpoint(request: Request) -> Response:
+            response = await server.answer(request, wire)
+            # Clients would keep their connections for longer than a test has its loop.
+            response.headers["connection"] = "close"
+            return response
+
+        return Route(wire.path, endpoint, methods=["POST"])
+
+    app = Starlette(routes=[route(wire) for wire in model_wires.WIRES])
+    log = logging.getLogger("uvicorn.error")
+    log.addFilter(_is_no_cut)
+    try:
+        with serving(app, "model-server") as port:
+            server.url = f"http://127.0.0.1:{port}"
+            try:
+                yield server
+            finally:
+                for pause in server.pauses:
+                    with contextlib.suppress(RuntimeError):
+                        pause.go_on()
+    finally:
+        log.removeFilter(_is_no_cut)
