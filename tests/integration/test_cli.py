@@ -16,8 +16,8 @@ import pytest_asyncio
 
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
 from harness.mesh.processes import MeshProcess, running_mesh
-from trunkline.cli.inside.mesh import open_view
-from trunkline.cli.outcome import Exit
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.talk.client import A2AClient
 from trunkline.errors import PeerUnavailableError
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
@@ -64,8 +64,8 @@ async def working_task(mesh: MeshProcess, agent: str) -> snapshot_pb2.TaskSummar
     working = task_pb2.TASK_STATE_WORKING
     request = task_service_pb2.ListTasksRequest(agent=agent, state=working, page_size=1)
     end = time.monotonic() + LIMIT_S
-    async with open_view(mesh.mesh_address) as view:
-        (host,) = [view.host(host) for host in view.hosts if host.journal_ids]
+    async with open_mesh_view(mesh.mesh_address) as view:
+        (host,) = [view.host_client(host) for host in view.hosts if host.journal_ids]
         while True:
             for task in (await host.list_tasks(request)).tasks:
                 return task
@@ -132,7 +132,7 @@ async def test_a_timeout_ends_the_task(mesh: MeshProcess) -> None:
     # On a busy machine the time may be over before there is a task.
     for timeout_s in ("0.3", "3", "30"):
         done = await ask(mesh, "--agent", "echo", "--timeout", timeout_s, "--json", "wait 60")
-        if done.exit != Exit.UNREACHABLE:
+        if done.exit != ExitCode.UNREACHABLE:
             break
     assert done.exit == 1
     assert done.json["state"] == "failed"

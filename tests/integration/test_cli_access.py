@@ -14,7 +14,8 @@ import pytest_asyncio
 from harness.mesh.command_line import LIMIT_S, CompletedCommand, run_command
 from harness.mesh.processes import MeshProcess, running_mesh
 from harness.remote.token_issuer import SigningKey, key_set, write_api_keys
-from trunkline.cli.public import card, keys
+from trunkline.cli import identity as card
+from trunkline.cli import identity as keys
 from trunkline.cli.talk.client import A2AClient
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TaskNotFoundError
 
@@ -116,19 +117,19 @@ def test_keys_are_listed_and_taken_away_again(
 ) -> None:
     file = tmp_path / "keys.toml"
     for name in ("ann", "ben"):
-        keys.add(name, file, account=name, as_json=True)
+        keys.add_key(name, file, account=name, as_json=True)
         assert json.loads(capsys.readouterr().out)["account"] == name
-    keys.remove("ann", file, as_json=True)
+    keys.remove_key("ann", file, as_json=True)
     assert json.loads(capsys.readouterr().out) == {"name": "ann", "removed": True}
-    keys.show(file, as_json=True)
+    keys.list_keys(file, as_json=True)
     assert json.loads(capsys.readouterr().out) == [{"name": "ben", "account": "ben"}]
-    keys.show(file, as_json=False)
+    keys.list_keys(file, as_json=False)
     assert capsys.readouterr().out.split() == ["KEY", "ACCOUNT", "ben", "ben"]
     for name, account in (("ben", "ben"), ("x", "anonymous"), ("a\nb", "x")):
         with pytest.raises(InvalidArgumentError):
-            keys.add(name, file, account=account, as_json=False)
+            keys.add_key(name, file, account=account, as_json=False)
     with pytest.raises(InvalidArgumentError):
-        keys.remove("ann", file, as_json=False)
+        keys.remove_key("ann", file, as_json=False)
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -139,10 +140,10 @@ async def test_a_card_is_verified_by_the_keys_that_are_trusted(
     done = await guarded.run("card", "verify", url, "--key", key)
     assert (done.exit, done.err) == (0, "")
     for place in (url, f"{url}/", f"{url}/agents/math", f"{url}/.well-known/agent-card.json"):
-        assert await card.verify(place, key, as_json=False) == 0
+        assert await card.verify_card(place, key, as_json=False) == 0
         told = capsys.readouterr().out
         assert told.startswith("verified: signed by mesh-2026 (ES256), in the spec")
-    assert await card.verify(url, f"{url}/.well-known/jwks.json", as_json=True) == 0
+    assert await card.verify_card(url, f"{url}/.well-known/jwks.json", as_json=True) == 0
     assert json.loads(capsys.readouterr().out)["form"] == "specified"
 
 
@@ -156,31 +157,31 @@ async def test_a_card_is_not_verified_by_others(
     assert (await guarded.run("card", "verify", url, "--key", "nothing.pub")).exit == 4
     for name in ("strange.pub", "strange.json"):
         strange = str(guarded.folder / name)
-        assert await card.verify(url, strange, as_json=False) == 1
+        assert await card.verify_card(url, strange, as_json=False) == 1
         said = capsys.readouterr()
         assert (said.out, said.err[:14]) == ("", "not verified: ")
-        assert await card.verify(url, strange, as_json=True) == 1
+        assert await card.verify_card(url, strange, as_json=True) == 1
         assert json.loads(capsys.readouterr().out)["verified"] is False
     with pytest.raises(InvalidArgumentError):
-        await card.verify(url, str(guarded.folder / "card.pem"), as_json=False)
+        await card.verify_card(url, str(guarded.folder / "card.pem"), as_json=False)
     with pytest.raises(InvalidArgumentError):
-        await card.verify("localhost", key, as_json=False)
+        await card.verify_card("localhost", key, as_json=False)
     with pytest.raises(PeerUnavailableError):
-        await card.verify(url, url, as_json=False)
+        await card.verify_card(url, url, as_json=False)
     with pytest.raises(PeerUnavailableError):
-        await card.verify("http://127.0.0.1:1", key, as_json=False)
+        await card.verify_card("http://127.0.0.1:1", key, as_json=False)
     # What is there is JSON, and no card that anybody has signed.
-    assert await card.verify(f"{url}/.well-known/jwks.json", key, as_json=False) == 1
+    assert await card.verify_card(f"{url}/.well-known/jwks.json", key, as_json=False) == 1
 
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_card_is_shown(guarded: Guarded, capsys: pytest.CaptureFixture[str]) -> None:
     url = guarded.mesh.http_url
-    assert await card.show(f"{url}/agents/math", as_json=False) == 0
+    assert await card.show_card(f"{url}/agents/math", as_json=False) == 0
     told = capsys.readouterr().out
     assert f"JSONRPC 1.0 {url}/agents/math" in told
     assert "asks for   apiKey" in told
-    assert await card.show(url, as_json=True) == 0
+    assert await card.show_card(url, as_json=True) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "supervisor"
 
 

@@ -11,10 +11,10 @@ import pytest_asyncio
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.agents.file_agent import files, pieces
-from trunkline.cli.outcome import Exit
-from trunkline.cli.talk.ask import Question, ask
+from trunkline.cli.a2a import Question, ask
+from trunkline.cli.attachments import save_files
+from trunkline.cli.exits import ExitCode
 from trunkline.cli.talk.client import A2AClient
-from trunkline.cli.talk.files import save
 from trunkline.errors import InvalidArgumentError, TrunklineError
 from trunkline_bridge import BridgeSettings
 
@@ -48,7 +48,7 @@ async def _ask(
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,
     ):
-        assert await ask(question, url=bridged.url, as_json=False) is Exit.OK
+        assert await ask(question, url=bridged.url, as_json=False) is ExitCode.OK
     return out.getvalue(), err.getvalue()
 
 
@@ -92,5 +92,5 @@ async def test_of_a_file_that_cannot_be_read_nothing_stays(
     gone = f"{bridged.url}/artifacts/{'a' * 8}-{'0' * 24}/{'0' * 32}/gone.bin"
     async with A2AClient(bridged.url) as client:
         with pytest.raises(TrunklineError):
-            await save(client, [{"url": gone, "filename": "gone.bin"}], tmp_path)
+            await save_files(client, [{"url": gone, "filename": "gone.bin"}], tmp_path)
     assert not (tmp_path / "gone.bin").exists()

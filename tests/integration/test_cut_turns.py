@@ -16,9 +16,9 @@ from google.protobuf import json_format
 from harness.journal.host_death import kill_host
 from harness.remote.model_server import Asked, ModelServer, Reply, call, model_server, say
 from trunkline.journal.journal import Journal
-from trunkline.reasoning import Listing, ModelChoice, ReasoningAgent
-from trunkline.reasoning.memory.repair import CUT_OFF
-from trunkline.reasoning.tools.source import OnProgress
+from trunkline.reasoning import ModelChoice, ReasoningAgent, ToolListing
+from trunkline.reasoning.message_repair import CALL_INTERRUPTED
+from trunkline.reasoning.tool_source import OnProgress
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
@@ -45,10 +45,10 @@ class Looking:
     looks: list[str] = field(default_factory=list)
     hangs: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def list_tools(self, servers: Sequence[str]) -> Listing:
+    async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         tool = tool_service_pb2.Tool(server=servers[0], name="look", read_only=True)
         json_format.ParseDict(MATCH, tool.metadata)
-        return Listing((tool,), {})
+        return ToolListing((tool,), {})
 
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
@@ -141,7 +141,7 @@ async def test_a_turn_that_was_canceled_does_not_poison_the_next(
             *("user", "assistant", "tool", "assistant"),
             *("user", "assistant", "tool"),
         ]
-        assert shown[3]["content"] == CUT_OFF
+        assert shown[3]["content"] == CALL_INTERRUPTED
 
 
 @pytest.mark.parametrize("model", MODELS)

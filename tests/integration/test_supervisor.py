@@ -10,7 +10,7 @@ from google.protobuf import json_format
 from harness.agents.inline_agents import NOTHING, status_texts, texts
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline.agents import FunctionAgent, agent
-from trunkline.supervisor.resuming import to_go_on
+from trunkline.supervisor.recovery import recover_state
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
 from trunkline_agents.echo.agent import echo
@@ -366,7 +366,7 @@ async def test_a_request_of_files_alone_is_called_like_them(mesh: SmallMesh) -> 
         # That is no text of theirs; whoever goes on from the journal knows it.
         assert [part.text for part in heard[-1].parts] == ["", ""]
         fold = snapshot_pb2.TaskSnapshot()
-        state = to_go_on(fold, answer, text, files="leave.pdf, pay slip.pdf")
+        state = recover_state(fold, answer, text, files="leave.pdf, pay slip.pdf")
         assert state is not None
         assert [step.text for step in state["steps"]] == [""]
 

@@ -13,7 +13,7 @@ from trunkline.errors import ConfigurationError
 from trunkline.journal.fold import Fold
 from trunkline.mesh.agents import build_agents
 from trunkline.settings import Settings, SupervisorSettings
-from trunkline.supervisor.resuming import to_go_on
+from trunkline.supervisor.recovery import recover_state
 from trunkline.tasks.context import TaskContext
 from trunkline.tools.config import McpConfig
 from trunkline.v1 import snapshot_pb2, task_pb2
@@ -127,7 +127,7 @@ async def test_a_file_from_below_is_the_child_s_also_for_who_goes_on_from_the_jo
     ended = await mesh.ask("@team @echo file 100")
     fold = Fold(ended.task.id)
     fold.apply((await mesh.events(ended.task.id))[0])
-    state = to_go_on(fold.snapshot(), ended, "@team @echo file 100")
+    state = recover_state(fold.snapshot(), ended, "@team @echo file 100")
 
     assert len(ended.task.artifacts[0].parts[0].raw) == 100
     assert ended.artifacts[0].origin.path == ["team", "echo"]

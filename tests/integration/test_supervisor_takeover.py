@@ -16,7 +16,7 @@ from harness.mesh.small_mesh import SmallMesh, open_small_mesh
 from harness.remote.model_server import Call, ModelServer, Pause, Reply, call, model_server, say
 from trunkline.agents import FunctionAgent, agent
 from trunkline.journal.fold import Fold
-from trunkline.supervisor.resuming import to_go_on
+from trunkline.supervisor.recovery import recover_state
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL
 from trunkline.v1 import message_service_pb2, snapshot_pb2, task_pb2
@@ -225,7 +225,7 @@ async def test_from_any_point_of_the_journal_a_turn_is_found_where_it_was(tmp_pa
         latest = fold.snapshot()
         if start is None:
             start = latest
-        state = to_go_on(start, latest, text)
+        state = recover_state(start, latest, text)
         if not any(plan.steps for plan in latest.plans):
             assert state is None
             continue
@@ -234,14 +234,14 @@ async def test_from_any_point_of_the_journal_a_turn_is_found_where_it_was(tmp_pa
         steps = state["steps"]
         assert [step.text for step in steps] == [step.text for step in whole.plans[0].steps]
         assert [step.route for step in steps] == list(latest.routes)
-        assert not any(step.needs for step in steps)
+        assert not any(step.needed_steps for step in steps)
         children = {child.started.step_id: child for child in latest.children}
         for step in steps:
             child = children.get(step.id)
-            assert step.called == (child.started.task_id if child else "")
+            assert step.called_child_id == (child.started.task_id if child else "")
             has_ended = child is not None and child.HasField("finished")
             assert (step.id in state["outcomes"]) == has_ended
-            called += bool(step.called)
+            called += bool(step.called_child_id)
             ended += has_ended
     assert min(planned, called, ended) > 0
     assert state is not None

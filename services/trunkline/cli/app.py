@@ -8,8 +8,13 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.commands import inside, kept, new, public, serving, talk
-from trunkline.cli.outcome import Exit
+from trunkline.cli.commands import a2a as talk
+from trunkline.cli.commands import identity as public
+from trunkline.cli.commands import inspect as inside
+from trunkline.cli.commands import new
+from trunkline.cli.commands import serve as serving
+from trunkline.cli.commands import storage as kept
+from trunkline.cli.exits import ExitCode
 from trunkline.cli.terminal import accept_any_text
 from trunkline.cli.usage import QuestionCommand, parse_and_run
 
@@ -67,4 +72,4 @@ def _before_any_command(
         raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help(), file=sys.stderr)
-        raise typer.Exit(Exit.USAGE)
+        raise typer.Exit(ExitCode.USAGE)

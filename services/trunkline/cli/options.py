@@ -104,7 +104,7 @@ ApprovalId = Annotated[
 ]
 
 
-def base_url(url: str | None, *, settings: Settings | None = None) -> str:
+def resolve_base_url(url: str | None, *, settings: Settings | None = None) -> str:
     """Return the URL given by flag or environment, or that of the mesh which `up` would start.
 
     Raises:
@@ -126,7 +126,7 @@ def base_url(url: str | None, *, settings: Settings | None = None) -> str:
     return url.rstrip("/")
 
 
-def api_key(given: str | None) -> str:
+def resolve_api_key(given: str | None) -> str:
     """Return the key given by flag or environment; empty: nobody in particular asks."""
     return given if given is not None else os.environ.get(_KEY_VARIABLE, "")
 
@@ -138,12 +138,12 @@ def is_on_this_machine(url: str) -> bool:
     return HostPort(host, 0).is_loopback or host in {"0.0.0.0", "::"}  # noqa: S104
 
 
-def agent_url(base: str, agent: str | None) -> str:
+def build_agent_url(base: str, agent: str | None) -> str:
     """Return where an agent answers; without a name, the one at the base itself."""
     return f"{base}/agents/{agent}" if agent else base
 
 
-def mesh_address(mesh: str | None) -> str:
+def resolve_mesh_address(mesh: str | None) -> str:
     """Return the gRPC address given by flag, environment or file, or the default.
 
     Raises:

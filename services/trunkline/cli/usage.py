@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from trunkline.cli.outcome import Exit
+from trunkline.cli.exits import ExitCode
 from trunkline.cli.terminal import is_text, say
 
 # What the option parser raises; typer has no name of its own for it.
@@ -34,7 +34,7 @@ def parse_and_run(app: Callable[..., Any]) -> int:
         if not is_text(word):
             return _complain(f"argument {number} is not UTF-8 text", "trunkline")
     try:
-        return app(prog_name="trunkline", standalone_mode=False) or Exit.OK
+        return app(prog_name="trunkline", standalone_mode=False) or ExitCode.OK
     except _UsageError as error:
         problem = " ".join(error.format_message().split()).rstrip(".")
         if problem.startswith("No such option"):
@@ -45,4 +45,4 @@ def parse_and_run(app: Callable[..., Any]) -> int:
 
 def _complain(problem: str, command: str) -> int:
     say(f"error: {problem}; see '{command} --help'")
-    return Exit.USAGE
+    return ExitCode.USAGE

@@ -113,7 +113,7 @@ def _known_agents(
         options = settings.agent_options.get(name)
         return AllowedTools(mesh_tools, options) if options else mesh_tools
 
-    model_of = partial(ModelChoice.of_agent, settings)
+    model_of = partial(ModelChoice.for_agent, settings)
     shipped: dict[str, Callable[[], Agent]] = {
         SUPERVISOR: partial(_supervisor, settings, directory, SUPERVISOR),
         ECHO: lambda: echo,
@@ -150,7 +150,7 @@ def _supervisor(settings: Settings, directory: Directory, name: str) -> Supervis
     # A host that is lost has been taken over, or its tasks have been failed, within two leases.
     limits = ChildLimits(patience_s=2.5 * settings.lease_s)
     own = settings.agent_options.get(name, AgentSettings())
-    choice = ModelChoice.of_planner(settings, options.model or own.model)
+    choice = ModelChoice.for_planner(settings, options.model or own.model)
     planner = None
     if choice.name != RULES:
         # Without the built-in one: when no model can be asked, it is planned by the scores.

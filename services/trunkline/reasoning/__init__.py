@@ -2,15 +2,15 @@
 
 from trunkline.reasoning.agent import ReasoningAgent, prewarm
 from trunkline.reasoning.models import Model, ModelChoice, open_model
-from trunkline.reasoning.tools.source import AllowedTools, Listing, MeshTools, ToolSource
+from trunkline.reasoning.tool_source import AllowedTools, MeshTools, ToolListing, ToolSource
 
 __all__ = [
     "AllowedTools",
-    "Listing",
     "MeshTools",
     "Model",
     "ModelChoice",
     "ReasoningAgent",
+    "ToolListing",
     "ToolSource",
     "open_model",
     "prewarm",

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from trunkline import runtime
 from trunkline.errors import ModelOverflowError
-from trunkline.reasoning.memory.ordering import in_order
+from trunkline.reasoning.conversation_lock import lock_conversation
 from trunkline.reasoning.models import Model, ModelChoice, open_model
-from trunkline.reasoning.tools.source import Listing, ToolSource
-from trunkline.reasoning.tools.toolbox import Toolbox
-from trunkline.reasoning.verdict import ASK_USER, GIVE_UP, Status
+from trunkline.reasoning.tool_source import ToolListing, ToolSource
+from trunkline.reasoning.toolbox import Toolbox
+from trunkline.reasoning.turn_result import ASK_USER, GIVE_UP, ResultStatus
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import agent_card_pb2
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from trunkline.reasoning.graph import Graph
-    from trunkline.reasoning.memory.checkpoints import Thread
+    from trunkline.reasoning.checkpoint_files import TurnCheckpoints
+    from trunkline.reasoning.graph import ReasoningGraph
 
 
 async def prewarm() -> None:
@@ -68,7 +68,7 @@ class ReasoningAgent:
         self._model = model
         is_checked = not model.is_rules if is_checked is None else is_checked
         self._checker = model if is_checked and not model.is_rules else None
-        self._graph: Graph | None = None
+        self._graph: ReasoningGraph | None = None
 
     def with_model(self, model: Model) -> "ReasoningAgent":
         """Return the agent, reasoning with another model, which judges no answers."""
@@ -96,16 +96,18 @@ class ReasoningAgent:
             # What a model or a tool needs to be loaded, nobody need wait for in silence.
             await task.working()
         graphs = await _load()
-        from trunkline.reasoning.memory.checkpoints import thread_of
+        from trunkline.reasoning.checkpoint_files import open_turn_checkpoints
 
-        async with in_order(task):
-            with thread_of(task) as thread:
+        async with lock_conversation(task):
+            with open_turn_checkpoints(task) as thread:
                 if task.attempt > 1:
                     found = (thread.state or {}) if thread else {}
                     await task.rewind(found.get("written"))
                 await self._run(task, graphs, thread)
 
-    async def _run(self, task: TaskContext, graphs: "ModuleType", thread: "Thread | None") -> None:
+    async def _run(
+        self, task: TaskContext, graphs: "ModuleType", thread: "TurnCheckpoints | None"
+    ) -> None:
         listing = await self._tools.list_tools(self._servers)
         if not listing.tools:
             await task.fail(_without_tools(listing))
@@ -124,9 +126,9 @@ class ReasoningAgent:
             await task.require_input(str(error))
             return
         match verdict.status:
-            case Status.COMPLETED:
+            case ResultStatus.COMPLETED:
                 await task.complete()
-            case Status.INPUT_REQUIRED:
+            case ResultStatus.INPUT_REQUIRED:
                 await task.require_input(verdict.text or None)
             case _:
                 await task.fail(verdict.text)
@@ -135,7 +137,7 @@ class ReasoningAgent:
         """Load what its model needs, so that the first question need not wait for it."""
         await self._model.load()
 
-    def _open_graph(self, graphs: "ModuleType") -> "Graph":
+    def _open_graph(self, graphs: "ModuleType") -> "ReasoningGraph":
         if self._graph is None:
             self._graph = graphs.build_graph()
         return self._graph
@@ -160,6 +162,6 @@ async def _load() -> "ModuleType":
     return await runtime.load_in_thread(importlib.import_module, "trunkline.reasoning.graph")
 
 
-def _without_tools(listing: Listing) -> str:
-    problems = [f"tool server {name!r} is down: {why}" for name, why in listing.down.items()]
+def _without_tools(listing: ToolListing) -> str:
+    problems = [f"tool server {name!r} is down: {why}" for name, why in listing.unavailable.items()]
     return "; ".join(problems) or "the tool servers of this agent offer no tools"

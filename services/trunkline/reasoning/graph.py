@@ -11,32 +11,37 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from trunkline.errors import TrunklineError
-from trunkline.reasoning.calling import call_tools
-from trunkline.reasoning.checking import check
-from trunkline.reasoning.memory.conversation import Conversation
-from trunkline.reasoning.memory.waiting import open_calls, waiting_of
-from trunkline.reasoning.thinking import think
-from trunkline.reasoning.tools.citing import sources_of
-from trunkline.reasoning.turn import MESSAGE_LIMIT, State, Turn, last_reply, said_by_agent
-from trunkline.reasoning.verdict import Status, Verdict, called_verdict
+from trunkline.reasoning.continuation import decode_continuation, find_open_calls
+from trunkline.reasoning.conversation import ConversationHistory
+from trunkline.reasoning.model_nodes import call_model, check_answer
+from trunkline.reasoning.tool_node import call_tools
+from trunkline.reasoning.tool_results import render_sources
+from trunkline.reasoning.turn import (
+    MESSAGE_LIMIT,
+    ReasoningState,
+    ReasoningTurn,
+    build_agent_message,
+    get_last_reply,
+)
+from trunkline.reasoning.turn_result import ResultStatus, TurnResult, find_result_call
 from trunkline.redaction import redact_addresses
 from trunkline.tasks.content import message_text
 from trunkline.v1 import message_pb2
 
-__all__ = ["Graph", "Turn", "answer", "build_graph"]
+__all__ = ["ReasoningGraph", "ReasoningTurn", "build_graph", "run_turn"]
 
 _NO_TEXT: Final = "[The answer is no text.]"
 _STOPPED: Final = "[This was stopped before it was answered.]"
 
-Graph = CompiledStateGraph[State, Turn, State, State]
+ReasoningGraph = CompiledStateGraph[ReasoningState, ReasoningTurn, ReasoningState, ReasoningState]
 
 
-def build_graph() -> Graph:
+def build_graph() -> ReasoningGraph:
     """Return the loop, ready to run for any agent and model."""
-    graph = StateGraph(State, context_schema=Turn)
-    graph.add_node("agent", think)
+    graph = StateGraph(ReasoningState, context_schema=ReasoningTurn)
+    graph.add_node("agent", call_model)
     graph.add_node("tools", call_tools)
-    graph.add_node("check", check)
+    graph.add_node("check", check_answer)
     # A question whose calls waited for approval goes on with those.
     graph.add_conditional_edges(START, _at_start, ["agent", "tools"])
     graph.add_conditional_edges("agent", _after_agent, ["tools", "check"])
@@ -45,7 +50,7 @@ def build_graph() -> Graph:
     return graph.compile()
 
 
-async def answer(graph: Graph, turn: Turn, prompt: str) -> Verdict:
+async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> TurnResult:
     """Run a turn's question through the loop. What is completed has been streamed and closed.
 
     A turn that a checkpoint was found of goes on from there.
@@ -53,86 +58,88 @@ async def answer(graph: Graph, turn: Turn, prompt: str) -> Verdict:
     Raises:
         StepLimitError: there was no answer within the limit.
     """
-    waited = waiting_of(turn.task)
+    waited = decode_continuation(turn.task)
     question = waited.messages if waited else [HumanMessage(turn.task.text)]
-    turn.history = waited.history if waited else len(turn.task.history) - 1
-    conversation = Conversation(turn.thread.file, turn.task) if turn.thread else None
-    turn.before = [SystemMessage(prompt), *_before(turn, conversation)]
+    turn.earlier_count = waited.earlier_count if waited else len(turn.task.history) - 1
+    conversation = (
+        ConversationHistory(turn.checkpoints.file, turn.task) if turn.checkpoints else None
+    )
+    turn.earlier_messages = [SystemMessage(prompt), *_before(turn, conversation)]
     # Each message takes at most two steps of LangGraph's own count.
     config: dict[str, Any] = {"recursion_limit": 3 * MESSAGE_LIMIT}
     state: dict[str, Any] | None = {"messages": question}
     if waited is not None:
         state = {"messages": question, "approvals": dict(waited.approvals)}
-    if turn.thread is not None:
-        graph = graph.copy({"checkpointer": turn.thread.checkpoints})
-        config["configurable"] = {"thread_id": turn.thread.id}
-        if turn.thread.state is not None:
+    if turn.checkpoints is not None:
+        graph = graph.copy({"checkpointer": turn.checkpoints.saver})
+        config["configurable"] = {"thread_id": turn.checkpoints.thread_id}
+        if turn.checkpoints.state is not None:
             state = None
-            turn.go_on(turn.thread.state)
+            turn.restore(turn.checkpoints.state)
     try:
         end = await graph.ainvoke(  # type: ignore[call-overload]
-            state, config, context=turn, durability="sync" if turn.thread else None
+            state, config, context=turn, durability="sync" if turn.checkpoints else None
         )
     except BaseException as error:
         if conversation is not None and not turn.task.is_lost:
             conversation.append(_cut_off(turn, question, error))
         raise
     verdict = _verdict_of(end)
-    if verdict.status == Status.COMPLETED:
-        said = [*turn.before, *end["messages"]]
-        if sources := sources_of(said, turn.streamed, earlier=len(turn.before)):
-            await turn.say(sources)
-        await turn.finish()
+    if verdict.status == ResultStatus.COMPLETED:
+        said = [*turn.earlier_messages, *end["messages"]]
+        if sources := render_sources(said, turn.streamed, earlier=len(turn.earlier_messages)):
+            await turn.append_answer(sources)
+        await turn.finish_answer()
     # What waits for approval is no exchange yet.
-    if conversation is not None and not open_calls(end["messages"]):
+    if conversation is not None and not find_open_calls(end["messages"]):
         conversation.append(_ended(end["messages"], verdict))
     return verdict
 
 
 # What decides is awaited: LangGraph would run anything else in a thread.
-async def _after_agent(state: State) -> str:
-    calls = last_reply(state).tool_calls
-    return "tools" if calls and called_verdict(calls) is None else "check"
+async def _after_agent(state: ReasoningState) -> str:
+    calls = get_last_reply(state).tool_calls
+    return "tools" if calls and find_result_call(calls) is None else "check"
 
 
-async def _at_start(state: State) -> str:
-    return "tools" if open_calls(state["messages"]) else "agent"
+async def _at_start(state: ReasoningState) -> str:
+    return "tools" if find_open_calls(state["messages"]) else "agent"
 
 
-async def _unless_over(state: State) -> str:
+async def _unless_over(state: ReasoningState) -> str:
     return END if state.get("verdict") else "agent"
 
 
-def _before(turn: Turn, conversation: Conversation | None) -> list[BaseMessage]:
+def _before(turn: ReasoningTurn, conversation: ConversationHistory | None) -> list[BaseMessage]:
     """Return what was said before this turn's question: in its context, and in its task."""
-    before = conversation.before() if conversation else []
-    if conversation is None or not conversation.has_own():
-        before += _history(turn.task.history[: turn.history])
+    before = conversation.earlier_messages() if conversation else []
+    if conversation is None or not conversation.has_own_turns():
+        before += _history(turn.task.history[: turn.earlier_count])
     return before
 
 
-def _ended(messages: Sequence[BaseMessage], verdict: Verdict) -> Sequence[BaseMessage]:
+def _ended(messages: Sequence[BaseMessage], verdict: TurnResult) -> Sequence[BaseMessage]:
     """Return what was said in a turn, with an answer at its end in any case."""
     if isinstance(messages[-1], AIMessage) and messages[-1].text:
         return messages
-    return [*messages, said_by_agent(verdict.text or _NO_TEXT, verdict.status)]
+    return [*messages, build_agent_message(verdict.text or _NO_TEXT, verdict.status)]
 
 
 def _cut_off(
-    turn: Turn, question: Sequence[BaseMessage], error: BaseException
+    turn: ReasoningTurn, question: Sequence[BaseMessage], error: BaseException
 ) -> Sequence[BaseMessage]:
     """Return what was said in a turn that was canceled or failed, as far as is known."""
-    thread = turn.thread
-    state = (thread.checkpoints.values(thread.id) if thread else None) or {}
+    thread = turn.checkpoints
+    state = (thread.saver.load_state(thread.thread_id) if thread else None) or {}
     why = (
         f"This failed: {redact_addresses(error)}" if isinstance(error, TrunklineError) else _STOPPED
     )
-    return [*(state.get("messages") or question), said_by_agent(why, Status.ERROR)]
+    return [*(state.get("messages") or question), build_agent_message(why, ResultStatus.ERROR)]
 
 
-def _verdict_of(end: Mapping[str, Any]) -> Verdict:
-    found = end.get("verdict") or {"status": Status.ERROR, "text": "There is no answer."}
-    return Verdict(Status(found["status"]), found["text"])
+def _verdict_of(end: Mapping[str, Any]) -> TurnResult:
+    found = end.get("verdict") or {"status": ResultStatus.ERROR, "text": "There is no answer."}
+    return TurnResult(ResultStatus(found["status"]), found["text"])
 
 
 def _history(messages: Sequence[message_pb2.Message]) -> list[BaseMessage]:
@@ -141,5 +148,9 @@ def _history(messages: Sequence[message_pb2.Message]) -> list[BaseMessage]:
     for message in messages:
         text = message_text(message)
         is_user = message.role == message_pb2.ROLE_USER
-        shown.append(HumanMessage(text) if is_user else said_by_agent(text, Status.INPUT_REQUIRED))
+        shown.append(
+            HumanMessage(text)
+            if is_user
+            else build_agent_message(text, ResultStatus.INPUT_REQUIRED)
+        )
     return shown

@@ -9,12 +9,12 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.graph import MessagesState
 
 from trunkline.errors import StepLimitError
-from trunkline.reasoning.memory.checkpoints import Thread
-from trunkline.reasoning.memory.repair import feedback, repaired
+from trunkline.reasoning.checkpoint_files import TurnCheckpoints
+from trunkline.reasoning.message_repair import build_feedback, repair_messages
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.tools.source import ToolSource
-from trunkline.reasoning.tools.toolbox import Spec, Toolbox
-from trunkline.reasoning.verdict import STATUS_KEY, VERDICT_TOOLS, Status
+from trunkline.reasoning.tool_source import ToolSource
+from trunkline.reasoning.toolbox import Toolbox, ToolSpec
+from trunkline.reasoning.turn_result import RESULT_TOOLS, STATUS_KEY, ResultStatus
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.writers import ArtifactWriter
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
@@ -32,7 +32,7 @@ _LAST = (
 
 
 @dataclass(slots=True)
-class Turn:
+class ReasoningTurn:
     """What the nodes of one run work on."""
 
     task: TaskContext
@@ -41,37 +41,37 @@ class Turn:
     source: ToolSource
     checker: Model | None = None
     """Judges whether an answer helps; None: answers are taken as they are."""
-    before: Sequence[BaseMessage] = ()
+    earlier_messages: Sequence[BaseMessage] = ()
     """What the model is shown ahead of the turn: its instructions, and what was said earlier."""
-    history: int = 0
+    earlier_count: int = 0
     """Messages of the task's history that are older than this turn's question."""
-    thread: Thread | None = None
+    checkpoints: TurnCheckpoints | None = None
     """Where the turn's checkpoints are; None: nobody could go on from them."""
     streamed: str = ""
     parts: list[part_pb2.Part] = field(default_factory=list)
     """What tools gave that is no text."""
     _answer: ArtifactWriter | None = None
 
-    def shown(self, state: "State") -> list[BaseMessage]:
+    def model_messages(self, state: "ReasoningState") -> list[BaseMessage]:
         """Return what the model is shown: whatever was cut off in it is repaired."""
-        messages = repaired([*self.before, *state["messages"]])
-        return [*messages, feedback(_LAST)] if self.is_last(state) else messages
+        messages = repair_messages([*self.earlier_messages, *state["messages"]])
+        return [*messages, build_feedback(_LAST)] if self.is_last_round(state) else messages
 
-    def specs(self, state: "State") -> list[Spec]:
+    def tool_specs(self, state: "ReasoningState") -> list[ToolSpec]:
         """Return the tools that are bound to the model, which may only end the turn at last."""
-        own = [] if self.is_last(state) else self.tools.specs(with_metadata=True)
-        return [*own, *VERDICT_TOOLS]
+        own = [] if self.is_last_round(state) else self.tools.specs(with_metadata=True)
+        return [*own, *RESULT_TOOLS]
 
-    def is_last(self, state: "State") -> bool:
+    def is_last_round(self, state: "ReasoningState") -> bool:
         """Whether tools would leave no room for an answer, so that this had better be one."""
-        return not self.model.is_rules and room_in(state) < _ROUND
+        return not self.model.is_rules and remaining_messages(state) < _ROUND
 
-    async def say(self, text: str) -> None:
+    async def append_answer(self, text: str) -> None:
         """Stream a piece of the answer."""
         await self._artifact().append(text)
         self.streamed += text
 
-    async def unsay(self, length: int = 0) -> None:
+    async def truncate_answer(self, length: int = 0) -> None:
         """Take back what was streamed of the answer behind its first so many characters.
 
         For what a model says anew: readers are told what remains, and the rest follows it.
@@ -84,35 +84,35 @@ class Turn:
             remains.parts.add(text=self.streamed)
         await self._artifact().replace(remains)
 
-    async def written(self) -> dict[str, int]:
+    async def save_written_length(self) -> dict[str, int]:
         """Return how much of the answer is in the journal: what a checkpoint may count on."""
         if self._answer is None or not self.streamed:
             return {}
-        if self.thread is not None:
+        if self.checkpoints is not None:
             await self.task.flush()
         return {self._answer.id: len(self.streamed)}
 
-    async def close(self) -> None:
+    async def close_answer(self) -> None:
         """Complete what was written, if anything was, though it is no answer."""
         if self._answer is not None:
             await self._answer.close()
 
-    async def pause(self) -> None:
+    async def pause_answer(self) -> None:
         """Give what there is, before the turn ends to go on in another one."""
         if self.parts:
-            await self.finish()
+            await self.finish_answer()
             self.parts = []
         else:
-            await self.close()
+            await self.close_answer()
 
-    async def finish(self) -> None:
+    async def finish_answer(self) -> None:
         """Complete the answer with what is no text."""
         answer = self._artifact()
         for part in self.parts:
             await answer.append(part)
         await answer.close()
 
-    def go_on(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Stand where a checkpoint of this turn was made; the answer has been rewound to there."""
         self.parts = [part_pb2.Part.FromString(part) for part in state.get("parts", ())]
         written = state.get("written") or {}
@@ -131,7 +131,7 @@ class Turn:
         return self._answer
 
 
-class State(MessagesState, total=False):
+class ReasoningState(MessagesState, total=False):
     """What a checkpoint holds of a turn, in types that any serialiser takes."""
 
     written: dict[str, int]
@@ -139,10 +139,10 @@ class State(MessagesState, total=False):
     parts: list[bytes]
     approvals: dict[str, str]
     """Ids of approvals by the model's ids of the calls that wait for them."""
-    verdict: dict[str, str]
+    result: dict[str, str]
 
 
-def room_in(state: State) -> int:
+def remaining_messages(state: ReasoningState) -> int:
     """Return how many messages there is room for; the answers to one reply's calls are one."""
     messages = state["messages"]
     answers = sum(
@@ -152,27 +152,27 @@ def room_in(state: State) -> int:
     return MESSAGE_LIMIT - (len(messages) - answers)
 
 
-def check_room(turn: Turn, state: State) -> None:
+def check_message_limit(turn: ReasoningTurn, state: ReasoningState) -> None:
     """Refuse what would take more messages than a turn may.
 
     Raises:
         StepLimitError: there is no room for another one.
     """
-    if room_in(state) < 1:
+    if remaining_messages(state) < 1:
         raise StepLimitError(turn.task.agent, str(MESSAGE_LIMIT))
 
 
-def last_reply(state: State) -> AIMessage:
+def get_last_reply(state: ReasoningState) -> AIMessage:
     """Return what the model said last."""
     reply = state["messages"][-1]
     return reply if isinstance(reply, AIMessage) else AIMessage(reply.text)
 
 
-def said_by_agent(text: str, status: Status) -> AIMessage:
+def build_agent_message(text: str, status: ResultStatus) -> AIMessage:
     """Return what the agent said, as a message that is no answer unless it is completed."""
     return AIMessage(text, response_metadata={STATUS_KEY: status.value})
 
 
-def status_of(reply: AIMessage) -> Status:
+def reply_status(reply: AIMessage) -> ResultStatus:
     """A model that says nothing of it, as those of providers do, has answered."""
-    return Status(reply.response_metadata.get(STATUS_KEY, Status.COMPLETED))
+    return ResultStatus(reply.response_metadata.get(STATUS_KEY, ResultStatus.COMPLETED))

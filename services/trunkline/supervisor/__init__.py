@@ -2,6 +2,6 @@
 
 from trunkline.supervisor.agent import Supervisor
 from trunkline.supervisor.child import ChildLimits
-from trunkline.supervisor.planning.planner import Planner
+from trunkline.supervisor.planner import Planner
 
 __all__ = ["ChildLimits", "Planner", "Supervisor"]

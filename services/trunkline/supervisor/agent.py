@@ -15,19 +15,18 @@ from trunkline import runtime
 from trunkline.client import Directory
 from trunkline.errors import PeerError
 from trunkline.settings import SupervisorSettings
-from trunkline.supervisor.card import supervisor_card
 from trunkline.supervisor.child import ChildLimits
-from trunkline.supervisor.nodes import begin
-from trunkline.supervisor.planning.routing import Router
-from trunkline.supervisor.resuming import to_go_on
-from trunkline.supervisor.running import Turn
-from trunkline.supervisor.steps import Step, SupervisorState, files_of
+from trunkline.supervisor.nodes import begin_turn
+from trunkline.supervisor.recovery import recover_state
+from trunkline.supervisor.router import Router
+from trunkline.supervisor.step_runner import SupervisorTurn
+from trunkline.supervisor.steps import Step, SupervisorState, describe_files
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import agent_card_pb2, event_pb2
 
 if TYPE_CHECKING:
     from trunkline.supervisor.graph import SupervisorGraph
-    from trunkline.supervisor.planning.planner import Planner
+    from trunkline.supervisor.planner import Planner
 
 
 class Supervisor:
@@ -55,7 +54,7 @@ class Supervisor:
         Without a planner it plans by the scores of the cards, and answers in the agents' words.
         """
         options = options or SupervisorSettings()
-        self.card = supervisor_card(name, options)
+        self.card = build_supervisor_card(name, options)
         self.routable = bool(options.description or options.tags)
         self._options = options
         self._planner = planner
@@ -75,25 +74,25 @@ class Supervisor:
         """Run one turn, or go on with one that its host was lost in."""
         state: SupervisorState | None = None
         if task.attempt > 1:
-            files = files_of(task.message)
-            state = to_go_on(task.snapshot, task.latest, task.text, files=files)
+            files = describe_files(task.message)
+            state = recover_state(task.snapshot, task.latest, task.text, files=files)
             await task.rewind(_kept(task))
         if task.attempt > 1 or self._directory.revision == 0:
             await self._settled(state["steps"] if state else ())
         router = self._current_router().without(task.path)
-        turn = Turn(task, self._directory, router, task.plan(), self._limits)
+        turn = SupervisorTurn(task, self._directory, router, task.plan(), self._limits)
         if self._planner is None:
             await self._run(turn, state)
             return
         # Loads what keeps conversations, too.
         await self._compiled()
-        from trunkline.supervisor.planning.memory import memory_of
+        from trunkline.supervisor.planner_memory import open_planner_memory
 
-        with memory_of(task) as memory:
+        with open_planner_memory(task) as memory:
             await self._run(replace(turn, planner=self._planner, memory=memory), state)
 
-    async def _run(self, turn: Turn, state: SupervisorState | None) -> None:
-        state = state or await begin(turn)
+    async def _run(self, turn: SupervisorTurn, state: SupervisorState | None) -> None:
+        state = state or await begin_turn(turn)
         if state is None:
             return
         graph = await self._compiled()
@@ -150,5 +149,33 @@ def _compile(*, remembers: bool) -> "SupervisorGraph":
     from trunkline.supervisor.graph import compile_graph
 
     if remembers:
-        importlib.import_module("trunkline.supervisor.planning.memory")
+        importlib.import_module("trunkline.supervisor.planner_memory")
     return compile_graph()
+
+
+VERSION = "0.1.0"
+_EXAMPLE = "what is 15% of 240, and convert 36 USD to EUR"
+
+
+def build_supervisor_card(name: str, options: SupervisorSettings) -> agent_card_pb2.AgentCard:
+    """Return the card of a supervisor of this name."""
+    whom = f"the agents {', '.join(options.agents)}" if options.agents else "the other agents"
+    skill = agent_card_pb2.AgentSkill(
+        id="route-and-combine",
+        name="Route and combine",
+        description=(
+            "Chooses the agents that fit, gives each its part of the request, and puts their "
+            "answers together."
+        ),
+        tags=options.tags or ("supervisor", "routing", "planning", "orchestration"),
+        examples=options.examples or (() if options.agents else (_EXAMPLE,)),
+    )
+    default = f"Answers by asking {whom} of the mesh, several at once if need be."
+    return agent_card_pb2.AgentCard(
+        name=name,
+        description=options.description or default,
+        version=VERSION,
+        default_input_modes=["*/*"],
+        default_output_modes=["text/plain", "*/*"],
+        skills=[skill],
+    )

@@ -16,7 +16,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.events import EventKind
-from trunkline.supervisor.steps import Outcome, shortened
+from trunkline.supervisor.steps import Outcome, shorten
 from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
 from trunkline.tasks.content import message_text
 from trunkline.tasks.context import TaskContext
@@ -44,7 +44,7 @@ class ChildLimits:
     """What a child may send in a turn; the journal of its parent has to hold it, too."""
 
 
-class Child:
+class ChildTask:
     """A child task during one turn of its parent."""
 
     def __init__(
@@ -182,9 +182,9 @@ class Child:
             for sealed in batches:
                 if self._refusal is not None:
                     raise self._refusal
-                heard.take(sealed)
+                heard.apply(sealed)
                 await self._forward(sealed)
-                if heard.asked:
+                if heard.approval_events:
                     await self._pass_on(heard)
                 if heard.is_over:
                     return heard.outcome()
@@ -207,10 +207,10 @@ class Child:
         size = len(sealed)
         if self._bytes + size > self._limits.content_bytes or not self._task.can_forward_now:
             return False
-        batch = heard.open(sealed)
+        batch = heard.parse_batch(sealed)
         if batch.header.kinds != _TEXT:
             return False
-        heard.follow(batch)
+        heard.apply_batch(batch)
         self._bytes += size
         self._task.forward_now(sealed, batch.header, agent=self._agent)
         return True
@@ -227,7 +227,7 @@ class Child:
         """Ask for what the child asks people to approve; what was passed on before is left out."""
         asking = self._task.pending_approvals
         news: list[event_pb2.Event] = []
-        for event in heard.asked:
+        for event in heard.approval_events:
             is_question = event.HasField("approval_requested")
             said = event.approval_requested if is_question else event.approval_answered
             known = asking.find(said.approval_id)
@@ -240,7 +240,7 @@ class Child:
                 continue
             asking.apply(event)
             news.append(event)
-        heard.asked = []
+        heard.approval_events = []
         if news:
             await self._task.record(*news)
 
@@ -253,14 +253,14 @@ class Child:
             for part in files:
                 await artifact.append(part, last=part is files[-1])
         said = message_text(message)
-        text = shortened(said, len(said), KEPT_CHARS, self._agent)
+        text = shorten(said, len(said), KEPT_CHARS, self._agent)
         return Outcome(
             self._agent,
             State.TASK_STATE_COMPLETED,
             text,
             has_files=bool(files),
             child_id=self.id,
-            is_said=True,
+            is_status_text=True,
         )
 
     async def _cancel(self) -> None:

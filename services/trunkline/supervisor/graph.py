@@ -9,19 +9,19 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from trunkline.supervisor import nodes
-from trunkline.supervisor.nodes import Done
-from trunkline.supervisor.running import Turn
+from trunkline.supervisor.nodes import NodeResult
+from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import SupervisorState
 
 SupervisorGraph: TypeAlias = CompiledStateGraph[
-    SupervisorState, Turn, SupervisorState, SupervisorState
+    SupervisorState, SupervisorTurn, SupervisorState, SupervisorState
 ]
-_Work: TypeAlias = Callable[[SupervisorState, Turn], Awaitable[Done]]
+_Work: TypeAlias = Callable[[SupervisorState, SupervisorTurn], Awaitable[NodeResult]]
 
 
 class _Node(Protocol):
     def __call__(
-        self, state: SupervisorState, *, runtime: Runtime[Turn]
+        self, state: SupervisorState, *, runtime: Runtime[SupervisorTurn]
     ) -> Awaitable[Command[Any]]: ...
 
 
@@ -34,16 +34,16 @@ def compile_graph() -> SupervisorGraph:
     for every node and 0.1 ms for every condition on an edge. Everything in it is a coroutine
     function, since plain functions would run in threads.
     """
-    graph = StateGraph(SupervisorState, context_schema=Turn)
-    graph.add_node("run", _node(nodes.run), destinations=("synthesise",))
-    graph.add_node("synthesise", _node(nodes.synthesise), destinations=("plan", END))
-    graph.add_node("plan", _node(nodes.plan), destinations=("run",))
+    graph = StateGraph(SupervisorState, context_schema=SupervisorTurn)
+    graph.add_node("run", _node(nodes.run_plan), destinations=("synthesise",))
+    graph.add_node("synthesise", _node(nodes.synthesise_answer), destinations=("plan", END))
+    graph.add_node("plan", _node(nodes.revise_plan), destinations=("run",))
     graph.add_edge(START, "run")
     return graph.compile(name="supervisor")
 
 
 def _node(work: _Work) -> _Node:
-    async def node(state: SupervisorState, *, runtime: Runtime[Turn]) -> Command[Any]:
+    async def node(state: SupervisorState, *, runtime: Runtime[SupervisorTurn]) -> Command[Any]:
         update, goto = await work(state, runtime.context)
         return Command(update=update, goto=END if goto == "end" else goto)
 

@@ -29,7 +29,7 @@ def has_reference(text: str) -> bool:
     return _REFERENCE.search(text) is not None
 
 
-def value_of(answer: str) -> str:
+def extract_value(answer: str) -> str:
     """Return what an answer says, short enough to be put into a question.
 
     That is the number behind its one equals sign, if there is one (`100 USD = 92.34 EUR (…)` says
@@ -44,15 +44,15 @@ def value_of(answer: str) -> str:
     return answer
 
 
-def needed(text: str, after: Sequence[str]) -> tuple[str, ...]:
+def find_needed_steps(text: str, after: Sequence[str]) -> tuple[str, ...]:
     """Return those of the earlier steps, by their ids, whose results the text speaks of."""
-    named = {step_id(int(place[1])) for place in _PLACE.finditer(text)}
+    named = {format_step_id(int(place[1])) for place in _PLACE.finditer(text)}
     if found := tuple(earlier for earlier in after if earlier in named):
         return found
     return tuple(after[-1:]) if after and has_reference(text) else ()
 
 
-def resolved(text: str, answers: Mapping[str, str]) -> str:
+def fill_references(text: str, answers: Mapping[str, str]) -> str:
     """Return the text with what it needs put in; `answers` are those of the `needed` steps.
 
     Of mentions in words only the first is replaced. What an answer says is never looked into.
@@ -61,20 +61,20 @@ def resolved(text: str, answers: Mapping[str, str]) -> str:
         return text
 
     def put(place: re.Match[str]) -> str:
-        answer = answers.get(step_id(int(place[1])))
+        answer = answers.get(format_step_id(int(place[1])))
         if answer is None:
             return place[0]
         begin, end = place.span()
         is_line = text[begin - 1 : begin] in ("", "\n") and text[end : end + 1] in ("", "\n")
-        return answer.strip() if is_line else value_of(answer)
+        return answer.strip() if is_line else extract_value(answer)
 
-    if any(step_id(int(place[1])) in answers for place in _PLACE.finditer(text)):
+    if any(format_step_id(int(place[1])) in answers for place in _PLACE.finditer(text)):
         return _PLACE.sub(put, text)
     (answer,) = answers.values()
-    value = value_of(answer)
+    value = extract_value(answer)
     return _REFERENCE.sub(lambda _: value, text, count=1)
 
 
-def step_id(number: int) -> str:
+def format_step_id(number: int) -> str:
     """Return the id of the step of this number, which counts from 1."""
     return f"step-{number}"

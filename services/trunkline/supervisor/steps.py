@@ -6,7 +6,7 @@ from typing import TypeAlias, TypedDict
 from urllib.parse import unquote, urlsplit
 
 from trunkline.artifacts.references import sanitize_filename
-from trunkline.supervisor.references import needed
+from trunkline.supervisor.references import find_needed_steps
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_pb2
 
@@ -17,17 +17,17 @@ LINE_CHARS = 80
 _RECORDED_CHARS = 1000
 
 
-def clipped(text: str, limit: int = _RECORDED_CHARS) -> str:
+def clip(text: str, limit: int = _RECORDED_CHARS) -> str:
     """Return a text as it is recorded beside the message that holds all of it."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def line_of(text: str) -> str:
+def summary_line(text: str) -> str:
     """Return a text cut to what fits a line."""
-    return clipped(" ".join(clipped(text).split()), LINE_CHARS)
+    return clip(" ".join(clip(text).split()), LINE_CHARS)
 
 
-def shortened(text: str, chars: int, limit: int, agent: str) -> str:
+def shorten(text: str, chars: int, limit: int, agent: str) -> str:
     """Return what is kept of an agent's text of `chars` characters; what is left out is said."""
     if chars <= limit:
         return text
@@ -45,11 +45,11 @@ class Step:
     """Steps that must be over before it begins."""
     child_id: str = ""
     """The waiting child that this step goes on with."""
-    called: str = ""
+    called_child_id: str = ""
     """The child that was called for it before the task's host was lost."""
     answers: tuple[event_pb2.ApprovalAnswered, ...] = ()
     """What the waiting child is told of the approvals that it asked for, in place of the text."""
-    planned: str = ""
+    plan_text: str = ""
     """What the plan says of it, where its text doesn't: that is what the waiting child is told, or
     there is none."""
 
@@ -59,14 +59,14 @@ class Step:
         return self.route.agent
 
     @property
-    def needs(self) -> tuple[str, ...]:
+    def needed_steps(self) -> tuple[str, ...]:
         """Those of the earlier steps whose results its text speaks of."""
-        return needed(self.text, self.after) if self.after else ()
+        return find_needed_steps(self.text, self.after) if self.after else ()
 
     @property
     def line(self) -> str:
         """What it is about, cut to what fits a line."""
-        return line_of(self.planned or self.text)
+        return summary_line(self.plan_text or self.text)
 
     @property
     def quoted(self) -> str:
@@ -85,7 +85,7 @@ class Outcome:
     has_files: bool = False
     """It left content that is not text."""
     child_id: str = ""
-    is_said: bool = False
+    is_status_text: bool = False
     """Its text is in no artifact: it was the last status, or a direct reply."""
 
     @property
@@ -104,14 +104,14 @@ class Outcome:
         return not self.is_answer and not self.is_waiting
 
 
-def failed(agent: str, reason: str, *, child_id: str = "") -> Outcome:
+def failed_outcome(agent: str, reason: str, *, child_id: str = "") -> Outcome:
     """Return the outcome of a step that could not be done."""
     return Outcome(agent, State.TASK_STATE_FAILED, reason, child_id=child_id)
 
 
-def files_of(message: message_pb2.Message) -> str:
+def describe_files(message: message_pb2.Message) -> str:
     """Return what a message has beside its text, as it is called; empty: nothing."""
-    return clipped(", ".join(_name(part) for part in message.parts if not part.HasField("text")))
+    return clip(", ".join(_name(part) for part in message.parts if not part.HasField("text")))
 
 
 def _name(part: part_pb2.Part) -> str:

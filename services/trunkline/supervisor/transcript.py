@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 
 from trunkline.errors import InvalidArgumentError, PeerProtocolError
 from trunkline.journal.events import EventKind, event_count, event_kind
-from trunkline.supervisor.steps import Outcome, StateValue, shortened
+from trunkline.supervisor.steps import Outcome, StateValue, shorten
 from trunkline.tasks.approvals import is_approval_question, other_text, pending_approvals
 from trunkline.tasks.content import message_text
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
@@ -77,7 +77,7 @@ class Transcript:
         self._agent = agent
         self._message_id = message_id
         self._has_begun = snapshot is not None
-        self.asked: list[event_pb2.Event] = []
+        self.approval_events: list[event_pb2.Event] = []
         """What it asks people to approve, and what they answered: for whoever reads, to take."""
         self._said = ""
         self._asks = False
@@ -105,15 +105,15 @@ class Transcript:
             return True
         return self._has_begun and self.state in INTERRUPTED
 
-    def take(self, sealed: bytes) -> None:
+    def apply(self, sealed: bytes) -> None:
         """Follow the batch that comes next.
 
         Raises:
             PeerProtocolError: the contract forbids it; the transcript is not to be used any more.
         """
-        self.follow(self.open(sealed))
+        self.apply_batch(self.parse_batch(sealed))
 
-    def follow(self, batch: event_pb2.EventBatch) -> None:
+    def apply_batch(self, batch: event_pb2.EventBatch) -> None:
         """Follow a batch that was opened; see `take`."""
         header = batch.header
         writer = header.origin.task_id
@@ -150,7 +150,7 @@ class Transcript:
         if self.state != State.TASK_STATE_COMPLETED:
             # What it asks people to approve is asked by its parent, and not twice.
             text = self._said or ("" if self._asks else f"it is {state_name(self.state)}")
-            text = shortened(text, len(text), KEPT_CHARS, agent)
+            text = shorten(text, len(text), KEPT_CHARS, agent)
             return Outcome(agent, self.state, text, child_id=self._task_id)
         written = [one for one in self._artifacts.values() if not one.is_earlier]
         syntheses = [one for one in written if one.is_synthesis]
@@ -158,19 +158,19 @@ class Transcript:
         chars = sum(one.chars for one in syntheses or written)
         text = "\n".join(text for text in texts if text)
         if chars > sum(map(len, texts)):
-            text = shortened(text, chars, KEPT_CHARS, agent)
+            text = shorten(text, chars, KEPT_CHARS, agent)
         has_files = any(one.has_files for one in written)
         is_said = not text and not has_files
         if is_said:
-            text = shortened(self._said, len(self._said), KEPT_CHARS, agent)
-        return Outcome(agent, self.state, text, has_files, self._task_id, is_said=is_said)
+            text = shorten(self._said, len(self._said), KEPT_CHARS, agent)
+        return Outcome(agent, self.state, text, has_files, self._task_id, is_status_text=is_said)
 
     def _hear(self, message: message_pb2.Message) -> None:
         self._asks = bool(self._waiting) and is_approval_question(message)
         self._said = other_text(message) if self._asks else message_text(message)
 
     def _on_approval(self, event: event_pb2.Event) -> None:
-        self.asked.append(event)
+        self.approval_events.append(event)
         if event.HasField("approval_requested"):
             self._waiting.add(event.approval_requested.approval_id)
         else:
@@ -185,7 +185,7 @@ class Transcript:
             self._room += artifact.forget()
             artifact.is_earlier = True
 
-    def open(self, sealed: bytes) -> event_pb2.EventBatch:
+    def parse_batch(self, sealed: bytes) -> event_pb2.EventBatch:
         """Return the batch that comes next, before it is followed.
 
         Raises:

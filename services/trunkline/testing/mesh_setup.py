@@ -46,7 +46,7 @@ class BundledAgents:
             return agent
         if not isinstance(agent, ReasoningAgent):
             raise ConfigurationError(f"agent {agent.card.name!r}", "it reasons with no model")
-        return agent.with_model(Model.of(chat))
+        return agent.with_model(Model.from_chat_model(chat))
 
 
 def build_settings(

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from trunkline.cli.outcome import Exit
+from trunkline.cli.exits import ExitCode
 from trunkline.cli.terminal import note, print_json, print_table, say
 from trunkline.errors import InvalidArgumentError
 from trunkline.settings import Settings, load_settings
@@ -21,7 +21,7 @@ from trunkline_agents.research.documents.search import search_documents
 from trunkline_agents.research.documents.store import FILE_NAME, DocumentStore
 
 
-def add(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> Exit:
+def add(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> ExitCode:
     """Add files and folders.
 
     Raises:
@@ -49,10 +49,10 @@ def add(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> Exit:
     for path, problem in done.refused.items():
         say(f"not added: {path}: {problem}")
     is_there = done.added or done.unchanged or done.removed
-    return Exit.OK if is_there and not done.refused else Exit.FAILED
+    return ExitCode.OK if is_there and not done.refused else ExitCode.FAILED
 
 
-def list_all(data: Path | None, *, as_json: bool) -> Exit:
+def list_all(data: Path | None, *, as_json: bool) -> ExitCode:
     """List the documents. ConfigurationError: they can't be read."""
     store = DocumentStore.open_existing(_path(load_settings({"data_dir": data})))
     documents = []
@@ -69,10 +69,10 @@ def list_all(data: Path | None, *, as_json: bool) -> Exit:
         print_table(("NAME", "TITLE", "PASSAGES", "ADDED", "FILE"), rows)
     else:
         say("there are no documents; `trunkline docs add PATH` adds some")
-    return Exit.OK
+    return ExitCode.OK
 
 
-def remove(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> Exit:
+def remove(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> ExitCode:
     """Remove documents.
 
     Raises:
@@ -95,10 +95,10 @@ def remove(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> Exit:
     else:
         for name in removed.values():
             print(f"removed {name}")
-    return Exit.OK
+    return ExitCode.OK
 
 
-def search_passages(query: str, data: Path | None, *, limit: int, as_json: bool) -> Exit:
+def search_passages(query: str, data: Path | None, *, limit: int, as_json: bool) -> ExitCode:
     """Show what fits a query.
 
     Raises:
@@ -119,7 +119,7 @@ def search_passages(query: str, data: Path | None, *, limit: int, as_json: bool)
             print(f"    {' '.join(one.text.split())}\n")
         if not found:
             say("nothing fits")
-    return Exit.OK if found else Exit.FAILED
+    return ExitCode.OK if found else ExitCode.FAILED
 
 
 def _as_json(found: SearchHit) -> dict[str, Any]:

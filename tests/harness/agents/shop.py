@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from trunkline.reasoning import Listing, ReasoningAgent
+from trunkline.reasoning import ReasoningAgent, ToolListing
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.tools.source import OnProgress
+from trunkline.reasoning.tool_source import OnProgress
 from trunkline.tasks.approvals import arguments_to_dict
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 
@@ -47,9 +47,9 @@ class Orders:
         """What ends a call that has been noted."""
         self._flags = flags
 
-    async def list_tools(self, servers: Sequence[str]) -> Listing:
+    async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tool."""
-        return Listing((order_tool(servers[0], **self._flags),), {})
+        return ToolListing((order_tool(servers[0], **self._flags),), {})
 
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress

@@ -18,9 +18,9 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
-from trunkline.reasoning import Listing, ReasoningAgent
+from trunkline.reasoning import ReasoningAgent, ToolListing
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.tools.source import OnProgress
+from trunkline.reasoning.tool_source import OnProgress
 from trunkline.v1 import agent_card_pb2, part_pb2, tool_service_pb2
 
 FOLDER = Path(os.environ.get("REASONER_FOLDER", "."))
@@ -70,9 +70,9 @@ class SlowModel(BaseChatModel):
 class OneTool:
     """A tool that notes when it was called, and answers with a picture."""
 
-    async def list_tools(self, servers: Sequence[str]) -> Listing:
+    async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tool."""
-        return Listing((tool_service_pb2.Tool(server=servers[0], name="look"),), {})
+        return ToolListing((tool_service_pb2.Tool(server=servers[0], name="look"),), {})
 
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
@@ -94,5 +94,5 @@ reasoner = ReasoningAgent(
     ),
     servers=["s"],
     tools=OneTool(),
-    model=Model.of(SlowModel(), name="slow"),
+    model=Model.from_chat_model(SlowModel(), name="slow"),
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trunkline.cli.talk.answer import Answer
+from trunkline.cli.streamed_answer import StreamedAnswer
 
 
 class Screen:
@@ -21,9 +21,11 @@ class Screen:
         self.writes.append(text)
 
 
-def show(results: Iterable[dict[str, Any]], *, continues: bool = False) -> tuple[Screen, Answer]:
+def show(
+    results: Iterable[dict[str, Any]], *, continues: bool = False
+) -> tuple[Screen, StreamedAnswer]:
     screen = Screen()
-    answer = Answer(write=screen.write, note=screen.notes.append, continues=continues)
+    answer = StreamedAnswer(write=screen.write, note=screen.notes.append, continues=continues)
     for result in results:
         answer.apply(result)
     answer.finish()
@@ -238,7 +240,7 @@ def test_what_a_task_says_that_did_not_complete_is_its_answer_but_not_its_output
 ) -> None:
     screen, answer = show([task(), first("a", "half"), status(state, "because")])
     assert screen.out == "half\n"
-    assert answer.text == answer.said == "because"
+    assert answer.text == answer.status_text == "because"
     assert not answer.is_completed
 
 
@@ -280,4 +282,4 @@ def test_what_asks_for_approval_is_shown_in_words_alone() -> None:
     ]
     status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": {"parts": parts}}
     _, answer = show([{"statusUpdate": {"taskId": "t", "status": status}}])
-    assert answer.said == "shop/order needs your approval."
+    assert answer.status_text == "shop/order needs your approval."

@@ -10,8 +10,8 @@ import pytest
 
 from harness.journal.builders import completed, created
 from trunkline.artifacts import Blob, BlobStore, Reference, blob_folder
-from trunkline.cli.kept import data as commands
-from trunkline.cli.outcome import Exit
+from trunkline.cli import storage as commands
+from trunkline.cli.exits import ExitCode
 from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 from trunkline.v1 import event_pb2
@@ -48,9 +48,9 @@ def _path(folder: Path, blob: Blob) -> Path:
     return blob_folder(_journal(folder)) / reference.task_id / reference.blob_id
 
 
-def _check(folder: Path) -> tuple[Exit, str]:
+def _check(folder: Path) -> tuple[ExitCode, str]:
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        code = commands.check(folder, as_json=False)
+        code = commands.check_data(folder, as_json=False)
     return code, said.getvalue()
 
 
@@ -58,13 +58,13 @@ def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path, blob: Blob) 
     folder = tmp_path / "data"
     code, said = _check(folder)
     assert (code, said.splitlines()) == (
-        Exit.OK,
+        ExitCode.OK,
         ["journals/maker.db: ok, 1 tasks, 3 events"],
     )
     path = _path(folder, blob)
     path.write_bytes(bytes(300_016))
     code, said = _check(folder)
-    assert code == Exit.FAILED
+    assert code == ExitCode.FAILED
     assert f"file {path.name} is damaged" in said
     path.unlink()
     assert f"file {path.name} is missing" in _check(folder)[1]
@@ -72,29 +72,29 @@ def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path, blob: Blob) 
 
 def test_files_are_backed_up_and_come_back(tmp_path: Path, blob: Blob) -> None:
     folder, backup, back = (tmp_path / name for name in ("data", "backup", "back"))
-    assert commands.backup(backup, folder, as_json=False) == Exit.OK
-    assert commands.restore(backup, back, as_json=False) == Exit.OK
+    assert commands.back_up_data(backup, folder, as_json=False) == ExitCode.OK
+    assert commands.restore_data(backup, back, as_json=False) == ExitCode.OK
 
     assert _path(back, blob).read_bytes() == _path(folder, blob).read_bytes()
-    assert _check(back)[0] == Exit.OK
+    assert _check(back)[0] == ExitCode.OK
     assert asyncio.run(BlobStore(blob_folder(_journal(back))).get(blob.reference)) == blob
 
 
 def test_a_damaged_backup_is_not_restored(tmp_path: Path, blob: Blob) -> None:
     backup = tmp_path / "backup"
-    commands.backup(backup, tmp_path / "data", as_json=False)
+    commands.back_up_data(backup, tmp_path / "data", as_json=False)
     _path(backup, blob).write_bytes(b"other")
     with pytest.raises(Exception, match="is damaged"):
-        commands.restore(backup, tmp_path / "back", as_json=False)
+        commands.restore_data(backup, tmp_path / "back", as_json=False)
     assert not (tmp_path / "back").exists()
 
 
 def test_pruning_takes_the_files_of_tasks_that_are_gone(tmp_path: Path, blob: Blob) -> None:
     folder = tmp_path / "data"
-    assert commands.prune(folder, older_than_days=30, as_json=True) == Exit.OK
+    assert commands.prune_data(folder, older_than_days=30, as_json=True) == ExitCode.OK
     assert _path(folder, blob).exists()
 
     with contextlib.closing(sqlite3.connect(_journal(folder), isolation_level=None)) as journal:
         journal.execute("DELETE FROM tasks")
-    assert commands.prune(folder, older_than_days=30, as_json=True) == Exit.OK
+    assert commands.prune_data(folder, older_than_days=30, as_json=True) == ExitCode.OK
     assert not _path(folder, blob).parent.exists()

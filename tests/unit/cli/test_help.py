@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from trunkline.cli.commands.inside import WebhookState
-from trunkline.cli.inside.webhooks import STATES
+from trunkline.cli.commands.inspect import WebhookState
+from trunkline.cli.webhooks import STATES
 from trunkline.mesh.shipped import SHIPPED
 
 HEAVY = ("asyncio", "grpc", "httpx2", "langgraph", "mcp", "opentelemetry", "rich", "starlette")

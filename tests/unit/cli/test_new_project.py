@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.cli.new.project import create_project
+from trunkline.cli.project import create_project
 from trunkline.errors import ConfigurationError
 
 

@@ -8,11 +8,11 @@ import sys
 import pytest
 import typer
 
-from trunkline.cli.inside.task import describe
-from trunkline.cli.inside.trace import render
-from trunkline.cli.options import agent_url, base_url, mesh_address
-from trunkline.cli.outcome import Exit, complain, run
+from trunkline.cli.exits import ExitCode, complain, run
+from trunkline.cli.inspect import describe
+from trunkline.cli.options import build_agent_url, resolve_base_url, resolve_mesh_address
 from trunkline.cli.terminal import RED, has_colour, note, paint, print_table
+from trunkline.cli.trace import render_trace
 from trunkline.errors import ConfigurationError, PeerUnavailableError, TaskNotFoundError
 from trunkline.logs import JsonFormatter, PlainFormatter, configure_logging
 from trunkline.traces.tree import TraceTree
@@ -38,7 +38,9 @@ def test_a_trace_is_an_indented_list_with_times_and_errors() -> None:
     failed.is_error = True
     failed.attributes.update({"error.type": "TASK_NOT_FOUND"})
     lost = span("lost", "gone", start_ms=1010, took_ms=1)
-    lines = list(render(TraceTree.build([span("root", start_ms=1000, took_ms=50), failed, lost])))
+    lines = list(
+        render_trace(TraceTree.build([span("root", start_ms=1000, took_ms=50), failed, lost]))
+    )
     assert lines == [
         f"trace {'ab' * 16}: 3 spans of 1 services in 50.0 ms, 1 failed",
         "    start   took ms",
@@ -59,7 +61,7 @@ def test_calls_over_http_show_whom_they_called_and_what_was_answered() -> None:
     again.attributes.update({**called, answered: 204, "http.request.resend_count": 1})
     served = span("root", start_ms=0, took_ms=9)
     served.attributes.update({"http.request.method": "POST", answered: 200})
-    lines = list(render(TraceTree.build([served, refused, again])))
+    lines = list(render_trace(TraceTree.build([served, refused, again])))
     assert lines[2:] == [
         "     +0.0       9.0  bridge  root",
         "     +1.0       1.0    bridge  POST webhook  receiver.example  ! 503",
@@ -163,7 +165,7 @@ def test_every_error_is_one_line_and_an_exit_code(
 ) -> None:
     assert complain(error) == code
 
-    async def work() -> Exit:
+    async def work() -> ExitCode:
         raise error
 
     with pytest.raises(typer.Exit) as caught:
@@ -173,8 +175,8 @@ def test_every_error_is_one_line_and_an_exit_code(
 
 
 def test_a_command_leaves_with_its_code() -> None:
-    async def work() -> Exit:
-        return Exit.INPUT_REQUIRED
+    async def work() -> ExitCode:
+        return ExitCode.INPUT_REQUIRED
 
     with pytest.raises(typer.Exit) as caught:
         run(work())
@@ -185,28 +187,29 @@ def test_addresses_are_those_of_up_unless_given(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
-    assert base_url(None) == "http://127.0.0.1:8000"
-    assert mesh_address(None) == "127.0.0.1:50051"
+    assert resolve_base_url(None) == "http://127.0.0.1:8000"
+    assert resolve_mesh_address(None) == "127.0.0.1:50051"
     monkeypatch.setenv("TRUNKLINE_HTTP", "[::1]:9000")
     monkeypatch.setenv("TRUNKLINE_MESH", "localhost:9001")
-    assert base_url(None) == "http://[::1]:9000"
-    assert mesh_address(None) == "localhost:9001"
-    assert mesh_address("127.0.0.1:1") == "127.0.0.1:1"
+    assert resolve_base_url(None) == "http://[::1]:9000"
+    assert resolve_mesh_address(None) == "localhost:9001"
+    assert resolve_mesh_address("127.0.0.1:1") == "127.0.0.1:1"
     assert (
-        agent_url(base_url("https://example.com/a/"), "math") == "https://example.com/a/agents/math"
+        build_agent_url(resolve_base_url("https://example.com/a/"), "math")
+        == "https://example.com/a/agents/math"
     )
-    assert agent_url("http://h", None) == "http://h"
+    assert build_agent_url("http://h", None) == "http://h"
 
 
 @pytest.mark.parametrize("url", ["example.com", "ftp://example.com", "http://", "http://[x"])
 def test_a_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a URL"):
-        base_url(url)
+        resolve_base_url(url)
 
 
 def test_port_0_is_no_address_to_call() -> None:
     with pytest.raises(ConfigurationError, match="give the one that it printed"):
-        mesh_address("127.0.0.1:0")
+        resolve_mesh_address("127.0.0.1:0")
 
 
 def record(exc_info: object = None) -> logging.LogRecord:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.cli.options import base_url, is_on_this_machine
+from trunkline.cli.options import is_on_this_machine, resolve_base_url
 from trunkline.cli.terminal import is_text
 from trunkline.errors import ConfigurationError
 
@@ -15,7 +15,7 @@ PROBE = """
 import sys
 from pathlib import Path
 import trunkline.cli.app as commands
-import trunkline.cli.talk.ask as talk
+import trunkline.cli.a2a as talk
 async def ask(question, **options):
     print(question.text)
     return 0
@@ -74,11 +74,11 @@ def test_what_looks_like_an_option_is_a_question_behind_two_dashes() -> None:
 def test_a_wrong_url_is_said_by_the_name_it_was_given_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRUNKLINE_URL", "nonsense")
     with pytest.raises(ConfigurationError, match=r"^TRUNKLINE_URL: 'nonsense' is not a URL"):
-        base_url(None)
+        resolve_base_url(None)
     with pytest.raises(ConfigurationError, match=r"^--url: 'other' is not a URL"):
-        base_url("other")
+        resolve_base_url("other")
     monkeypatch.setenv("TRUNKLINE_URL", "http://example.com/")
-    assert base_url(None) == "http://example.com"
+    assert resolve_base_url(None) == "http://example.com"
 
 
 def test_which_urls_lead_to_this_machine() -> None:
@@ -98,7 +98,7 @@ def test_output_that_can_not_be_written_is_one_line_and_the_log_says_where(
     level: str, *, shows: bool
 ) -> None:
     code = (
-        "from trunkline.cli.outcome import finish\n"
+        "from trunkline.cli.exits import finish\n"
         "def work():\n    print('x' * 100000, flush=True)\n    return 0\n"
         "try:\n    finish(work)\nexcept Exception as end:\n    raise SystemExit(end.exit_code)"
     )

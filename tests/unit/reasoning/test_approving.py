@@ -15,10 +15,15 @@ from trunkline.errors import ToolServerUnavailableError
 from trunkline.journal.batches import parse_batch
 from trunkline.journal.events import parse_header
 from trunkline.journal.journal import Journal
-from trunkline.reasoning import Listing
-from trunkline.reasoning.memory.waiting import Waiting, open_calls, packed, waiting_of
+from trunkline.reasoning import ToolListing
+from trunkline.reasoning.continuation import (
+    TurnContinuation,
+    decode_continuation,
+    encode_continuation,
+    find_open_calls,
+)
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.tools.source import OnProgress
+from trunkline.reasoning.tool_source import OnProgress
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.journal_host import JournalHost
@@ -89,7 +94,7 @@ def order(n: int) -> Call:
 async def test_calls_of_one_reply_wait_together_and_go_on_one_by_one(tmp_path: Path) -> None:
     orders = Orders()
     model = ScriptedModel([order(1), order(2), order(3)], "All is done.")
-    agent = shop("apples", orders, model=Model.of(model))
+    agent = shop("apples", orders, model=Model.from_chat_model(model))
     async with life(tmp_path, agent) as first:
         asked = await first.ask("order as usual")
         assert asked.task.status.state == WAITS, status_texts(asked)
@@ -123,7 +128,7 @@ async def test_calls_that_a_provider_names_alike_are_approved_one_by_one(
 
     orders = Orders()
     model = ScriptedModel(calling(1, 2), calling(3), "All is done.")
-    async with life(tmp_path, shop("apples", orders, model=Model.of(model))) as only:
+    async with life(tmp_path, shop("apples", orders, model=Model.from_chat_model(model))) as only:
         asked = await only.ask("order as usual")
         assert [one.requested.arguments["n"] for one in asked.approvals] == [1, 2]
         more = await only.ask("approve 2\nreject 1", asked.task.id)
@@ -141,7 +146,7 @@ async def test_an_approval_holds_for_no_call_of_a_later_turn_though_a_host_dies(
     first = shop(
         "apples",
         Orders(),
-        model=Model.of(
+        model=Model.from_chat_model(
             ScriptedModel([order(1)], Call("ask_user", {"question": "More?"}), [order(1)])
         ),
     )
@@ -161,7 +166,7 @@ async def test_an_approval_holds_for_no_call_of_a_later_turn_though_a_host_dies(
         await replay_journal(whole, task_id, journal, until=asked[1] - 1)
     whole.close()
     orders = Orders()
-    again = shop("apples", orders, model=Model.of(ScriptedModel([order(1)])))
+    again = shop("apples", orders, model=Model.from_chat_model(ScriptedModel([order(1)])))
     async with life(folder, again) as later:
         now = await later.host.wait_turn(task_id)
     assert now.task.status.state == WAITS, status_texts(now)
@@ -173,15 +178,15 @@ async def test_what_needs_no_approval_is_called_at_once_and_only_then(tmp_path: 
     class Careful(Orders):
         """A shop with a second tool, which needs approval."""
 
-        async def list_tools(self, servers: Sequence[str]) -> Listing:
+        async def list_tools(self, servers: Sequence[str]) -> ToolListing:
             """Return both."""
             listing = await super().list_tools(servers)
             other = tool_service_pb2.Tool(server="apples", name="pay", needs_approval=True)
-            return Listing((*listing.tools, other), {})
+            return ToolListing((*listing.tools, other), {})
 
     source = Careful(needs_approval=False)
     model = ScriptedModel([order(1), Call("apples__pay", {"n": 5, "item": "euros"})], "Paid.")
-    async with life(tmp_path, shop("apples", source, model=Model.of(model))) as only:
+    async with life(tmp_path, shop("apples", source, model=Model.from_chat_model(model))) as only:
         asked = await only.ask("order and pay")
         assert asked.task.status.state == WAITS, status_texts(asked)
         assert source.made == [{"n": 1, "item": "apples"}]
@@ -193,7 +198,7 @@ async def test_what_needs_no_approval_is_called_at_once_and_only_then(tmp_path: 
 async def test_the_model_sees_what_a_person_made_of_its_call(tmp_path: Path) -> None:
     orders = Orders()
     model = ScriptedModel(order(10), "Done.")
-    async with life(tmp_path, shop("apples", orders, model=Model.of(model))) as only:
+    async with life(tmp_path, shop("apples", orders, model=Model.from_chat_model(model))) as only:
         asked = await only.ask("order many")
         ended = await only.ask('edit {"n": 1, "item": "apple"}', asked.task.id)
     assert ended.task.status.state == DONE, status_texts(ended)
@@ -233,7 +238,7 @@ async def test_a_call_of_a_number_that_the_journal_rounds_is_known_again_after_a
     orders = Orders(needs_approval=False)
     # Asked once before the crash; after it, about the call and its result, or about that alone.
     model = ScriptedModel(reply, reply, reply)
-    agent = shop("apples", orders, model=Model.of(model))
+    agent = shop("apples", orders, model=Model.from_chat_model(model))
     orders.go.clear()
     async with short_life(tmp_path, agent) as first:
         task_id = await first.begin("order many")
@@ -309,18 +314,18 @@ def test_what_waits_is_kept_within_what_an_event_may_hold() -> None:
         AIMessage("", tool_calls=[call, other]),
         ToolMessage(long, tool_call_id="c-1"),
     ]
-    kept = packed(Waiting(messages, {"c-2": "j-1.1"}, 0))
+    kept = encode_continuation(TurnContinuation(messages, {"c-2": "j-1.1"}, 0))
     assert len(kept) <= 64 * 1024
     snapshot = snapshot_pb2.TaskSnapshot(continuation=kept)
     task = TaskContext.__new__(TaskContext)
     task.snapshot = snapshot
-    found = waiting_of(task)
+    found = decode_continuation(task)
     assert found is not None
     assert found.messages[2].text.startswith(long[:100])
     assert "left out" in found.messages[2].text
-    assert [one["id"] for one in open_calls(found.messages)] == ["c-2"]
+    assert [one["id"] for one in find_open_calls(found.messages)] == ["c-2"]
     snapshot.continuation = b"of another version"
-    assert waiting_of(task) is None
+    assert decode_continuation(task) is None
 
 
 async def test_wherever_a_host_dies_an_approved_call_is_made_once_or_said_to_be_unknown(
@@ -381,14 +386,18 @@ async def test_a_large_number_goes_to_a_tool_exactly_and_nobody_approves_another
     free = Seen(needs_approval=False)
     model = ScriptedModel([order(large), order(2**53 - 1)], "Done.")
     (tmp_path / "free").mkdir()
-    async with life(tmp_path / "free", shop("apples", free, model=Model.of(model))) as only:
+    async with life(
+        tmp_path / "free", shop("apples", free, model=Model.from_chat_model(model))
+    ) as only:
         assert (await only.ask("order many")).task.status.state == DONE
     assert sorted(free.exact) == ["", f'{{"n": {large}, "item": "apples"}}']
 
     asking = Orders()
     model = ScriptedModel([order(large)], "I can't.")
     (tmp_path / "asking").mkdir()
-    async with life(tmp_path / "asking", shop("apples", asking, model=Model.of(model))) as only:
+    async with life(
+        tmp_path / "asking", shop("apples", asking, model=Model.from_chat_model(model))
+    ) as only:
         ended = await only.ask("order many")
     assert (ended.task.status.state, len(ended.approvals), asking.made) == (DONE, 0, [])
     assert "can't be shown exactly" in str(model.requests[-1][-1].content)

@@ -11,7 +11,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import END, START, StateGraph
 
-from trunkline.reasoning.memory.checkpoints import Thread, thread_of
+from trunkline.reasoning.checkpoint_files import TurnCheckpoints, open_turn_checkpoints
 
 if TYPE_CHECKING:
     from trunkline.tasks.context import TaskContext
@@ -42,7 +42,7 @@ class KilledError(BaseException):
     """Stands for the death of the process."""
 
 
-async def think(thread: Thread, *, dies: bool) -> list[Any] | None:
+async def think(thread: TurnCheckpoints, *, dies: bool) -> list[Any] | None:
     """Run two nodes with checkpoints; the second may die."""
 
     async def first(_state: State) -> State:
@@ -59,8 +59,8 @@ async def think(thread: Thread, *, dies: bool) -> list[Any] | None:
     graph.add_edge(START, "first")
     graph.add_edge("first", "second")
     graph.add_edge("second", END)
-    compiled = graph.compile(checkpointer=thread.checkpoints)
-    config: Any = {"configurable": {"thread_id": thread.id}}
+    compiled = graph.compile(checkpointer=thread.saver)
+    config: Any = {"configurable": {"thread_id": thread.thread_id}}
     given: State | None = None if thread.state else {"messages": []}
     end = await compiled.ainvoke(given, config, durability="sync")
     return cast("list[Any] | None", end.get("messages"))
@@ -75,7 +75,7 @@ def rows(path: Path) -> int:
 def killed(path: Path) -> None:
     """Leave a file as a process does that dies in the middle of a turn."""
     living = path.with_name("living")
-    with pytest.raises(KilledError), thread_of(Turn(living).task) as thread:  # noqa: PT012
+    with pytest.raises(KilledError), open_turn_checkpoints(Turn(living).task) as thread:  # noqa: PT012
         assert thread is not None
         try:
             asyncio.run(think(thread, dies=True))
@@ -90,7 +90,7 @@ def test_a_turn_is_found_where_it_died_and_its_checkpoints_go_with_it(tmp_path: 
     killed(path)
     assert rows(path) > 0
 
-    with thread_of(Turn(path, attempt=2).task) as thread:
+    with open_turn_checkpoints(Turn(path, attempt=2).task) as thread:
         assert thread is not None
         assert thread.state is not None
         assert thread.state["written"] == {"artifact-1": 3}
@@ -105,7 +105,7 @@ def test_another_turn_or_task_of_the_conversation_finds_nothing(tmp_path: Path) 
     killed(path)
 
     for other in (Turn(path, 2, id="other"), Turn(path, 2, turn=2), Turn(path, attempt=1)):
-        with thread_of(other.task) as thread:
+        with open_turn_checkpoints(other.task) as thread:
             assert thread is not None
             assert thread.state is None
 
@@ -114,7 +114,7 @@ def test_a_file_that_is_damaged_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints"
     path.write_bytes(b"this is no database, " * 500)
 
-    with thread_of(Turn(path, attempt=2).task) as thread:
+    with open_turn_checkpoints(Turn(path, attempt=2).task) as thread:
         assert thread is not None
         assert thread.state is None
         assert asyncio.run(think(thread, dies=False))
@@ -129,21 +129,21 @@ def test_a_checkpoint_that_can_not_be_read_is_forgotten(tmp_path: Path) -> None:
         connection.execute("UPDATE checkpoints SET checkpoint = X'C1'")
         connection.commit()
 
-    with thread_of(Turn(path, attempt=2).task) as thread:
+    with open_turn_checkpoints(Turn(path, attempt=2).task) as thread:
         assert thread is not None
         assert thread.state is None
 
 
 def test_where_no_file_can_be_made_a_turn_does_without(tmp_path: Path) -> None:
-    with thread_of(Turn(tmp_path / "missing" / "checkpoints").task) as thread:
+    with open_turn_checkpoints(Turn(tmp_path / "missing" / "checkpoints").task) as thread:
         assert thread is not None
         assert asyncio.run(think(thread, dies=False))
 
 
 def test_a_disk_that_takes_no_checkpoint_does_not_stop_the_turn(tmp_path: Path) -> None:
-    with thread_of(Turn(tmp_path / "checkpoints").task) as thread:
+    with open_turn_checkpoints(Turn(tmp_path / "checkpoints").task) as thread:
         assert thread is not None
-        thread.checkpoints.conn.execute("PRAGMA query_only=ON")
+        thread.saver.conn.execute("PRAGMA query_only=ON")
         assert asyncio.run(think(thread, dies=False))
 
 
@@ -158,7 +158,7 @@ def test_what_nobody_took_up_for_a_week_is_swept_up(tmp_path: Path) -> None:
         connection.commit()
     old = rows(path)
 
-    with thread_of(Turn(path, id="other").task):
+    with open_turn_checkpoints(Turn(path, id="other").task):
         pass
 
     assert old > 0
@@ -167,15 +167,15 @@ def test_what_nobody_took_up_for_a_week_is_swept_up(tmp_path: Path) -> None:
 
 def test_turns_at_once_share_the_file(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints"
-    with thread_of(Turn(path).task) as one:
-        with thread_of(Turn(path, id="other").task) as other:
+    with open_turn_checkpoints(Turn(path).task) as one:
+        with open_turn_checkpoints(Turn(path, id="other").task) as other:
             assert one is not None
             assert other is not None
-            assert one.checkpoints is other.checkpoints
-            assert one.id != other.id
+            assert one.saver is other.saver
+            assert one.thread_id != other.thread_id
         assert asyncio.run(think(one, dies=False))
 
 
 def test_a_host_that_keeps_none_has_none() -> None:
-    with thread_of(Turn(None).task) as thread:
+    with open_turn_checkpoints(Turn(None).task) as thread:
         assert thread is None

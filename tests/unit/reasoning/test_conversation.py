@@ -11,9 +11,9 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.messages.tool import tool_call
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from trunkline.reasoning.memory.conversation import CHARS_KEPT, MESSAGES_KEPT, Conversation
-from trunkline.reasoning.memory.files import checkpoint_file
-from trunkline.reasoning.memory.repair import CUT_OFF, feedback
+from trunkline.reasoning.checkpoint_files import open_checkpoint_file
+from trunkline.reasoning.conversation import CHARS_KEPT, MESSAGES_KEPT, ConversationHistory
+from trunkline.reasoning.message_repair import CALL_INTERRUPTED, build_feedback
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -38,8 +38,8 @@ class Turn:
 
 def tell(path: Path, turn: Turn, *messages: BaseMessage) -> None:
     """Add what was said in a turn."""
-    with checkpoint_file(path) as file:
-        Conversation(file, turn.task).append(messages)
+    with open_checkpoint_file(path) as file:
+        ConversationHistory(file, turn.task).append(messages)
 
 
 def ask(path: Path, turn: Turn, question: str = "q", answer: str = "a") -> None:
@@ -52,8 +52,8 @@ def heard(path: Path, turn: Turn) -> list[str]:
 
 
 def shown(path: Path, turn: Turn) -> Sequence[BaseMessage]:
-    with checkpoint_file(path) as file:
-        return Conversation(file, turn.task).before()
+    with open_checkpoint_file(path) as file:
+        return ConversationHistory(file, turn.task).earlier_messages()
 
 
 def test_what_was_said_in_other_tasks_is_remembered(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_a_file_of_another_host_is_read_while_that_writes_and_after_it_was_kille
     tmp_path: Path,
 ) -> None:
     living, path = tmp_path / "living", tmp_path / "b.checkpoints"
-    with checkpoint_file(living) as file:
-        Conversation(file, Turn("t1").task).append([HumanMessage("q"), AIMessage("a")])
+    with open_checkpoint_file(living) as file:
+        ConversationHistory(file, Turn("t1").task).append([HumanMessage("q"), AIMessage("a")])
         # As a killed process leaves it: what it wrote last is in the log.
         for ending in ("", "-wal"):
             Path(f"{path}{ending}").write_bytes(Path(f"{living}{ending}").read_bytes())
@@ -148,7 +148,7 @@ def test_a_call_that_was_cut_off_gets_an_answer_that_says_so(tmp_path: Path) -> 
     question, called, answered, end = shown(path, Turn("t2"))
     assert isinstance(called, AIMessage)
     assert isinstance(answered, ToolMessage)
-    assert (answered.tool_call_id, answered.text) == (called.tool_calls[0]["id"], CUT_OFF)
+    assert (answered.tool_call_id, answered.text) == (called.tool_calls[0]["id"], CALL_INTERRUPTED)
     assert (question.text, end.text) == ("q", "stop")
 
 
@@ -159,7 +159,7 @@ def test_an_answer_that_was_refused_is_not_remembered(tmp_path: Path) -> None:
         Turn("t1"),
         HumanMessage("q"),
         AIMessage("nothing"),
-        feedback("That was no answer."),
+        build_feedback("That was no answer."),
         AIMessage("a"),
     )
     assert heard(path, Turn("t2")) == ["q", "a"]

@@ -21,12 +21,12 @@ from pydantic import PrivateAttr
 
 from trunkline.errors import StepLimitError, ToolServerUnavailableError
 from trunkline.journal.journal import Journal
-from trunkline.reasoning import Listing, ReasoningAgent
-from trunkline.reasoning.graph import Turn, answer, build_graph
+from trunkline.reasoning import ReasoningAgent, ToolListing
+from trunkline.reasoning.graph import ReasoningTurn, build_graph, run_turn
 from trunkline.reasoning.models import Model
-from trunkline.reasoning.tools.source import OnProgress
-from trunkline.reasoning.tools.toolbox import Toolbox
-from trunkline.reasoning.verdict import Status, Verdict
+from trunkline.reasoning.tool_source import OnProgress
+from trunkline.reasoning.toolbox import Toolbox
+from trunkline.reasoning.turn_result import ResultStatus, TurnResult
 from trunkline.tasks.agent import Agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.journal_host import JournalHost
@@ -109,10 +109,10 @@ class ScriptedTools:
     called: list[str] = field(default_factory=list)
     both: asyncio.Barrier = field(default_factory=lambda: asyncio.Barrier(2))
 
-    async def list_tools(self, servers: Sequence[str]) -> Listing:
+    async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         names = ("plain", "meet", "down", "silent")
         tools = tuple(tool_service_pb2.Tool(server=servers[0], name=name) for name in names)
-        return Listing(tools, {})
+        return ToolListing(tools, {})
 
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
@@ -135,7 +135,7 @@ class LoopAgent:
     step: Step
     tools: ScriptedTools = field(default_factory=ScriptedTools)
     checker: Step | None = None
-    verdict: Verdict | None = None
+    verdict: TurnResult | None = None
     error: StepLimitError | None = None
     card: agent_card_pb2.AgentCard = field(
         default_factory=lambda: agent_card_pb2.AgentCard(
@@ -155,15 +155,15 @@ class LoopAgent:
 
     async def run(self, task: TaskContext) -> None:
         listing = await self.tools.list_tools(["s"])
-        turn = Turn(
+        turn = ReasoningTurn(
             task=task,
-            model=Model.of(self.model),
-            checker=Model.of(ScriptedModel(self.checker)) if self.checker else None,
+            model=Model.from_chat_model(self.model),
+            checker=Model.from_chat_model(ScriptedModel(self.checker)) if self.checker else None,
             tools=Toolbox(listing.tools),
             source=self.tools,
         )
         try:
-            self.verdict = await answer(build_graph(), turn, "prompt")
+            self.verdict = await run_turn(build_graph(), turn, "prompt")
         except StepLimitError as error:
             self.error = error
             raise
@@ -205,7 +205,7 @@ def call_then_tell(*names: str) -> Step:
 async def test_a_verdict_says_exactly_what_was_streamed(tmp_path: Path) -> None:
     agent = LoopAgent(lambda _: AIMessage("an answer without tools"))
     end = await run(agent, tmp_path)
-    assert agent.verdict == Verdict(Status.COMPLETED, "an answer without tools ")
+    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "an answer without tools ")
     assert end.task.artifacts[0].parts[0].text == "an answer without tools "
     assert end.artifacts[0].closed
 
@@ -213,7 +213,7 @@ async def test_a_verdict_says_exactly_what_was_streamed(tmp_path: Path) -> None:
 async def test_all_calls_of_a_turn_run_at_once(tmp_path: Path) -> None:
     agent = LoopAgent(call_then_tell("meet", "meet"))
     await run(agent, tmp_path)
-    assert agent.verdict == Verdict(Status.COMPLETED, "meet done | meet done ")
+    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "meet done | meet done ")
 
 
 async def test_a_call_that_fails_leaves_the_others_and_is_told_to_the_model(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ async def test_a_call_that_fails_leaves_the_others_and_is_told_to_the_model(tmp_
 async def test_a_tool_that_answers_nothing_is_named(tmp_path: Path) -> None:
     agent = LoopAgent(call_then_tell("silent"))
     await run(agent, tmp_path)
-    assert agent.verdict == Verdict(Status.COMPLETED, "s/silent answered with nothing. ")
+    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "s/silent answered with nothing. ")
 
 
 async def test_an_empty_reply_is_asked_for_again(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ async def test_an_empty_reply_is_asked_for_again(tmp_path: Path) -> None:
 
     agent = LoopAgent(step)
     await run(agent, tmp_path)
-    assert agent.verdict == Verdict(Status.COMPLETED, "now ")
+    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "now ")
 
 
 def deciding(name: str, **arguments: object) -> AIMessage:
@@ -249,7 +249,7 @@ def deciding(name: str, **arguments: object) -> AIMessage:
 async def test_a_model_asks_the_user_by_a_tool(tmp_path: Path) -> None:
     agent = LoopAgent(lambda _: deciding("ask_user", question="Which city?"))
     end = await run(agent, tmp_path)
-    assert agent.verdict == Verdict(Status.INPUT_REQUIRED, "Which city?")
+    assert agent.verdict == TurnResult(ResultStatus.INPUT_REQUIRED, "Which city?")
     assert end.task.artifacts == []
     assert {"ask_user", "give_up"} <= set(agent.model.offered[0])
 
@@ -257,13 +257,13 @@ async def test_a_model_asks_the_user_by_a_tool(tmp_path: Path) -> None:
 async def test_a_model_gives_up_by_a_tool(tmp_path: Path) -> None:
     hopeless = LoopAgent(lambda _: deciding("give_up", reason="It is down.", mendable=False))
     await run(hopeless, tmp_path)
-    assert hopeless.verdict == Verdict(Status.ERROR, "It is down.")
+    assert hopeless.verdict == TurnResult(ResultStatus.ERROR, "It is down.")
 
 
 async def test_an_error_that_the_user_can_mend_asks_back(tmp_path: Path) -> None:
     mendable = LoopAgent(lambda _: deciding("give_up", reason="No such city.", mendable=True))
     await run(mendable, tmp_path)
-    assert mendable.verdict == Verdict(Status.INPUT_REQUIRED, "No such city.")
+    assert mendable.verdict == TurnResult(ResultStatus.INPUT_REQUIRED, "No such city.")
 
 
 async def test_a_question_that_is_too_long_for_the_model_asks_for_less(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ async def test_a_question_that_is_too_long_for_the_model_asks_for_less(tmp_path:
         raise ContextOverflowError("2048 tokens at most")
 
     card = agent_card_pb2.AgentCard(name="loop", default_input_modes=["text/plain"])
-    model = Model.of(ScriptedModel(step))
+    model = Model.from_chat_model(ScriptedModel(step))
     end = await run(
         ReasoningAgent(card, servers=["s"], tools=ScriptedTools(), model=model), tmp_path
     )
@@ -289,7 +289,7 @@ async def test_an_answer_that_does_not_help_is_taken_back_and_given_again(tmp_pa
 
     agent = LoopAgent(step, checker=judge)
     end = await run(agent, tmp_path)
-    assert agent.verdict == Verdict(Status.COMPLETED, "a better one ")
+    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "a better one ")
     (artifact,) = end.task.artifacts
     assert "".join(part.text for part in artifact.parts) == "a better one "
     assert end.artifacts[0].closed
@@ -305,7 +305,7 @@ async def test_a_check_without_end_ends_with_the_last_answer(tmp_path: Path) -> 
     agent = LoopAgent(lambda _: AIMessage("all that I know"), checker=judge)
     await run(agent, tmp_path)
     # Ten messages: the question, five answers, and what was wrong with the first four.
-    assert agent.verdict == Verdict(Status.COMPLETED, "all that I know ")
+    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "all that I know ")
     assert len(judged) == 4
 
 
@@ -315,7 +315,7 @@ async def test_an_answer_that_nobody_can_check_is_given(tmp_path: Path) -> None:
 
     agent = LoopAgent(lambda _: AIMessage("an answer"), checker=judge)
     await run(agent, tmp_path)
-    assert agent.verdict == Verdict(Status.COMPLETED, "an answer ")
+    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "an answer ")
 
 
 async def test_a_call_with_arguments_that_are_none_is_told_to_the_model(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ async def test_the_last_message_may_call_no_tools(tmp_path: Path) -> None:
 
     agent = LoopAgent(step)
     await run(agent, tmp_path)
-    assert agent.verdict == Verdict(Status.COMPLETED, "so far so good ")
+    assert agent.verdict == TurnResult(ResultStatus.COMPLETED, "so far so good ")
     # What tools answer at once is one message, so that four rounds leave room for an answer.
     assert agent.tools.called == ["plain"] * 8
     assert agent.model.offered[-1] == ["ask_user", "give_up"]

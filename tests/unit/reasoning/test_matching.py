@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.reasoning.models.matching import (
+from trunkline.reasoning.models.tool_matching import (
     QUESTION_LIMIT_CHARS,
     fill_answer,
-    match,
-    match_all,
+    match_tool,
+    match_tools,
 )
 
 CLOCK: dict[str, Any] = {
@@ -20,27 +20,27 @@ CLOCK: dict[str, Any] = {
 
 
 def found(question: str, **rule: Any) -> dict[str, Any]:
-    got = match(question, {"t": [rule]})
+    got = match_tool(question, {"t": [rule]})
     assert got is not None
     return got.arguments
 
 
 def test_a_question_finds_its_tool_and_arguments() -> None:
-    got = match("  What time is it in Tokyo? ", {"other": [], "clock": [CLOCK]})
+    got = match_tool("  What time is it in Tokyo? ", {"other": [], "clock": [CLOCK]})
     assert got is not None
     assert (got.tool, got.arguments) == ("clock", {"timezone": "Asia/Tokyo"})
     assert got.answer == "It is {datetime} in {timezone}."
 
 
 def test_what_a_map_does_not_know_is_passed_as_it_is() -> None:
-    got = match("what time is it in Atlantis", {"clock": [CLOCK]})
+    got = match_tool("what time is it in Atlantis", {"clock": [CLOCK]})
     assert got is not None
     assert got.arguments == {"timezone": "Atlantis"}
 
 
 def test_nothing_matches_what_no_tool_declares() -> None:
-    assert match("who wrote Hamlet", {"clock": [CLOCK], "silent": []}) is None
-    assert match("", {"clock": [CLOCK]}) is None
+    assert match_tool("who wrote Hamlet", {"clock": [CLOCK], "silent": []}) is None
+    assert match_tool("", {"clock": [CLOCK]}) is None
 
 
 def test_the_longest_matched_text_wins_between_tools() -> None:
@@ -49,14 +49,14 @@ def test_the_longest_matched_text_wins_between_tools() -> None:
         "long": [{"pattern": r"convert \d+ usd"}],
         "middle": [{"pattern": r"convert \d+"}],
     }
-    got = match("convert 5 USD", tools)
+    got = match_tool("convert 5 USD", tools)
     assert got is not None
     assert got.tool == "long"
 
 
 def test_the_first_pattern_wins_within_a_tool() -> None:
     rules = [{"pattern": "a", "arguments": {"n": 1}}, {"pattern": "ab", "arguments": {"n": 2}}]
-    got = match("ab", {"t": rules})
+    got = match_tool("ab", {"t": rules})
     assert got is not None
     assert got.arguments == {"n": 1}
 
@@ -103,7 +103,7 @@ def test_questions_that_are_joined_are_matched_each_by_itself(
         ],
         "clock": [{"pattern": "^get (time)$", "arguments": {"x": "{1}"}}],
     }
-    assert [one.arguments["x"] for one in match_all(question, declared)] == asked
+    assert [one.arguments["x"] for one in match_tools(question, declared)] == asked
 
 
 def test_a_group_that_did_not_match_leaves_its_argument_out_or_at_its_default() -> None:
@@ -163,7 +163,7 @@ def test_a_declaration_that_is_wrong_is_passed_over_and_logged_once(
     for question in ("a", "a again"):
         # What has been logged of a tool stays known: each case has a tool of its own.
         declared = {request.node.name: [rule, {"pattern": "a", "arguments": {"n": 1}}]}
-        got = match(question, declared)
+        got = match_tool(question, declared)
         assert got is not None
         assert got.arguments == {"n": 1}
     assert [record.message for record in caplog.records] == ["matching.declaration_passed_over"]
@@ -171,8 +171,8 @@ def test_a_declaration_that_is_wrong_is_passed_over_and_logged_once(
 
 def test_a_question_over_the_limit_matches_nothing() -> None:
     rules = {"t": [{"pattern": "a"}]}
-    assert match("a" * QUESTION_LIMIT_CHARS, rules) is not None
-    assert match("a" * (QUESTION_LIMIT_CHARS + 1), rules) is None
+    assert match_tool("a" * QUESTION_LIMIT_CHARS, rules) is not None
+    assert match_tool("a" * (QUESTION_LIMIT_CHARS + 1), rules) is None
 
 
 def test_answers_are_filled_from_the_structured_result() -> None:
@@ -189,5 +189,5 @@ def test_an_answer_that_cannot_be_filled_is_none(template: str) -> None:
 def test_no_question_and_no_declaration_breaks_the_matcher(
     question: str, rules: list[dict[str, str]]
 ) -> None:
-    got = match(question, {"t": rules, "clock": [CLOCK]})
+    got = match_tool(question, {"t": rules, "clock": [CLOCK]})
     assert got is None or got.tool in {"t", "clock"}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from trunkline.reasoning.memory import ordering
-from trunkline.reasoning.memory.ordering import in_order
+from trunkline.reasoning import conversation_lock as ordering
+from trunkline.reasoning.conversation_lock import lock_conversation
 from trunkline.v1 import event_pb2, snapshot_pb2
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Turn:
         self.waits.set()
 
     async def run(self) -> None:
-        async with in_order(cast("TaskContext", self)):
+        async with lock_conversation(cast("TaskContext", self)):
             self.began.set()
             await self.go.wait()
 

@@ -1,4 +1,4 @@
-from trunkline.reasoning.tools.results import files, said
+from trunkline.reasoning.tool_results import list_result_files, render_for_model
 from trunkline.v1 import part_pb2, tool_service_pb2
 
 TEXT = part_pb2.Part(text="both", media_type="text/plain")
@@ -11,16 +11,16 @@ def result(*parts: part_pb2.Part) -> tool_service_pb2.ToolResult:
 
 
 def test_the_model_is_told_all_that_is_text() -> None:
-    assert said(result(TEXT, IMAGE, TABLE)) == "both\na,b"
-    assert said(result()) == ""
+    assert render_for_model(result(TEXT, IMAGE, TABLE)) == "both\na,b"
+    assert render_for_model(result()) == ""
 
 
 def test_the_model_is_told_what_is_attached_where_there_is_no_text() -> None:
     link = part_pb2.Part(url="https://example.org/a", filename="a")
-    assert said(result(IMAGE, link)) == "Attached: image/png.\nAttached: a (a file)."
+    assert render_for_model(result(IMAGE, link)) == "Attached: image/png.\nAttached: a (a file)."
 
 
 def test_what_is_no_text_and_texts_with_a_name_are_files() -> None:
-    image, table = files(result(TEXT, IMAGE, TABLE))
+    image, table = list_result_files(result(TEXT, IMAGE, TABLE))
     assert image == IMAGE
     assert (table.raw, table.media_type, table.filename) == (b"a,b", "text/csv", "t.csv")

@@ -13,7 +13,7 @@ from langchain_core.messages import (
 from trunkline.errors import ModelUnavailableError
 from trunkline.reasoning.models import open_model
 from trunkline.reasoning.models.rules import RulesModel
-from trunkline.reasoning.verdict import STATUS_KEY
+from trunkline.reasoning.turn_result import STATUS_KEY
 
 REPEAT: dict[str, Any] = {
     "type": "function",

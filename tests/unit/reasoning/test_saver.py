@@ -8,7 +8,7 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 
-from trunkline.reasoning.memory.saver import LoopSaver
+from trunkline.reasoning.checkpoint_saver import EventLoopSaver
 
 
 def _config(thread_id: str) -> RunnableConfig:
@@ -18,7 +18,7 @@ def _config(thread_id: str) -> RunnableConfig:
 @pytest.mark.asyncio
 async def test_a_long_threads_checkpoints_go_while_others_have_their_turns() -> None:
     with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
-        saver = LoopSaver(connection)
+        saver = EventLoopSaver(connection)
 
         def left(table: str) -> int:
             (count,) = connection.execute(

@@ -1,4 +1,4 @@
-from trunkline.reasoning.tools.toolbox import Toolbox
+from trunkline.reasoning.toolbox import Toolbox
 from trunkline.v1 import tool_service_pb2
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.mesh.bundled_cards import shipped_cards
-from trunkline.supervisor.planning.routing import Router
+from trunkline.supervisor.router import Router
 
 
 @pytest.fixture

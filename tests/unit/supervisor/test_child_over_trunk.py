@@ -12,7 +12,7 @@ from trunkline.client.idle_timeout import IdleTimeout
 from trunkline.client.trunk_connection import TrunkClientConnection, TrunkStreamCall
 from trunkline.errors import PeerProtocolError, PeerUnavailableError
 from trunkline.journal.events import build_draft, delta_event, seal
-from trunkline.supervisor.child import Child, ChildLimits
+from trunkline.supervisor.child import ChildLimits, ChildTask
 from trunkline.supervisor.transcript import Transcript
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.journal_host import JournalHost
@@ -44,7 +44,7 @@ class Parent:
         snapshot = snapshot_pb2.TaskSnapshot(sequence=1, epoch=1)
         snapshot.task.status.state = task_pb2.TASK_STATE_WORKING
         directory = None
-        child = Child(task, directory, agent="kid", task_id=CHILD, limits=ChildLimits())  # type: ignore[arg-type]
+        child = ChildTask(task, directory, agent="kid", task_id=CHILD, limits=ChildLimits())  # type: ignore[arg-type]
         try:
             async with IdleTimeout(60.0) as silence:
                 heard = Transcript(CHILD, "kid", snapshot)

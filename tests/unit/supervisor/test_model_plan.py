@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from langchain_core.utils.json import parse_partial_json
 
 from harness.mesh.bundled_cards import shipped_cards
-from trunkline.supervisor.answer import plan_text
-from trunkline.supervisor.planning.model_plan import UnusablePlanError, read_plan, text_so_far
-from trunkline.supervisor.planning.routing import Router
-from trunkline.supervisor.planning.splitting import MAX_STEPS
+from trunkline.supervisor.answer import render_plan
+from trunkline.supervisor.plan_parser import UnusablePlanError, parse_plan, render_partial_plan
+from trunkline.supervisor.request_splitter import MAX_STEPS
+from trunkline.supervisor.router import Router
 from trunkline.supervisor.steps import Step
 
 ROUTER = Router(shipped_cards())
@@ -21,7 +21,7 @@ REQUEST = "15% of 240 USD in EUR"
 
 
 def read(router: Router, *steps: object) -> tuple[Step, ...]:
-    return read_plan({"steps": list(steps)}, REQUEST, router, planner="openai:any")
+    return parse_plan({"steps": list(steps)}, REQUEST, router, planner="openai:any")
 
 
 def step(agent: str = "math", text: object = "1+2", **rest: object) -> dict[str, object]:
@@ -66,7 +66,7 @@ def test_what_a_step_needs_is_put_where_it_says(
     *_, last = read(router, step(), step(), step("currency", text, after=after))
 
     assert (last.text, last.after) == (said, waits_for)
-    assert set(last.needs) == set(waits_for)
+    assert set(last.needed_steps) == set(waits_for)
 
 
 def test_small_slips_are_mended(router: Router) -> None:
@@ -114,9 +114,9 @@ def test_what_cannot_be_run_is_refused_with_what_is_wrong(
     )
 )
 def test_any_call_is_a_plan_or_is_refused(given_: dict[str, Any]) -> None:
-    text_so_far(given_)
+    render_partial_plan(given_)
     with suppress(UnusablePlanError):
-        steps = read_plan(given_, REQUEST, ROUTER, planner="x")
+        steps = parse_plan(given_, REQUEST, ROUTER, planner="x")
         assert all(one.agent in ROUTER.cards for one in steps)
 
 
@@ -140,11 +140,11 @@ def test_what_is_shown_of_a_growing_call_only_grows_into_the_plan(
     shown = ""
     for end in range(1, len(call) + 1, 3):
         partial = parse_partial_json(call[:end])
-        text = text_so_far(partial) if isinstance(partial, dict) else ""
+        text = render_partial_plan(partial) if isinstance(partial, dict) else ""
         if text.startswith(shown):
             shown = text
     try:
-        steps = read_plan(given_, REQUEST, ROUTER, planner="x")
+        steps = parse_plan(given_, REQUEST, ROUTER, planner="x")
     except UnusablePlanError:
         return
-    assert plan_text(steps).startswith(shown)
+    assert render_plan(steps).startswith(shown)

@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.supervisor.planning.routing import Router
-from trunkline.supervisor.planning.splitting import plan_steps
-from trunkline.supervisor.references import has_reference, needed, resolved, value_of
+from trunkline.supervisor.references import (
+    extract_value,
+    fill_references,
+    find_needed_steps,
+    has_reference,
+)
+from trunkline.supervisor.request_splitter import split_request
+from trunkline.supervisor.router import Router
 from trunkline.v1 import agent_card_pb2
 
 
@@ -69,7 +74,7 @@ class Case:
 def test_a_request_is_split_where_each_side_has_an_agent_or_asks_something(
     router: Router, case: Case
 ) -> None:
-    steps = plan_steps(case.request, router)
+    steps = split_request(case.request, router)
 
     assert [(step.agent, step.text) for step in steps] == case.steps
     assert [step.id for step in steps] == [f"step-{n}" for n in range(1, len(steps) + 1)]
@@ -102,30 +107,30 @@ def test_a_request_is_split_where_each_side_has_an_agent_or_asks_something(
 def test_a_request_stays_whole_where_a_side_would_lose_its_sense(
     router: Router, request_: str
 ) -> None:
-    assert len(plan_steps(request_, router)) == 1
+    assert len(split_request(request_, router)) == 1
 
 
 def test_a_step_that_speaks_of_the_result_waits_for_it(router: Router) -> None:
-    first, second = plan_steps("what is 12*3, then convert that USD to EUR", router)
+    first, second = split_request("what is 12*3, then convert that USD to EUR", router)
 
-    assert (first.after, first.needs) == ((), ())
-    assert (second.after, second.needs) == (("step-1",), ("step-1",))
+    assert (first.after, first.needed_steps) == ((), ())
+    assert (second.after, second.needed_steps) == (("step-1",), ("step-1",))
 
 
 def test_a_step_behind_then_waits_without_needing_the_result(router: Router) -> None:
-    _, second = plan_steps("count 3 then count 2", router)
+    _, second = split_request("count 3 then count 2", router)
 
-    assert (second.after, second.needs) == (("step-1",), ())
+    assert (second.after, second.needed_steps) == (("step-1",), ())
 
 
 def test_steps_that_need_nothing_of_each_other_wait_for_nothing(router: Router) -> None:
-    steps = plan_steps("what is 15% of 240, and convert 36 USD to EUR", router)
+    steps = split_request("what is 15% of 240, and convert 36 USD to EUR", router)
 
     assert [step.after for step in steps] == [(), ()]
 
 
 def test_an_address_to_nobody_is_a_step_without_an_agent(router: Router) -> None:
-    (step,) = plan_steps("@weather what is 1+2", router)
+    (step,) = split_request("@weather what is 1+2", router)
 
     assert step.agent == ""
     assert list(step.route.reasons) == ["no agent here is named weather"]
@@ -134,7 +139,7 @@ def test_an_address_to_nobody_is_a_step_without_an_agent(router: Router) -> None
 def test_an_agent_on_the_path_cannot_be_addressed() -> None:
     card = agent_card_pb2.AgentCard(name="boss")
 
-    (step,) = plan_steps("@boss hello", Router([card]).without(("boss",)))
+    (step,) = split_request("@boss hello", Router([card]).without(("boss",)))
 
     assert step.agent == ""
 
@@ -176,37 +181,37 @@ def test_a_reference_is_told_from_a_word_of_the_sentence(text: str, *, expected:
     ],
 )
 def test_of_an_answer_its_value_is_taken_over(answer: str, value: str) -> None:
-    assert value_of(answer) == value
-    assert resolved("convert that to EUR", {"step-1": answer}) == f"convert {value} to EUR"
+    assert extract_value(answer) == value
+    assert fill_references("convert that to EUR", {"step-1": answer}) == f"convert {value} to EUR"
 
 
 def test_only_the_first_reference_is_replaced_and_backslashes_stay() -> None:
     answers = {"step-1": r"\1"}
 
-    assert resolved("add the result to the result", answers) == r"add \1 to the result"
+    assert fill_references("add the result to the result", answers) == r"add \1 to the result"
 
 
 def test_results_of_several_steps_go_where_their_numbers_stand() -> None:
     after = ("step-1", "step-2")
     text = "subtract {1} from {2}, not {3}"
 
-    assert needed(text, after) == after
+    assert find_needed_steps(text, after) == after
     answers = {"step-1": "100 USD = 92.34 EUR (today)", "step-2": "7"}
-    assert resolved(text, answers) == "subtract 92.34 from 7, not {3}"
+    assert fill_references(text, answers) == "subtract 92.34 from 7, not {3}"
 
 
 def test_a_number_alone_on_its_line_stands_for_the_whole_answer() -> None:
     answers = {"step-1": "100 USD = 92.34 EUR (today)\n", "step-2": "see {1}"}
 
-    said = resolved("Sum this up:\n{1}\n{2}", answers)
+    said = fill_references("Sum this up:\n{1}\n{2}", answers)
 
     assert said == "Sum this up:\n100 USD = 92.34 EUR (today)\nsee {1}"
 
 
 def test_a_number_of_a_step_that_is_not_waited_for_is_text() -> None:
-    assert needed("the set {1}", ()) == ()
-    assert needed("the set {2}", ("step-1",)) == ()
-    assert needed("the set {2} and that", ("step-1",)) == ("step-1",)
+    assert find_needed_steps("the set {1}", ()) == ()
+    assert find_needed_steps("the set {2}", ("step-1",)) == ()
+    assert find_needed_steps("the set {2} and that", ("step-1",)) == ("step-1",)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +234,7 @@ def test_a_number_of_a_step_that_is_not_waited_for_is_text() -> None:
 def test_a_hostile_request_is_planned_in_no_time(router: Router, text: str) -> None:
     begun = time.process_time()
 
-    steps = plan_steps(text, router)
+    steps = split_request(text, router)
 
     assert steps
     # It takes some hundredths; anything that grows faster than the text takes minutes.
@@ -242,7 +247,7 @@ def test_any_text_has_a_plan_whose_steps_are_pieces_of_it_in_order(text: str) ->
     cards[0].skills.add(id="sums", tags=["+", "sum", "a"])
     cards[1].skills.add(id="echo", tags=["echo", "command"])
 
-    steps = plan_steps(text, Router(cards))
+    steps = split_request(text, Router(cards))
 
     position = 0
     for step in steps:

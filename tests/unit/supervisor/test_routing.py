@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from harness.mesh.bundled_cards import shipped_cards
-from trunkline.supervisor.answer import nobody_fits
-from trunkline.supervisor.planning.routing import GOOD_CONFIDENCE, Router, contenders
-from trunkline.supervisor.planning.splitting import plan_steps
-from trunkline.supervisor.planning.tags import Request, Tag
+from trunkline.supervisor.answer import no_agent_question
+from trunkline.supervisor.request_splitter import split_request
+from trunkline.supervisor.router import GOOD_CONFIDENCE, Router, top_agents
+from trunkline.supervisor.tags import SearchableText, Tag
 from trunkline.v1 import agent_card_pb2
 
 VECTORS = json.loads(
@@ -29,7 +29,7 @@ def card(name: str, *tags: str, skill: str = "") -> agent_card_pb2.AgentCard:
 def test_a_request_goes_where_its_words_and_signs_say(router: Router, case: dict[str, Any]) -> None:
     text = case["question"] * case.get("times", 1) + case.get("then", "")
 
-    steps = plan_steps(text, router)
+    steps = split_request(text, router)
 
     found = [step.agent for step in steps]
     assert (found if any(found) else []) == case["to"]
@@ -89,16 +89,16 @@ def test_level_agents_get_nothing_and_are_named() -> None:
     decision = router.route("red").decision
 
     assert decision.agent == ""
-    assert contenders(decision) == ["a", "b"]
+    assert top_agents(decision) == ["a", "b"]
     assert list(decision.reasons) == ["a and b fit equally well"]
 
 
 def test_what_fits_nobody_goes_to_the_default_agent_which_says_why() -> None:
     router = Router([card("a", "red"), card("b", "blue")], default="b")
 
-    (step,) = plan_steps("hello there", router)
+    (step,) = split_request("hello there", router)
     assert step.agent == ""
-    router.settle(step.route)
+    router.apply_default(step.route)
 
     assert step.agent == "b"
     assert step.route.reasons[-1] == "this is the default agent"
@@ -109,8 +109,8 @@ def test_a_router_without_some_agents_never_chooses_them() -> None:
     router = Router([card("a", "red"), card("b", "red")], default="a").without(("a",))
 
     assert router.route("red").agent == "b"
-    (step,) = plan_steps("hello", router)
-    router.settle(step.route)
+    (step,) = split_request("hello", router)
+    router.apply_default(step.route)
     assert step.agent == ""
 
 
@@ -172,11 +172,11 @@ class Found:
     ids=lambda case: f"{case.tag!r} in {case.text!r}",
 )
 def test_a_tag_is_found_as_a_whole_word_or_as_a_sign_beside_a_number(case: Found) -> None:
-    assert Tag.of(case.tag).is_in(Request.of(case.text)) is case.is_found
+    assert Tag.parse(case.tag).is_in(SearchableText.from_text(case.text)) is case.is_found
 
 
 def test_who_is_asked_back_learns_what_would_work(router: Router) -> None:
-    text = nobody_fits(plan_steps("who wrote Hamlet", router), router)
+    text = no_agent_question(split_request("who wrote Hamlet", router), router)
 
     assert text.startswith("No agent here can answer this.")
     assert '- math: "what is 1+2"' in text
@@ -184,14 +184,14 @@ def test_who_is_asked_back_learns_what_would_work(router: Router) -> None:
 
 
 def test_who_asks_at_length_learns_that_it_was_too_long(router: Router) -> None:
-    text = nobody_fits(plan_steps("(" * 1_000_000, router), router)
+    text = no_agent_question(split_request("(" * 1_000_000, router), router)
 
     assert text.startswith("This is 1,000,000 characters long")
     assert '- math: "what is 1+2"' in text
 
 
 def test_who_could_mean_several_agents_learns_how_to_choose(router: Router) -> None:
-    text = nobody_fits(plan_steps("3 plus 4 dollars", router), router)
+    text = no_agent_question(split_request("3 plus 4 dollars", router), router)
 
     assert text == (
         "Several agents could take this equally well. Begin with one of: @currency, @math."
@@ -199,7 +199,7 @@ def test_who_could_mean_several_agents_learns_how_to_choose(router: Router) -> N
 
 
 def test_who_names_an_agent_that_is_not_there_is_told(router: Router) -> None:
-    text = nobody_fits(plan_steps("@weather what is 1+2", router), router)
+    text = no_agent_question(split_request("@weather what is 1+2", router), router)
 
     assert text.startswith("No agent named 'weather' can be asked here.")
 
@@ -207,6 +207,6 @@ def test_who_names_an_agent_that_is_not_there_is_told(router: Router) -> None:
 def test_an_empty_mesh_is_told_apart() -> None:
     nobody = Router([])
 
-    text = nobody_fits(plan_steps("what is 1+2", nobody), nobody)
+    text = no_agent_question(split_request("what is 1+2", nobody), nobody)
 
     assert "There is none to route to" in text

@@ -54,7 +54,7 @@ def rewound(text: str) -> event_pb2.Event:
 def heard(*events: event_pb2.Event, message_id: str = "m-1") -> Transcript:
     transcript = Transcript(TASK, "agent", message_id=message_id)
     for event in events:
-        transcript.take(sealed(event, at=transcript.cursor + 1))
+        transcript.apply(sealed(event, at=transcript.cursor + 1))
     return transcript
 
 
@@ -89,7 +89,7 @@ def test_what_the_contract_forbids_is_refused(
     transcript = heard(*before)
 
     with pytest.raises(PeerProtocolError, match=problem):
-        transcript.take(batch)
+        transcript.apply(batch)
 
 
 def test_a_header_that_says_something_else_than_its_batch_is_refused() -> None:
@@ -98,7 +98,7 @@ def test_a_header_that_says_something_else_than_its_batch_is_refused() -> None:
         for name, value in change.items():
             setattr(batch.header, name, value)
         with pytest.raises(PeerProtocolError, match="something else than its header"):
-            heard().take(batch.SerializeToString())
+            heard().apply(batch.SerializeToString())
 
 
 def test_an_event_that_says_nothing_is_refused() -> None:
@@ -106,7 +106,7 @@ def test_an_event_that_says_nothing_is_refused() -> None:
     batch = event_pb2.EventBatch(header=header, events=[event_pb2.Event()])
 
     with pytest.raises(PeerProtocolError, match="says nothing"):
-        heard().take(batch.SerializeToString())
+        heard().apply(batch.SerializeToString())
 
 
 def test_the_outcome_is_the_text_of_the_turn_that_the_message_opened() -> None:
@@ -120,7 +120,7 @@ def test_the_outcome_is_the_text_of_the_turn_that_the_message_opened() -> None:
 
     for event in (turn("m-2"), begun("one ", "two", artifact_id="b"), COMPLETED):
         assert not transcript.is_over
-        transcript.take(sealed(event, at=transcript.cursor + 1))
+        transcript.apply(sealed(event, at=transcript.cursor + 1))
 
     assert transcript.is_over
     assert transcript.outcome().text == "one two"
@@ -133,8 +133,8 @@ def test_behind_a_snapshot_what_was_written_before_does_not_count() -> None:
     snapshot.artifacts.add(artifact_id="a", first_sequence=3)
     transcript = Transcript(TASK, "agent", snapshot)
 
-    transcript.take(sealed(delta_event("a", ["late"]), begun("new", artifact_id="b"), at=10))
-    transcript.take(sealed(COMPLETED, at=12))
+    transcript.apply(sealed(delta_event("a", ["late"]), begun("new", artifact_id="b"), at=10))
+    transcript.apply(sealed(COMPLETED, at=12))
 
     assert transcript.outcome().text == "new"
 
@@ -143,7 +143,7 @@ def test_what_is_rewound_is_forgotten() -> None:
     transcript = heard(
         created(), begun("one ", "two "), rewound("one "), delta_event("a", ["three"])
     )
-    transcript.take(sealed(COMPLETED, at=transcript.cursor + 1))
+    transcript.apply(sealed(COMPLETED, at=transcript.cursor + 1))
 
     assert transcript.outcome().text == "one three"
 
@@ -151,8 +151,8 @@ def test_what_is_rewound_is_forgotten() -> None:
 def test_a_long_text_is_kept_in_part_and_that_is_said() -> None:
     transcript = heard(created(), begun("x" * 1000))
     for _ in range(2 * KEPT_CHARS // 1000):
-        transcript.take(sealed(delta_event("a", ["y" * 1000]), at=transcript.cursor + 1))
-    transcript.take(sealed(COMPLETED, at=transcript.cursor + 1))
+        transcript.apply(sealed(delta_event("a", ["y" * 1000]), at=transcript.cursor + 1))
+    transcript.apply(sealed(COMPLETED, at=transcript.cursor + 1))
 
     text = transcript.outcome().text
 
@@ -183,7 +183,9 @@ def test_what_a_child_asks_for_approval_is_its_parent_s_to_ask() -> None:
     parts = build_question_parts([approval])
     transcript = heard(created(), asking(1), question(*parts))
     assert transcript.outcome().text == "With cents?"
-    assert [event.approval_requested.approval_id for event in transcript.asked] == [f"{TASK}.1"]
+    assert [event.approval_requested.approval_id for event in transcript.approval_events] == [
+        f"{TASK}.1"
+    ]
     # A remote agent's journal is elsewhere: its words are all that its mirror has.
     elsewhere = heard(created(), question(*parts)).outcome().text
     assert elsewhere.startswith("With cents? ")

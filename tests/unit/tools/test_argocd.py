@@ -11,7 +11,7 @@ from harness.remote.argocd_server import TOKEN, ArgoCDServer, argocd_server
 from harness.remote.certificates import self_signed
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.argocd import with_argocd
-from trunkline.reasoning.models.matching import match
+from trunkline.reasoning.models.tool_matching import match_tool
 from trunkline.settings import ArgoCDSettings, Settings
 from trunkline.tools.config import McpConfig, ServerConfig
 from trunkline_agents.argocd import patterns as matching
@@ -173,7 +173,7 @@ async def test_certificates_are_verified(tmp_path: Path) -> None:
 def test_a_question_becomes_the_call_that_answers_it(
     question: str, tool: str, arguments: dict[str, Any]
 ) -> None:
-    found = match(question, DECLARED)
+    found = match_tool(question, DECLARED)
     assert found is not None
     assert (found.tool, found.arguments) == (tool, arguments)
 
@@ -183,7 +183,7 @@ def test_a_question_becomes_the_call_that_answers_it(
     ["sync everything and delete the cluster", "what is 1+2", "don't sync shop", "tell me a joke"],
 )
 def test_what_is_no_plain_order_syncs_nothing(question: str) -> None:
-    found = match(question, DECLARED)
+    found = match_tool(question, DECLARED)
     assert found is None or found.tool != "sync"
 
 

@@ -13,13 +13,12 @@ from langgraph.errors import GraphRecursionError
 from langgraph.pregel import Pregel
 
 from trunkline.agents.authoring import FunctionAgent, agent
-from trunkline.agents.langgraph.answer import Answer
-from trunkline.agents.langgraph.following import MODES, Following
-from trunkline.agents.langgraph.interrupts import Waiting, ask
-from trunkline.agents.langgraph.messages import data_of, human_message, last_answer
-from trunkline.agents.langgraph.threads import Thread, thread_of
+from trunkline.agents.langgraph.interrupts import GraphContinuation, ask_for_interrupts
+from trunkline.agents.langgraph.messages import build_human_message, get_data, last_answer_text
+from trunkline.agents.langgraph.run_reporter import STREAM_MODES, AnswerStream, RunReporter
+from trunkline.agents.langgraph.threads import TaskThread, open_task_thread
 from trunkline.errors import ConfigurationError
-from trunkline.reasoning.memory.ordering import in_order
+from trunkline.reasoning.conversation_lock import lock_conversation
 from trunkline.tasks.context import SettingsT, TaskContext
 from trunkline.v1 import agent_card_pb2, part_pb2
 
@@ -88,8 +87,8 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     runner = _Runner(
         graph=graph,
         input=input,
-        output=output or last_answer,
-        resume=resume or data_of,
+        output=output or last_answer_text,
+        resume=resume or get_data,
         context=context,
         nodes=stream,
         step_limit=step_limit,
@@ -134,67 +133,67 @@ class _Runner:
         own = self.graph.checkpointer
         saver = own if isinstance(own, BaseCheckpointSaver) else None
         await task.rewind()
-        async with in_order(task), thread_of(task, saver, self.spare) as thread:
+        async with lock_conversation(task), open_task_thread(task, saver, self.spare) as thread:
             try:
                 is_waiting, is_completed = await self._run(task, thread)
             except asyncio.CancelledError:
                 # Canceled, it is over; where only its host stops, another one goes on with it.
                 if task.is_over:
-                    await thread.end(is_completed=False)
+                    await thread.close(is_completed=False)
                 raise
             except BaseException:
                 if not task.is_lost:
-                    await thread.end(is_completed=False)
+                    await thread.close(is_completed=False)
                 raise
             if not is_waiting:
-                await thread.end(is_completed=is_completed)
+                await thread.close(is_completed=is_completed)
 
-    async def _run(self, task: TaskContext[Any], thread: Thread) -> tuple[bool, bool]:
+    async def _run(self, task: TaskContext[Any], thread: TaskThread) -> tuple[bool, bool]:
         """Return whether the task waits now, and whether the graph came to its end."""
-        waiting = Waiting.of(task)
+        waiting = GraphContinuation.load(task)
         if waiting is not None:
-            thread.base = waiting.base
+            thread.base_checkpoint_id = waiting.base_checkpoint_id
             if not waiting.is_answered(task):
-                waiting.keep(task)
+                waiting.save(task)
                 return True, False
-        latest = await thread.latest()
+        latest = await thread.latest_checkpoint()
         if latest is None and (waiting is not None or not self._may_begin(task, thread)):
             await task.fail(_GONE)
             return False, False
         at = None if latest is None else latest.checkpoint["id"]
         given: object = None
-        if waiting is not None and at == waiting.at:
-            given = waiting.command(task, lambda: self.resume(task))
+        if waiting is not None and at == waiting.checkpoint_id:
+            given = waiting.build_command(task, lambda: self.resume(task))
         elif waiting is None and latest is None:
-            await thread.begin()
+            await thread.fork_conversation()
             given = await self._input(task)
         return await self._follow(task, thread, given)
 
-    def _may_begin(self, task: TaskContext[Any], thread: Thread) -> bool:
+    def _may_begin(self, task: TaskContext[Any], thread: TaskThread) -> bool:
         """Whether nothing of the graph can have run yet, or it may run again."""
-        return task.attempt == 1 or thread.outlives_host or self.repeatable
+        return task.attempt == 1 or thread.is_durable or self.repeatable
 
     async def _follow(
-        self, task: TaskContext[Any], thread: Thread, given: object
+        self, task: TaskContext[Any], thread: TaskThread, given: object
     ) -> tuple[bool, bool]:
         await task.working()
         graph = self.graph.copy({"checkpointer": thread.saver})
         config = thread.config
         limit = self.step_limit or (graph.config or {}).get("recursion_limit", STEP_LIMIT)
         config["recursion_limit"] = limit
-        answer = Answer(task, self.nodes)
+        answer = AnswerStream(task, self.nodes)
         events: AsyncGenerator[Any, None] = graph.astream(  # type: ignore[assignment]
             given,
             config,
             context=None if self.context is None else self.context(task),
-            stream_mode=list(MODES),
+            stream_mode=list(STREAM_MODES),
             subgraphs=True,
             durability="sync",
         )
         try:
-            async with Following(task, answer) as following, aclosing(events) as stream:
+            async with RunReporter(task, answer) as following, aclosing(events) as stream:
                 async for path, mode, payload in stream:
-                    await following.take(path, mode, payload)
+                    await following.report(path, mode, payload)
         except GraphRecursionError:
             await task.fail(f"agent {task.agent!r} came to no end within {limit} steps")
             return False, False
@@ -202,7 +201,7 @@ class _Runner:
         if end.next:
             await answer.close()
             at = end.config["configurable"]["checkpoint_id"]
-            await ask(task, end, at=at, base=thread.base)
+            await ask_for_interrupts(task, end, at=at, base=thread.base_checkpoint_id)
             return True, False
         text, parts = _sorted(self.output(end.values))
         await answer.finish(text, parts)
@@ -210,7 +209,7 @@ class _Runner:
 
     async def _input(self, task: TaskContext[Any]) -> object:
         if self.input is None:
-            return {"messages": [await human_message(task)]}
+            return {"messages": [await build_human_message(task)]}
         given = self.input(task)
         return await given if inspect.isawaitable(given) else given
 

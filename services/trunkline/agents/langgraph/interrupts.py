@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from langgraph.types import Command, Interrupt, StateSnapshot
 
-from trunkline.agents.langgraph.messages import data_part
+from trunkline.agents.langgraph.messages import build_data_part
 from trunkline.tasks.approvals import ApprovalDecision
 from trunkline.tasks.content import to_json
 from trunkline.tasks.context import TaskContext
@@ -23,27 +23,31 @@ _TEXTS: Final = ("question", "message", "prompt", "description")
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class GraphContinuation:
     """What a task waits for, as its status carries it."""
 
-    at: str
+    checkpoint_id: str
     """The checkpoint that it stands at."""
-    base: str | None
+    base_checkpoint_id: str | None
     """The checkpoint that the conversation stood at when the task began."""
-    interrupts: Sequence[str] = ()
+    interrupt_ids: Sequence[str] = ()
     """The ids of what the next message answers; none: it is only to go on."""
     approvals: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Instead: the ids of the approvals that an interrupt waits for, by its id."""
 
     @classmethod
-    def of(cls, task: TaskContext[Any]) -> "Waiting | None":
+    def load(cls, task: TaskContext[Any]) -> "GraphContinuation | None":
         """Return what the task waited for; None: its message is no answer."""
         kept = task.snapshot.continuation
         return cls(**json.loads(kept)) if kept else None
 
-    def keep(self, task: TaskContext[Any]) -> None:
+    def save(self, task: TaskContext[Any]) -> None:
         """Let the turn's status carry it."""
-        said = {"at": self.at, "base": self.base, "interrupts": list(self.interrupts)}
+        said = {
+            "at": self.checkpoint_id,
+            "base": self.base_checkpoint_id,
+            "interrupts": list(self.interrupt_ids),
+        }
         known = {name: list(ids) for name, ids in self.approvals.items()}
         task.pending_approvals.continuation = json.dumps({**said, "approvals": known}).encode()
 
@@ -51,7 +55,9 @@ class Waiting:
         """Whether nothing waits for approval any more."""
         return all(_answer(task, one) for ids in self.approvals.values() for one in ids)
 
-    def command(self, task: TaskContext[Any], read: Callable[[], object]) -> Command[Any] | None:
+    def build_command(
+        self, task: TaskContext[Any], read: Callable[[], object]
+    ) -> Command[Any] | None:
         """Return what the graph goes on with; `read` says what the message answers."""
         if self.approvals:
             decided = {
@@ -59,20 +65,22 @@ class Waiting:
                 for name, ids in self.approvals.items()
             }
             return Command(resume=decided)
-        return Command(resume={self.interrupts[0]: read()}) if self.interrupts else None
+        return Command(resume={self.interrupt_ids[0]: read()}) if self.interrupt_ids else None
 
 
-async def ask(task: TaskContext[Any], stand: StateSnapshot, *, at: str, base: str | None) -> None:
+async def ask_for_interrupts(
+    task: TaskContext[Any], stand: StateSnapshot, *, at: str, base: str | None
+) -> None:
     """End the turn with what the graph waits for: its calls first, else one question."""
     interrupts = stand.interrupts
     if not interrupts:
         # Compiled with interrupt_before or interrupt_after.
-        Waiting(at, base).keep(task)
+        GraphContinuation(at, base).save(task)
         await task.require_input(f"Shall it go on with {', '.join(stand.next)}?")
         return
     requests = {one.id: one.value["action_requests"] for one in interrupts if _asks_for_calls(one)}
     if not requests:
-        Waiting(at, base, [interrupts[0].id]).keep(task)
+        GraphContinuation(at, base, [interrupts[0].id]).save(task)
         await task.require_input(_question(interrupts[0].value))
         return
     asked: dict[str, list[str]] = {}
@@ -82,7 +90,7 @@ async def ask(task: TaskContext[Any], stand: StateSnapshot, *, at: str, base: st
         ]
         asked[name] = [event.approval_requested.approval_id for event in events]
         await task.record(*events)
-    Waiting(at, base, list(asked), asked).keep(task)
+    GraphContinuation(at, base, list(asked), asked).save(task)
 
 
 def _asks_for_calls(one: Interrupt[Any]) -> bool:
@@ -105,7 +113,7 @@ def _question(value: object) -> message_pb2.Message:
         said = (value[name] for name in _TEXTS if isinstance(value.get(name), str))
         text = next(said, text)
     message.parts.add(text=text)
-    message.parts.append(data_part(value))
+    message.parts.append(build_data_part(value))
     return message
 
 

@@ -15,7 +15,7 @@ from trunkline.v1 import part_pb2
 _KINDS: Final = {"image": "image", "audio": "audio", "video": "video"}
 
 
-async def human_message(task: TaskContext[Any]) -> HumanMessage:
+async def build_human_message(task: TaskContext[Any]) -> HumanMessage:
     """Return a turn's message: a text if it is one, else LangChain's standard content blocks.
 
     Raises:
@@ -27,7 +27,7 @@ async def human_message(task: TaskContext[Any]) -> HumanMessage:
     return HumanMessage([await _block(task, part) for part in parts])
 
 
-def data_of(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
+def get_data(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
     """Return the value of the turn's first data part; its text if there is none."""
     for part in task.message.parts:
         if part.HasField("data"):
@@ -35,28 +35,28 @@ def data_of(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
     return task.text
 
 
-def data_part(value: object) -> part_pb2.Part:
+def build_data_part(value: object) -> part_pb2.Part:
     """Return a data part of a JSON value. What is none is written as a text."""
     part = part_pb2.Part(media_type="application/json")
     json_format.ParseDict(json.loads(json.dumps(value, default=str)), part.data)
     return part
 
 
-def last_answer(state: object) -> str:
+def last_answer_text(state: object) -> str:
     """Return the text that a state of messages ends with, unless a person said it."""
     found = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", ())
     last = found[-1] if found else None
     return str(last.text) if isinstance(last, AIMessage | ToolMessage) else ""
 
 
-def messages_in(update: object) -> list[BaseMessage]:
+def find_messages(update: object) -> list[BaseMessage]:
     """Return the messages that a node has put anywhere into the state."""
     if isinstance(update, BaseMessage):
         return [update]
     if isinstance(update, Mapping):
         update = list(update.values())
     if isinstance(update, list | tuple):
-        return [message for one in update for message in messages_in(one)]
+        return [message for one in update for message in find_messages(one)]
     return []
 
 

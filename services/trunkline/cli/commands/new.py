@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from trunkline.cli.exits import finish
 from trunkline.cli.options import Json
-from trunkline.cli.outcome import finish
 
 new = typer.Typer(help="Make a project to begin with.", rich_markup_mode=None)
 
@@ -27,6 +27,6 @@ def new_agent(
     json: Json = False,
 ) -> None:
     """Make an agent of one's own: code, settings, tests, and how to run them."""
-    from trunkline.cli.new import project as command
+    from trunkline.cli import project as command
 
     finish(lambda: command.create_project(name, folder, with_graph=langgraph, as_json=json))

@@ -6,8 +6,15 @@
 Importing this loads no LangChain; a provider's package is loaded when its model is asked first.
 """
 
-from trunkline.reasoning.models.choice import RULES, ModelChoice
-from trunkline.reasoning.models.model import Model, open_model
-from trunkline.reasoning.models.replies import is_cut_short, note_of, tokens_of
+from trunkline.reasoning.models.model import RULES, Model, ModelChoice, open_model
+from trunkline.reasoning.models.replies import count_tokens, is_truncated, truncation_note
 
-__all__ = ["RULES", "Model", "ModelChoice", "is_cut_short", "note_of", "open_model", "tokens_of"]
+__all__ = [
+    "RULES",
+    "Model",
+    "ModelChoice",
+    "count_tokens",
+    "is_truncated",
+    "open_model",
+    "truncation_note",
+]

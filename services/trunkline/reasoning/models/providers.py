@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from trunkline.errors import ModelUnavailableError
-from trunkline.reasoning.models.trouble import ModelTrouble
+from trunkline.reasoning.models.model_errors import ModelCallError
 from trunkline.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -24,41 +24,44 @@ class Provider:
     name: str
     """In `provider:name`, and of the extra that installs its package."""
     module: str
-    cls: str
-    traced_as: str
+    class_name: str
+    trace_name: str
     """In spans, by the GenAI conventions."""
-    keys: tuple[str, ...]
+    key_variables: tuple[str, ...]
     """Variables that hold its key; none: it needs none."""
-    bases: tuple[str, ...]
+    url_variables: tuple[str, ...]
     """Variables that say where it is; its client reads them by itself."""
-    set_up: Callable[[ModelSettings], Mapping[str, Any]]
+    client_options: Callable[[ModelSettings], Mapping[str, Any]]
     """What its class calls our options. Retrying is ours, so each client's own is turned off."""
 
     def key_variable(self, options: ModelSettings) -> str:
         """Return the variable that holds the key: one that is set, if any is; empty: no key."""
         if options.api_key_env is not None:
             return options.api_key_env
-        return next((name for name in self.keys if os.environ.get(name)), "".join(self.keys[:1]))
+        return next(
+            (name for name in self.key_variables if os.environ.get(name)),
+            "".join(self.key_variables[:1]),
+        )
 
-    def make(self, name: str, options: ModelSettings) -> "BaseChatModel":
+    def build_client(self, name: str, options: ModelSettings) -> "BaseChatModel":
         """Load the package and return a model's client. Takes a second or two.
 
         Raises:
             ModelTrouble: the package or the key is missing, or an option is wrong.
         """
-        arguments: dict[str, Any] = {"model": name, **self.set_up(options)}
-        if self.keys:
+        arguments: dict[str, Any] = {"model": name, **self.client_options(options)}
+        if self.key_variables:
             arguments["api_key"] = self._key(options)
         if options.base_url:
             arguments["base_url"] = options.base_url
         if options.temperature is not None:
             arguments["temperature"] = options.temperature
         try:
-            made = getattr(importlib.import_module(self.module), self.cls)
+            made = getattr(importlib.import_module(self.module), self.class_name)
         except ImportError:
             package = self.module.replace("_", "-")
             problem = f"it needs {package}: install trunkline[{self.name}]"
-            raise ModelTrouble("not_installed", problem) from None
+            raise ModelCallError("not_installed", problem) from None
         try:
             model: BaseChatModel = made(**arguments | dict(options.extra))
         except (ValueError, TypeError) as error:
@@ -66,19 +69,19 @@ class Provider:
             problem = (
                 f"its options are wrong ({type(error).__name__}); check [models] and its extra"
             )
-            raise ModelTrouble("options", problem) from None
+            raise ModelCallError("options", problem) from None
         return model
 
     def _key(self, options: ModelSettings) -> str:
         variable = self.key_variable(options)
         if key := os.environ.get(variable, "") if variable else _NO_KEY:
             return key
-        is_elsewhere = options.base_url or any(os.environ.get(name) for name in self.bases)
+        is_elsewhere = options.base_url or any(os.environ.get(name) for name in self.url_variables)
         if is_elsewhere and options.api_key_env is None:
             # Servers of one's own rarely ask for one; those that do say so.
             return _NO_KEY
         problem = f"there is no key: set {variable}, or name another variable by api_key_env"
-        raise ModelTrouble("no_key", problem)
+        raise ModelCallError("no_key", problem)
 
 
 def _openai(options: ModelSettings) -> Mapping[str, Any]:
@@ -107,38 +110,38 @@ _ALL: Final = (
     Provider(
         name="openai",
         module="langchain_openai",
-        cls="ChatOpenAI",
-        traced_as="openai",
-        keys=("OPENAI_API_KEY",),
-        bases=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
-        set_up=_openai,
+        class_name="ChatOpenAI",
+        trace_name="openai",
+        key_variables=("OPENAI_API_KEY",),
+        url_variables=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
+        client_options=_openai,
     ),
     Provider(
         name="anthropic",
         module="langchain_anthropic",
-        cls="ChatAnthropic",
-        traced_as="anthropic",
-        keys=("ANTHROPIC_API_KEY",),
-        bases=("ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL"),
-        set_up=_anthropic,
+        class_name="ChatAnthropic",
+        trace_name="anthropic",
+        key_variables=("ANTHROPIC_API_KEY",),
+        url_variables=("ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL"),
+        client_options=_anthropic,
     ),
     Provider(
         name="google",
         module="langchain_google_genai",
-        cls="ChatGoogleGenerativeAI",
-        traced_as="gcp.gemini",
-        keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
-        bases=(),
-        set_up=_google,
+        class_name="ChatGoogleGenerativeAI",
+        trace_name="gcp.gemini",
+        key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+        url_variables=(),
+        client_options=_google,
     ),
     Provider(
         name="ollama",
         module="langchain_ollama",
-        cls="ChatOllama",
-        traced_as="ollama",
-        keys=(),
-        bases=("OLLAMA_HOST",),
-        set_up=_ollama,
+        class_name="ChatOllama",
+        trace_name="ollama",
+        key_variables=(),
+        url_variables=("OLLAMA_HOST",),
+        client_options=_ollama,
     ),
 )
 PROVIDERS: Final[Mapping[str, Provider]] = {one.name: one for one in _ALL}

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from trunkline.reasoning.models.trouble import ModelTrouble
+from trunkline.reasoning.models.model_errors import ModelCallError
 from trunkline.tasks.content import to_struct
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def finish_reason(reply: "AIMessage") -> str:
     return next((str(reason) for reason in said if reason), "")
 
 
-def whole_of(chunks: "Sequence[AIMessageChunk]") -> "AIMessage":
+def join_chunks(chunks: "Sequence[AIMessageChunk]") -> "AIMessage":
     """Return the reply that pieces are of; a call with half its arguments is no valid one."""
     from langchain_core.messages import AIMessage
     from langchain_core.messages.tool import invalid_tool_call, tool_call
@@ -78,26 +78,26 @@ def _arguments(text: str | None) -> dict[str, Any] | None:
         return None
 
 
-def is_cut_short(reply: "AIMessage") -> bool:
+def is_truncated(reply: "AIMessage") -> bool:
     """Whether a reply ended because it may not be longer."""
     return finish_reason(reply) in _LENGTHS
 
 
-def is_held_back(reply: "AIMessage") -> bool:
+def is_filtered(reply: "AIMessage") -> bool:
     """Whether a reply ended because its provider lets no more of it pass."""
     return finish_reason(reply) in _FILTERS
 
 
-def note_of(reply: "AIMessage") -> str:
+def truncation_note(reply: "AIMessage") -> str:
     """Return what readers are told behind an answer whose end is missing; empty: it is whole."""
-    if is_cut_short(reply):
+    if is_truncated(reply):
         return "\n\n(The answer ends here: it may not be longer.)"
-    if is_held_back(reply):
+    if is_filtered(reply):
         return "\n\n(The answer ends here: the model's provider holds back the rest.)"
     return ""
 
 
-def tokens_of(messages: "Sequence[BaseMessage]") -> int:
+def count_tokens(messages: "Sequence[BaseMessage]") -> int:
     """Return how many tokens were read and written for the replies among messages."""
     usages = (getattr(message, "usage_metadata", None) for message in messages)
     return sum(usage["total_tokens"] for usage in usages if usage)
@@ -111,17 +111,17 @@ def check_reply(reply: "AIMessage", *, max_tokens: int | None) -> None:
     """
     reason = finish_reason(reply)
     if not reason:
-        raise ModelTrouble("cut", "its reply broke off; try again later", is_passing=True)
-    if is_cut_short(reply) and (reply.tool_calls or reply.invalid_tool_calls):
-        raise ModelTrouble("length", f"{max_tokens} tokens are too few; raise max_tokens")
-    if is_held_back(reply) and (reply.tool_calls or reply.invalid_tool_calls):
-        raise ModelTrouble("refused", f"its reply was held back ({reason}); ask otherwise")
+        raise ModelCallError("cut", "its reply broke off; try again later", is_transient=True)
+    if is_truncated(reply) and (reply.tool_calls or reply.invalid_tool_calls):
+        raise ModelCallError("length", f"{max_tokens} tokens are too few; raise max_tokens")
+    if is_filtered(reply) and (reply.tool_calls or reply.invalid_tool_calls):
+        raise ModelCallError("refused", f"its reply was held back ({reason}); ask otherwise")
     is_empty = not (reply.text.strip() or reply.tool_calls or reply.invalid_tool_calls)
     if is_empty and reason not in _USUAL:
-        raise ModelTrouble("refused", f"it answered with nothing ({reason}); ask otherwise")
+        raise ModelCallError("refused", f"it answered with nothing ({reason}); ask otherwise")
 
 
-def of_any_provider(messages: "Sequence[BaseMessage]", model: str) -> "list[BaseMessage]":
+def adapt_messages(messages: "Sequence[BaseMessage]", model: str) -> "list[BaseMessage]":
     """Return messages as `model` is given them: what another provider added to them is left out.
 
     A provider's own are left as they are: it may want back what it put into them. Only calls whose

@@ -25,15 +25,15 @@ from langchain_core.messages.tool import tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 
-from trunkline.reasoning.models.matching import (
+from trunkline.reasoning.models.tool_matching import (
     QUESTION_LIMIT_CHARS,
-    Match,
+    ToolMatch,
     fill_answer,
-    match_all,
+    match_tools,
 )
-from trunkline.reasoning.tools.citing import plain
-from trunkline.reasoning.tools.toolbox import Spec
-from trunkline.reasoning.verdict import STATUS_KEY, Status
+from trunkline.reasoning.tool_results import plain_result_text
+from trunkline.reasoning.toolbox import ToolSpec
+from trunkline.reasoning.turn_result import STATUS_KEY, ResultStatus
 
 MATCH_KEY = "trunkline/match"
 # A text streams in about so many pieces at most, however long it is.
@@ -87,24 +87,24 @@ class RulesModel(BaseChatModel):
         for chunk in self._stream(messages, tools=_tools_of(kwargs)):
             yield chunk
 
-    def _reply(self, messages: Sequence[BaseMessage], tools: Sequence[Spec]) -> AIMessage:
+    def _reply(self, messages: Sequence[BaseMessage], tools: Sequence[ToolSpec]) -> AIMessage:
         question, results, answers = _latest(messages)
         if len(question.strip()) > QUESTION_LIMIT_CHARS:
             text = (
                 f"The question has {len(question)} characters, and at most "
                 f"{QUESTION_LIMIT_CHARS} are read. Ask it more briefly."
             )
-            return _message(text, Status.INPUT_REQUIRED)
+            return _message(text, ResultStatus.INPUT_REQUIRED)
         declared = {
             tool["function"]["name"]: rules
             for tool in tools
             if isinstance(rules := tool.get("metadata", {}).get(MATCH_KEY), list)
         }
-        found = match_all(question, declared, answers)
+        found = match_tools(question, declared, answers)
         if results:
             return _answer(results, found)
         if not found:
-            return _message(self._suggestion(tools), Status.INPUT_REQUIRED)
+            return _message(self._suggestion(tools), ResultStatus.INPUT_REQUIRED)
         # The same turn gives the same ids: nothing here is random.
         calls = [
             tool_call(name=one.tool, args=one.arguments, id=f"rules-{len(messages)}.{number}")
@@ -112,7 +112,7 @@ class RulesModel(BaseChatModel):
         ]
         return AIMessage(content="", tool_calls=calls)
 
-    def _suggestion(self, tools: Sequence[Spec]) -> str:
+    def _suggestion(self, tools: Sequence[ToolSpec]) -> str:
         text = "I can't answer that."
         if self.examples:
             quoted = ", ".join(f'"{example}"' for example in self.examples[:5])
@@ -122,7 +122,7 @@ class RulesModel(BaseChatModel):
         return f"{text} My tools are: {named}." if named else f"{text} I have no tools."
 
 
-def _tools_of(arguments: Mapping[str, object]) -> list[Spec]:
+def _tools_of(arguments: Mapping[str, object]) -> list[ToolSpec]:
     """Return the tools of a call's extra arguments, where bind_tools has put them."""
     tools = arguments.get("tools")
     return tools if isinstance(tools, list) else []
@@ -143,28 +143,30 @@ def _latest(messages: Sequence[BaseMessage]) -> tuple[str, list[ToolMessage], li
 
 def _is_answer(reply: AIMessage) -> bool:
     """Whether a reply has answered a question: none that asks back, fails or calls tools."""
-    status = reply.response_metadata.get(STATUS_KEY, Status.COMPLETED)
-    return status == Status.COMPLETED and not reply.tool_calls and bool(reply.text)
+    status = reply.response_metadata.get(STATUS_KEY, ResultStatus.COMPLETED)
+    return status == ResultStatus.COMPLETED and not reply.tool_calls and bool(reply.text)
 
 
-def _answer(results: Sequence[ToolMessage], found: Sequence[Match]) -> AIMessage:
+def _answer(results: Sequence[ToolMessage], found: Sequence[ToolMatch]) -> AIMessage:
     failures = [one for one in results if one.status == "error"]
     if failures:
         is_mendable = all((one.artifact or {}).get("is_mendable") for one in failures)
-        status = Status.INPUT_REQUIRED if is_mendable else Status.ERROR
+        status = ResultStatus.INPUT_REQUIRED if is_mendable else ResultStatus.ERROR
         return _message("\n".join(one.text for one in failures), status)
-    asked: Sequence[Match | None] = found if len(found) == len(results) else [None] * len(results)
+    asked: Sequence[ToolMatch | None] = (
+        found if len(found) == len(results) else [None] * len(results)
+    )
     said = [_said(one, by) for one, by in zip(results, asked, strict=True)]
-    return _message("\n".join(said), Status.COMPLETED)
+    return _message("\n".join(said), ResultStatus.COMPLETED)
 
 
-def _said(result: ToolMessage, found: Match | None) -> str:
+def _said(result: ToolMessage, found: ToolMatch | None) -> str:
     structured = (result.artifact or {}).get("structured") or {}
     filled = fill_answer(found.answer, structured) if found and found.answer else None
-    return filled or plain(result)
+    return filled or plain_result_text(result)
 
 
-def _message(text: str, status: Status) -> AIMessage:
+def _message(text: str, status: ResultStatus) -> AIMessage:
     return AIMessage(content=text, response_metadata={STATUS_KEY: status.value})
 
 

@@ -16,7 +16,7 @@ from harness.mesh.recorded_spans import spans_in
 from harness.remote.model_server import Call, ModelServer, Pause, Reply, model_server, refuse, say
 from trunkline import telemetry
 from trunkline.errors import ModelUnavailableError
-from trunkline.reasoning.models import Model, ModelChoice, note_of, open_model, tokens_of
+from trunkline.reasoning.models import Model, ModelChoice, count_tokens, open_model, truncation_note
 from trunkline.reasoning.models import model as model_module
 from trunkline.settings import ModelSettings
 
@@ -77,7 +77,7 @@ class Heard:
 
     async def ask(self, model: Model, *messages: Any, **more: Any) -> AIMessage:
         asked = list(messages) or QUESTION
-        return await model.ask(asked, say=self.say, unsay=self.unsay, **more)
+        return await model.ask(asked, on_text=self.say, on_discard=self.unsay, **more)
 
 
 def chats(exporter: InMemorySpanExporter) -> list[ReadableSpan]:
@@ -111,7 +111,7 @@ async def test_an_answer_streams_and_a_tool_is_called_through_the_real_client(
         assert heard.said == ["It is "]
         pause.go_on()
     assert (asking.result().text, "".join(heard.said)) == ("It is three.", "It is three.")
-    assert tokens_of([asking.result()]) == 18
+    assert count_tokens([asking.result()]) == 18
     reply = await heard.ask(model, tools=[ADD])
     assert [(one["name"], one["args"]) for one in reply.tool_calls] == [
         ("math__add", {"a": 1, "b": 2}),
@@ -303,7 +303,7 @@ async def test_a_reply_that_may_not_be_longer_says_so(server: ModelServer) -> No
     for provider in ALL:
         server.script(say("only so", finish="length"))
         reply = await opened(server, f"{provider}:m", max_tokens=7).ask(QUESTION)
-        assert "may not be longer" in note_of(reply)
+        assert "may not be longer" in truncation_note(reply)
         assert "7" in str(server.asked[0].json)
 
 
@@ -314,7 +314,7 @@ async def test_a_reply_that_its_provider_holds_back_says_so_and_calls_nothing(
     model = opened(server, f"{provider}:m")
     server.script(say("only so", finish="content_filter"))
     reply = await model.ask(QUESTION)
-    assert (reply.text, "holds back the rest" in note_of(reply)) == ("only so", True)
+    assert (reply.text, "holds back the rest" in truncation_note(reply)) == ("only so", True)
     (span,) = chats(exporter)
     said = attributes_of(span)[telemetry.GEN_AI_RESPONSE_FINISH_REASONS]
     assert said[0] in {"content_filter", "refusal", "SAFETY"}

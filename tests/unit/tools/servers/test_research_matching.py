@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trunkline.reasoning.models.matching import match, match_all
+from trunkline.reasoning.models.tool_matching import match_tool, match_tools
 from trunkline_agents.research import patterns as matching
 
 DECLARED = {
@@ -16,7 +16,7 @@ DECLARED = {
 
 
 def asked(question: str) -> tuple[str, dict[str, Any]]:
-    found = match(question, DECLARED)
+    found = match_tool(question, DECLARED)
     assert found is not None
     return found.tool, found.arguments
 
@@ -84,7 +84,7 @@ def test_questions_for_papers_are_searched_on_arxiv(
 
 def test_what_is_asked_of_documents_and_of_papers_at_once_is_searched_in_both() -> None:
     question = "search the documents for paid leave and find the latest papers about leave"
-    assert [(one.tool, one.arguments["query"]) for one in match_all(question, DECLARED)] == [
+    assert [(one.tool, one.arguments["query"]) for one in match_tools(question, DECLARED)] == [
         ("search_documents", "paid leave"),
         ("search_arxiv", "leave"),
     ]
@@ -106,7 +106,7 @@ def test_what_is_asked_of_documents_and_of_papers_at_once_is_searched_in_both() 
 def test_no_question_takes_long(question: str) -> None:
     before = time.process_time()
 
-    match_all(question, DECLARED)
+    match_tools(question, DECLARED)
 
     # It takes some hundredths; anything that grows faster than the question takes minutes.
     assert time.process_time() - before < 20

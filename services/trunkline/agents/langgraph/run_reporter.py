@@ -1,0 +1,205 @@
+"""What a graph's models say, as the one artifact that is the answer.
+
+Which message is the answer shows only at the end. So the artifact holds the text of the message
+that is being said now: the next one takes its place, and in the end it is made what the graph's
+state has. Readers are told of each such change; mostly there is none.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+
+from trunkline.agents.langgraph.messages import find_messages
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.writers import ArtifactWriter
+from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from trunkline.tasks.writers import ToolCall
+
+
+# A graph within the graph, by the names and ids that lead to it; and a node there.
+Node: TypeAlias = tuple[tuple[str, ...], str]
+
+_NAME: Final = "answer"
+_HELD_CHARS: Final = 256 * 1024
+_NEWS_CHARS: Final = 300
+
+
+class AnswerStream:
+    """The artifact, and who is speaking."""
+
+    def __init__(self, task: TaskContext[Any], nodes: Collection[str] | None) -> None:
+        """Only what models say in these `nodes`, or in graphs below them, is streamed."""
+        self._task = task
+        self._nodes = nodes
+        self._is_heard: dict[str, bool] = {}
+        self._writer: ArtifactWriter | None = None
+        self._written = ""
+        self._speaker: str | None = None
+        self._node: Node | None = None
+        # What is said beside the speaker, by the ids of the messages; None: it had its turn.
+        self._others: dict[str, str | None] = {}
+
+    async def add_text(self, message: BaseMessage, metadata: dict[str, Any], node: Node) -> None:
+        """Take in a piece of a message that a model says in a node, or a whole one."""
+        if not isinstance(message, AIMessageChunk | AIMessage):
+            return
+        text = str(message.text)
+        if not text or not self._hears(metadata):
+            return
+        said_by = message.id or ""
+        if said_by == self._speaker:
+            await self._append(text)
+            return
+        held = self._others.get(said_by, "")
+        if held is None:
+            return
+        text = held + text
+        if self._node not in (None, node):
+            # Somebody speaks elsewhere: one after the other.
+            self._others[said_by] = text if len(text) <= _HELD_CHARS else None
+            return
+        if self._speaker is not None:
+            self._others[self._speaker] = None
+            await self._clear()
+        self._speaker, self._node = said_by, node
+        self._others.pop(said_by, None)
+        await self._append(text)
+
+    def end_node(self, node: Node) -> None:
+        """Take in that a node has ended: what it said is said, and others may speak."""
+        if node == self._node:
+            self._node = None
+
+    async def discard_as_progress(self, message: AIMessage) -> None:
+        """Take in that a message calls tools: then its text was no answer, but news."""
+        if self._written and message.id == self._speaker:
+            news = self._written.strip()
+            await self._clear()
+            await self._task.working(news if len(news) <= _NEWS_CHARS else f"{news[:_NEWS_CHARS]}…")
+
+    async def close(self) -> None:
+        """Close the artifact as it is, if there is one: it stands beside a question."""
+        if self._writer is not None:
+            await self._writer.close()
+
+    async def finish(self, text: str, parts: Sequence[part_pb2.Part]) -> None:
+        """Make the artifact hold this text, and then these parts, and close it."""
+        if not text.startswith(self._written):
+            await self._clear()
+        if rest := text[len(self._written) :]:
+            await self._append(rest)
+        for part in parts:
+            await self._artifact().append(part)
+        if self._writer is not None:
+            await self._writer.close()
+
+    def _hears(self, metadata: dict[str, Any]) -> bool:
+        if self._nodes is None:
+            return True
+        path = str(metadata.get("langgraph_checkpoint_ns", ""))
+        known = self._is_heard.get(path)
+        if known is None:
+            names = {step.partition(":")[0] for step in path.split("|")}
+            known = self._is_heard[path] = not names.isdisjoint(self._nodes)
+        return known
+
+    async def _append(self, text: str) -> None:
+        self._written += text
+        await self._artifact().append(text)
+
+    async def _clear(self) -> None:
+        if self._written:
+            self._written = ""
+            await self._artifact().replace(artifact_pb2.Artifact(name=_NAME))
+
+    def _artifact(self) -> ArtifactWriter:
+        if self._writer is None:
+            self._writer = self._task.artifact(_NAME, kind=event_pb2.ARTIFACT_KIND_ANSWER)
+        return self._writer
+
+
+STREAM_MODES: Final = ("messages", "updates", "custom")
+_INTERRUPT: Final = "__interrupt__"
+_SUMMARY_CHARS: Final = 200
+
+
+class RunReporter:
+    """What a task tells of a run of its graph, as LangGraph streams it."""
+
+    def __init__(self, task: TaskContext[Any], answer: AnswerStream) -> None:
+        self._task = task
+        self._answer = answer
+        self._known: set[str] = set()
+        self._calls: dict[str, tuple[AbstractAsyncContextManager[ToolCall], ToolCall]] = {}
+
+    async def report(self, path: tuple[str, ...], mode: str, payload: Any) -> None:  # noqa: ANN401
+        """Take in what LangGraph streams of the graph that `path` leads to, in one of MODES."""
+        if mode == "messages":
+            message, metadata = payload
+            node = (path, str(metadata.get("langgraph_node", "")))
+            await self._answer.add_text(message, metadata, node)
+        elif mode == "custom":
+            await self._tell(payload)
+        elif isinstance(payload, Mapping):
+            for name, update in payload.items():
+                if name != _INTERRUPT:
+                    await self._update(update)
+                    self._answer.end_node((path, name))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Give an end to the calls that have none: their graph has stopped."""
+        calls, self._calls = self._calls, {}
+        for manager, record in calls.values():
+            record.summary = "" if error else "it waits for an answer"
+            await manager.__aexit__(kind, error, traceback)
+
+    async def _tell(self, news: object) -> None:
+        match news:
+            case str():
+                await self._task.working(news)
+            case part_pb2.Part():
+                await self._task.artifact(news.filename).append(news, last=True)
+
+    async def _update(self, update: object) -> None:
+        for message in find_messages(update):
+            if isinstance(message, AIMessage) and message.tool_calls:
+                await self._answer.discard_as_progress(message)
+                for call in message.tool_calls:
+                    await self._begin(call["id"] or "", call["name"], call["args"])
+            elif isinstance(message, ToolMessage):
+                is_error = message.status == "error"
+                summary = " ".join(str(message.text).split())[:_SUMMARY_CHARS]
+                if await self._finish(message.tool_call_id, summary, is_error=is_error):
+                    await self._task.working("Processing the results…")
+
+    async def _begin(self, call_id: str, tool: str, arguments: dict[str, Any]) -> None:
+        # A graph passes on what the one below it has said.
+        if call_id in self._known:
+            return
+        self._known.add(call_id)
+        await self._task.working(f"Calling {tool}…")
+        manager = self._task.tool(tool, arguments)
+        self._calls[call_id] = (manager, await manager.__aenter__())
+
+    async def _finish(self, call_id: str, summary: str, *, is_error: bool) -> bool:
+        """Record the end of a call; return whether it was the last one under way."""
+        if call_id not in self._calls:
+            return False
+        manager, record = self._calls.pop(call_id)
+        record.summary, record.is_error = summary, is_error
+        await manager.__aexit__(None, None, None)
+        return not self._calls

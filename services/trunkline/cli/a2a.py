@@ -1,0 +1,410 @@
+"""One message to an agent, and its answer shown while it comes."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from trunkline.cli.attachments import read_parts, save_files
+from trunkline.cli.ephemeral_mesh import open_mesh, start_ephemeral_mesh
+from trunkline.cli.exits import ExitCode, complain
+from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.options import build_agent_url
+from trunkline.cli.streamed_answer import StreamedAnswer
+from trunkline.cli.talk.client import A2AClient
+from trunkline.cli.terminal import BOLD, is_text, note, paint, print_json, say, state_name, write
+from trunkline.cli.trace import fetch_trace, render_trace
+from trunkline.errors import (
+    InvalidArgumentError,
+    PeerTimeoutError,
+    TaskNotCancelableError,
+    TrunklineError,
+)
+from trunkline.traces.tree import TraceTree
+
+# The mesh ends a task at its deadline and says so; this much later the command gives up on it.
+TIMEOUT_GRACE_S = 5.0
+
+_EXITS = {
+    "completed": ExitCode.OK,
+    "canceled": ExitCode.CANCELED,
+    "input-required": ExitCode.INPUT_REQUIRED,
+    "auth-required": ExitCode.INPUT_REQUIRED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReport:
+    """What came of a turn; its fields are what `--json` prints."""
+
+    state: str
+    answer: str
+    agent: str
+    confidence: float | None
+    reasons: list[str]
+    task_id: str
+    context_id: str
+    trace_id: str
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The exit code: 0 only if the task completed."""
+        return _EXITS.get(self.state, ExitCode.FAILED)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the task waits for the next message."""
+        return self.exit_code is ExitCode.INPUT_REQUIRED
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as a JSON object."""
+        return asdict(self)
+
+
+async def send_turn(
+    client: A2AClient,
+    answer: StreamedAnswer,
+    text: str,
+    *,
+    task_id: str = "",
+    context_id: str = "",
+    timeout_s: float | None = None,
+    files: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Send a message, `files` beside its text, and feed `answer` until the turn is over.
+
+    Raises:
+        PeerTimeoutError: the task's deadline is past and nobody says how it ended.
+    """
+    limit_s = None if timeout_s is None else timeout_s + TIMEOUT_GRACE_S
+    stream = client.stream(
+        text, task_id=task_id, context_id=context_id, timeout_s=timeout_s, files=files
+    )
+    try:
+        async with asyncio.timeout(limit_s), aclosing(stream) as results:
+            async for result in results:
+                answer.apply(result)
+    except TimeoutError:
+        problem = f"no answer after {limit_s:g} s"
+        if answer.task_id:
+            problem += f"; `trunkline task {answer.task_id}` shows how far it is"
+        raise PeerTimeoutError(client.url, problem) from None
+    answer.finish()
+
+
+async def build_report(
+    client: A2AClient, answer: StreamedAnswer, *, agent: str | None
+) -> TurnReport:
+    """Return what came of a turn, with what the mesh says about how it was routed."""
+    route: dict[str, Any] = {}
+    if answer.task_id:
+        try:
+            task = await client.get_task(answer.task_id)
+        except TrunklineError:
+            # The answer is there; who gave it is worth no failure.
+            task = {}
+        route = task.get("metadata", {}).get("trunkline/route", {})
+    return TurnReport(
+        state=turn_state(answer),
+        answer=answer.text,
+        agent=route.get("agent") or agent or "",
+        confidence=route.get("confidence"),
+        reasons=list(route.get("reasons", [])),
+        task_id=answer.task_id,
+        context_id=answer.context_id,
+        trace_id=client.trace_id,
+    )
+
+
+def terminal_answer(*, continues: bool) -> StreamedAnswer:
+    """Return an answer that is written to stdout as it comes, its progress to a terminal."""
+    return StreamedAnswer(write=write, note=note, continues=continues)
+
+
+def show_end(answer: StreamedAnswer) -> None:
+    """Say how a turn ended that did not complete: a question to stdout, a failure to stderr."""
+    state = turn_state(answer)
+    if _EXITS.get(state) is ExitCode.INPUT_REQUIRED:
+        write(f"{answer.status_text or state}\n")
+    elif state != "completed":
+        said = " ".join(answer.status_text.split())
+        say(f"{state}: {said}" if said else state)
+
+
+def turn_exit_code(answer: StreamedAnswer) -> ExitCode:
+    """Return the exit code that a turn's end calls for."""
+    return _EXITS.get(turn_state(answer), ExitCode.FAILED)
+
+
+def turn_state(answer: StreamedAnswer) -> str:
+    """Return the state a turn ended in; a direct reply has none and is complete."""
+    return state_name(answer.state) or "completed"
+
+
+# Whoever gave up on the answer doesn't wait longer than this for its task to be canceled.
+CANCEL_LIMIT_S = 2.0
+
+Parts: TypeAlias = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to ask, and whom."""
+
+    text: str
+    agent: str | None
+    task_id: str
+    context_id: str
+    timeout_s: float | None
+    files: tuple[str, ...] = ()
+    """Paths and URLs of what goes with it."""
+    save: Path | None = None
+    """Where the files of the answer go."""
+    api_key: str = field(default="", repr=False)
+
+
+async def ask(question: Question, *, url: str | None, as_json: bool) -> ExitCode:
+    """Ask at `url`, or at the default mesh, or at an ephemeral one; print the answer.
+
+    Ctrl-C, or a mesh that lets the time limit pass, cancels the task.
+
+    Raises:
+        InvalidArgumentError: there is no question.
+    """
+    if not question.text.strip():
+        raise InvalidArgumentError("QUESTION", "is empty; ask something")
+    files = await asyncio.to_thread(read_parts, question.files)
+    # What is to be gone on with, an ephemeral mesh can't have.
+    may_start = not (question.task_id or question.context_id)
+    async with open_mesh(url, may_start=may_start) as mesh:
+        if mesh.is_ephemeral:
+            advice = "the mesh was ephemeral: run `trunkline up` for one that keeps its tasks"
+        else:
+            advice = f"answer with: trunkline ask {_address(url, question.agent)}--task ID"
+        client = A2AClient(build_agent_url(mesh.http, question.agent), api_key=question.api_key)
+        async with client:
+            if as_json:
+                return await _ask_for_json(client, question, files)
+            return await _ask(client, question, files, advice=advice)
+
+
+async def _ask(client: A2AClient, question: Question, files: Parts, *, advice: str) -> ExitCode:
+    answer = terminal_answer(continues=bool(question.task_id))
+    await _take(client, answer, question, files)
+    show_end(answer)
+    code = turn_exit_code(answer)
+    if code is ExitCode.INPUT_REQUIRED:
+        say(advice.replace("ID", f'{answer.task_id} "…"'))
+    return code
+
+
+async def _ask_for_json(client: A2AClient, question: Question, files: Parts) -> ExitCode:
+    answer = StreamedAnswer(write=lambda text: None, continues=bool(question.task_id))
+    await _take(client, answer, question, files)
+    outcome = await build_report(client, answer, agent=question.agent)
+    print_json(outcome.to_json())
+    return outcome.exit_code
+
+
+async def _take(
+    client: A2AClient, answer: StreamedAnswer, question: Question, files: Parts
+) -> None:
+    try:
+        await send_turn(
+            client,
+            answer,
+            question.text,
+            task_id=question.task_id,
+            context_id=question.context_id,
+            timeout_s=question.timeout_s,
+            files=files,
+        )
+    except (asyncio.CancelledError, PeerTimeoutError):
+        answer.break_off()
+        say(await _cancel(client, answer.task_id or question.task_id))
+        raise
+    if question.save is not None:
+        await save_files(client, answer.files, question.save)
+
+
+async def _cancel(client: A2AClient, task_id: str) -> str:
+    """Cancel a task that nobody waits for any more; return what came of it."""
+    if not task_id:
+        return "left before the mesh had named a task"
+    try:
+        async with asyncio.timeout(CANCEL_LIMIT_S):
+            await client.cancel_task(task_id)
+    except TaskNotCancelableError:
+        return f"task {task_id} had ended"
+    except TimeoutError:
+        return f"canceling task {task_id}; `trunkline task {task_id}` shows how far that is"
+    except TrunklineError as error:
+        return f"task {task_id} may go on: {' '.join(str(error).split())}"
+    return f"canceled task {task_id}"
+
+
+def _address(url: str | None, agent: str | None) -> str:
+    """Return the options that lead to the same agent again."""
+    return (f"--url {url} " if url else "") + (f"--agent {agent} " if agent else "")
+
+
+def chat(agent: str | None, *, url: str | None, api_key: str = "", as_json: bool) -> ExitCode:
+    """Take lines from stdin until it ends; each is a turn of one conversation.
+
+    Ctrl-C cancels the turn that runs. Lines come from a person or from a pipe.
+    """
+    # One loop for the whole conversation, which runs only while a turn does: while a line is
+    # awaited, Ctrl-C and line editing are the terminal's usual ones.
+    with asyncio.Runner() as runner:
+        conversation = _Conversation(agent, as_json=as_json, api_key=api_key)
+        code = ExitCode.OK
+        try:
+            runner.run(conversation.open(url))
+            while (line := _next_line()) is not None:
+                if line.strip():
+                    _take_line(runner, conversation, line)
+        except TrunklineError as error:
+            code = complain(error)
+        except KeyboardInterrupt:
+            code = ExitCode.CANCELED
+        finally:
+            runner.run(conversation.close())
+    return code
+
+
+def _take_line(runner: asyncio.Runner, conversation: "_Conversation", line: str) -> None:
+    try:
+        if not is_text(line):
+            problem = f"is not {sys.stdin.encoding} text and was not sent; write it again"
+            raise InvalidArgumentError("the line", problem)
+        runner.run(conversation.turn(line))
+    except KeyboardInterrupt:
+        say("canceling the turn")
+        runner.run(conversation.cancel())
+    except TrunklineError as error:
+        complain(error)
+
+
+def _next_line() -> str | None:
+    """Return the next line, or None at the end."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline() or None
+    # Gives `input` line editing and a history.
+    import readline  # noqa: F401
+
+    while True:
+        try:
+            return input("> ")
+        except EOFError:
+            print()
+            return None
+        except KeyboardInterrupt:
+            say("\n(Ctrl-D leaves)")
+
+
+@dataclass
+class _Conversation:
+    agent: str | None
+    as_json: bool = field(kw_only=True)
+    api_key: str = field(default="", kw_only=True, repr=False)
+    context_id: str = ""
+    # Of a task that waits for the next line.
+    task_id: str = ""
+
+    def __post_init__(self) -> None:
+        self._open = AsyncExitStack()
+        self._running: StreamedAnswer | None = None
+
+    async def open(self, url: str | None) -> None:
+        mesh = await self._open.enter_async_context(open_mesh(url))
+        client = A2AClient(build_agent_url(mesh.http, self.agent), api_key=self.api_key)
+        self._client = await self._open.enter_async_context(client)
+
+    async def close(self) -> None:
+        await self._open.aclose()
+
+    async def turn(self, text: str) -> None:
+        continues = bool(self.task_id)
+        if self.as_json:
+            answer = StreamedAnswer(write=lambda text: None, continues=continues)
+        else:
+            answer = terminal_answer(continues=continues)
+        self._running = answer
+        await send_turn(
+            self._client, answer, text, task_id=self.task_id, context_id=self.context_id
+        )
+        self._running = None
+        self.context_id = answer.context_id or self.context_id
+        self.task_id = answer.task_id if turn_exit_code(answer) is ExitCode.INPUT_REQUIRED else ""
+        if self.as_json:
+            outcome = await build_report(self._client, answer, agent=self.agent)
+            print_json(outcome.to_json())
+        else:
+            show_end(answer)
+
+    async def cancel(self) -> None:
+        """Cancel the task of the turn that was left."""
+        answer, self._running = self._running, None
+        if answer is None or not answer.task_id:
+            return
+        self.task_id = ""
+        self.context_id = answer.context_id or self.context_id
+        try:
+            await self._client.cancel_task(answer.task_id)
+        except TaskNotCancelableError:
+            # It was faster.
+            return
+        except TrunklineError as error:
+            complain(error)
+
+
+# The last one is answered by two agents in parallel; its trace is shown.
+QUESTIONS = (
+    "what is 1+2",
+    "solve x^2-5x+6=0",
+    "100 USD to EUR on 2020-03-02",
+    "what is 15% of 240, and convert 36 USD to EUR",
+)
+
+
+async def demo(*, as_json: bool) -> ExitCode:
+    """Start a mesh, ask it questions, show what it answers and the trace of the last answer.
+
+    The exit code is 0 if every question was answered and the trace is whole.
+    """
+    if not as_json:
+        print("starting a mesh of its own", flush=True)
+    async with start_ephemeral_mesh() as mesh:
+        async with A2AClient(mesh.http) as client:
+            outcomes = [
+                await _ask_in_demo(client, question, as_json=as_json) for question in QUESTIONS
+            ]
+        async with open_mesh_view(mesh.mesh) as view:
+            spans = await fetch_trace(view.trace_client(), outcomes[-1].trace_id)
+    tree = TraceTree.build(spans)
+    if as_json:
+        print_json([one.to_json() for one in outcomes])
+    else:
+        print("\n".join(["", *render_trace(tree)]), flush=True)
+    is_well = tree.is_complete and all(one.exit_code is ExitCode.OK for one in outcomes)
+    return ExitCode.OK if is_well else ExitCode.FAILED
+
+
+async def _ask_in_demo(client: A2AClient, question: str, *, as_json: bool) -> TurnReport:
+    if as_json:
+        answer = StreamedAnswer(write=lambda text: None)
+    else:
+        print(paint(f"\n> {question}", BOLD, sys.stdout), flush=True)
+        answer = terminal_answer(continues=False)
+    started = time.monotonic()
+    await send_turn(client, answer, question)
+    took_ms = (time.monotonic() - started) * 1000
+    outcome = await build_report(client, answer, agent=None)
+    if not as_json:
+        show_end(answer)
+        print(f"  [{outcome.agent}, confidence {outcome.confidence or 0:.2f}, {took_ms:.0f} ms]")
+    return outcome

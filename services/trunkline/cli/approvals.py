@@ -1,0 +1,177 @@
+"""`trunkline approvals`, `approve` and `reject`: what waits for a person, and what one says."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf import struct_pb2
+
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.mesh_view import MeshView, open_mesh_view, query_hosts
+from trunkline.cli.terminal import print_json, print_table
+from trunkline.client import HostClient
+from trunkline.errors import ApprovalNotFoundError, ConfigurationError, PeerError, TaskNotFoundError
+from trunkline.tasks.approvals import (
+    ApprovalDecision,
+    approval_task_id,
+    arguments_to_dict,
+    parse_arguments,
+    pending_approvals,
+    render_arguments,
+    render_decision,
+)
+from trunkline.tasks.lifecycle import TERMINAL
+from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2, task_service_pb2
+
+_PAGE: Final = 100
+_OPEN: Final = (
+    task_pb2.TASK_STATE_INPUT_REQUIRED,
+    task_pb2.TASK_STATE_AUTH_REQUIRED,
+    task_pb2.TASK_STATE_WORKING,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingApproval:
+    """An approval that waits, and the task that somebody sent to the mesh for it."""
+
+    requested: event_pb2.ApprovalRequested
+    root: snapshot_pb2.TaskSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRequest:
+    """What a person decides."""
+
+    approval_id: str
+    decision: event_pb2.ApprovalDecision.ValueType
+    account: str
+    reason: str = ""
+    edit: str = ""
+    """Other arguments, as JSON; empty: those that were asked for."""
+
+
+def build_approval(approval_id: str, *, account: str, reason: str, edit: str) -> DecisionRequest:
+    """Return the decision to let a call be made, with other arguments if they are given."""
+    return DecisionRequest(approval_id, ApprovalDecision.APPROVED, account, reason, edit)
+
+
+def build_rejection(approval_id: str, *, account: str, reason: str) -> DecisionRequest:
+    """Return the decision not to let a call be made."""
+    return DecisionRequest(approval_id, ApprovalDecision.REJECTED, account, reason)
+
+
+async def list_approvals(mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
+    """Print what waits for a person's approval in all tasks of an account, the oldest first.
+
+    A host that doesn't answer is named on stderr.
+    """
+    async with open_mesh_view(mesh) as view:
+        found, code = await query_hosts(view, lambda host: _of_host(host, account))
+        pending = [one for one in found if await _is_wanted(view, one, account)]
+    pending.sort(key=lambda one: one.root.task.status.timestamp.ToNanoseconds())
+    if as_json:
+        print_json([_fields(one) for one in pending])
+    else:
+        rows = [
+            (
+                one.requested.approval_id,
+                one.requested.tool,
+                render_arguments(one.requested.arguments),
+                " > ".join(one.requested.path),
+                one.root.task.id,
+            )
+            for one in pending
+        ]
+        print_table(("APPROVAL", "TOOL", "ARGUMENTS", "AGENTS", "TASK"), rows)
+    return code
+
+
+async def answer_approval(mesh: str | None, decided: DecisionRequest, *, as_json: bool) -> ExitCode:
+    """Answer an approval; print how it stands.
+
+    Raises:
+        ApprovalNotFoundError: there is no such approval.
+        ApprovalAnsweredError: it was answered otherwise before.
+        TaskEndedError: nothing waits for it any more.
+        ConfigurationError: the arguments to edit are no JSON object.
+    """
+    request = task_service_pb2.AnswerApprovalRequest(
+        task_id=approval_task_id(decided.approval_id),
+        account=decided.account,
+        approval_id=decided.approval_id,
+        decision=decided.decision,
+        reason=decided.reason,
+    )
+    if decided.edit:
+        request.decision = ApprovalDecision.EDITED
+        request.arguments.CopyFrom(_arguments(decided.edit))
+    async with open_mesh_view(mesh) as view:
+        try:
+            approval = await view.task_host_client(request.task_id).answer_approval(request)
+        except TaskNotFoundError:
+            raise ApprovalNotFoundError(decided.approval_id) from None
+    said = render_decision(approval.answered.decision)
+    if as_json:
+        print_json({"approval_id": decided.approval_id, "decision": said})
+    else:
+        print(f"{decided.approval_id}: {said}")
+    return ExitCode.OK
+
+
+def _arguments(text: str) -> struct_pb2.Struct:
+    try:
+        return parse_arguments(text)
+    except ValueError:
+        problem = 'must be a JSON object, such as {"count": 1}'
+        raise ConfigurationError("--edit", problem) from None
+
+
+async def _of_host(host: HostClient, account: str) -> list[PendingApproval]:
+    """Return what waits in the tasks of a host that nobody on the mesh has called."""
+    return [
+        PendingApproval(one.requested, task)
+        async for task in _open_roots(host, account)
+        for one in pending_approvals(task.approvals)
+    ]
+
+
+async def _open_roots(host: HostClient, account: str) -> AsyncIterator[snapshot_pb2.TaskSnapshot]:
+    for state in _OPEN:
+        request = task_service_pb2.ListTasksRequest(account=account, state=state, page_size=_PAGE)
+        while True:
+            page = await host.list_tasks(request)
+            for row in page.tasks:
+                if not row.parent_task_id:
+                    yield await host.get_task(row.task_id, account=account)
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+
+
+async def _is_wanted(view: MeshView, pending: PendingApproval, account: str) -> bool:
+    """Tell whether the task that asks still does: it may have ended without its root's doing."""
+    task_id = approval_task_id(pending.requested.approval_id)
+    if task_id == pending.root.task.id:
+        return True
+    try:
+        task = await view.task_host_client(task_id).get_task(task_id, account=account)
+    except TaskNotFoundError:
+        return False
+    except PeerError:
+        return True
+    return task.task.status.state not in TERMINAL
+
+
+def _fields(pending: PendingApproval) -> dict[str, Any]:
+    requested = pending.requested
+    return {
+        "approval_id": requested.approval_id,
+        "tool": requested.tool,
+        "arguments": arguments_to_dict(requested.arguments),
+        "path": list(requested.path),
+        "task_id": pending.root.task.id,
+        "agent": pending.root.agent,
+        "context_id": pending.root.task.context_id,
+        "status_time": pending.root.task.status.timestamp.ToJsonString(),
+    }

@@ -1,0 +1,92 @@
+"""Files that go with a question, and those of its answer."""
+
+import asyncio
+import base64
+import mimetypes
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from trunkline.artifacts.references import sanitize_filename
+from trunkline.cli.terminal import say
+from trunkline.errors import ConfigurationError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from trunkline.cli.talk.client import A2AClient
+
+LIMIT_BYTES: Final = 3_000_000
+"""Of all files of a question: in base64 it is what a bridge takes unless it is told otherwise."""
+
+
+def read_parts(files: Sequence[str]) -> list[dict[str, Any]]:
+    """Return files, each a path or a URL, as parts of a message.
+
+    Raises:
+        InvalidArgumentError: one can't be read, or they are too large together.
+    """
+    parts = []
+    left = LIMIT_BYTES
+    for file in files:
+        if file.startswith(("http://", "https://")):
+            parts.append(_described({"url": file}, urlsplit(file).path))
+            continue
+        try:
+            content = Path(file).read_bytes()
+        except OSError as error:
+            raise InvalidArgumentError("--file", f"{file}: {error.strerror}") from None
+        left -= len(content)
+        if left < 0:
+            problem = (
+                f"{file}: files are too large to be sent (at most {LIMIT_BYTES / 1e6:g} MB in "
+                "all); give a URL where the mesh can fetch it"
+            )
+            raise InvalidArgumentError("--file", problem)
+        parts.append(_described({"raw": base64.b64encode(content).decode("ascii")}, file))
+    return parts
+
+
+async def save_files(client: "A2AClient", parts: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Write the files of an answer into a folder, each under a name that nothing there has.
+
+    Those elsewhere on the web stay there: where they are, the answer says.
+
+    Raises:
+        ConfigurationError: the folder can't be written to.
+        TrunklineError: a file can't be read.
+    """
+    try:
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        for part in parts:
+            if "url" in part and not client.is_ours(part["url"]):
+                say(f"not saved, as it is elsewhere: {part['url']}")
+                continue
+            path = _free(folder, sanitize_filename(part.get("filename", "")) or "file")
+            try:
+                with path.open("xb") as file:
+                    if "url" in part:
+                        async for piece in client.download(part["url"]):
+                            file.write(piece)
+                    else:
+                        file.write(base64.b64decode(part.get("raw", "")))
+            except BaseException:
+                # Half a file looks like a whole one.
+                path.unlink(missing_ok=True)
+                raise
+            say(f"saved {path}")
+    except OSError as error:
+        raise ConfigurationError("--save", f"{folder}: {error.strerror or error}") from error
+
+
+def _described(part: dict[str, Any], path: str) -> dict[str, Any]:
+    name = sanitize_filename(path)
+    kind = mimetypes.guess_type(name)[0]
+    return part | ({"filename": name} if name else {}) | ({"mediaType": kind} if kind else {})
+
+
+def _free(folder: Path, name: str) -> Path:
+    path, number = folder / name, 1
+    while path.exists():
+        number += 1
+        path = folder / f"{Path(name).stem}-{number}{Path(name).suffix}"
+    return path

@@ -1,0 +1,57 @@
+"""The commands that talk with a mesh as any client does: a question, a conversation, the demo."""
+
+from typing import Annotated
+
+import typer
+
+from trunkline.cli.exits import finish, run
+from trunkline.cli.options import Agent, ApiKey, Files, Json, Save, Url, resolve_api_key
+
+
+def ask(
+    question: Annotated[str, typer.Argument(help="What to ask.", show_default=False)],
+    *,
+    agent: Agent = None,
+    url: Url = None,
+    key: ApiKey = None,
+    task: Annotated[
+        str, typer.Option(metavar="ID", help="Answer what this task asks.", show_default=False)
+    ] = "",
+    context: Annotated[
+        str, typer.Option(metavar="ID", help="Go on in this context.", show_default=False)
+    ] = "",
+    timeout: Annotated[
+        float | None, typer.Option(metavar="S", min=0.001, help="End the task after S seconds.")
+    ] = None,
+    file: Files = None,
+    save: Save = None,
+    json: Json = False,
+) -> None:
+    """Ask the mesh and stream the answer. Exits 0 only if the task completed."""
+    from trunkline.cli import a2a as command
+
+    asked = command.Question(
+        text=question,
+        agent=agent,
+        task_id=task,
+        context_id=context,
+        timeout_s=timeout,
+        files=tuple(file or ()),
+        save=save,
+        api_key=resolve_api_key(key),
+    )
+    run(command.ask(asked, url=url, as_json=json))
+
+
+def chat(agent: Agent = None, url: Url = None, *, key: ApiKey = None, json: Json = False) -> None:
+    """Talk with the mesh, line by line. Ctrl-C cancels a turn, Ctrl-D leaves."""
+    from trunkline.cli import a2a as command
+
+    finish(lambda: command.chat(agent, url=url, api_key=resolve_api_key(key), as_json=json))
+
+
+def demo(*, json: Json = False) -> None:
+    """Run the main job on a mesh of its own: questions, answers, and the trace of one."""
+    from trunkline.cli import a2a as command
+
+    run(command.demo(as_json=json))

@@ -1,0 +1,81 @@
+"""The commands about the public side: who may call, and what cards say."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trunkline.cli.exits import finish, run
+from trunkline.cli.options import Json
+
+keys = typer.Typer(help="Say who may call: API keys.", rich_markup_mode=None)
+card = typer.Typer(help="Read agent cards, and verify them.", rich_markup_mode=None)
+
+KeyFile = Annotated[
+    Path | None, typer.Option("--file", metavar="FILE", help="The keys. [api_keys_file]")
+]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the key.", show_default=False)]
+CardUrl = Annotated[
+    str,
+    typer.Argument(metavar="URL", help="Of an agent, or of its card.", show_default=False),
+]
+
+
+@keys.command("add")
+def add_key(
+    name: Name,
+    file: KeyFile = None,
+    *,
+    account: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Whose tasks it shows. [NAME]", show_default=False),
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Make a key and print it. It is shown this once: only its SHA-256 is kept."""
+    from trunkline.cli import identity as command
+
+    finish(lambda: command.add_key(name, file, account=account or name, as_json=json))
+
+
+@keys.command("list")
+def list_keys(file: KeyFile = None, *, json: Json = False) -> None:
+    """List the keys: names and accounts."""
+    from trunkline.cli import identity as command
+
+    finish(lambda: command.list_keys(file, as_json=json))
+
+
+@keys.command("remove")
+def remove_key(name: Name, file: KeyFile = None, *, json: Json = False) -> None:
+    """Take a key away. A mesh that runs refuses it within a second."""
+    from trunkline.cli import identity as command
+
+    finish(lambda: command.remove_key(name, file, as_json=json))
+
+
+@card.command("show")
+def show_card(url: CardUrl, *, json: Json = False) -> None:
+    """Show what an agent says about itself."""
+    from trunkline.cli import identity as command
+
+    run(command.show_card(url, as_json=json))
+
+
+@card.command("verify")
+def verify_card(
+    url: CardUrl,
+    *,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Trust this public key (PEM).", show_default=False),
+    ] = None,
+    jwks: Annotated[
+        str, typer.Option(metavar="URL|FILE", help="Trust these keys.", show_default=False)
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Verify a card's signature by a key that you trust. Exits 0 only if one is good."""
+    from trunkline.cli import identity as command
+
+    run(command.verify_card(url, str(key) if key else jwks, as_json=json))

@@ -1,0 +1,194 @@
+"""The commands that look inside a mesh: agents, tools, tasks, approvals, traces, webhooks."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from trunkline.cli.exits import finish, run
+from trunkline.cli.options import ACCOUNT, Account, ApprovalId, Data, Json, Mesh, TaskId
+
+
+def agents(mesh: Mesh = None, *, json: Json = False) -> None:
+    """List the agents on the mesh."""
+    from trunkline.cli import inspect as command
+
+    run(command.list_agents(mesh, as_json=json))
+
+
+def tools(mesh: Mesh = None, *, json: Json = False) -> None:
+    """List the tools of the mesh's MCP servers."""
+    from trunkline.cli import inspect as command
+
+    run(command.list_tools(mesh, as_json=json))
+
+
+def tasks(
+    mesh: Mesh = None,
+    *,
+    agent: Annotated[
+        str, typer.Option(metavar="NAME", help="Only of this agent.", show_default=False)
+    ] = "",
+    context: Annotated[
+        str, typer.Option(metavar="ID", help="Only of this context.", show_default=False)
+    ] = "",
+    account: Account = ACCOUNT,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 20,
+    json: Json = False,
+) -> None:
+    """List the latest tasks."""
+    from trunkline.cli import inspect as command
+
+    wanted = command.TaskFilter(account=account, agent=agent, context_id=context, limit=limit)
+    run(command.list_tasks(mesh, wanted, as_json=json))
+
+
+def task(
+    task_id: TaskId, mesh: Mesh = None, *, account: Account = ACCOUNT, json: Json = False
+) -> None:
+    """Show a task: its state, its route, what it called and what it made."""
+    from trunkline.cli import inspect as command
+
+    run(command.show_task(task_id, mesh, account=account, as_json=json))
+
+
+def cancel(
+    task_id: TaskId, mesh: Mesh = None, *, account: Account = ACCOUNT, json: Json = False
+) -> None:
+    """Cancel a task and all that it called."""
+    from trunkline.cli import inspect as command
+
+    run(command.cancel_task(task_id, mesh, account=account, as_json=json))
+
+
+def approvals(mesh: Mesh = None, *, account: Account = ACCOUNT, json: Json = False) -> None:
+    """List the calls of tools that wait for somebody's approval."""
+    from trunkline.cli import approvals as command
+
+    run(command.list_approvals(mesh, account=account, as_json=json))
+
+
+def approve(
+    approval_id: ApprovalId,
+    mesh: Mesh = None,
+    *,
+    edit: Annotated[
+        str,
+        typer.Option(
+            metavar="JSON", help="Have it called with these arguments.", show_default=False
+        ),
+    ] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why.", show_default=False)] = "",
+    account: Account = ACCOUNT,
+    json: Json = False,
+) -> None:
+    """Let a call be made that waits for approval."""
+    from trunkline.cli import approvals as command
+
+    decided = command.build_approval(approval_id, account=account, reason=reason, edit=edit)
+    run(command.answer_approval(mesh, decided, as_json=json))
+
+
+def reject(
+    approval_id: ApprovalId,
+    reason: Annotated[str, typer.Argument(metavar="REASON", help="Why.", show_default=False)] = "",
+    mesh: Mesh = None,
+    *,
+    account: Account = ACCOUNT,
+    json: Json = False,
+) -> None:
+    """Don't let a call be made that waits for approval; its agent goes on without it."""
+    from trunkline.cli import approvals as command
+
+    decided = command.build_rejection(approval_id, account=account, reason=reason)
+    run(command.answer_approval(mesh, decided, as_json=json))
+
+
+def trace(
+    trace_or_task_id: Annotated[
+        str, typer.Argument(metavar="[ID]", help="Of a trace or a task.", show_default=False)
+    ] = "",
+    mesh: Mesh = None,
+    *,
+    json: Json = False,
+) -> None:
+    """Show a trace as a tree of spans; without an ID, list the latest traces."""
+    from trunkline.cli import trace as command
+
+    if trace_or_task_id:
+        run(command.show_trace(trace_or_task_id, mesh, as_json=json))
+    else:
+        run(command.list_traces(mesh, as_json=json))
+
+
+webhooks = typer.Typer(help="See what became of webhooks, and send again what failed.")
+
+
+class WebhookState(StrEnum):
+    """States of webhooks, by the names that people use: those of the contract."""
+
+    IDLE = "idle"
+    PENDING = "pending"
+    WAITING = "waiting"
+    DEAD = "dead"
+    DONE = "done"
+
+
+ConfigId = Annotated[
+    str, typer.Argument(metavar="WEBHOOK", help="Its id. [all of the task]", show_default=False)
+]
+
+
+@webhooks.command("list")
+def webhooks_list(
+    mesh: Mesh = None,
+    *,
+    state: Annotated[
+        WebhookState | None,
+        typer.Option(
+            metavar="STATE",
+            help="Only in this state: idle, pending, waiting, dead or done.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List webhooks of all hosts, the last made first."""
+    from trunkline.cli import webhooks as command
+
+    run(command.list_webhooks(mesh, state=state or "", as_json=json))
+
+
+@webhooks.command("show")
+def webhooks_show(
+    task_id: TaskId, config_id: ConfigId = "", mesh: Mesh = None, *, json: Json = False
+) -> None:
+    """Show the webhooks of a task: how far each has come, why it failed. Exits 1 without any."""
+    from trunkline.cli import webhooks as command
+
+    run(command.show_webhooks(task_id, config_id, mesh, as_json=json))
+
+
+@webhooks.command("replay")
+def webhooks_replay(
+    task_id: TaskId,
+    config_id: ConfigId = "",
+    mesh: Mesh = None,
+    *,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Send all again, also what arrived.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Send what failed, behind the last event that arrived."""
+    from trunkline.cli import webhooks as command
+
+    run(command.replay_webhooks(task_id, config_id, mesh, from_start=from_start, as_json=json))
+
+
+@webhooks.command("secret")
+def webhooks_secret(data: Data = None) -> None:
+    """Print what posts are signed with, for receivers to check them by."""
+    from trunkline.cli import webhooks as command
+
+    finish(lambda: command.print_secret(data))

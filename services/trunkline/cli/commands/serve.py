@@ -1,0 +1,236 @@
+"""The commands that serve until they are stopped: a whole mesh, a part of one, a remote agent."""
+
+from collections.abc import Coroutine
+from typing import Annotated, Any
+
+import typer
+
+from trunkline.cli.exits import finish
+from trunkline.cli.options import (
+    A2aGrpc,
+    Advertise,
+    AgentSpecs,
+    AllowWebhook,
+    Data,
+    Default,
+    Http,
+    Insecure,
+    Json,
+    Listen,
+    McpFile,
+    Mesh,
+)
+from trunkline.mesh.shipped import SHIPPED
+
+serve = typer.Typer(
+    help="Serve one part of a mesh; they may start in any order.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def up(
+    *,
+    http: Http = None,
+    a2a_grpc: A2aGrpc = None,
+    mesh: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Serve the mesh's gRPC here. [default: 127.0.0.1:50051]"
+        ),
+    ] = None,
+    advertise: Advertise = None,
+    data: Data = None,
+    mcp: McpFile = None,
+    agent: AgentSpecs = None,
+    default: Default = None,
+    allow_webhook: AllowWebhook = None,
+    insecure: Insecure = False,
+    attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
+    json: Json = False,
+) -> None:
+    """Bring a mesh up and keep it up. Port 0 picks one."""
+    from trunkline.cli import serve as command
+
+    flags = {
+        "http": http,
+        "a2a_grpc": a2a_grpc,
+        "mesh": mesh,
+        "advertise": advertise,
+        "data_dir": data,
+        "mcp_file": mcp,
+        "agents": agent or None,
+        "default_agent": default,
+        "allow_webhook": allow_webhook or None,
+        "insecure": insecure or None,
+    }
+    _run_service(command.up(flags, is_attached=attached, as_json=json))
+
+
+@serve.command("registry")
+def serve_registry(
+    mesh: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve here. [default: 127.0.0.1:50051]"),
+    ] = None,
+    *,
+    data: Data = None,
+    insecure: Insecure = False,
+    json: Json = False,
+) -> None:
+    """Serve the mesh's address: who is on it, and everybody's traces."""
+    from trunkline.cli import serve as command
+
+    flags = {"mesh": mesh, "data_dir": data, "insecure": insecure or None}
+    _run_service(command.serve_registry(flags, as_json=json))
+
+
+@serve.command("bridge")
+def serve_bridge(
+    mesh: Mesh = None,
+    *,
+    http: Http = None,
+    a2a_grpc: A2aGrpc = None,
+    default: Default = None,
+    allow_webhook: AllowWebhook = None,
+    insecure: Insecure = False,
+    json: Json = False,
+) -> None:
+    """Serve A2A over HTTP and gRPC."""
+    from trunkline.cli import serve as command
+
+    flags = {
+        "mesh": mesh,
+        "http": http,
+        "a2a_grpc": a2a_grpc,
+        "default_agent": default,
+        "allow_webhook": allow_webhook or None,
+        "insecure": insecure or None,
+    }
+    _run_service(command.serve_bridge(flags, as_json=json))
+
+
+@serve.command("tools")
+def serve_tools(
+    mesh: Mesh = None,
+    *,
+    listen: Listen = None,
+    advertise: Advertise = None,
+    data: Data = None,
+    mcp: McpFile = None,
+    insecure: Insecure = False,
+    json: Json = False,
+) -> None:
+    """Serve the tools of MCP servers."""
+    from trunkline.cli import serve as command
+
+    flags = {
+        "mesh": mesh,
+        "listen": listen,
+        "advertise": advertise,
+        "data_dir": data,
+        "mcp_file": mcp,
+        "insecure": insecure or None,
+    }
+    _run_service(command.serve_tools(flags, as_json=json))
+
+
+@serve.command("agents")
+def serve_agents(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help=f"{', '.join(SHIPPED)}, or one of the MCP file's.",
+            show_default=False,
+        ),
+    ] = None,
+    mesh: Mesh = None,
+    *,
+    listen: Listen = None,
+    advertise: Advertise = None,
+    data: Data = None,
+    mcp: McpFile = None,
+    agent: AgentSpecs = None,
+    insecure: Insecure = False,
+    json: Json = False,
+) -> None:
+    """Serve agents, with a journal of their own."""
+    from trunkline.cli import serve as command
+
+    flags = {
+        "mesh": mesh,
+        "listen": listen,
+        "advertise": advertise,
+        "data_dir": data,
+        "mcp_file": mcp,
+        "agents": agent or None,
+        "insecure": insecure or None,
+    }
+    _run_service(command.serve_agents(names or [], flags, as_json=json))
+
+
+def join(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Of the agent, or of its card.", show_default=False)
+    ],
+    mesh: Mesh = None,
+    *,
+    name: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Call it this. [its card's name]", show_default=False),
+    ] = "",
+    token_env: Annotated[
+        str,
+        typer.Option(
+            metavar="VARIABLE", help="Send the token that this variable holds.", show_default=False
+        ),
+    ] = "",
+    api_key_env: Annotated[
+        str,
+        typer.Option(
+            metavar="VARIABLE", help="Send the key that this variable holds.", show_default=False
+        ),
+    ] = "",
+    api_key_header: Annotated[
+        str, typer.Option(metavar="HEADER", help="The header for the key.")
+    ] = "X-API-Key",
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="'NAME: VALUE'", help="Send this header; may be repeated."),
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="Let its card lead to this host, too; may be repeated."),
+    ] = None,
+    listen: Listen = None,
+    advertise: Advertise = None,
+    data: Data = None,
+    insecure: Insecure = False,
+    json: Json = False,
+) -> None:
+    """Put a remote A2A agent on a mesh, by its card."""
+    from trunkline.cli import serve as command
+
+    remote = command.RemoteOptions(
+        name=name,
+        headers=header or (),
+        token_env=token_env,
+        api_key_env=api_key_env,
+        api_key_header=api_key_header,
+        hosts=host or (),
+    )
+    flags = {
+        "mesh": mesh,
+        "listen": listen,
+        "advertise": advertise,
+        "data_dir": data,
+        "insecure": insecure or None,
+    }
+    _run_service(command.join(url, flags, remote, as_json=json))
+
+
+def _run_service(work: Coroutine[Any, Any, int]) -> None:
+    from trunkline.runtime import run
+
+    finish(lambda: run(work))

@@ -1,0 +1,124 @@
+"""A mesh in a child process that lives as long as the command that needs it."""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from trunkline.cli.options import is_on_this_machine, resolve_base_url
+from trunkline.cli.terminal import say
+from trunkline.errors import PeerTimeoutError, PeerUnavailableError
+from trunkline.settings import ENV_PREFIX
+
+START_LIMIT_S = 60.0
+# Far more than a mesh takes to stop that waits for no work.
+STOP_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeshAddresses:
+    """Where a mesh serves."""
+
+    http: str
+    mesh: str
+    is_ephemeral: bool = True
+
+
+@asynccontextmanager
+async def start_ephemeral_mesh() -> AsyncGenerator[MeshAddresses]:
+    """Start a mesh on ports and in a folder of its own; stop it and remove the folder at the end.
+
+    Raises:
+        PeerUnavailableError: it didn't start; it has said why on stderr.
+        PeerTimeoutError: it took too long.
+    """
+    with tempfile.TemporaryDirectory(prefix="trunkline-") as folder:
+        process = await _spawn(folder)
+        try:
+            yield await _ready(process)
+        finally:
+            await _stop(process)
+
+
+@asynccontextmanager
+async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerator[MeshAddresses]:
+    """Yield the mesh at `url` or at the default one.
+
+    If none is there, and there is on this machine, that is an ephemeral one, unless it may not be.
+    """
+    base = resolve_base_url(url)
+    if not (may_start and is_on_this_machine(base)) or await _answers(base):
+        yield MeshAddresses(http=base, mesh="", is_ephemeral=False)
+        return
+    say(f"no mesh at {base}: starting an ephemeral one (`trunkline up` starts one that stays)")
+    async with start_ephemeral_mesh() as addresses:
+        # The URL may have been that of an agent.
+        yield replace(addresses, http=addresses.http + urlsplit(base).path)
+
+
+async def _answers(base: str) -> bool:
+    parts = urlsplit(base)
+    try:
+        async with asyncio.timeout(5):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    except TimeoutError:
+        # Whoever it is that is so slow, the port is taken.
+        return True
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def _spawn(folder: str) -> Process:
+    free = "127.0.0.1:0"
+    addresses = ("--http", free, "--a2a-grpc", free, "--mesh", free)
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trunkline.cli", "up", *addresses),
+        *("--data", folder, "--json", "--attached"),
+        # Held open and never written to: it ends with this process, however that ends.
+        stdin=PIPE,
+        stdout=PIPE,
+        # A question is what it was started for, and when it is stopped nobody waits for anything.
+        # Whoever can ask it is whoever started it.
+        env={
+            **os.environ,
+            f"{ENV_PREFIX}PREWARM": "true",
+            f"{ENV_PREFIX}DRAIN_GRACE_S": "0",
+            f"{ENV_PREFIX}ANONYMOUS": "true",
+        },
+        # Ctrl-C is for the command: it stops the mesh when it is through with it.
+        start_new_session=True,
+    )
+
+
+async def _ready(process: Process) -> MeshAddresses:
+    peer = "the ephemeral mesh"
+    if process.stdout is None:
+        raise PeerUnavailableError(peer, "it has no output")
+    try:
+        async with asyncio.timeout(START_LIMIT_S):
+            line = await process.stdout.readline()
+    except TimeoutError:
+        raise PeerTimeoutError(peer, f"it did not start within {START_LIMIT_S:g} s") from None
+    if not line:
+        raise PeerUnavailableError(peer, "it did not start; see above why")
+    ready = json.loads(line)
+    return MeshAddresses(http=ready["http"], mesh=ready["mesh"])
+
+
+async def _stop(process: Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(STOP_LIMIT_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

@@ -1,0 +1,264 @@
+"""`trunkline agents`, `tools` and `tasks`: what there is on the mesh."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import json_format
+
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.mesh_view import open_mesh_view, query_hosts
+from trunkline.cli.terminal import print_json, print_table, state_name
+from trunkline.client import HostClient
+from trunkline.tasks.approvals import render_decision
+from trunkline.v1 import (
+    artifact_pb2,
+    event_pb2,
+    part_pb2,
+    registry_service_pb2,
+    snapshot_pb2,
+    task_pb2,
+    task_service_pb2,
+    tool_service_pb2,
+)
+
+_PAGE = 100
+
+
+async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
+    """Print the agents on the mesh, where they run, and what they do."""
+    async with open_mesh_view(mesh) as view:
+        found = [_agent(host, agent.card) for host in view.hosts for agent in host.agents]
+    found.sort(key=lambda agent: agent["name"])
+    if as_json:
+        print_json(found)
+    else:
+        rows = [(one["name"], one["address"], one["description"]) for one in found]
+        print_table(("AGENT", "HOST", "DESCRIPTION"), rows)
+    return ExitCode.OK
+
+
+async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
+    """Print the tools that can be called, and the servers that are down."""
+    async with open_mesh_view(mesh) as view:
+        found = await view.tool_client().list_tools()
+    if as_json:
+        print_json(json_format.MessageToDict(found, preserving_proto_field_name=True))
+        return ExitCode.OK
+    rows = [(f"{tool.server}/{tool.name}", "ready", tool.description) for tool in found.tools]
+    rows += [
+        (server.name, _server_state(server), server.error)
+        for server in found.servers
+        if _server_state(server) != "ready"
+    ]
+    print_table(("TOOL", "STATE", "DESCRIPTION"), rows)
+    return ExitCode.OK
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks to list; empty names filter nothing, but for the account."""
+
+    account: str
+    agent: str
+    context_id: str
+    limit: int
+
+
+async def list_tasks(mesh: str | None, which: TaskFilter, *, as_json: bool) -> ExitCode:
+    """Print the latest tasks of all hosts. A host that doesn't answer is named on stderr."""
+    wanted = task_service_pb2.ListTasksRequest(
+        account=which.account, agent=which.agent, context_id=which.context_id
+    )
+    async with open_mesh_view(mesh) as view:
+        found, code = await query_hosts(
+            view, lambda host: _tasks_of(host, wanted, limit=which.limit)
+        )
+    found.sort(key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
+    latest = [_task(task) for task in found[: which.limit]]
+    if as_json:
+        print_json(latest)
+    else:
+        rows = [
+            (one["task_id"], one["agent"], one["state"], one["status_time"], one["parent_task_id"])
+            for one in latest
+        ]
+        print_table(("TASK", "AGENT", "STATE", "SINCE", "PARENT"), rows)
+    return code
+
+
+async def _tasks_of(
+    host: HostClient,
+    wanted: task_service_pb2.ListTasksRequest,
+    *,
+    limit: int,
+) -> list[snapshot_pb2.TaskSummary]:
+    found: list[snapshot_pb2.TaskSummary] = []
+    request = task_service_pb2.ListTasksRequest()
+    request.CopyFrom(wanted)
+    while len(found) < limit:
+        request.page_size = min(_PAGE, limit - len(found))
+        page = await host.list_tasks(request)
+        found += page.tasks
+        request.page_token = page.next_page_token
+        if not page.next_page_token:
+            break
+    return found
+
+
+def _agent(host: registry_service_pb2.Host, card: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {
+        "name": card.name,
+        "description": card.description,
+        "version": card.version,
+        "skills": [skill.name for skill in card.skills],
+        "tags": sorted({tag for skill in card.skills for tag in skill.tags}),
+        "host": host.host_id,
+        "address": host.address,
+    }
+
+
+def _task(task: snapshot_pb2.TaskSummary) -> dict[str, str]:
+    return {
+        "task_id": task.task_id,
+        "context_id": task.context_id,
+        "agent": task.agent,
+        "state": state_name(task_pb2.TaskState.Name(task.status.state)),
+        "status_time": task.status.timestamp.ToJsonString(),
+        "create_time": task.create_time.ToJsonString(),
+        "parent_task_id": task.parent_task_id,
+    }
+
+
+def _server_state(server: tool_service_pb2.ToolServer) -> str:
+    """Return the state of its breaker while it isn't closed: that decides about calls."""
+    if server.breaker not in ("", "closed"):
+        return server.breaker
+    name = tool_service_pb2.ToolServerState.Name(server.state)
+    return name.removeprefix("TOOL_SERVER_STATE_").lower()
+
+
+# Of a text, on one line.
+_EXCERPT = 160
+
+
+async def show_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
+    """Print a task of an account: its state, how it was routed, what it called, what it made.
+
+    Raises:
+        TaskNotFoundError: no living host has it.
+    """
+    async with open_mesh_view(mesh) as view:
+        snapshot = await view.task_host_client(task_id).get_task(task_id, account=account)
+    if as_json:
+        print_json(json_format.MessageToDict(snapshot, preserving_proto_field_name=True))
+    else:
+        print("\n".join(describe(snapshot)))
+    return ExitCode.OK
+
+
+async def cancel_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
+    """Cancel a task of an account and all that it called; print the state it ended in.
+
+    Raises:
+        TaskNotFoundError: no living host has it.
+        TaskNotCancelableError: it had ended.
+    """
+    async with open_mesh_view(mesh) as view:
+        client = view.task_host_client(task_id)
+        snapshot = await client.cancel_task(task_id, account=account, reason="by the command line")
+    state = _state(snapshot.task.status.state)
+    if as_json:
+        print_json({"task_id": task_id, "state": state})
+    else:
+        print(f"{task_id} {state}")
+    return ExitCode.OK
+
+
+def describe(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
+    """Yield the lines that tell about a task."""
+    status = snapshot.task.status
+    said = _text(status.message.parts)
+    yield f"task      {snapshot.task.id}"
+    yield f"state     {_state(status.state)}" + (f": {said}" if said else "")
+    yield f"agent     {snapshot.agent}, turn {snapshot.turn}"
+    yield f"context   {snapshot.task.context_id}"
+    yield f"created   {snapshot.create_time.ToJsonString()}"
+    if snapshot.HasField("parent"):
+        yield f"parent    {snapshot.parent.task_id} ({snapshot.parent.agent})"
+    yield from _plans(snapshot.plans)
+    yield from _routes(snapshot.routes)
+    for child in snapshot.children:
+        began = child.started
+        state = _state(child.finished.state) if child.HasField("finished") else "working"
+        yield f"child     {began.task_id} {began.agent} {state}"
+    for call in snapshot.tool_calls:
+        yield f"tool      {_tool_call(call)}"
+    for approval in snapshot.approvals:
+        yield f"approval  {_approval(approval)}"
+    for artifact in snapshot.task.artifacts:
+        yield f"artifact  {_artifact(artifact)}"
+
+
+def _plans(plans: Iterable[snapshot_pb2.PlanInfo]) -> Iterator[str]:
+    for plan in plans:
+        numbers = {step.step_id: number for number, step in enumerate(plan.steps, start=1)}
+        for step in plan.steps:
+            earlier = ", ".join(str(numbers.get(one, one)) for one in step.after)
+            behind = f" (after {earlier})" if earlier else ""
+            agent = step.agent or "nobody"
+            yield f"plan      {numbers[step.step_id]}. {agent}: {_excerpt(step.text)}{behind}"
+
+
+def _routes(routes: Iterable[event_pb2.RouteDecided]) -> Iterator[str]:
+    for route in routes:
+        reasons = "; ".join(route.reasons)
+        agent = route.agent or "nobody"
+        yield f"route     {agent}, confidence {route.confidence:.2f}: {reasons or 'no reason'}"
+        others = [score for score in route.scores if score.agent != route.agent and score.score]
+        if others:
+            scores = ", ".join(f"{score.agent} {score.confidence:.2f}" for score in others)
+            yield f"          also considered: {scores}"
+
+
+def _tool_call(call: snapshot_pb2.ToolCallInfo) -> str:
+    if not call.HasField("finished"):
+        return f"{call.started.tool} running"
+    outcome = "failed" if call.finished.is_error else "done"
+    return f"{call.started.tool} {outcome}: {_excerpt(call.finished.summary)}".rstrip(": ")
+
+
+def _approval(approval: snapshot_pb2.ApprovalInfo) -> str:
+    asked, answered = approval.requested, approval.answered
+    state = render_decision(answered.decision) if approval.HasField("answered") else "waits"
+    why = f" ({_excerpt(answered.reason)})" if answered.reason else ""
+    return f"{asked.approval_id} {asked.tool} {state}{why}"
+
+
+def _artifact(artifact: artifact_pb2.Artifact) -> str:
+    name = artifact.name or artifact.artifact_id
+    return f"{name}: {_text(artifact.parts)}"
+
+
+def _text(parts: Iterable[part_pb2.Part]) -> str:
+    text = ""
+    for part in parts:
+        match part.WhichOneof("content"):
+            case "text":
+                text += part.text
+            case "raw":
+                text += f" [file {part.filename or 'unnamed'}, {len(part.raw)} bytes] "
+            case "url":
+                text += f" [file {part.filename or 'unnamed'} at {part.url}] "
+            case _:
+                text += " [data] "
+    return _excerpt(text)
+
+
+def _excerpt(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _EXCERPT else f"{line[: _EXCERPT - 1]}…"
+
+
+def _state(state: int) -> str:
+    return state_name(task_pb2.TaskState.Name(task_pb2.TaskState.ValueType(state)))

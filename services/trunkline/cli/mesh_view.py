@@ -1,0 +1,89 @@
+"""The mesh as the command line sees it from inside: over gRPC, where `--mesh` says."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import grpc
+
+from trunkline.cli.exits import ExitCode, complain
+from trunkline.cli.options import resolve_mesh_address
+from trunkline.client import ChannelPool, HostClient, RegistryClient, ToolClient, TraceClient
+from trunkline.errors import PeerError, PeerUnavailableError, TaskNotFoundError
+from trunkline.v1 import registry_service_pb2
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class MeshView:
+    """The hosts of a mesh, as the registry told when it was asked."""
+
+    hosts: Sequence[registry_service_pb2.Host]
+    _address: str
+    _channels: ChannelPool
+
+    def host_client(self, host: registry_service_pb2.Host) -> HostClient:
+        """Return a client of a host."""
+        return HostClient(self._channels.get(host.address))
+
+    def task_host_client(self, task_id: str) -> HostClient:
+        """Return a client of the host that has a task.
+
+        Raises:
+            TaskNotFoundError: no living host has its journal.
+        """
+        journal_id = task_id.partition("-")[0]
+        for host in self.hosts:
+            if journal_id in host.journal_ids:
+                return self.host_client(host)
+        raise TaskNotFoundError(task_id)
+
+    def tool_client(self) -> ToolClient:
+        """Return a client of the tool adapter."""
+        return ToolClient(self._channel_of("trunkline.v1.ToolService"))
+
+    def trace_client(self) -> TraceClient:
+        """Return a client of the span store."""
+        return TraceClient(self._channel_of("trunkline.v1.TraceService"))
+
+    def _channel_of(self, service: str) -> grpc.aio.Channel:
+        serving = (host.address for host in self.hosts if service in host.services)
+        return self._channels.get(next(serving, self._address))
+
+
+async def query_hosts(
+    view: MeshView, ask: Callable[[HostClient], Awaitable[Iterable[T]]]
+) -> tuple[list[T], ExitCode]:
+    """Ask every host that has tasks, and return what all said.
+
+    One that doesn't answer is named on stderr, and by the exit code.
+    """
+    found: list[T] = []
+    code = ExitCode.OK
+    for host in view.hosts:
+        if not host.journal_ids:
+            continue
+        try:
+            found += await ask(view.host_client(host))
+        except PeerError as error:
+            code = complain(error)
+    return found, code
+
+
+@asynccontextmanager
+async def open_mesh_view(mesh: str | None) -> AsyncGenerator[MeshView]:
+    """Yield a view of the mesh at an address, or at the default one.
+
+    Raises:
+        PeerUnavailableError: nobody answers there.
+    """
+    address = resolve_mesh_address(mesh)
+    async with ChannelPool() as channels:
+        try:
+            hosts = await RegistryClient(channels.get(address)).list_agents()
+        except PeerUnavailableError as error:
+            advice = "nobody answers there; start a mesh with `trunkline up`, or give --mesh"
+            raise PeerUnavailableError(address, advice) from error
+        yield MeshView(hosts, address, channels)

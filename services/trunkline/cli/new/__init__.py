@@ -1,1 +1,0 @@
-"""`trunkline new`: projects to begin with."""

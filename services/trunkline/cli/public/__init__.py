@@ -1,1 +1,0 @@
-"""Commands about the public side: who may call, and what cards say."""

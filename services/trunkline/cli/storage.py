@@ -1,0 +1,200 @@
+"""`trunkline data`: checks, copies, brings back and trims what a mesh keeps on disk."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from trunkline.artifacts import BlobStore, blob_folder
+from trunkline.artifacts.admin import check_blobs, copy_blobs, find_blob_folders, is_blob_file
+from trunkline.artifacts.admin import prune_blobs as prune_files
+from trunkline.cli.exits import ExitCode, complain
+from trunkline.cli.terminal import print_json
+from trunkline.errors import ConfigurationError, JournalUnavailableError
+from trunkline.journal.retention import Retention
+from trunkline.journal.sqlite.admin import back_up_file, find_sqlite_files, list_task_ids
+from trunkline.journal.sqlite.admin import prune_journal as prune_journal
+from trunkline.journal.sqlite.check import CheckReport, is_sound
+from trunkline.journal.sqlite.check import check_journal as check_journal
+from trunkline.settings import Settings, load_settings
+
+_JOURNALS = "journals"
+# More of them say nothing new.
+_PROBLEMS = 20
+_DAY_S = 24 * 3600.0
+_ADVICE = "restore a backup, or move it away: the other journals work on"
+
+
+def check_data(data: Path | None, *, as_json: bool) -> ExitCode:
+    """Check every journal, and whether the other files are whole. The mesh may be running."""
+    folder = _existing(_settings(data))
+    found = [_checked(path, folder) for path in _databases(folder)]
+    if as_json:
+        print_json(found)
+    else:
+        for one in found:
+            print(_line(one))
+        if not found:
+            print(f"{folder}: nothing is kept here")
+    return ExitCode.FAILED if any(one["problems"] for one in found) else ExitCode.OK
+
+
+def back_up_data(target: Path, data: Path | None, *, as_json: bool) -> ExitCode:
+    """Copy all that is kept into a new folder. The mesh may be running."""
+    folder = _existing(_settings(data))
+    _must_be_empty(target, "choose a new folder for the backup")
+    copied = []
+    for path in _databases(folder):
+        name = path.relative_to(folder)
+        back_up_file(path, target / name)
+        copied.append({"file": str(name), "bytes": (target / name).stat().st_size})
+    # Behind the journals: what these refer to is there by then.
+    copied += _copy_files(folder, target)
+    _tell(copied, as_json=as_json, done=f"copied to {target}")
+    return ExitCode.OK
+
+
+def restore_data(source: Path, data: Path | None, *, as_json: bool) -> ExitCode:
+    """Bring a backup back, all of it or nothing, where nothing is kept yet."""
+    settings = _settings(data)
+    folder = settings.data_dir
+    files = _databases(source) if source.is_dir() else []
+    if not files:
+        raise ConfigurationError(str(source), "is no backup; `trunkline data backup DIR` makes one")
+    _must_be_empty(folder, "stop the mesh and move it away, or choose another one with --data")
+    for report in (_checked(path, source) for path in files):
+        if report["problems"]:
+            raise ConfigurationError(
+                str(source / report["file"]), f"is damaged: {report['problems'][0]}"
+            )
+    unfinished = folder.parent / f".{folder.name}.restoring-{os.getpid()}"
+    try:
+        restored = []
+        for path in files:
+            name = path.relative_to(source)
+            (unfinished / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            back_up_file(path, unfinished / name)
+            restored.append({"file": str(name), "bytes": (unfinished / name).stat().st_size})
+        restored += _copy_files(source, unfinished)
+        # An empty folder gives way.
+        unfinished.rename(folder)
+    except OSError as error:
+        problem = f"can't be written: {error.strerror or error}"
+        raise ConfigurationError(str(folder), problem) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    _tell(restored, as_json=as_json, done=f"restored to {folder}")
+    return ExitCode.OK
+
+
+def prune_data(data: Path | None, *, older_than_days: float | None, as_json: bool) -> ExitCode:
+    """Apply retention now. The mesh must not be running."""
+    settings = _settings(data)
+    retention = Retention(compact_after_s=settings.compact_after_s, retain_s=settings.retain_s)
+    if older_than_days is not None:
+        retention = replace(retention, retain_s=older_than_days * _DAY_S)
+    folder = _existing(settings)
+    done: list[dict[str, Any]] = []
+    code = ExitCode.OK
+    for path in _journals(folder):
+        before_bytes = path.stat().st_size
+        try:
+            pruned = prune_journal(path, retention)
+            prune_files(BlobStore(blob_folder(path)), list_task_ids(path))
+        except JournalUnavailableError as error:
+            code = complain(error)
+            continue
+        done.append(
+            {
+                "file": str(path.relative_to(folder)),
+                "compacted": pruned.compacted,
+                "forgotten": pruned.deleted,
+                "damaged": pruned.damaged,
+                "bytes_before": before_bytes,
+                "bytes": path.stat().st_size,
+            }
+        )
+    if as_json:
+        print_json(done)
+    else:
+        for one in done:
+            print(
+                f"{one['file']}: {one['forgotten']} tasks forgotten, {one['compacted']} compacted, "
+                f"{_size(one['bytes_before'])} -> {_size(one['bytes'])}"
+            )
+    return code
+
+
+def _settings(data: Path | None) -> Settings:
+    return load_settings({"data_dir": data})
+
+
+def _existing(settings: Settings) -> Path:
+    if not settings.data_dir.is_dir():
+        problem = "is no folder; --data says where a mesh keeps its journals"
+        raise ConfigurationError(str(settings.data_dir), problem)
+    return settings.data_dir
+
+
+def _must_be_empty(folder: Path, advice: str) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(str(folder), f"is not empty; {advice}")
+
+
+def _databases(folder: Path) -> list[Path]:
+    return [path for path in find_sqlite_files(folder) if not is_blob_file(path)]
+
+
+def _copy_files(folder: Path, target: Path) -> list[dict[str, Any]]:
+    """Copy the files of all tasks; tell how much that was for each journal."""
+    found = [(path.relative_to(folder), path) for path in find_blob_folders(folder)]
+    return [{"file": str(name), "bytes": copy_blobs(path, target / name)} for name, path in found]
+
+
+def _journals(folder: Path) -> Iterator[Path]:
+    yield from sorted((folder / _JOURNALS).glob("*.db"))
+
+
+def _checked(path: Path, folder: Path) -> dict[str, Any]:
+    if path.parent == folder / _JOURNALS and path.suffix == ".db":
+        report = check_journal(path)
+        blobs = BlobStore(blob_folder(path))
+        report.problems += islice(check_blobs(blobs, report.references), _PROBLEMS)
+    else:
+        report = CheckReport(path, problems=[] if is_sound(path) else ["SQLite finds it damaged"])
+    return {
+        "file": str(path.relative_to(folder)),
+        "journal_id": report.journal_id,
+        "owner_pid": report.owner_pid,
+        "tasks": report.task_count,
+        "events": report.event_count,
+        "problems": report.problems,
+    }
+
+
+def _line(one: dict[str, Any]) -> str:
+    if one["problems"]:
+        first, *others = one["problems"]
+        more = f" (and {len(others)} more)" if others else ""
+        return f"{one['file']}: DAMAGED: {first}{more}; {_ADVICE}"
+    if not one["journal_id"]:
+        return f"{one['file']}: ok"
+    owner = f", in use by process {one['owner_pid']}" if one["owner_pid"] else ""
+    return f"{one['file']}: ok, {one['tasks']} tasks, {one['events']} events{owner}"
+
+
+def _tell(files: list[dict[str, Any]], *, as_json: bool, done: str) -> None:
+    if as_json:
+        print_json(files)
+        return
+    for one in files:
+        print(f"{one['file']}: {_size(one['bytes'])} {done}")
+    if not files:
+        print(f"nothing to be {done}")
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.1f} MB"

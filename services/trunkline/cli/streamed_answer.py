@@ -1,0 +1,321 @@
+"""Finds the answer in the stream of a turn, and shows it while it comes.
+
+A task's artifacts are its answer, but for those by which a supervisor or an agent tells how it gets
+on. They are written out one after the other, each as it grows: in the order of the plan's steps
+they are for, else of their first piece. One that begins before its turn waits for it.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+# Names that the bridge gives to what is not the answer itself.
+_PROGRESS = ("execution_plan_", "tool_notification_", "current_result")
+_WHOLE_ANSWER = "partial_result"
+# Key of a part's metadata: it asks for approvals. What is data there is said in words beside it.
+_FOR_APPROVALS = "trunkline/approvals"
+# Key of an artifact's metadata: the step of the plan it is for, `step-1`, `step-2`, ….
+_STEP = "trunkline/step"
+
+
+class StreamedAnswer:
+    """One turn's answer, fed with the stream's results in order."""
+
+    def __init__(
+        self,
+        *,
+        write: Callable[[str], object],
+        note: Callable[[str], object] = lambda text: None,
+        continues: bool = False,
+    ) -> None:
+        """Show text through `write` as it comes, and between its lines news through `note`.
+
+        With `continues` the task is an old one: what it held before this turn isn't shown again.
+        """
+        self.task_id = ""
+        self.context_id = ""
+        self.state = ""
+        """As the wire spells it, or empty before the first status."""
+        self.status_text = ""
+        """Text of the status message, or of the direct reply."""
+        self._out = _Out(write)
+        self._note = note
+        self._skips_old = continues
+        self._artifacts: dict[str, _Artifact] = {}
+        self._progress: set[str] = set()
+        # Those to be shown, in that order, and how many of them are through.
+        self._order: list[_Artifact] = []
+        self._live = 0
+        self._last_step = 0
+        self._whole: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The answer: its artifacts' text when the task completed, else what the status says."""
+        if self._whole is not None:
+            content = self._whole
+        else:
+            content = _lines(artifact.text for artifact in self._order)
+        return content or self.status_text if self.is_completed else self.status_text or content
+
+    @property
+    def files(self) -> list[Mapping[str, Any]]:
+        """The parts of the answer that are files, in its order."""
+        return [part for artifact in self._order for part in artifact.files]
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the agent is done and content with it. A direct reply counts, too."""
+        return self.state in {"", "TASK_STATE_COMPLETED"}
+
+    def apply(self, result: Mapping[str, Any]) -> None:
+        """Take one stream response."""
+        if "task" in result:
+            self._take_task(result["task"])
+        elif "artifactUpdate" in result:
+            update = result["artifactUpdate"]
+            appends, is_last = update.get("append", False), update.get("lastChunk", False)
+            self._take_artifact(update["artifact"], appends=appends, is_last=is_last)
+            self._show()
+        elif "statusUpdate" in result:
+            self._take_ids(result["statusUpdate"])
+            self._take_status(result["statusUpdate"]["status"])
+        elif "message" in result:
+            self._take_ids(result["message"])
+            self.status_text = render_parts(result["message"].get("parts", ()))
+
+    def finish(self) -> None:
+        """Write what is still held back, and end the line. Call it once the turn is over."""
+        for artifact in self._order:
+            artifact.complete()
+            self._show_one(artifact)
+        if self._whole is not None:
+            self._out.become(self._whole)
+        if self.is_completed and not self._out.text:
+            self._out.write(self.status_text)
+        self._out.end_line()
+
+    def break_off(self) -> None:
+        """End the line: the turn was left, and what is still held back is not written."""
+        self._out.end_line()
+
+    def _take_task(self, task: Mapping[str, Any]) -> None:
+        self.task_id = task.get("id", "")
+        self.context_id = task.get("contextId", "")
+        self._take_status(task.get("status", {}))
+        for said in task.get("artifacts", ()):
+            self._take_artifact(said, appends=False, is_last=False)
+        if self._skips_old:
+            self._artifacts.clear()
+            self._order.clear()
+            self._whole = None
+            self._skips_old = False
+        self._show()
+
+    def _take_ids(self, said: Mapping[str, Any]) -> None:
+        self.task_id = said.get("taskId") or self.task_id
+        self.context_id = said.get("contextId") or self.context_id
+
+    def _take_status(self, status: Mapping[str, Any]) -> None:
+        self.state = status.get("state", "")
+        self.status_text = render_parts(status.get("message", {}).get("parts", ()))
+        if self.status_text and self.state == "TASK_STATE_WORKING":
+            self._tell(self.status_text)
+
+    def _take_artifact(self, said: Mapping[str, Any], *, appends: bool, is_last: bool) -> None:
+        key, name, parts = said["artifactId"], said.get("name", ""), said.get("parts", ())
+        if name == _WHOLE_ANSWER:
+            self._whole = render_parts(parts)
+            return
+        if name.startswith(_PROGRESS):
+            # It may have begun under the same id as an artifact that is still being written.
+            if is_last and (text := render_parts(parts).rstrip()):
+                self._tell(text)
+            self._progress.add(key)
+        if key in self._progress:
+            return
+        artifact = self._artifacts.get(key)
+        if artifact is None:
+            artifact = self._artifacts[key] = _Artifact(step=_step_of(said))
+            self._order.append(artifact)
+            # What is through stays where it is; sorting keeps the order of first pieces.
+            self._order[self._live :] = sorted(self._order[self._live :], key=_by_step)
+        if not appends:
+            artifact.files.clear()
+        artifact.files += [part for part in parts if "raw" in part or "url" in part]
+        if appends:
+            artifact.append(render_parts(parts, at_line_start=artifact.ends_line))
+        else:
+            artifact.replace(render_parts(parts))
+        if is_last:
+            artifact.complete()
+
+    def _tell(self, news: str) -> None:
+        # In the middle of a line of the answer it would be taken for a part of it.
+        if self._out.is_at_line_start:
+            self._note(news)
+
+    def _show(self) -> None:
+        """Write the artifact whose turn it is, and those behind it if it is complete."""
+        while self._live < len(self._order):
+            artifact = self._order[self._live]
+            if artifact.step > self._last_step + 1:
+                break
+            self._show_one(artifact)
+            if not artifact.is_complete:
+                break
+            self._live += 1
+            self._last_step = max(self._last_step, artifact.step)
+
+    def _show_one(self, artifact: "_Artifact") -> None:
+        starts_line = not artifact.is_begun or artifact.starts_over
+        if text := artifact.take_unwritten():
+            if starts_line:
+                self._out.end_line()
+            self._out.write(text)
+
+
+class _Artifact:
+    """An artifact's text as far as it came, and how much of that was written out."""
+
+    def __init__(self, *, step: int) -> None:
+        self.step = step
+        """The plan's step it is for; 0 without a plan."""
+        self.files: list[Mapping[str, Any]] = []
+        """Its parts that are files."""
+        self.is_complete = False
+        self.is_begun = False
+        self.starts_over = False
+        """What was written of it turned out wrong: all of it comes again."""
+        self.ends_line = True
+        self._written: list[str] = []
+        self._unwritten: list[str] = []
+        # Written out before the artifact was cut back, and expected to come again.
+        self._ahead = ""
+
+    @property
+    def text(self) -> str:
+        return "".join([*self._written, *self._unwritten])
+
+    def append(self, text: str) -> None:
+        if not text:
+            return
+        self.ends_line = text.endswith("\n")
+        if self._ahead:
+            size = min(len(text), len(self._ahead))
+            if text[:size] != self._ahead[:size]:
+                self._start_over()
+            else:
+                self._written.append(text[:size])
+                self._ahead = self._ahead[size:]
+                text = text[size:]
+        if text:
+            self._unwritten.append(text)
+
+    def replace(self, text: str) -> None:
+        shown = "".join(self._written) + self._ahead
+        self._written, self._unwritten, self._ahead = [], [], ""
+        if shown.startswith(text):
+            self._written, self._ahead = [text], shown[len(text) :]
+        elif text.startswith(shown):
+            self._written, self._unwritten = [shown], [text[len(shown) :]]
+        else:
+            self._unwritten, self.starts_over = [text], True
+        self.ends_line = not text or text.endswith("\n")
+
+    def complete(self) -> None:
+        if self._ahead:
+            self._start_over()
+        self.is_complete = True
+
+    def take_unwritten(self) -> str:
+        text = "".join(self._unwritten)
+        self._written += self._unwritten
+        self._unwritten = []
+        self.is_begun = self.is_begun or bool(text)
+        self.starts_over = False
+        return text
+
+    def _start_over(self) -> None:
+        self._unwritten = [*self._written, *self._unwritten]
+        self._written, self._ahead, self.starts_over = [], "", True
+
+
+class _Out:
+    """What was written; it can't be taken back."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+    def write(self, text: str) -> None:
+        if text:
+            self._write(text)
+            self._pieces.append(text)
+
+    def become(self, text: str) -> None:
+        """Write the rest of `text`, or, if another text is there, all of it on a new line.
+
+        What streamed behind the answers that it is made of is there, too.
+        """
+        there = self.text
+        if text.startswith(there):
+            self.write(text[len(there) :])
+        elif not f"\n{there.rstrip()}".endswith(f"\n{text.rstrip()}"):
+            self.end_line()
+            self.write(text)
+
+    @property
+    def is_at_line_start(self) -> bool:
+        return not self._pieces or self._pieces[-1].endswith("\n")
+
+    def end_line(self) -> None:
+        if not self.is_at_line_start:
+            self.write("\n")
+
+
+def render_parts(parts: Iterable[Mapping[str, Any]], *, at_line_start: bool = True) -> str:
+    """Return parts as text; files and data get a line each, but for what is text for programs."""
+    text = ""
+    for part in parts:
+        if "data" in part and _FOR_APPROVALS in (part.get("metadata") or {}):
+            continue
+        if "text" in part:
+            text += part["text"]
+            continue
+        if not (text.endswith("\n") if text else at_line_start):
+            text += "\n"
+        text += _line_of(part) + "\n"
+    return text
+
+
+def _step_of(said: Mapping[str, Any]) -> int:
+    number = str(said.get("metadata", {}).get(_STEP, "")).rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdecimal() else 0
+
+
+def _by_step(artifact: _Artifact) -> int:
+    return artifact.step
+
+
+def _lines(texts: Iterable[str]) -> str:
+    """Join texts, each on a line of its own."""
+    joined = ""
+    for text in texts:
+        joined += "\n" if joined and text and not joined.endswith("\n") else ""
+        joined += text
+    return joined
+
+
+def _line_of(part: Mapping[str, Any]) -> str:
+    if "data" in part:
+        return json.dumps(part["data"], ensure_ascii=False)
+    name = part.get("filename") or part.get("mediaType") or "unnamed"
+    if "url" in part:
+        return f"[file {name} at {part['url']}]"
+    raw = part.get("raw", "").rstrip("=")
+    return f"[file {name}, {len(raw) * 3 // 4} bytes]"

@@ -1,0 +1,144 @@
+"""`trunkline trace`: the spans of a trace as a tree, or the latest traces."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from google.protobuf import json_format, timestamp_pb2
+
+from trunkline import telemetry
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.mesh_view import open_mesh_view
+from trunkline.cli.terminal import RED, paint, print_json, print_table
+from trunkline.client import TraceClient
+from trunkline.errors import TraceNotFoundError
+from trunkline.traces.tree import SpanNode, TraceTree
+from trunkline.v1 import trace_service_pb2
+
+# Spans travel in batches: for this long after the work some may be on their way.
+_ARRIVAL_S = 1.0
+_WAIT_LIMIT_S = 3.0
+_RETRY_S = 0.2
+_LISTED = 20
+_TRACE_ID_DIGITS = 32
+
+
+async def show_trace(trace_or_task_id: str, mesh: str | None, *, as_json: bool) -> ExitCode:
+    """Print the tree of a trace, waiting a moment for spans that are on their way.
+
+    Raises:
+        TraceNotFoundError: there is no such trace, nor a task of this id that left one.
+    """
+    async with open_mesh_view(mesh) as view:
+        spans = await fetch_trace(view.trace_client(), trace_or_task_id)
+    tree = TraceTree.build(spans)
+    if as_json:
+        print_json([_as_json(depth, node) for depth, node in tree.walk()])
+    else:
+        print("\n".join(render_trace(tree)))
+    return ExitCode.OK
+
+
+async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
+    """Print the latest traces."""
+    async with open_mesh_view(mesh) as view:
+        found = await view.trace_client().list_traces(page_size=_LISTED)
+    if as_json:
+        rows = [
+            json_format.MessageToDict(one, preserving_proto_field_name=True) for one in found.traces
+        ]
+        print_json(rows)
+        return ExitCode.OK
+    table = [
+        (
+            one.trace_id,
+            one.start_time.ToJsonString(),
+            f"{_ms(one.end_time) - _ms(one.start_time):.0f} ms",
+            str(one.span_count),
+            str(one.error_count),
+            f"{one.root_service}: {one.root_name}",
+        )
+        for one in found.traces
+    ]
+    print_table(("TRACE", "START", "TOOK", "SPANS", "ERRORS", "ROOT"), table)
+    return ExitCode.OK
+
+
+async def fetch_trace(client: TraceClient, trace_or_task_id: str) -> list[trace_service_pb2.Span]:
+    """Return the spans of a trace or a task's trace; those that are late are waited for.
+
+    Raises:
+        TraceNotFoundError: nothing of it came.
+    """
+    deadline = time.monotonic() + _WAIT_LIMIT_S
+    is_trace_id = len(trace_or_task_id) == _TRACE_ID_DIGITS and "-" not in trace_or_task_id
+    name = "trace_id" if is_trace_id else "task_id"
+    while True:
+        try:
+            spans = await client.get_trace(**{name: trace_or_task_id})
+        except TraceNotFoundError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            if _has_arrived(spans) or time.monotonic() > deadline:
+                return spans
+        # The store tells of no end: that a trace is whole is a guess that time makes better.
+        await asyncio.sleep(_RETRY_S)
+
+
+def _has_arrived(spans: Sequence[trace_service_pb2.Span]) -> bool:
+    ended = max(span.end_time.ToDatetime(UTC) for span in spans)
+    is_old = (datetime.now(UTC) - ended).total_seconds() > _ARRIVAL_S
+    return is_old and TraceTree.build(spans).is_complete
+
+
+def render_trace(tree: TraceTree) -> Iterator[str]:
+    """Yield a headline, and a line for each span: start, duration, service, name, error."""
+    nodes = list(tree.walk())
+    spans = [node.span for _, node in nodes]
+    start = min(_ms(span.start_time) for span in spans)
+    took = max(_ms(span.end_time) for span in spans) - start
+    services = len({span.service for span in spans})
+    errors = sum(span.is_error for span in spans)
+    yield (
+        f"trace {spans[0].trace_id}: {len(spans)} spans of {services} services "
+        f"in {took:.1f} ms, {errors} failed"
+    )
+    yield f"{'start':>9} {'took ms':>9}"
+    for depth, node in nodes:
+        span = node.span
+        offset, duration = _ms(span.start_time) - start, _ms(span.end_time) - _ms(span.start_time)
+        line = f"{offset:>+9.1f} {duration:>9.1f}  {'  ' * depth}{span.service}  {span.name}"
+        yield line + _answered(span) + _remark(node)
+
+
+def _answered(span: trace_service_pb2.Span) -> str:
+    """Say of a call over plain HTTP who was called, the answer's status, and which attempt."""
+    known = span.attributes.fields
+    if telemetry.HTTP_REQUEST_METHOD not in known or telemetry.SERVER_ADDRESS not in known:
+        return ""
+    said = f"  {known[telemetry.SERVER_ADDRESS].string_value}"
+    if telemetry.HTTP_RESPONSE_STATUS_CODE in known and not span.is_error:
+        said += f" {known[telemetry.HTTP_RESPONSE_STATUS_CODE].number_value:.0f}"
+    if telemetry.HTTP_REQUEST_RESEND_COUNT in known:
+        said += f", attempt {known[telemetry.HTTP_REQUEST_RESEND_COUNT].number_value + 1:.0f}"
+    return said
+
+
+def _remark(node: SpanNode) -> str:
+    remark = "  (its parent is missing)" if node.is_orphan else ""
+    if node.span.is_error:
+        kind = node.span.attributes.fields[telemetry.ERROR_TYPE].string_value or "failed"
+        remark += paint(f"  ! {kind}", RED, sys.stdout)
+    return remark
+
+
+def _as_json(depth: int, node: SpanNode) -> dict[str, object]:
+    span = json_format.MessageToDict(node.span, preserving_proto_field_name=True)
+    return {"depth": depth, **span}
+
+
+def _ms(timestamp: timestamp_pb2.Timestamp) -> float:
+    return timestamp.ToNanoseconds() / 1e6

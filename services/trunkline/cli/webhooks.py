@@ -1,0 +1,161 @@
+"""`trunkline webhooks`: what became of webhooks, and once more."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf import timestamp_pb2
+
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.mesh_view import open_mesh_view, query_hosts
+from trunkline.cli.terminal import print_json, print_table
+from trunkline.errors import ConfigurationError, TaskNotFoundError
+from trunkline.settings import load_settings
+from trunkline.v1 import webhook_service_pb2
+
+_PREFIX: Final = "WEBHOOK_STATE_"
+# By the names that people use.
+STATES: Final = {
+    name.removeprefix(_PREFIX).lower(): value
+    for name, value in webhook_service_pb2.WebhookState.items()
+    if value != webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
+}
+
+
+async def list_webhooks(mesh: str | None, *, state: str, as_json: bool) -> ExitCode:
+    """Print the webhooks of all hosts, or those in a state.
+
+    A host that doesn't answer is named on stderr.
+    """
+    wanted = STATES[state] if state else webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
+    async with open_mesh_view(mesh) as view:
+        found, code = await query_hosts(view, lambda host: host.list_webhooks(state=wanted))
+    found.sort(key=lambda webhook: webhook.created.ToNanoseconds(), reverse=True)
+    if as_json:
+        print_json([_fields(webhook) for webhook in found])
+    else:
+        rows = [
+            (
+                webhook.config.task_id,
+                webhook.config.id,
+                _state(webhook),
+                webhook.cursor or "-",
+                webhook.config.url,
+            )
+            for webhook in found
+        ]
+        print_table(("TASK", "WEBHOOK", "STATE", "SENT", "URL"), rows)
+    return code
+
+
+async def show_webhooks(
+    task_id: str, config_id: str, mesh: str | None, *, as_json: bool
+) -> ExitCode:
+    """Print the webhooks of a task.
+
+    Raises:
+        TaskNotFoundError: no living host has the task's journal.
+        ConfigurationError: there is no such webhook.
+    """
+    async with open_mesh_view(mesh) as view:
+        webhooks = await view.task_host_client(task_id).list_webhooks(task_id)
+    found = [one for one in webhooks if config_id in ("", one.config.id)]
+    if not found:
+        raise _no_webhook(task_id, config_id)
+    if as_json:
+        print_json([_fields(webhook) for webhook in found])
+    else:
+        print("\n\n".join("\n".join(_describe(webhook)) for webhook in found))
+    return ExitCode.OK
+
+
+async def replay_webhooks(
+    task_id: str, config_id: str, mesh: str | None, *, from_start: bool, as_json: bool
+) -> ExitCode:
+    """Have webhooks of a task tried again; print how many.
+
+    Raises:
+        TaskNotFoundError: no living host has the task's journal.
+        ConfigurationError: there is no such webhook.
+    """
+    async with open_mesh_view(mesh) as view:
+        client = view.task_host_client(task_id)
+        try:
+            count = await client.replay_webhook(task_id, config_id, from_start=from_start)
+        except TaskNotFoundError:
+            raise _no_webhook(task_id, config_id) from None
+    if as_json:
+        print_json({"task_id": task_id, "webhooks": count})
+    elif count:
+        print(f"{task_id}: {count} to be sent again; `trunkline webhooks show` tells how it goes")
+    else:
+        print(f"{task_id}: none has failed; --from-start sends all again")
+    return ExitCode.OK
+
+
+def print_secret(data: Path | None) -> ExitCode:
+    """Print the secret of the settings, or the one that `trunkline up` has made.
+
+    Raises:
+        ConfigurationError: there is none yet.
+    """
+    from trunkline_bridge.webhooks.signatures import load_secret
+
+    settings = load_settings({"data_dir": data})
+    found = settings.webhook_secret or load_secret(settings.data_dir)
+    if not found:
+        problem = "holds no secret; `trunkline up` makes one, or set webhook_secret"
+        raise ConfigurationError(str(settings.data_dir), problem)
+    print(found)
+    return ExitCode.OK
+
+
+def _no_webhook(task_id: str, config_id: str) -> ConfigurationError:
+    named = f"webhook {config_id!r}" if config_id else "webhook"
+    problem = f"has no {named}; `trunkline webhooks list` shows those that there are"
+    return ConfigurationError(f"task {task_id!r}", problem)
+
+
+def _describe(webhook: webhook_service_pb2.Webhook) -> Iterator[str]:
+    yield f"webhook   {webhook.config.id}"
+    yield f"task      {webhook.config.task_id}"
+    yield f"agent     {webhook.agent}"
+    yield f"account   {webhook.account}"
+    yield f"url       {webhook.config.url}"
+    yield f"version   {webhook.version}"
+    yield f"state     {_state(webhook)}"
+    yield f"sent      {f'up to event {webhook.cursor}' if webhook.cursor else 'nothing'}"
+    yield f"created   {_time(webhook.created)}"
+    if webhook.attempts:
+        since = _time(webhook.failing_since)
+        yield f"failing   since {since}, attempts: {webhook.attempts}, last: {webhook.last_error}"
+    if webhook.HasField("next_attempt"):
+        yield f"next try  {_time(webhook.next_attempt)}"
+
+
+def _fields(webhook: webhook_service_pb2.Webhook) -> dict[str, Any]:
+    return {
+        "task_id": webhook.config.task_id,
+        "webhook_id": webhook.config.id,
+        "url": webhook.config.url,
+        "agent": webhook.agent,
+        "account": webhook.account,
+        "version": webhook.version,
+        "state": _state(webhook),
+        "cursor": webhook.cursor,
+        "attempts": webhook.attempts,
+        "last_error": webhook.last_error,
+        "failing_since": _time(webhook.failing_since),
+        "next_attempt": _time(webhook.next_attempt),
+        "created": _time(webhook.created),
+    }
+
+
+def _state(webhook: webhook_service_pb2.Webhook) -> str:
+    name = webhook_service_pb2.WebhookState.Name(webhook.state)
+    return name.removeprefix(_PREFIX).lower()
+
+
+def _time(stamp: timestamp_pb2.Timestamp) -> str:
+    """Return a time, or nothing for one that isn't set."""
+    return stamp.ToJsonString() if stamp.ToNanoseconds() else ""

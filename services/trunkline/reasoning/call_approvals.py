@@ -1,0 +1,131 @@
+"""Which calls of a model's reply may be made now, and which wait for a person.
+
+Imports LangChain, so load it lazily.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages.tool import ToolCall
+
+from trunkline.reasoning.continuation import TurnContinuation, encode_continuation, find_open_calls
+from trunkline.reasoning.turn import ReasoningState, ReasoningTurn
+from trunkline.tasks.approvals import ApprovalDecision, arguments_to_dict
+from trunkline.tasks.content import exact_json
+from trunkline.v1 import event_pb2, snapshot_pb2, tool_service_pb2
+
+
+@dataclass(slots=True)
+class PendingCalls:
+    """The calls of a reply that have no result yet, by whether they may be made."""
+
+    ready: list[tuple[ToolCall, str]] = field(default_factory=list)
+    """Those to make now, as they are to be made, each with the approval that it has; or none."""
+    results: list[BaseMessage] = field(default_factory=list)
+    """What is said of those that were rejected; and the reply, if a person edited its calls."""
+    waiting: list[ToolCall] = field(default_factory=list)
+    """Those that need an answer first."""
+    approvals: dict[str, str] = field(default_factory=dict)
+    """The approvals that were asked for, by the ids of the calls."""
+
+
+def sort_pending_calls(turn: ReasoningTurn, state: ReasoningState) -> PendingCalls:
+    """Sort the calls by what they need and what people have answered."""
+    gate = PendingCalls(approvals=dict(state.get("approvals") or {}))
+    edited: dict[str, ToolCall] = {}
+    for call in find_open_calls(state["messages"]):
+        tool = turn.tools.find(call["name"])
+        if tool is None or not tool.needs_approval:
+            gate.ready.append((call, ""))
+            continue
+        approval = _approval(turn, gate, tool, call)
+        if approval is None and exact_json(call["args"]):
+            # Whoever approves it would be shown other numbers.
+            gate.results.append(_unshown(tool, call))
+        elif approval is None or not approval.HasField("answered"):
+            gate.waiting.append(call)
+        elif approval.answered.decision == ApprovalDecision.REJECTED:
+            gate.results.append(_rejection(tool, call, approval.answered))
+        else:
+            if approval.answered.decision == ApprovalDecision.EDITED:
+                call = {**call, "args": arguments_to_dict(approval.answered.arguments)}
+                edited[call["id"] or ""] = call
+            gate.ready.append((call, approval.requested.approval_id))
+    if edited:
+        gate.results.insert(0, _edited_reply(state["messages"], edited))
+    return gate
+
+
+async def request_approvals(
+    turn: ReasoningTurn, state: ReasoningState, gate: PendingCalls, results: Sequence[BaseMessage]
+) -> None:
+    """Ask for what was not asked for yet, and keep what the turn of the answer goes on from."""
+    events = []
+    for call in gate.waiting:
+        if _key(call) not in gate.approvals:
+            tool = turn.tools.find(call["name"])
+            label = f"{tool.server}/{tool.name}" if tool else call["name"]
+            event = turn.task.pending_approvals.request(label, call["args"])
+            gate.approvals[_key(call)] = event.approval_requested.approval_id
+            events.append(event)
+    if events:
+        await turn.task.record(*events)
+    said = _merged(state["messages"], results)
+    turn.task.pending_approvals.continuation = encode_continuation(
+        TurnContinuation(said, gate.approvals, turn.earlier_count)
+    )
+
+
+def _approval(
+    turn: ReasoningTurn, gate: PendingCalls, tool: tool_service_pb2.Tool, call: ToolCall
+) -> snapshot_pb2.ApprovalInfo | None:
+    """Return the approval that was asked for a call; one that a lost attempt asked for counts."""
+    asking = turn.task.pending_approvals
+    if (known := gate.approvals.get(_key(call))) is not None:
+        return asking.find(known)
+    if turn.task.attempt == 1:
+        return None
+    found = asking.find_call(f"{tool.server}/{tool.name}", call["args"])
+    # What was approved in an earlier turn was for a call of that turn.
+    earlier = [one.requested.approval_id for one in turn.task.snapshot.approvals]
+    taken = {*earlier, *gate.approvals.values()}
+    if found is None or found.requested.approval_id in taken:
+        return None
+    gate.approvals[_key(call)] = found.requested.approval_id
+    return found
+
+
+def _unshown(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessage:
+    text = (
+        f"{tool.server}/{tool.name} was not called: it needs approval, and whole numbers from 2^53 "
+        "on can't be shown exactly for that. Give them as text, if it takes that, or answer."
+    )
+    return ToolMessage(content=text, tool_call_id=call["id"] or "", status="error")
+
+
+def _rejection(
+    tool: tool_service_pb2.Tool, call: ToolCall, answered: event_pb2.ApprovalAnswered
+) -> ToolMessage:
+    # No error: that would be mended, or tried elsewhere. It is what the user wants.
+    why = f": {answered.reason}" if answered.reason else ""
+    text = f"{tool.server}/{tool.name} was not called. It was rejected{why.rstrip('.')}."
+    return ToolMessage(content=text, tool_call_id=call["id"] or "")
+
+
+def _edited_reply(messages: Sequence[BaseMessage], edited: Mapping[str, ToolCall]) -> BaseMessage:
+    """Return the model's reply as if it had asked for what a person made of it."""
+    reply = next(one for one in reversed(messages) if isinstance(one, AIMessage))
+    calls = [edited.get(_key(call), call) for call in reply.tool_calls]
+    return reply.model_copy(update={"tool_calls": calls})
+
+
+def _merged(messages: Sequence[BaseMessage], results: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return the messages with results behind them; a changed one stands in the old one's place."""
+    changed = {one.id: one for one in results if isinstance(one, AIMessage)}
+    kept = [changed.get(one.id, one) for one in messages]
+    return [*kept, *(one for one in results if not isinstance(one, AIMessage))]
+
+
+def _key(call: ToolCall) -> str:
+    return call["id"] or ""

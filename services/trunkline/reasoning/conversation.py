@@ -1,0 +1,170 @@
+"""What was said in a conversation: the LangGraph thread `<agent>/<context id>` of the checkpoints.
+
+It is read when a turn begins, from the files of all hosts that the data directory knows, and gets
+what the turn has said in one write before the turn's end is told: a process that is killed loses
+nothing that anybody was told. Its namespace is the account, whose conversation it is alone. What
+it holds is made for models of any provider: texts, calls of tools and their answers.
+Imports LangGraph, so load it lazily.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages.tool import ToolCall
+
+from trunkline.reasoning.checkpoint_files import CheckpointFile
+from trunkline.reasoning.message_repair import is_feedback, repair_messages
+from trunkline.reasoning.tool_results import get_citations
+from trunkline.reasoning.turn_result import STATUS_KEY
+from trunkline.tasks.context import TaskContext
+
+MESSAGES_KEPT: Final = 20
+CHARS_KEPT: Final = 32_000
+"""About 8000 tokens."""
+_TEXT_CHARS: Final = 8_000
+_TOOL_CHARS: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What was said in one turn of a task, from its question to how it ended."""
+
+    task_id: str
+    turn: int
+    messages: tuple[BaseMessage, ...]
+
+    def count_chars(self) -> int:
+        """How long it is, about, as a model reads it."""
+        return sum(
+            len(message.text) + len(str(get_tool_calls(message))) for message in self.messages
+        )
+
+
+class ConversationHistory:
+    """The exchanges of an agent with one account in one context, oldest first."""
+
+    def __init__(self, file: CheckpointFile, task: TaskContext) -> None:
+        self._file = file
+        self._task = task
+        self._thread_id = f"{task.agent}/{task.context_id}"
+        self._step = 0
+        self._exchanges: list[Exchange] = []
+        self._read()
+
+    def earlier_messages(self) -> list[BaseMessage]:
+        """Return what was said in other tasks, and then in the turns before of this one.
+
+        A task that waited is gone on with where it stood, whatever was asked beside it.
+        """
+        own = [one for one in self._exchanges if one.task_id == self._task.id]
+        others = [one for one in self._exchanges if one.task_id != self._task.id]
+        return [message for one in (*others, *own) for message in one.messages]
+
+    def has_own_turns(self) -> bool:
+        """Whether earlier turns of this task are in it."""
+        return any(one.task_id == self._task.id for one in self._exchanges)
+
+    def append(self, messages: Sequence[BaseMessage]) -> None:
+        """Add what this turn has said; what it added before, in an earlier attempt, it replaces.
+
+        The oldest exchanges go, so that MESSAGES_KEPT and CHARS_KEPT hold for all others
+        together; the newest stays whatever it holds.
+        """
+        # Turns that one parent asked for run at once: another may have written meanwhile.
+        self._read()
+        new = Exchange(self._task.id, self._task.turn, tuple(_plain(messages)))
+        key = (new.task_id, new.turn)
+        exchanges = [one for one in self._exchanges if (one.task_id, one.turn) != key]
+        kept = _bounded([*exchanges, new])
+        values = {
+            "messages": [message for one in kept for message in one.messages],
+            "exchanges": [[one.task_id, one.turn, len(one.messages)] for one in kept],
+        }
+        self._step, self._exchanges = self._step + 1, kept
+        self._file.saver.replace_state(self._thread_id, self._task.account, values, self._step)
+
+    def _read(self) -> None:
+        """Read what is newer than what is known."""
+        saver = self._file.saver
+        connections = (saver.conn, *self._file.open_other_files())
+        found = saver.find_newest_state(
+            connections, self._thread_id, self._task.account, known_step=self._step
+        )
+        if found is not None:
+            self._step, self._exchanges = found[0], list(_exchanges(found[1]))
+
+
+def get_tool_calls(message: BaseMessage) -> Sequence[ToolCall]:
+    """Return the calls of tools that a message asks for."""
+    return message.tool_calls if isinstance(message, AIMessage) else ()
+
+
+def _exchanges(values: dict[str, Any]) -> Iterator[Exchange]:
+    messages, begin = values.get("messages", []), 0
+    for task_id, turn, count in values.get("exchanges", []):
+        yield Exchange(task_id, turn, tuple(messages[begin : begin + count]))
+        begin += count
+
+
+def _bounded(exchanges: Sequence[Exchange]) -> list[Exchange]:
+    """Return the newest exchanges that fit; whole ones, so that no answer lacks its call."""
+    kept: list[Exchange] = []
+    count = chars = 0
+    for one in reversed(exchanges):
+        count += len(one.messages)
+        chars += one.count_chars()
+        if kept and (count > MESSAGES_KEPT or chars > CHARS_KEPT):
+            break
+        kept.insert(0, one)
+    return kept
+
+
+def _plain(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return what is worth remembering, without what one provider alone would understand."""
+    kept: list[BaseMessage] = []
+    for message in messages:
+        match message:
+            case HumanMessage() if is_feedback(message):
+                # The answer that was none goes with what it was told.
+                if kept and isinstance(kept[-1], AIMessage) and not kept[-1].tool_calls:
+                    kept.pop()
+            case HumanMessage():
+                kept.append(HumanMessage(_clipped(message.text, _TEXT_CHARS)))
+            case ToolMessage():
+                kept.append(
+                    ToolMessage(
+                        _clipped(message.text, _TOOL_CHARS),
+                        tool_call_id=message.tool_call_id,
+                        status=message.status,
+                        artifact=get_citations(message),
+                    )
+                )
+            case AIMessage():
+                kept.append(_plain_reply(message))
+    return repair_messages(kept)
+
+
+def _plain_reply(reply: AIMessage) -> AIMessage:
+    said = reply.response_metadata.get(STATUS_KEY)
+    calls = [
+        ToolCall(
+            name=call["name"],
+            args={
+                name: _clipped(value, _TOOL_CHARS) if isinstance(value, str) else value
+                for name, value in call["args"].items()
+            },
+            id=call["id"],
+        )
+        for call in reply.tool_calls
+    ]
+    return AIMessage(
+        _clipped(reply.text, _TEXT_CHARS),
+        tool_calls=calls,
+        response_metadata={STATUS_KEY: said} if said else {},
+    )
+
+
+def _clipped(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[:chars]} […]"

@@ -1,0 +1,87 @@
+"""Makes what was said something that every provider takes: no call of a tool without an answer.
+
+A turn that was canceled, killed or failed in the middle leaves such calls, and providers refuse
+every later request that shows them. Imports LangChain, so load it lazily.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
+CALL_INTERRUPTED: Final = "The call was cut off: it is not known whether it was done."
+CALL_MALFORMED: Final = "The arguments of the call are no valid JSON object; nothing was called."
+_FEEDBACK_KEY: Final = "trunkline/feedback"
+
+
+def build_feedback(text: str) -> HumanMessage:
+    """Return what the loop tells a model itself: some providers take system messages only first."""
+    return HumanMessage(text, additional_kwargs={_FEEDBACK_KEY: True})
+
+
+def is_feedback(message: BaseMessage) -> bool:
+    """Whether the loop said it, and no user."""
+    return bool(message.additional_kwargs.get(_FEEDBACK_KEY))
+
+
+def repair_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return messages in which each call has one answer, behind it, and each answer its call."""
+    kept: list[BaseMessage] = []
+    open_calls: dict[str, str] = {}
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            if open_calls.pop(message.tool_call_id, None) is not None:
+                kept.append(message)
+            continue
+        kept += _missing(open_calls)
+        open_calls = _calls(message)
+        kept.append(message)
+    kept += _missing(open_calls)
+    return kept
+
+
+def assign_unique_ids(reply: AIMessage, said: Sequence[BaseMessage]) -> AIMessage:
+    """Return a reply whose calls have ids that no other call of the turn has.
+
+    Answers and approvals go by them, and some providers count anew in each reply, or send none.
+    """
+    seen = {
+        call["id"]
+        for message in said
+        if isinstance(message, AIMessage)
+        for call in (*message.tool_calls, *message.invalid_tool_calls)
+    }
+    own: list[str] = []
+    calls = (*reply.tool_calls, *reply.invalid_tool_calls)
+    for call in calls:
+        is_own = bool(call["id"]) and call["id"] not in seen
+        own.append(call["id"] if is_own and call["id"] else f"call_{uuid4().hex}")
+        seen.add(own[-1])
+    if own == [call["id"] for call in calls]:
+        return reply
+    valid = len(reply.tool_calls)
+    changed: dict[str, Any] = {
+        "tool_calls": [
+            {**call, "id": new} for call, new in zip(reply.tool_calls, own[:valid], strict=True)
+        ],
+        "invalid_tool_calls": [
+            {**call, "id": new}
+            for call, new in zip(reply.invalid_tool_calls, own[valid:], strict=True)
+        ],
+    }
+    return reply.model_copy(update=changed)
+
+
+def _calls(message: BaseMessage) -> dict[str, str]:
+    """Return what to answer to the calls of a message, by their ids, if nobody does."""
+    if not isinstance(message, AIMessage):
+        return {}
+    calls = {call["id"] or "": CALL_INTERRUPTED for call in message.tool_calls}
+    # They are shown to the provider again, as it sent them.
+    return calls | {call["id"] or "": CALL_MALFORMED for call in message.invalid_tool_calls}
+
+
+def _missing(open_calls: dict[str, str]) -> Iterator[ToolMessage]:
+    for call_id, text in open_calls.items():
+        yield ToolMessage(text, tool_call_id=call_id, status="error")

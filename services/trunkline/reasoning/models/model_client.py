@@ -1,0 +1,161 @@
+"""One model is asked once: within its time limits, streamed as it answers, with a span."""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from opentelemetry.trace import Span, SpanKind
+
+from trunkline import runtime, telemetry
+from trunkline.reasoning.models.model_errors import ModelCallError, classify_error
+from trunkline.reasoning.models.providers import Provider
+from trunkline.reasoning.models.replies import check_reply, finish_reason, join_chunks
+from trunkline.reasoning.turn_result import STATUS_KEY, ResultStatus
+from trunkline.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from langchain_core.language_models.base import LanguageModelInput
+    from langchain_core.language_models.chat_models import BaseChatModel
+    from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+    from langchain_core.runnables import Runnable
+
+OnText = Callable[[str], Awaitable[None]]
+"""Takes a piece of an answer, as soon as the model has said it."""
+OnChunk: TypeAlias = Callable[["AIMessageChunk"], Awaitable[None]]
+"""Takes a piece of a reply as it is, with what there is of its calls."""
+
+
+class ModelClient:
+    """A model without any other to fall back to."""
+
+    def __init__(
+        self,
+        name: str,
+        options: ModelSettings,
+        make: "Callable[[], BaseChatModel]",
+        provider: Provider | None = None,
+    ) -> None:
+        """`make` returns its client, and is called in a thread; `provider` is None if it's ours."""
+        self.name = name
+        self.options = options
+        self._make = make
+        self._provider = provider
+        self._chat: BaseChatModel | None = None
+
+    async def load(self) -> "BaseChatModel":
+        """Return its client, made at the first call.
+
+        Raises:
+            ModelTrouble: it can't be made.
+        """
+        if self._chat is None:
+            self._chat = await runtime.load_in_thread(self._make)
+        return self._chat
+
+    async def ask(
+        self,
+        messages: "Sequence[BaseMessage]",
+        *,
+        tools: Sequence[dict[str, Any]],
+        tool_choice: str | None,
+        on_text: OnText | None,
+        on_chunk: "OnChunk | None" = None,
+    ) -> "AIMessage":
+        """Return its reply; `say` gets the text of an answer while it comes, `hear` every piece.
+
+        Raises:
+            ModelTrouble: there is no reply, or only a part of one.
+        """
+        provider = self._provider
+        attributes = {
+            telemetry.GEN_AI_OPERATION_NAME: telemetry.CHAT,
+            telemetry.GEN_AI_PROVIDER_NAME: provider.trace_name if provider else self.name,
+            telemetry.GEN_AI_REQUEST_MODEL: self.name.partition(":")[2] or self.name,
+        }
+        name = f"{telemetry.CHAT} {self.name}"
+        trouble: ModelCallError | None = None
+        with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
+            try:
+                chat = await self.load()
+                bound = chat.bind_tools(tools, tool_choice=tool_choice) if tools else chat
+                reply = await self._stream(bound, messages, on_text, on_chunk)
+                _describe(span, reply)
+                if provider is not None:
+                    check_reply(reply, max_tokens=self.options.max_tokens)
+            except ModelCallError as error:
+                # Not through the span's end: it is to say what kind of trouble that was.
+                telemetry.mark_error(span, error.kind)
+                trouble = error
+        if trouble is not None:
+            raise trouble
+        return reply
+
+    async def _stream(
+        self,
+        model: "Runnable[LanguageModelInput, AIMessage]",
+        messages: "Sequence[BaseMessage]",
+        say: OnText | None,
+        hear: "OnChunk | None",
+    ) -> "AIMessage":
+        from langchain_core.messages import AIMessageChunk
+
+        loop = asyncio.get_running_loop()
+        end = loop.time() + (self.options.timeout_s or math.inf)
+        chunks: list[AIMessageChunk] = []
+        is_answer = True
+        # What it returns is a generator; closed, it closes its connection.
+        stream = cast("AsyncGenerator[BaseMessage]", model.astream(list(messages)))
+        async with aclosing(stream):
+            while (chunk := await self._next(stream, end)) is not None:
+                if not isinstance(chunk, AIMessageChunk):
+                    continue
+                chunks.append(chunk)
+                if hear is not None:
+                    await hear(chunk)
+                is_answer = is_answer and _is_answer(chunk)
+                if chunk.text and is_answer and say is not None:
+                    await say(chunk.text)
+        return join_chunks(chunks)
+
+    async def _next(
+        self, stream: "AsyncGenerator[BaseMessage]", end: float
+    ) -> "BaseMessage | None":
+        """Return the next piece; None behind the last."""
+        first_token_s = self.options.first_token_s or math.inf
+        silent = asyncio.get_running_loop().time() + first_token_s
+        soonest = min(end, silent)
+        limit = asyncio.timeout_at(None if math.isinf(soonest) else soonest)
+        try:
+            async with limit:
+                return await anext(stream, None)
+        except Exception as error:
+            # Each client has errors of its own.
+            if limit.expired():
+                problem = (
+                    f"it said nothing for {first_token_s:g} s; raise first_token_s"
+                    if silent < end
+                    else f"its reply takes over {self.options.timeout_s:g} s; raise timeout_s"
+                )
+                raise ModelCallError("timeout", problem) from error
+            key = self._provider.key_variable(self.options) if self._provider else ""
+            provider = self._provider.name if self._provider else self.name
+            raise classify_error(error, provider=provider, key=key) from error
+
+
+def _is_answer(chunk: "AIMessageChunk") -> bool:
+    """A model that says nothing of it, as those of providers do, answers."""
+    return bool(
+        chunk.response_metadata.get(STATUS_KEY, ResultStatus.COMPLETED) == ResultStatus.COMPLETED
+    )
+
+
+def _describe(span: Span, reply: "AIMessage") -> None:
+    if reason := finish_reason(reply):
+        span.set_attribute(telemetry.GEN_AI_RESPONSE_FINISH_REASONS, [reason])
+    if model := reply.response_metadata.get("model_name"):
+        span.set_attribute(telemetry.GEN_AI_RESPONSE_MODEL, str(model))
+    if usage := reply.usage_metadata:
+        span.set_attribute(telemetry.GEN_AI_USAGE_INPUT_TOKENS, usage["input_tokens"])
+        span.set_attribute(telemetry.GEN_AI_USAGE_OUTPUT_TOKENS, usage["output_tokens"])

@@ -1,0 +1,107 @@
+"""What went wrong when a model was asked, whoever made the client that says so."""
+
+import email.utils
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+# Errors whose class has no status: what LangChain's own names of them stand for.
+_STATUSES: Final = {
+    "ModelAuthenticationError": 401,
+    "ModelPermissionDeniedError": 403,
+    "ModelNotFoundError": 404,
+    "ModelRateLimitError": 429,
+    "ModelInvalidRequestError": 400,
+    "ModelAPIError": 500,
+}
+# Clients of HTTP: their errors mean that there is no connection, or no longer one.
+_TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp"})
+_PROBLEM_CHARS: Final = 200
+
+
+@dataclass(eq=False)
+class ModelCallError(Exception):
+    """One model did not answer."""
+
+    kind: str
+    """Of few values, for spans: a status of HTTP, `timeout`, `connection`, …."""
+    problem: str
+    """What is wrong and what to do, for people."""
+    is_transient: bool = False
+    """Whether it may be over soon, so that the same model is asked once more."""
+    retry_after_s: float = 0.0
+    """How long the provider asked to wait."""
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+def classify_error(error: Exception, *, provider: str, key: str) -> ModelCallError:
+    """Return what an error of a provider's client means; `key` is the variable of its key.
+
+    Callers of the mesh read it: it says no more of where the provider is than its name.
+    """
+    if isinstance(error, ModelCallError):
+        return error
+    names = {base.__name__ for base in type(error).__mro__}
+    modules = {base.__module__.partition(".")[0] for base in type(error).__mro__}
+    if isinstance(error, TimeoutError) or names & {"ModelTimeoutError", "TimeoutException"}:
+        return ModelCallError("timeout", f"{provider} did not answer in time; raise timeout_s")
+    if "ContextOverflowError" in names:
+        problem = "the conversation is too long for it; begin a new one, or ask more narrowly"
+        return ModelCallError("context_overflow", problem)
+    if status := _status_of(error, names):
+        return _refusal(status, error, provider=provider, key=key)
+    if isinstance(error, OSError) or "ModelConnectionError" in names or modules & _TRANSPORTS:
+        problem = f"{provider} can't be reached, or the connection broke; check base_url"
+        return ModelCallError("connection", problem, is_transient=True)
+    if isinstance(error, ValueError):
+        problem = f"{provider} sent what is no answer of its kind; check that base_url is right"
+        return ModelCallError("malformed", problem, is_transient=True)
+    problem = f"asking it failed with {type(error).__name__}; check its settings"
+    return ModelCallError(type(error).__name__, problem)
+
+
+def _refusal(status: int, error: Exception, *, provider: str, key: str) -> ModelCallError:
+    kind = str(status)
+    if status in {401, 403}:
+        check = f"check {key}" if key else "it wants a key: name its variable by api_key_env"
+        return ModelCallError(kind, f"{provider} refused the key ({status}); {check}")
+    if status == 404:
+        return ModelCallError(
+            kind, f"{provider} has no such model (404); check its name and base_url"
+        )
+    if status == 429:
+        problem = f"the rate limit or quota at {provider} is used up (429); try again later"
+        return ModelCallError(kind, problem, is_transient=True, retry_after_s=_retry_after_s(error))
+    if status >= 500 or status == 408:
+        problem = f"{provider} failed ({status}); try again later"
+        return ModelCallError(kind, problem, is_transient=True, retry_after_s=_retry_after_s(error))
+    # What was asked is refused: only the provider knows why, and its words are about the request.
+    why = " ".join(str(getattr(error, "message", error)).split())[:_PROBLEM_CHARS]
+    return ModelCallError(kind, f"{provider} refused the request ({status}): {why}")
+
+
+def _status_of(error: Exception, names: set[str]) -> int:
+    for name in ("status_code", "code"):
+        status = getattr(error, name, None)
+        if isinstance(status, int) and 400 <= status < 600:
+            return status
+    return next((_STATUSES[name] for name in names if name in _STATUSES), 0)
+
+
+def _retry_after_s(error: Exception) -> float:
+    """Return what `Retry-After` says, seconds or a date (RFC 9110 §10.2.3); 0: nothing."""
+    said = ""
+    cause: BaseException | None = error
+    while cause is not None and not said:
+        headers = getattr(getattr(cause, "response", None), "headers", None) or {}
+        said = str(headers.get("retry-after", ""))
+        cause = cause.__cause__
+    if said.isascii() and said.isdigit():
+        return float(said[:6])
+    try:
+        when = email.utils.parsedate_to_datetime(said)
+        return max(0.0, (when - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0

@@ -1,0 +1,248 @@
+"""Finds the tool that a question asks for, by what the tools declare as `trunkline/match`.
+
+A declaration is a list of {"pattern", "arguments", "answer"}: the first pattern of a tool that is
+found in the question counts; between tools, the longest matched text does. Arguments are made of
+the pattern's groups, and may take what was answered before in the conversation: `{answer}` is the
+last one and `{answers}` all of them, put together by `join`; an object that is made of them may say
+by a pattern, `only`, which count, and by a number, `least`, how many there have to be. Without them
+the declaration does not match. Pure and deterministic.
+"""
+
+import logging
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+QUESTION_LIMIT_CHARS = 2000
+"""Longer questions match nothing: patterns are other people's, and this bounds what they cost."""
+_PATTERN_LIMIT_CHARS = 4000
+_PIECES_LIMIT = 8
+# Behind it, a question begins anew; what else stands behind "and" may belong to what is before it.
+_JOINT = re.compile(
+    r"(?:[,;.?]\s{0,4}|\s)(?:and|then|and\sthen|and\salso)\s{1,4}"
+    r"(?=(?:search|look|find|get|list|show|fetch|what|which|how)\b)",
+    re.IGNORECASE,
+)
+_FIELD = re.compile(r"\{(\w+)\}")
+_PATH = re.compile(r"\{(\w+(?:\.\w+)*)\}")
+_TRUE = {"1", "on", "true", "yes"}
+# What declarations that are none make us trip over.
+_WRONG = (
+    re.error,
+    AttributeError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+class _NotFilled(Exception):  # noqa: N818
+    """A group that an argument is made of did not take part in the match."""
+
+
+class _NothingSaid(Exception):  # noqa: N818
+    """An argument is made of earlier answers, and there are not as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMatch:
+    """What a question asks for."""
+
+    tool: str
+    arguments: dict[str, Any]
+    answer: str
+    """Template over the structured result; empty: the tool's own text."""
+
+
+def match_tools(
+    question: str, declarations: Mapping[str, Sequence[Any]], answers: Sequence[str] = ()
+) -> list[ToolMatch]:
+    """Return what a question asks for, one after the other; empty: nothing that is known.
+
+    It is several only where all of each is matched by itself; else as by `match`.
+    """
+    text = question.strip()
+    pieces = _JOINT.split(text) if len(text) <= QUESTION_LIMIT_CHARS else []
+    if 1 < len(pieces) <= _PIECES_LIMIT:
+        found = [_best(piece, declarations, answers) for piece in pieces]
+        matches = [
+            one[1]
+            for piece, one in zip(pieces, found, strict=True)
+            if one is not None and one[0] == len(piece)
+        ]
+        if len(matches) == len(pieces):
+            return matches
+    whole = match_tool(question, declarations, answers)
+    return [whole] if whole else []
+
+
+def match_tool(
+    question: str, declarations: Mapping[str, Sequence[Any]], answers: Sequence[str] = ()
+) -> ToolMatch | None:
+    """Return the tool, of those in `declarations` by name, that the question asks for.
+
+    `answers` are those of the conversation so far, oldest first. What is wrong with a declaration
+    is logged once, and the declaration is passed over.
+    """
+    text = question.strip()
+    if len(text) > QUESTION_LIMIT_CHARS:
+        return None
+    best = _best(text, declarations, answers)
+    return best[1] if best else None
+
+
+def _best(
+    text: str, declarations: Mapping[str, Sequence[Any]], answers: Sequence[str]
+) -> tuple[int, ToolMatch] | None:
+    """Return how much of a text was matched most, and by what."""
+    best: tuple[int, ToolMatch] | None = None
+    for tool, rules in declarations.items():
+        found = _match_tool(text, tool, rules, answers)
+        if found is not None and (best is None or found[0] > best[0]):
+            best = found
+    return best
+
+
+def fill_answer(template: str, structured: Mapping[str, Any]) -> str | None:
+    """Fill `{name}` and `{name.of.nested}` of an answer; None when the result lacks one."""
+    missing = False
+
+    def value_of(field: re.Match[str]) -> str:
+        nonlocal missing
+        value: Any = structured
+        for step in field[1].split("."):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if value is None or isinstance(value, Mapping | list):
+            missing = True
+            return ""
+        return _plain(value)
+
+    text = _PATH.sub(value_of, template)
+    return None if missing else text
+
+
+def _match_tool(
+    text: str, tool: str, rules: Sequence[Any], answers: Sequence[str]
+) -> tuple[int, ToolMatch] | None:
+    for rule in rules:
+        try:
+            found = _compile(rule["pattern"]).search(text)
+            if found is None:
+                continue
+            arguments = _arguments(found, rule.get("arguments", {}), answers)
+            answer = rule.get("answer", "")
+            return found.end() - found.start(), ToolMatch(tool, arguments, str(answer))
+        except _NothingSaid:
+            continue
+        except _WRONG as error:
+            _report(tool, f"{type(error).__name__}: {error}")
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _report(tool: str, problem: str) -> None:
+    """Log what is wrong with a declaration: cached, so not with every question."""
+    extra = {"tool": tool, "problem": problem}
+    logger.warning("matching.declaration_passed_over", extra=extra)
+
+
+@lru_cache(maxsize=1024)
+def _compile(pattern: str) -> re.Pattern[str]:
+    if len(pattern) > _PATTERN_LIMIT_CHARS:
+        raise ValueError("the pattern is too long")
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def _arguments(
+    found: re.Match[str], specs: Mapping[str, Any], answers: Sequence[str]
+) -> dict[str, Any]:
+    arguments = {}
+    for name, spec in specs.items():
+        try:
+            arguments[name] = _argument(found, spec, answers)
+        except _NotFilled:
+            if isinstance(spec, Mapping) and "default" in spec:
+                arguments[name] = spec["default"]
+    return arguments
+
+
+def _argument(found: re.Match[str], spec: object, answers: Sequence[str]) -> object:
+    """Return an argument's value: of a template, a literal, a list of such, or what says more."""
+    match spec:
+        case str():
+            return _fill(found, spec, {}, answers)
+        case Mapping() if "from" in spec:
+            return _mapped(_fill(found, spec["from"], spec, answers), spec)
+        case Mapping():
+            return spec["default"]
+        case list():
+            return [_argument(found, one, answers) for one in spec]
+        case _:
+            return spec
+
+
+def _mapped(text: str, spec: Mapping[str, Any]) -> object:
+    mapping = {str(key).casefold(): value for key, value in spec.get("map", {}).items()}
+    value = mapping.get(text.casefold(), text)
+    return _typed(value, spec.get("type", "")) if isinstance(value, str) else value
+
+
+def _fill(
+    found: re.Match[str], template: str, spec: Mapping[str, Any], answers: Sequence[str]
+) -> str:
+    def group(field: re.Match[str]) -> str:
+        name = field[1]
+        if name in {"answer", "answers"}:
+            earlier = _earlier(spec, answers)
+            return earlier[-1] if name == "answer" else str(spec.get("join", ", ")).join(earlier)
+        try:
+            value = found[int(name)] if name.isdecimal() else found[name]
+        except IndexError:
+            # Patterns of one tool may share their arguments, though not all have all groups.
+            value = None
+        if value is None:
+            raise _NotFilled
+        return str(value)
+
+    return _FIELD.sub(group, template).strip()
+
+
+def _earlier(spec: Mapping[str, Any], answers: Sequence[str]) -> list[str]:
+    """Return the answers that count for an argument."""
+    only = _compile(spec.get("only", r"(?s).*"))
+    earlier = [answer for answer in answers if only.fullmatch(answer)]
+    if len(earlier) < max(1, int(spec.get("least", 1))):
+        raise _NothingSaid
+    return earlier
+
+
+def _typed(text: str, kind: str) -> object:
+    try:
+        match kind:
+            case "integer":
+                return int(text.replace(",", ""))
+            case "number":
+                number = float(text.replace(",", ""))
+                if not math.isfinite(number):
+                    raise _NotFilled
+                return int(number) if number.is_integer() and abs(number) < 2**53 else number
+            case "boolean":
+                return text.casefold() in _TRUE
+            case _:
+                return text
+    except (ValueError, OverflowError):
+        raise _NotFilled from None
+
+
+def _plain(value: object) -> str:
+    """JSON numbers come back as floats; people write 5, not 5.0."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

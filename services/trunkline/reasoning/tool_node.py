@@ -1,0 +1,155 @@
+"""The node `tools` of the reasoning loop: all calls of one reply at once.
+
+Those that need a person's approval wait for it: the turn ends with the question, and the answer's
+turn begins here. The journal holds that a call was begun before it is made, so that it is known
+after a crash, and whatever may do harm twice is made once.
+"""
+
+import asyncio
+from typing import Any
+
+from google.protobuf import json_format, timestamp_pb2
+from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages.tool import ToolCall as ModelToolCall
+from langgraph.runtime import Runtime
+from opentelemetry.trace import Span
+
+from trunkline import telemetry
+from trunkline.errors import TrunklineError
+from trunkline.reasoning.call_approvals import request_approvals, sort_pending_calls
+from trunkline.reasoning.interrupted_calls import (
+    MAY_HAVE_RUN,
+    SUMMARY_CHARS,
+    InterruptedCalls,
+    describe_interrupted_call,
+    is_safe_to_repeat,
+    may_have_run,
+)
+from trunkline.reasoning.tool_results import list_result_files, quote_sources, render_for_model
+from trunkline.reasoning.turn import ReasoningState, ReasoningTurn, check_message_limit
+from trunkline.reasoning.turn_result import ResultStatus
+from trunkline.redaction import redact_addresses
+from trunkline.tasks.content import exact_json
+from trunkline.tasks.context import TaskContext
+from trunkline.v1 import tool_service_pb2
+
+_SEARCHING = "Searching for information…"
+_PROCESSING = "Processing the results…"
+
+
+async def call_tools(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> dict[str, Any]:
+    """Add the results of the calls that the model asked for, or end the turn by asking first."""
+    turn = runtime.context
+    check_message_limit(turn, state)
+    gate = sort_pending_calls(turn, state)
+    begun = InterruptedCalls(turn, state["messages"])
+    if gate.ready:
+        await turn.task.progress(_SEARCHING)
+    async with asyncio.TaskGroup() as group:
+        running = [
+            group.create_task(_call(turn, call, approval_id, begun))
+            for call, approval_id in gate.ready
+        ]
+    results: list[BaseMessage] = [*gate.results, *(call.result() for call in running)]
+    if not turn.model.is_rules:
+        results = quote_sources([*turn.earlier_messages, *state["messages"]], results)
+    found: dict[str, Any] = {"messages": results, "approvals": gate.approvals}
+    if gate.waiting:
+        await request_approvals(turn, state, gate, results)
+        await turn.pause_answer()
+        found["verdict"] = {"status": ResultStatus.INPUT_REQUIRED.value, "text": ""}
+    else:
+        await turn.task.progress(_PROCESSING)
+    found["parts"] = [part.SerializeToString() for part in turn.parts]
+    return found
+
+
+async def _call(
+    turn: ReasoningTurn, call: ModelToolCall, approval_id: str, begun: InterruptedCalls
+) -> ToolMessage:
+    tool = turn.tools.find(call["name"])
+    if tool is None:
+        return _failure(call, f"There is no tool {call['name']}.")
+    before = begun.pop_match(tool, call["args"], approval_id)
+    if before is not None and not is_safe_to_repeat(tool):
+        text, has_failed = describe_interrupted_call(tool, before)
+        if has_failed:
+            return _failure(call, text)
+        return ToolMessage(content=text, tool_call_id=call["id"] or "")
+    label = f"{tool.server}/{tool.name}"
+    await turn.task.progress(f"Calling {label}…")
+    attributes = {
+        telemetry.GEN_AI_OPERATION_NAME: telemetry.EXECUTE_TOOL,
+        telemetry.GEN_AI_TOOL_NAME: tool.name,
+        telemetry.GEN_AI_TOOL_CALL_ID: call["id"] or "",
+        telemetry.TOOL_SERVER: tool.server,
+    }
+    if approval_id:
+        attributes[telemetry.APPROVAL_ID] = approval_id
+    again = f"/{turn.task.attempt}" if before is not None else ""
+    call_id = f"{approval_id}{again}" if approval_id else ""
+    async with turn.task.tool(label, call["args"], id=call_id) as record:
+        if not tool.read_only:
+            await turn.task.flush()
+        with telemetry.span(f"{telemetry.EXECUTE_TOOL} {tool.name}", attributes=attributes) as span:
+            message = await _execute(turn, tool, call, span)
+        record.is_error = message.status == "error"
+        record.summary = " ".join(message.text.split())[:SUMMARY_CHARS]
+    return message
+
+
+async def _execute(
+    turn: ReasoningTurn, tool: tool_service_pb2.Tool, call: ModelToolCall, span: Span
+) -> ToolMessage:
+    label = f"{tool.server}/{tool.name}"
+
+    async def on_progress(progress: tool_service_pb2.ToolProgress) -> None:
+        total = f" of {progress.total:g}" if progress.total else ""
+        news = progress.message or f"{progress.progress:g}{total}"
+        await turn.task.working(f"{label}: {news}")
+
+    try:
+        request = _request(turn.task, tool, call["args"])
+        result = await turn.source.call_tool(request, on_progress=on_progress)
+    except TrunklineError as error:
+        telemetry.mark_error(span, error)
+        why = f"{label} failed: {redact_addresses(error)}."
+        return _failure(call, f"{why} {MAY_HAVE_RUN}" if may_have_run(tool, error) else why)
+    text = render_for_model(result)
+    if result.is_error:
+        telemetry.mark_error(span, telemetry.TOOL_ERROR)
+        if result.is_mendable:
+            return _failure(call, text or f"{label} can't do that.", is_mendable=True)
+        return _failure(call, f"{label} failed: {text or 'it does not say why.'}")
+    turn.parts += list_result_files(result)
+    artifact = {"structured": json_format.MessageToDict(result.structured_content)}
+    text = text or f"{label} answered with nothing."
+    return ToolMessage(content=text, tool_call_id=call["id"] or "", artifact=artifact)
+
+
+def _request(
+    task: TaskContext, tool: tool_service_pb2.Tool, arguments: dict[str, Any]
+) -> tool_service_pb2.CallToolRequest:
+    request = tool_service_pb2.CallToolRequest(
+        server=tool.server,
+        tool=tool.name,
+        task_id=task.id,
+        agent=task.agent,
+        exact_arguments=exact_json(arguments),
+    )
+    request.account = task.latest.account
+    request.arguments.update(arguments)
+    if task.deadline is not None:
+        deadline = timestamp_pb2.Timestamp()
+        deadline.FromDatetime(task.deadline)
+        request.deadline.CopyFrom(deadline)
+    return request
+
+
+def _failure(call: ModelToolCall, text: str, *, is_mendable: bool = False) -> ToolMessage:
+    return ToolMessage(
+        content=text,
+        tool_call_id=call["id"] or "",
+        status="error",
+        artifact={"is_mendable": is_mendable},
+    )

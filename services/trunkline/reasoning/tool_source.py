@@ -1,0 +1,126 @@
+"""Where a reasoning agent gets its tools from: the tool adapter, wherever on the mesh it is."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+from trunkline.client.directory import Directory
+from trunkline.client.services import ToolClient
+from trunkline.errors import PeerProtocolError, ToolNotFoundError
+from trunkline.settings import AgentSettings
+from trunkline.v1 import tool_service_pb2
+
+TOOL_SERVICE = "trunkline.v1.ToolService"
+SETTLE_TIMEOUT_S = 60.0
+"""How long a turn waits for servers that are just being started."""
+
+OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolListing:
+    """The tools of some servers, and what is wrong with those that have none to offer."""
+
+    tools: tuple[tool_service_pb2.Tool, ...]
+    unavailable: Mapping[str, str]
+
+
+class ToolSource(Protocol):
+    """Tools that can be listed and called."""
+
+    async def list_tools(self, servers: Sequence[str]) -> ToolListing:
+        """Return the tools of these servers.
+
+        Raises:
+            PeerUnavailableError: nobody serves tools.
+        """
+
+    async def call_tool(
+        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool. Canceling this cancels the tool.
+
+        Raises:
+            TrunklineError: the call failed; a tool that failed is a result.
+        """
+
+
+class MeshTools:
+    """The tools of the mesh's tool adapter."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    async def list_tools(self, servers: Sequence[str]) -> ToolListing:
+        """Return the tools of these servers; those that are just starting are waited for."""
+        client = self._client()
+        found: tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse
+        found = await client.list_tools(tuple(servers))
+        try:
+            async with asyncio.timeout(SETTLE_TIMEOUT_S):
+                if _is_starting(found.servers):
+                    async with aclosing(client.watch_tools(tuple(servers))) as lists:
+                        async for found in lists:
+                            if not _is_starting(found.servers):
+                                break
+        except TimeoutError:
+            # What is there by now is what there is; the rest counts as down.
+            pass
+        return _listing(servers, found)
+
+    async def call_tool(
+        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool through the adapter."""
+        async with self._client().call_tool(request) as responses:
+            async for response in responses:
+                match response.WhichOneof("payload"):
+                    case "progress":
+                        await on_progress(response.progress)
+                    case "result":
+                        return response.result
+        raise PeerProtocolError("the tool adapter", "a call ended without a result")
+
+    def _client(self) -> ToolClient:
+        return ToolClient(self._directory.channel_for_service(TOOL_SERVICE))
+
+
+class AllowedTools:
+    """Those tools of a source that an agent may use: it sees no others, and calls no others."""
+
+    def __init__(self, source: ToolSource, options: AgentSettings) -> None:
+        self._source = source
+        self._options = options
+
+    async def list_tools(self, servers: Sequence[str]) -> ToolListing:
+        """Return the tools of these servers that the agent may use."""
+        listing = await self._source.list_tools(servers)
+        may_use = self._options.allows_tool
+        tools = tuple(tool for tool in listing.tools if may_use(tool.server, tool.name))
+        return replace(listing, tools=tools)
+
+    async def call_tool(
+        self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
+    ) -> tool_service_pb2.ToolResult:
+        """Call a tool. ToolNotFoundError: the agent may not use it, or there is none."""
+        if not self._options.allows_tool(request.server, request.tool):
+            raise ToolNotFoundError(request.server, request.tool)
+        return await self._source.call_tool(request, on_progress=on_progress)
+
+
+def _is_starting(servers: Sequence[tool_service_pb2.ToolServer]) -> bool:
+    return any(one.state == tool_service_pb2.TOOL_SERVER_STATE_STARTING for one in servers)
+
+
+def _listing(
+    names: Sequence[str],
+    found: tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse,
+) -> ToolListing:
+    down = dict.fromkeys(names, "it is not in the mcpServers file")
+    for server in found.servers:
+        down.pop(server.name, None)
+        if server.state != tool_service_pb2.TOOL_SERVER_STATE_READY:
+            down[server.name] = server.error or "it is still starting"
+    return ToolListing(tuple(found.tools), down)

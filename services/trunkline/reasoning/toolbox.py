@@ -1,0 +1,69 @@
+"""The tools of one turn, under names that any model's provider takes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf import json_format
+
+from trunkline.v1 import tool_service_pb2
+
+_NAME_CHARS = 64
+ToolSpec = dict[str, Any]
+"""A tool in the shape in which every provider's chat model takes it."""
+
+
+def build_tool_spec(name: str, description: str, parameters: Mapping[str, Any]) -> ToolSpec:
+    """Return a tool as a model is told of it; `parameters` is the JSON Schema of its arguments."""
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object that has all of these properties."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+class Toolbox:
+    """Tools by the name a model calls them."""
+
+    def __init__(self, tools: Sequence[tool_service_pb2.Tool]) -> None:
+        self._tools: dict[str, tool_service_pb2.Tool] = {}
+        for tool in tools:
+            self._tools[self._free_name(tool)] = tool
+
+    def find(self, name: str) -> tool_service_pb2.Tool | None:
+        """Return the tool that a model calls so."""
+        return self._tools.get(name)
+
+    def specs(self, *, with_metadata: bool) -> list[ToolSpec]:
+        """Return the tools as a model is told of them; `metadata` is for models of ours."""
+        return [self._spec(name, with_metadata=with_metadata) for name in self._tools]
+
+    def _spec(self, name: str, *, with_metadata: bool) -> ToolSpec:
+        schema, metadata = _described(self._tools[name].SerializeToString(deterministic=True))
+        tool = self._tools[name]
+        empty = {"type": "object", "properties": {}}
+        spec = build_tool_spec(name, tool.description or tool.title, schema or empty)
+        if with_metadata:
+            spec["metadata"] = metadata
+        return spec
+
+    def _free_name(self, tool: tool_service_pb2.Tool) -> str:
+        """Providers take letters, digits, `_` and `-`; ours are made unique by a number."""
+        plain = re.sub(r"[^A-Za-z0-9_-]", "_", f"{tool.server}__{tool.name}")[:_NAME_CHARS]
+        name, number = plain, 2
+        while name in self._tools:
+            ending = f"_{number}"
+            name, number = plain[: _NAME_CHARS - len(ending)] + ending, number + 1
+        return name
+
+
+@lru_cache(maxsize=512)
+def _described(tool: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a tool's schema and metadata as JSON: not made anew for each reply of each turn."""
+    message = tool_service_pb2.Tool.FromString(tool)
+    metadata = json_format.MessageToDict(message.metadata)
+    titled = metadata | {"title": message.title or message.name}
+    return json_format.MessageToDict(message.input_schema), titled

@@ -1,1 +1,0 @@
-"""The tools of a turn: where they are, what models call them, and what they have given."""

@@ -1,0 +1,70 @@
+"""Finds out who a request that fits nobody goes on talking to."""
+
+import asyncio
+from collections.abc import Sequence
+
+from google.protobuf import struct_pb2
+
+from trunkline.client import Directory
+from trunkline.errors import TrunklineError
+from trunkline.journal.fold import ROUTE_KEY
+from trunkline.supervisor.router import Router, top_agents
+from trunkline.supervisor.steps import Step
+from trunkline.supervisor.tags import split_words
+from trunkline.tasks.context import TaskContext
+from trunkline.v1 import task_service_pb2
+
+_TIMEOUT_S = 2.0
+# Of its tasks in the conversation, the latest ones: most have a route.
+_LOOKED_AT = 10
+
+
+async def find_last_agent(task: TaskContext, directory: Directory, router: Router) -> str:
+    """Return who was asked last in the task's conversation with this supervisor.
+
+    Empty if nobody was, or if that one can't be asked now. The tasks that its host knows of tell,
+    so a restart forgets nothing.
+    """
+    for route in reversed(task.snapshot.routes):
+        if route.agent in router.cards:
+            return route.agent
+    request = task_service_pb2.ListTasksRequest(
+        account=task.account,
+        agent=task.agent,
+        context_id=task.context_id,
+        page_size=_LOOKED_AT,
+    )
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            found = await directory.client_for_agent(task.agent).list_tasks(request)
+    except (TrunklineError, TimeoutError):
+        # Nobody is left waiting for a hint.
+        return ""
+    for earlier in found.tasks:
+        agent = _agent_of(earlier.metadata) if earlier.task_id != task.id else ""
+        if agent in router.cards:
+            return agent
+    return ""
+
+
+def route_to_last_agent(steps: Sequence[Step], agent: str) -> None:
+    """Give steps that fit nobody to the agent that was asked last, if it is as good as any."""
+    for step in steps:
+        level = top_agents(step.route)
+        if agent and not step.agent and split_words(step.text) and (not level or agent in level):
+            step.route.agent = agent
+            step.route.reasons.append(f"{agent} was asked last in this conversation")
+
+
+def _agent_of(metadata: struct_pb2.Struct) -> str:
+    """The agent of the last step that a task's route names."""
+    if ROUTE_KEY not in metadata.fields:
+        return ""
+    route = metadata.fields[ROUTE_KEY].struct_value
+    steps = route.fields["steps"].list_value.values if "steps" in route.fields else ()
+    routes = [step.struct_value for step in steps] or [route]
+    return next((agent for one in reversed(routes) if (agent := _name_in(one))), "")
+
+
+def _name_in(route: struct_pb2.Struct) -> str:
+    return route.fields["agent"].string_value if "agent" in route.fields else ""

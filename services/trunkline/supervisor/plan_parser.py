@@ -1,0 +1,154 @@
+"""Reads a plan that a model has made, and shows it while it is being made. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final
+
+from trunkline.reasoning.toolbox import ToolSpec, build_tool_spec, object_schema
+from trunkline.reasoning.turn_result import ASK_USER, ASK_USER_PROPERTIES
+from trunkline.supervisor.references import format_step_id, has_reference
+from trunkline.supervisor.request_splitter import MAX_STEPS
+from trunkline.supervisor.router import Router
+from trunkline.supervisor.steps import LINE_CHARS, Step, clip, summary_line
+
+MAKE_PLAN: Final = "make_plan"
+_LONGEST_TEXT = 32 * 1024
+_DIGITS = re.compile(r"\d{1,3}")
+# How models write what we call {1}, when they don't write it so.
+_PLACE = re.compile(r"\{\{?\s{0,3}(?:(?:step|result)[-_ ]?)?(\d{1,3})(?:\.\w{1,20})?\s{0,3}\}?\}")
+
+
+class UnusablePlanError(ValueError):
+    """A plan that can't be run; the text says to the model what is wrong with it."""
+
+
+def build_plan_tools(agents: Sequence[str]) -> list[ToolSpec]:
+    """Return what a model calls to say its plan, or that it has to ask."""
+    step = {
+        "type": "object",
+        "properties": {
+            "agent": {"type": "string", "enum": list(agents)},
+            "text": {"type": "string", "description": "What to ask the agent, complete."},
+            "after": {
+                "type": "array",
+                "items": {"type": "integer"},
+                "description": "Numbers of the steps whose results it needs; none: leave it out.",
+            },
+        },
+        "required": ["agent", "text"],
+    }
+    steps = {"type": "array", "items": step, "minItems": 1, "maxItems": MAX_STEPS}
+    return [
+        build_tool_spec(MAKE_PLAN, "Say which agent does what.", object_schema({"steps": steps})),
+        build_tool_spec(
+            ASK_USER, "Ask the user, where no plan can be made.", object_schema(ASK_USER_PROPERTIES)
+        ),
+    ]
+
+
+def parse_plan(
+    given: Mapping[str, Any], request: str, router: Router, *, planner: str
+) -> tuple[Step, ...]:
+    """Return the steps that a model's call says, with what the scores say of each.
+
+    Small slips are mended: an agent's name in capitals, a step that is waited for under another
+    name, a result that is needed and put nowhere.
+
+    Raises:
+        UnusablePlanError: it can't be run.
+    """
+    listed = given.get("steps")
+    if not isinstance(listed, list) or not listed:
+        raise UnusablePlanError("it has no steps")
+    if len(listed) > MAX_STEPS:
+        raise UnusablePlanError(f"it has {len(listed)} steps; at most {MAX_STEPS} may be")
+    if len(listed) == 1 and isinstance(listed[0], dict) and not listed[0].get("text"):
+        listed = [{**listed[0], "text": request}]
+    steps = tuple(
+        _step(number, one, len(listed), router, planner)
+        for number, one in enumerate(listed, start=1)
+    )
+    try:
+        TopologicalSorter({step.id: step.after for step in steps}).prepare()
+    except CycleError:
+        raise UnusablePlanError("its steps wait for each other") from None
+    return steps
+
+
+def render_partial_plan(given: Mapping[str, Any]) -> str:
+    """Return the plan for people as far as a call of which more is to come says it.
+
+    What is returned for the beginning of a call is how the text for more of it begins.
+    """
+    listed = given.get("steps")
+    listed = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    lines: list[str] = []
+    for number, one in enumerate(listed, start=1):
+        agent, text = one.get("agent"), one.get("text")
+        if not isinstance(agent, str) or not isinstance(text, str):
+            break
+        line = summary_line(text)
+        if number == len(listed):
+            # What came last still grows: an agent's name changes then, a text only gets longer.
+            if list(one)[-1] == "agent":
+                break
+            line = line[: LINE_CHARS - 1]
+        lines.append(f"{number}. {_name_of(agent)}: {line}")
+    return "\n".join(lines)
+
+
+def _step(number: int, one: object, count: int, router: Router, planner: str) -> Step:
+    if not isinstance(one, dict):
+        raise UnusablePlanError(f"step {number} is no object")
+    agent = _name_of(str(one.get("agent", "")))
+    if agent not in router.cards:
+        known = ", ".join(router.cards)
+        raise UnusablePlanError(f"step {number} is for {agent!r}; there are only: {known}")
+    text = one.get("text")
+    if not isinstance(text, str) or not text.strip():
+        raise UnusablePlanError(f"step {number} does not say what to ask {agent}")
+    if len(text) > _LONGEST_TEXT:
+        raise UnusablePlanError(f"the text of step {number} is too long")
+    text, places = _with_places(text.strip(), number, count)
+    after = sorted({*places, *_numbers(number, one.get("after"), count)})
+    if not (has_reference(text) and len(after) == 1):
+        missing = (f"{{{earlier}}}" for earlier in after if earlier not in places)
+        text = "\n".join([text, *missing])
+    route = router.route(text).decision
+    score = next((score for score in route.scores if score.agent == agent), None)
+    reasons = [f"{planner} planned it", *(score.reasons if score else ())]
+    route.agent, route.confidence = agent, score.confidence if score else 0.0
+    route.reasons[:] = reasons
+    route.step_id, route.text = format_step_id(number), clip(text)
+    return Step(route.step_id, text, route, tuple(map(format_step_id, after)))
+
+
+def _name_of(agent: str) -> str:
+    return agent.strip().removeprefix("@").lower()
+
+
+def _with_places(text: str, number: int, count: int) -> tuple[str, set[int]]:
+    """The text with other steps' results as {1}, {2}, …, and which those are."""
+    places: set[int] = set()
+
+    def place(match: re.Match[str]) -> str:
+        earlier = int(match[1])
+        if not 1 <= earlier <= count or earlier == number:
+            return match[0]
+        places.add(earlier)
+        return f"{{{earlier}}}"
+
+    return _PLACE.sub(place, text), places
+
+
+def _numbers(number: int, after: object, count: int) -> set[int]:
+    """The steps that one waits for; each may be a number, or a text with one in it."""
+    numbers: set[int] = set()
+    for one in after if isinstance(after, list) else [] if after is None else [after]:
+        digits = _DIGITS.search(str(one))
+        earlier = int(digits[0]) if digits else 0
+        if not 1 <= earlier <= count or earlier == number:
+            raise UnusablePlanError(f"step {number} waits for {one!r}, which is no other step")
+        numbers.add(earlier)
+    return numbers

@@ -1,0 +1,54 @@
+"""What was said in the conversations of a supervisor that plans with a model.
+
+It is kept where agents that reason keep theirs. Imports LangGraph, so load it lazily.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+
+from trunkline.reasoning.checkpoint_files import open_checkpoint_file
+from trunkline.reasoning.conversation import ConversationHistory
+from trunkline.tasks.content import message_text
+from trunkline.tasks.context import TaskContext
+from trunkline.v1 import message_pb2
+
+
+class PlannerMemory:
+    """What was said before a turn of a task, and then in it."""
+
+    def __init__(self, task: TaskContext, conversation: ConversationHistory | None) -> None:
+        self._task = task
+        self._conversation = conversation
+
+    def earlier_messages(self) -> list[BaseMessage]:
+        """Return what was said in the conversation before this turn, oldest first."""
+        conversation = self._conversation
+        if conversation is None:
+            return self._of_task()
+        before = conversation.earlier_messages()
+        return before if conversation.has_own_turns() else [*before, *self._of_task()]
+
+    def add_turn(self, answer: str) -> None:
+        """Remember the turn: its message, and what was answered or asked back."""
+        if self._conversation is not None and self._task.text and answer:
+            self._conversation.append([HumanMessage(self._task.text), AIMessage(answer)])
+
+    def _of_task(self) -> list[BaseMessage]:
+        return [
+            HumanMessage(text) if one.role == message_pb2.ROLE_USER else AIMessage(text)
+            for one in self._task.history[:-1]
+            if (text := message_text(one))
+        ]
+
+
+@contextmanager
+def open_planner_memory(task: TaskContext) -> Iterator[PlannerMemory]:
+    """Open what is remembered for the length of a turn; the task alone where nothing is kept."""
+    path = task.checkpoint_path
+    if path is None:
+        yield PlannerMemory(task, None)
+        return
+    with open_checkpoint_file(path) as file:
+        yield PlannerMemory(task, ConversationHistory(file, task))

@@ -1,0 +1,203 @@
+"""Splits a request into steps that agents can take on their own. Pure.
+
+A request is split only where each side goes to an agent by itself with good confidence, or is a
+question of its own; else it stays whole.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trunkline.supervisor.references import format_step_id, has_reference
+from trunkline.supervisor.router import SEARCHED_CHARS, RoutedText, Router, address_decision
+from trunkline.supervisor.steps import Step, clip
+from trunkline.supervisor.tags import split_words
+from trunkline.v1 import event_pb2
+
+MAX_STEPS = 16
+# A request with more places to split is one text, not many questions.
+_MAX_PIECES = 48
+
+_SEPARATOR = re.compile(
+    r"(?:[;\n]|,(?=\s)|(?<=[?.])(?=\s))(?:\s{0,4}(?<!\w)(?:and|then|also)(?=\s))*"
+    r"|(?<=\s)(?:and|then|also)(?=\s)(?:\s{0,4}(?:then|also)(?=\s))*",
+    re.IGNORECASE,
+)
+_THEN = re.compile(r"\bthen\b", re.IGNORECASE)
+_EDGE = " \t\r\n,;"
+_JOINING_WORDS = (" and", " then", " also")
+_QUESTION_WORDS = frozenset(
+    ("what", "who", "whom", "whose", "where", "when", "why", "which", "how")
+)
+_OPENERS = _QUESTION_WORDS | {"is", "are", "can", "could", "please", "give", "tell", "show", "find"}
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A part of the request from `begin` to `end`, and who would get it."""
+
+    begin: int
+    end: int
+    is_after: bool
+    routed: RoutedText
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """What became of a request."""
+
+    steps: tuple[Step, ...] = ()
+    question: str = ""
+    """What the user is to be asked instead."""
+    problem: str = ""
+    """Why there is neither."""
+    written_text: str = ""
+    """How much of the plan's text has been written."""
+
+
+def names_agents(text: str, router: Router) -> bool:
+    """Whether a request itself says which agents are meant, by their names or by a command."""
+    if router.find_unknown_address(text) or router.find_addresses(text[:SEARCHED_CHARS]):
+        return True
+    return router.route(text).is_explicit
+
+
+def split_request(text: str, router: Router) -> tuple[Step, ...]:
+    """Return the steps of a request, at least one, in its order; a step may have no agent.
+
+    What the default agent is to get has none yet: see `Router.settle`.
+    """
+    unknown = router.find_unknown_address(text)
+    if unknown:
+        nobody = event_pb2.RouteDecided(reasons=[f"no agent here is named {unknown}"])
+        return (_step(1, text, nobody),)
+    addresses = router.find_addresses(text[:SEARCHED_CHARS])
+    if addresses:
+        return _numbered(text, _addressed_pieces(text, addresses, router))
+    return _numbered(text, _pieces(text, 0, len(text), router))
+
+
+def _addressed_pieces(
+    text: str, addresses: Sequence[re.Match[str]], router: Router
+) -> list[_Piece]:
+    """An address holds up to the next one; what stands before the first is planned as usual."""
+    first = addresses[0].start()
+    before = _without_joint(text[:first])
+    pieces = _pieces(text, 0, len(before), router) if split_words(before) else []
+    seam = text[len(before) : first]
+    for match, following in zip(addresses, [*addresses[1:], None], strict=True):
+        end = following.start() if following else len(text)
+        kept = _without_joint(text[match.end() : end])
+        stop = match.end() + len(kept)
+        decision = address_decision(match[1].lower())
+        is_after = bool(_THEN.search(seam)) or has_reference(kept)
+        pieces.append(
+            _Piece(
+                match.end(), stop, is_after, RoutedText(decision, has_verb=True, is_explicit=True)
+            )
+        )
+        seam = text[stop:end]
+    return pieces
+
+
+def _without_joint(text: str) -> str:
+    """The text without what joins it to the next piece: commas, "and", "then"."""
+    # By positions: copying what is left each time would take a second for a hostile request.
+    end = _edge(text, len(text))
+    while text[max(0, end - 5) : end].lower().endswith(_JOINING_WORDS):
+        end = _edge(text, text.rfind(" ", 0, end))
+    return text[:end]
+
+
+def _edge(text: str, end: int) -> int:
+    """Where the text up to `end` stops, without what separates pieces."""
+    while end and text[end - 1] in _EDGE:
+        end -= 1
+    return end
+
+
+def _pieces(text: str, begin: int, end: int, router: Router) -> list[_Piece]:
+    """Split where it makes sense; what can't stand alone stays with the piece before it."""
+    fragments = _fragments(text, begin, end) if end - begin <= SEARCHED_CHARS else []
+    if not 0 < len(fragments) <= _MAX_PIECES:
+        return [_Piece(begin, end, is_after=False, routed=router.route(text[begin:end]))]
+    pieces: list[_Piece] = []
+    for start, stop, is_after in fragments:
+        fragment = text[start:stop]
+        routed = router.route(fragment)
+        if not pieces:
+            pieces.append(_Piece(start, stop, is_after=False, routed=routed))
+        elif _stands_alone(fragment, routed, pieces[-1], router):
+            if _is_preface(text, pieces[-1]):
+                pieces[-1] = _Piece(pieces[-1].begin, stop, pieces[-1].is_after, routed)
+            else:
+                pieces.append(_Piece(start, stop, is_after or has_reference(fragment), routed))
+        else:
+            last = pieces[-1]
+            whole = router.route(text[last.begin : stop])
+            pieces[-1] = _Piece(last.begin, stop, last.is_after, whole)
+    return pieces
+
+
+def _fragments(text: str, begin: int, end: int) -> list[tuple[int, int, bool]]:
+    """The pieces between separators: where they are, and whether "then" stands before them."""
+    fragments = []
+    is_after = False
+    for match in _SEPARATOR.finditer(text, begin, end):
+        if text[begin : match.start()].strip(_EDGE):
+            fragments.append((begin, match.start(), is_after))
+            is_after = False
+        is_after = is_after or bool(_THEN.search(match[0]))
+        begin = match.end()
+    if text[begin:end].strip(_EDGE) or not fragments:
+        fragments.append((begin, end, is_after))
+    return fragments
+
+
+def _stands_alone(fragment: str, routed: RoutedText, before: _Piece, router: Router) -> bool:
+    """Whether a fragment is a step of its own, and not the rest of what stands before it."""
+    words = split_words(fragment)
+    if not routed.agent or not words:
+        return _is_question(words)
+    if routed.is_explicit:
+        return len(words) > 1
+    has_digit = any(word.isdecimal() for word in words)
+    if routed.agent != before.routed.agent:
+        return has_digit or len(words) > 1
+    is_call = fragment.strip().casefold().startswith(f"{words[0]}(")
+    if words[0] in _OPENERS or (not is_call and router.has_tag(routed.agent, words[0])):
+        return len(words) > 1
+    # "integrate x^2 and x^3": the second has no verb of its own, so it would lose the first's.
+    return has_digit and (routed.has_verb or not before.routed.has_verb)
+
+
+def _is_question(words: Sequence[str]) -> bool:
+    return len(words) > 2 and words[0] in _QUESTION_WORDS
+
+
+def _is_preface(text: str, piece: _Piece) -> bool:
+    """Whether a piece says nothing that could be answered: it belongs to what comes behind it."""
+    words = split_words(text[piece.begin : piece.end])
+    is_word = len(words) == 1 and not words[0].isdecimal()
+    return is_word or (not piece.routed.agent and not _is_question(words))
+
+
+def _numbered(text: str, pieces: Sequence[_Piece]) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    for number, piece in enumerate(pieces, start=1):
+        said = text[piece.begin : piece.end].strip(_EDGE)
+        after = (steps[-1].id,) if piece.is_after and steps else ()
+        steps.append(_step(number, said, piece.routed.decision, after=after))
+    return tuple(steps)
+
+
+def _step(
+    number: int,
+    text: str,
+    route: event_pb2.RouteDecided,
+    *,
+    after: tuple[str, ...] = (),
+) -> Step:
+    route.step_id = format_step_id(number)
+    route.text = clip(text)
+    return Step(route.step_id, text, route, after)

@@ -1,0 +1,205 @@
+"""Decides which agent a request goes to, from what the agents' cards say. Pure."""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from trunkline.supervisor.tags import SearchableText, Tag, parse_tags, split_words
+from trunkline.v1 import agent_card_pb2, event_pb2
+
+TAG_POINTS = 1.0
+SKILL_POINTS = 1.5
+# A lead over the next agent that is smaller than this decides nothing.
+MARGIN_POINTS = 0.5
+# Below this nobody is chosen; equal scores stay below it.
+GOOD_CONFIDENCE = 0.5
+# A skill with this tag is meant only where the request begins with another of its tags.
+COMMAND_TAG = "command"
+# What is behind this says nothing new about who should answer.
+SEARCHED_CHARS = 4000
+
+_ADDRESS = re.compile(r"(?<![\w@])@([a-z0-9][a-z0-9-]{0,62})(?![\w@-])[:,]?", re.IGNORECASE)
+_FIRST_WORD = re.compile(r"\s*([^\W\d_]+)(?=\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Skill:
+    name: str
+    words: str
+    tags: tuple[Tag, ...]
+    is_command: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Find:
+    """What of one agent a request mentions."""
+
+    agent: str
+    points: float
+    reasons: tuple[str, ...]
+    has_verb: bool
+    is_command: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedText:
+    """A piece of a request and who gets it."""
+
+    decision: event_pb2.RouteDecided
+    has_verb: bool
+    """A tag was found that rules what comes behind it."""
+    is_explicit: bool
+    """The request itself says who is meant, by a command."""
+
+    @property
+    def agent(self) -> str:
+        """Who gets it; empty: nobody."""
+        return self.decision.agent
+
+
+class Router:
+    """Routes over the cards it was made with. Immutable."""
+
+    def __init__(self, cards: Sequence[agent_card_pb2.AgentCard], *, default: str = "") -> None:
+        """`default` gets, by `settle`, what fits nobody or several equally well."""
+        self.cards = {card.name: card for card in sorted(cards, key=lambda card: card.name)}
+        self._default = default
+        self._skills = {
+            name: [_skill(skill) for skill in card.skills] for name, card in self.cards.items()
+        }
+
+    def without(self, agents: Collection[str]) -> "Router":
+        """Return a router that never chooses these."""
+        if not any(agent in self.cards for agent in agents):
+            return self
+        return Router(
+            [card for name, card in self.cards.items() if name not in agents],
+            default="" if self._default in agents else self._default,
+        )
+
+    def route(self, text: str) -> RoutedText:
+        """Score every agent and choose one, or none when no one is clearly ahead."""
+        request = SearchableText.from_text(text[:SEARCHED_CHARS])
+        first = _FIRST_WORD.match(text)
+        first_word = first[1].casefold() if first else ""
+        finds = [_find(name, skills, request, first_word) for name, skills in self._skills.items()]
+        scores = _scores(finds)
+        best = scores[0] if scores else event_pb2.AgentScore()
+        decision = event_pb2.RouteDecided(
+            confidence=best.confidence, reasons=best.reasons, scores=scores
+        )
+        found = {find.agent: find for find in finds}.get(best.agent)
+        if best.confidence >= GOOD_CONFIDENCE:
+            decision.agent = best.agent
+        else:
+            decision.reasons[:] = [_why_nobody(top_agents(decision))]
+        return RoutedText(
+            decision,
+            has_verb=found is not None and found.has_verb,
+            is_explicit=found is not None and found.is_command,
+        )
+
+    def apply_default(self, decision: event_pb2.RouteDecided) -> None:
+        """Give what nobody got to the default agent, if there is one."""
+        if not decision.agent and self._default in self.cards:
+            decision.agent = self._default
+            decision.reasons.append("this is the default agent")
+
+    def find_addresses(self, text: str) -> list[re.Match[str]]:
+        """Return where the text names agents as @NAME, known agents only."""
+        return [match for match in _ADDRESS.finditer(text) if match[1].lower() in self.cards]
+
+    def find_unknown_address(self, text: str) -> str:
+        """Return the name that the text begins with as @NAME when no agent has it."""
+        match = _ADDRESS.match(text.lstrip())
+        return match[1] if match and match[1].lower() not in self.cards else ""
+
+    def has_tag(self, agent: str, word: str) -> bool:
+        """Whether a word is a tag of the agent: a request that begins with it stands alone."""
+        return any(
+            tag.phrase == f" {word.casefold()} "
+            for skill in self._skills.get(agent, ())
+            for tag in skill.tags
+        )
+
+
+def address_decision(agent: str) -> event_pb2.RouteDecided:
+    """Return the decision for a piece that names its agent as @NAME."""
+    reasons = [f"the request names @{agent}"]
+    score = event_pb2.AgentScore(agent=agent, confidence=1.0, reasons=reasons)
+    return event_pb2.RouteDecided(agent=agent, confidence=1.0, reasons=reasons, scores=[score])
+
+
+def top_agents(decision: event_pb2.RouteDecided) -> list[str]:
+    """Return who is level at the top of a decision; nobody when nothing was found."""
+    top = decision.scores[0].score if decision.scores else 0.0
+    return [
+        score.agent
+        for score in decision.scores
+        if score.score and top - score.score <= MARGIN_POINTS
+    ]
+
+
+def _skill(skill: agent_card_pb2.AgentSkill) -> _Skill:
+    is_command = COMMAND_TAG in skill.tags
+    name = skill.name or skill.id
+    return _Skill(
+        name=name,
+        words=f" {' '.join(split_words(name))} ",
+        tags=parse_tags(dict.fromkeys(tag for tag in skill.tags if tag != COMMAND_TAG)),
+        is_command=is_command,
+    )
+
+
+def _find(agent: str, skills: Sequence[_Skill], request: SearchableText, first_word: str) -> _Find:
+    tags: dict[str, Tag] = {}
+    reasons: list[str] = []
+    is_command = False
+    matched = 0
+    for skill in skills:
+        if skill.is_command:
+            found = [tag for tag in skill.tags if tag.phrase == f" {first_word} "]
+            is_command = is_command or bool(found)
+        else:
+            found = [tag for tag in skill.tags if tag.is_in(request)]
+        is_named = not skill.is_command and bool(skill.words.strip())
+        if not found and not (is_named and skill.words in request.phrase):
+            continue
+        matched += 1
+        tags.update((tag.text.casefold(), tag) for tag in found)
+        named = ", ".join(tag.text for tag in found) or "its name"
+        reasons.append(f"skill {skill.name!r}: {named}")
+    return _Find(
+        agent,
+        points=len(tags) * TAG_POINTS + matched * SKILL_POINTS,
+        reasons=tuple(reasons),
+        has_verb=any(tag.is_verb_in(request) for tag in tags.values()),
+        is_command=is_command,
+    )
+
+
+def _scores(finds: Sequence[_Find]) -> list[event_pb2.AgentScore]:
+    """Scores, best first; a command comes before everything, then points, then names."""
+    ranked = sorted(finds, key=lambda find: (not find.is_command, -find.points, find.agent))
+    is_commanded = sum(find.is_command for find in ranked) == 1
+    # With a second that has nothing, so that an agent alone has a rival, too.
+    best, second = sorted((0.0, 0.0, *(find.points for find in ranked)), reverse=True)[:2]
+    scores = []
+    for find in ranked:
+        if is_commanded:
+            confidence = float(find.is_command)
+        else:
+            rival = second if find.points == best else best
+            confidence = round(find.points / (find.points + rival + MARGIN_POINTS), 2)
+        scores.append(
+            event_pb2.AgentScore(
+                agent=find.agent, score=find.points, confidence=confidence, reasons=find.reasons
+            )
+        )
+    return scores
+
+
+def _why_nobody(level: Sequence[str]) -> str:
+    if len(level) > 1:
+        return f"{' and '.join(level)} fit equally well"
+    return "no agent's skills occur in it"

@@ -1,0 +1,176 @@
+"""Runs the steps of a plan, those that wait for nothing at once; a failed step stops no other."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opentelemetry.trace import SpanKind
+
+from trunkline import telemetry
+from trunkline.client import Directory
+from trunkline.client.task_stream import allocate_task_id
+from trunkline.errors import TrunklineError
+from trunkline.redaction import redact_addresses
+from trunkline.supervisor.child import ChildLimits, ChildTask
+from trunkline.supervisor.references import fill_references
+from trunkline.supervisor.router import Router
+from trunkline.supervisor.steps import Outcome, StateValue, Step, clip, failed_outcome
+from trunkline.tasks import approvals
+from trunkline.tasks.context import TaskContext
+from trunkline.tasks.lifecycle import State, state_name
+from trunkline.tasks.writers import PlanWriter
+from trunkline.v1 import event_pb2, message_pb2
+
+if TYPE_CHECKING:
+    from opentelemetry.util.types import AttributeValue
+
+    from trunkline.supervisor.planner import Planner
+    from trunkline.supervisor.planner_memory import PlannerMemory
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorTurn:
+    """What the nodes of the graph work with during one turn; nothing of it outlives the turn."""
+
+    task: TaskContext
+    directory: Directory
+    router: Router
+    plan: PlanWriter
+    limits: ChildLimits
+    planner: "Planner | None" = None
+    """A model that plans and words answers; None: by the scores, and as the agents said it."""
+    memory: "PlannerMemory | None" = None
+    """What was said in the conversation, for the model."""
+
+
+async def run_steps(
+    turn: SupervisorTurn, steps: Sequence[Step], known: Mapping[str, Outcome]
+) -> dict[str, Outcome]:
+    """Run the steps that have no outcome yet, and return the outcomes of all."""
+    outcomes = dict(known)
+    over = {step.id: asyncio.Event() for step in steps}
+
+    async def run(step: Step) -> None:
+        try:
+            for earlier in step.after:
+                if earlier in over:
+                    await over[earlier].wait()
+            outcomes[step.id] = await _run_step(turn, step, outcomes)
+        finally:
+            over[step.id].set()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for step in steps:
+                if step.id in outcomes:
+                    over[step.id].set()
+                else:
+                    group.create_task(run(step))
+    except ExceptionGroup as errors:
+        # The journal is lost, or there is a defect: whichever came first says what.
+        raise errors.exceptions[0] from errors
+    return outcomes
+
+
+async def _run_step(turn: SupervisorTurn, step: Step, outcomes: Mapping[str, Outcome]) -> Outcome:
+    if not step.agent:
+        return failed_outcome("", "no agent here fits it")
+    needed = {earlier: outcomes[earlier] for earlier in step.needed_steps}
+    if any(not one.is_waiting and not (one.is_answer and one.text) for one in needed.values()):
+        return failed_outcome(step.agent, "the result that it needs is missing")
+    if any(earlier.is_waiting for earlier in needed.values()):
+        # It is put off until those have their answers: see trunkline.supervisor.recovery.
+        return Outcome(step.agent, State.TASK_STATE_INPUT_REQUIRED)
+    text = fill_references(step.text, {name: earlier.text for name, earlier in needed.items()})
+    try:
+        child_id = step.child_id or step.called_child_id
+        child_id = child_id or allocate_task_id(turn.directory.get_agent_host(step.agent))
+    except TrunklineError as error:
+        return failed_outcome(step.agent, str(redact_addresses(error)))
+    return await _call(turn, step, text, child_id)
+
+
+async def _call(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> Outcome:
+    """Call the child between two events that the journal has of it."""
+    task = turn.task
+    if not (step.child_id or step.called_child_id):
+        started = event_pb2.ChildStarted(task_id=child_id, agent=step.agent, step_id=step.id)
+        await task.record(event_pb2.Event(child_started=started))
+    attributes: dict[str, AttributeValue] = {
+        telemetry.GEN_AI_OPERATION_NAME: telemetry.INVOKE_AGENT,
+        telemetry.GEN_AI_AGENT_NAME: step.agent,
+        telemetry.GEN_AI_CONVERSATION_ID: task.context_id,
+        telemetry.TASK_ID: child_id,
+        telemetry.PARENT_TASK_ID: task.id,
+        telemetry.ROUTE_AGENT: step.agent,
+        telemetry.ROUTE_CONFIDENCE: step.route.confidence,
+    }
+    name = f"{telemetry.INVOKE_AGENT} {step.agent}"
+    with telemetry.span(name, kind=SpanKind.CLIENT, attributes=attributes) as span:
+        asked = clip(text) or _decisions(step) or step.plan_text
+        async with task.tool(step.agent, {"message": asked}) as call:
+            child = ChildTask(
+                task, turn.directory, agent=step.agent, task_id=child_id, limits=turn.limits
+            )
+            try:
+                message = _message(turn, step, text, child_id)
+                is_known = bool(step.called_child_id or (step.child_id and task.attempt > 1))
+                outcome = await child.run(message, is_known=is_known)
+            except asyncio.CancelledError:
+                call.summary = f"{step.agent}: canceled"
+                await task.record(_finished(step, child_id, State.TASK_STATE_CANCELED))
+                raise
+            except TrunklineError as error:
+                outcome = failed_outcome(
+                    step.agent, str(redact_addresses(error)), child_id=child_id
+                )
+                telemetry.mark_error(span, error)
+            else:
+                if outcome.is_failure:
+                    telemetry.mark_error(span, state_name(outcome.state))
+            call.is_error = outcome.is_failure
+            call.summary = f"{step.agent}: {state_name(outcome.state)}"
+    # The text of an answer is in its artifacts, unless it was said otherwise.
+    said = outcome.text if outcome.is_status_text or not outcome.is_answer else ""
+    await task.record(_finished(step, child_id, outcome.state, said))
+    return outcome
+
+
+def _finished(step: Step, child_id: str, state: StateValue, text: str = "") -> event_pb2.Event:
+    finished = event_pb2.ChildFinished(task_id=child_id, agent=step.agent, state=state, text=text)
+    return event_pb2.Event(child_finished=finished)
+
+
+def _message(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> message_pb2.Message:
+    """The child's message: the step's text, and whatever in the request is not text."""
+    task = turn.task
+    if step.answers:
+        return approvals.build_answer_message(
+            step.answers,
+            message_id=f"{child_id}-{task.turn}",
+            task_id=child_id,
+            context_id=task.context_id,
+        )
+    message = message_pb2.Message(
+        message_id=f"{child_id}-{task.turn}",
+        context_id=task.context_id,
+        task_id=step.child_id,
+        role=message_pb2.ROLE_USER,
+    )
+    others = [
+        part
+        for part in task.message.parts
+        if not part.HasField("text") and not approvals.is_approval_answer(part)
+    ]
+    # Whoever is asked nothing says best what may be asked.
+    if text or not others:
+        message.parts.add(text=text)
+    message.parts.extend(others)
+    return message
+
+
+def _decisions(step: Step) -> str:
+    """What a child is told of its approvals, in a line."""
+    said = (f"{one.approval_id}: {approvals.render_decision(one.decision)}" for one in step.answers)
+    return ", ".join(said)
