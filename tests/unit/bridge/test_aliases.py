@@ -49,19 +49,19 @@ class Mesh:
         # One that only has tools.
         self.hosts.append(registry_service_pb2.Host(host_id="tools"))
 
-    def knows_host_of(self, task_id: str) -> bool:
+    def knows_task_host(self, task_id: str) -> bool:
         return task_id.startswith("jrnl0000-")
 
-    def host_of_agent(self, name: str) -> registry_service_pb2.Host:
+    def get_agent_host(self, name: str) -> registry_service_pb2.Host:
         if not self._has_agent:
             raise AgentNotFoundError(name)
         return self.hosts[0]
 
-    def for_agent(self, name: str) -> Host:
-        self.host_of_agent(name)
+    def client_for_agent(self, name: str) -> Host:
+        self.get_agent_host(name)
         return self._clients[0]
 
-    def for_task(self, task_id: str) -> Host:
+    def client_for_task(self, task_id: str) -> Host:
         return self._clients[int(task_id[:8][-1])]
 
 

@@ -279,7 +279,7 @@ class LostTask:
         return "jrnl0000-t"
 
     @asynccontextmanager
-    async def subscribe(
+    async def subscribe_to_task(
         self, _caller: Caller, request: a2a_pb2.SubscribeToTaskRequest
     ) -> AsyncIterator[WireEvents]:
         yield self._events(request.id)

@@ -82,21 +82,21 @@ class ScriptedDirectory:
 
     host: ScriptedHost
 
-    def agent(self, name: str) -> registry_service_pb2.AgentRegistration:
+    def get_agent(self, name: str) -> registry_service_pb2.AgentRegistration:
         if name != "tested":
             raise AgentNotFoundError(name)
         return registry_service_pb2.AgentRegistration()
 
-    def host_of_agent(self, name: str) -> registry_service_pb2.Host:
-        self.agent(name)
+    def get_agent_host(self, name: str) -> registry_service_pb2.Host:
+        self.get_agent(name)
         return registry_service_pb2.Host(journal_ids=["jrnl0001"])
 
-    def for_agent(self, name: str) -> ScriptedHost:
-        self.agent(name)
+    def client_for_agent(self, name: str) -> ScriptedHost:
+        self.get_agent(name)
         return self.host
 
-    def begin(self, name: str, **_call: object) -> AbstractAsyncContextManager[ScriptedStream]:
-        self.agent(name)
+    def submit(self, name: str, **_call: object) -> AbstractAsyncContextManager[ScriptedStream]:
+        self.get_agent(name)
         return self.host.stream_message()
 
 
