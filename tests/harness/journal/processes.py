@@ -13,14 +13,14 @@ OWNER = """
 import asyncio, os, sys
 from pathlib import Path
 from harness.journal.builders import begin, created
-from trunkline.journal.events import draft
+from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 
 async def main():
     journal = Journal.open(Path(sys.argv[1]))
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "x", "y")])])
+    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "x", "y")])])
     print(task_id, journal.epoch, flush=True)
 
 asyncio.run(main())
@@ -34,19 +34,19 @@ WRITER = """
 import asyncio, itertools, sys
 from pathlib import Path
 from harness.journal.builders import append, begin, created
-from trunkline.journal.events import draft
+from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 
 async def main():
     journal = Journal.open(Path(sys.argv[1]), synchronous=sys.argv[2])
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "0 ")])])
+    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "0 ")])])
     print(task_id, flush=True)
     for number in itertools.count(1):
         if sys.argv[3:]:
             sys.stdin.readline()
-        await journal.append(task_id, journal.epoch, [draft([append("a", f"{number} ")])])
+        await journal.append(task_id, journal.epoch, [build_draft([append("a", f"{number} ")])])
         print(number, flush=True)
 
 asyncio.run(main())
@@ -60,7 +60,7 @@ def start(program: str, *arguments: str | Path) -> "subprocess.Popen[str]":
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
 
 

@@ -37,7 +37,7 @@ import asyncio, resource, signal, sys
 from pathlib import Path
 from harness.journal.builders import append, begin, completed, created
 from trunkline.errors import JournalUnavailableError
-from trunkline.journal.events import draft
+from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 
 async def main():
@@ -45,14 +45,15 @@ async def main():
     journal = Journal.open(Path(sys.argv[1]), synchronous=sys.argv[2])
     task_id = journal.new_task_id()
     await journal.create(task_id, created())
-    await journal.append(task_id, journal.epoch, [draft([begin("a", "0 ")])])
+    await journal.append(task_id, journal.epoch, [build_draft([begin("a", "0 ")])])
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
     number = 0
     problems = set()
     told = set()
     for _ in range(200):
         try:
-            await journal.append(task_id, journal.epoch, [draft([append("a", f"{number + 1} ")])])
+            event = append("a", f"{number + 1} ")
+            await journal.append(task_id, journal.epoch, [build_draft([event])])
             number += 1
         except JournalUnavailableError as error:
             problems.add(error.problem)
@@ -62,8 +63,8 @@ async def main():
         except JournalUnavailableError as error:
             problems.add(error.problem)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    await journal.append(task_id, journal.epoch, [draft([append("a", f"{number + 1} ")])])
-    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    await journal.append(task_id, journal.epoch, [build_draft([append("a", f"{number + 1} ")])])
+    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     print(task_id, number + 1, *problems, sep="|", flush=True)
 
 asyncio.run(main())

@@ -42,7 +42,7 @@ FINISHER = """
 import asyncio, sys
 from pathlib import Path
 from harness.journal.builders import completed, created
-from trunkline.journal.events import draft
+from trunkline.journal.events import build_draft
 from trunkline.journal.journal import Journal
 
 async def main():
@@ -50,7 +50,7 @@ async def main():
     for agent in ("math", "math", "echo", "currency"):
         task_id = journal.new_task_id()
         await journal.create(task_id, created(agent=agent))
-    await journal.append(task_id, journal.epoch, [draft([completed()])])
+    await journal.append(task_id, journal.epoch, [build_draft([completed()])])
     print("written", flush=True)
 
 asyncio.run(main())
