@@ -124,7 +124,7 @@ class JournalHost:
             runs=self._runs,
             endings=self._endings,
             deadlines=self._deadlines,
-            context=self._contexts.build,
+            turns=self._contexts,
         )
         found = recovery.reserve()
         self.push_configs.outbox.open(self.journal)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewind_drafts
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.termination import READ_RETRY_S, TaskTerminator
+from trunkline.tasks.turn_factory import TurnFactory
 from trunkline.v1 import event_pb2, task_pb2
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Recovery:
         runs: TaskSlots,
         endings: TaskTerminator,
         deadlines: DeadlineTimer,
-        context: Callable[..., TaskContext],
+        turns: TurnFactory,
     ) -> None:
         self._journal = journal
         self._agents = agents
@@ -86,7 +87,7 @@ class Recovery:
         self._runs = runs
         self._endings = endings
         self._deadlines = deadlines
-        self._context = context
+        self._turns = turns
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     def reserve(self) -> Sequence[tuple[TaskRow, TaskSlot | None]]:
@@ -173,7 +174,8 @@ class Recovery:
             is_rewound=_starts_over(agent),
         )
         message = latest.task.history[-1]
-        return self._context(snapshot, message, forwarded=forwarded, again=again), drafts
+        context = self._turns.build(snapshot, message, forwarded=forwarded, attempt=again)
+        return context, drafts
 
     def _why_not(self, agent: Agent | None, context: TaskContext) -> str:
         """Return why a task can't run again; nothing: it can."""

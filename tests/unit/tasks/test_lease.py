@@ -27,7 +27,7 @@ class Reluctant(Journal):
         super().__init__(*arguments, **options)
         self.tries = asyncio.Semaphore(0)
 
-    def renew(self, lease_s: float) -> None:
+    def renew_lease(self, lease_s: float) -> None:
         self.tries.release()
         if self.problem is not None:
             raise self.problem
