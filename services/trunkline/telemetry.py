@@ -32,6 +32,20 @@ from opentelemetry.util.types import AttributeValue
 
 from trunkline.errors import TrunklineError
 
+# Methods without spans: the mesh's own maintenance traffic would bury the spans of real work, and
+# exporting spans must not make spans. Calls on a trunk have spans of their own.
+QUIET_METHODS: Final = (
+    "trunkline.v1.RegistryService/",
+    "trunkline.v1.TraceService/",
+    "trunkline.v1.TrunkService/",
+    "trunkline.v1.ToolService/WatchTools",
+    "trunkline.v1.WebhookService/",
+    "trunkline.v1.ArtifactService/DownloadArtifact",
+    "grpc.health.",
+    "grpc.reflection.",
+    "opentelemetry.",
+)
+
 # The name under which our code makes its spans.
 TRACER_NAME: Final = "trunkline"
 

@@ -6,11 +6,10 @@ from dataclasses import fields
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
 
 from trunkline.client import status as inward
-from trunkline.client import tracing
-from trunkline.errors import Code, PeerProtocolError, TrunklineError, error_classes
-from trunkline.server import calls
+from trunkline.errors import PeerProtocolError, TrunklineError, error_classes
 from trunkline.server import status as outward
 
 CLASSES = sorted(error_classes(), key=lambda cls: cls.reason)
@@ -21,11 +20,11 @@ def made(cls: type[TrunklineError], value: str = "the {name}") -> TrunklineError
 
 
 def over_the_wire(status: status_pb2.Status) -> grpc.aio.AioRpcError:
-    details = (outward.STATUS_DETAILS_KEY, status.SerializeToString())
+    sent = rpc_status.to_status(status)
     return grpc.aio.AioRpcError(
-        grpc.StatusCode[Code(code_name(status.code))],
-        trailing_metadata=grpc.aio.Metadata(details),
-        details=status.message,
+        sent.code,
+        trailing_metadata=grpc.aio.Metadata(*(sent.trailing_metadata or ())),
+        details=sent.details,
     )
 
 
@@ -83,7 +82,7 @@ def test_an_error_info_that_is_not_ours_is_read_by_its_code(domain: str, reason:
 def test_details_that_are_garbage_are_read_by_the_code() -> None:
     error = grpc.aio.AioRpcError(
         grpc.StatusCode.INTERNAL,
-        trailing_metadata=grpc.aio.Metadata((outward.STATUS_DETAILS_KEY, b"\xff\xff")),
+        trailing_metadata=grpc.aio.Metadata(("grpc-status-details-bin", b"\xff\xff")),
         details="so it is",
     )
     assert isinstance(inward.from_rpc_error(error, peer="the peer"), PeerProtocolError)
@@ -96,9 +95,3 @@ def test_long_attributes_are_cut_so_that_an_error_fits_into_headers(value: str) 
         assert len(status.message.encode()) * 3 + len(status.SerializeToString()) * 4 / 3 < 8192
         back = inward.from_rpc_error(over_the_wire(status), peer="the peer")
         assert type(back) is cls
-
-
-def test_both_sides_agree_on_what_they_must_share() -> None:
-    assert inward.ERROR_DOMAIN == outward.ERROR_DOMAIN
-    assert inward.STATUS_DETAILS_KEY == outward.STATUS_DETAILS_KEY
-    assert tracing.QUIET_METHODS == calls.QUIET_METHODS

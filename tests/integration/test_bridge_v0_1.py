@@ -11,7 +11,7 @@ from harness.a2a.bridged_mesh import BridgedMesh, Caller, Event, open_bridged_me
 from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline import agent
-from trunkline.client.task_stream import allocate_task_id
+from trunkline.client import allocate_task_id
 from trunkline.tasks.context import TaskContext
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge import BridgeSettings

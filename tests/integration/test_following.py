@@ -8,7 +8,7 @@ import pytest
 
 from harness.agents.inline_agents import define
 from harness.mesh.small_mesh import JoinedHost, SmallMesh, open_small_mesh
-from trunkline.client.task_stream import ResumingStream
+from trunkline.client import ResumingStream
 from trunkline.errors import CursorExpiredError, PeerUnavailableError, TaskNotFoundError
 from trunkline.journal.events import parse_header
 from trunkline.tasks.context import TaskContext

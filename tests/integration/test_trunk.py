@@ -471,11 +471,11 @@ from pathlib import Path
 from trunkline_agents.echo.agent import echo
 from trunkline.journal.journal import Journal
 from trunkline.server import MeshServer
-from trunkline.tasks.journal_host import TaskHost
+from trunkline.tasks.journal_host import JournalHost
 
 async def main():
     journal = Journal.open(Path(sys.argv[1]))
-    async with TaskHost(journal, [echo]) as host:
+    async with JournalHost(journal, [echo]) as host:
         server = MeshServer()
         server.add_message_service(host)
         server.add_task_service(host)

@@ -10,8 +10,8 @@ from google.rpc import (
     error_details_pb2,  # noqa: F401  the types of an error's details have to be known
     status_pb2,
 )
+from grpc_status import rpc_status
 
-from trunkline.client.status import STATUS_DETAILS_KEY
 from trunkline_bridge.errors import EXTENDED_CARD_NOT_CONFIGURED, WireError
 
 GrpcContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
@@ -87,9 +87,9 @@ async def abort(
     status = to_status(error)
     # Clients take details for wrong that say something else than the status.
     status.message = truncate(text, _TEXT_BYTES)
-    details = (STATUS_DETAILS_KEY, status.SerializeToString())
-    said = (*trailing, *error.headers().items(), details)
-    await context.abort(status_code(error), status.message, said)
+    sent = rpc_status.to_status(status)
+    metadata = (*trailing, *error.headers().items(), *(sent.trailing_metadata or ()))
+    await context.abort(sent.code, sent.details, metadata)
     raise AssertionError("an aborted call goes on")
 
 

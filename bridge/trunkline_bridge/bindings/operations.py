@@ -7,8 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.client import Directory, HostClient, TaskStream
-from trunkline.client.task_stream import allocate_task_id
+from trunkline.client import Directory, HostClient, TaskStream, allocate_task_id
 from trunkline.errors import (
     AgentNotFoundError,
     MessageKeyReusedError,

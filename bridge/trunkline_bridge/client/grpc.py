@@ -14,7 +14,6 @@ from trunkline import telemetry
 from trunkline.a2a.v0_3 import a2a_pb2 as old
 from trunkline.a2a.v0_3 import task_pb2 as old_task
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.client.status import STATUS_DETAILS_KEY
 from trunkline.errors import PeerProtocolError, PeerTimeoutError
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError, refusal_error
@@ -32,6 +31,7 @@ from trunkline_bridge.protocol import EVENT_ID_KEY, V0_3, V1_0
 from trunkline_bridge.versions.v0_3 import proto_reader as reading
 from trunkline_bridge.versions.v0_3 import proto_reader as requests
 
+_STATUS_DETAILS_KEY = "grpc-status-details-bin"
 _REASONS: Final = {
     grpc.StatusCode.UNIMPLEMENTED: "METHOD_NOT_FOUND",
     grpc.StatusCode.NOT_FOUND: "TASK_NOT_FOUND",
@@ -262,9 +262,13 @@ class GrpcTransport:
 
 
 def _parse_error_reason(error: grpc.aio.AioRpcError) -> str:
-    """The reason that an error names: in its details, or as v0.3 does before a colon."""
+    """Return the reason that an error names: in its details, or before a colon as v0.3 does.
+
+    grpc_status can't read this: it rejects details whose text differs from the status's, as many
+    servers send them.
+    """
     for name, value in error.trailing_metadata() or ():
-        if name == STATUS_DETAILS_KEY and isinstance(value, bytes):
+        if name == _STATUS_DETAILS_KEY and isinstance(value, bytes):
             return _parse_status_details(value)
     name = (error.details() or "").partition(":")[0]
     if not name.isidentifier() or not name.endswith("Error"):

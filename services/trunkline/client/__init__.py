@@ -1,4 +1,4 @@
-"""Calls to the other parts of the mesh, typed, with our own errors."""
+"""Typed calls to the other processes of the mesh, which raise TrunklineErrors only."""
 
 from trunkline.client.artifacts import ArtifactClient
 from trunkline.client.backoff import Backoff
@@ -6,6 +6,7 @@ from trunkline.client.breaker import Breaker, Breakers, BreakerSettings
 from trunkline.client.channels import ChannelPool, MeshChannel
 from trunkline.client.directory import Directory
 from trunkline.client.host import HostClient
+from trunkline.client.resuming_stream import ResumingStream, allocate_task_id
 from trunkline.client.services import RegistryClient, ToolClient, TraceClient
 from trunkline.client.task_stream import TaskStream
 from trunkline.runtime import run_in_background
@@ -21,8 +22,10 @@ __all__ = [
     "HostClient",
     "MeshChannel",
     "RegistryClient",
+    "ResumingStream",
     "TaskStream",
     "ToolClient",
     "TraceClient",
+    "allocate_task_id",
     "run_in_background",
 ]

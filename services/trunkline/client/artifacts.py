@@ -1,55 +1,47 @@
-"""Content that is too big for events, wherever on the mesh it lies: read, and written."""
+"""Downloads and uploads of content that is too large for events, on whichever host has it."""
 
 import asyncio
 import hashlib
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import grpc
 
 from trunkline.artifacts.content import Content, iter_chunks
 from trunkline.artifacts.references import Reference, parse_reference, sanitize_filename
-from trunkline.client.backoff import Backoff
+from trunkline.client.backoff import RetryWindow
 from trunkline.client.channels import peer_address
+from trunkline.client.directory import Directory
+from trunkline.client.resuming_stream import CUT_ERRORS, PATIENCE_S
 from trunkline.client.status import translate_errors
-from trunkline.client.task_stream import PATIENCE_S
 from trunkline.errors import (
-    FencedError,
-    JournalUnavailableError,
     PeerProtocolError,
     PeerTimeoutError,
     PeerUnavailableError,
     TaskNotFoundError,
-    TrunklineError,
 )
 from trunkline.v1 import artifact_service_pb2, artifact_service_pb2_grpc, part_pb2
 
-if TYPE_CHECKING:
-    from trunkline.client.directory import Directory
-
 __all__ = ["ArtifactClient", "Download", "Reference", "parse_reference", "sanitize_filename"]
 
-# What one call brings: with flow control alone, a slow reader would have megabytes waiting.
+# The size of one call. With flow control alone, megabytes would wait for a slow reader.
 _PIECE_BYTES: Final = 512 * 1024
-# A host that sends nothing for so long is gone, or frozen.
-_SILENCE_S: Final = 20.0
-# The content is well, or will be on another host.
-_CUTS: Final = (PeerUnavailableError, PeerTimeoutError, JournalUnavailableError, FencedError)
+# A host that sends nothing for this long is gone or frozen.
+_IDLE_TIMEOUT_S: Final = 20.0
 
 
 class Download:
-    """Content that is being read: what is known of it, and its bytes, once."""
+    """Content that is being read: its attributes, and its bytes, which can be read once."""
 
     def __init__(
         self, first: artifact_service_pb2.DownloadArtifactResponse, chunks: AsyncGenerator[bytes]
     ) -> None:
         self.size_bytes = first.size_bytes
-        """Of the whole content, whatever was asked for."""
+        """The size of the whole content, even if only a range was requested."""
         self.sha256 = first.sha256
-        """Of the whole content, hexadecimal."""
+        """The checksum of the whole content, in hexadecimal."""
         self.media_type = first.media_type
         self.filename = first.filename
         self._chunks = chunks
@@ -59,13 +51,13 @@ class Download:
 
 
 class ArtifactClient:
-    """Reads and writes content beside the journals of tasks. Raises TrunklineErrors only.
+    """Reads and writes the content stored with tasks. Raises TrunklineErrors only.
 
-    A call that is cut goes on where it was, on whatever host serves the task then, as long as
-    something comes within `patience_s`.
+    A call that is cut continues where it stopped, on whichever host serves the task then, until
+    nothing has arrived for `patience_s`.
     """
 
-    def __init__(self, directory: "Directory", *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, directory: Directory, *, patience_s: float = PATIENCE_S) -> None:
         self._directory = directory
         self._patience_s = patience_s
 
@@ -73,15 +65,15 @@ class ArtifactClient:
     async def open(
         self, reference: Reference, *, account: str, offset: int = 0, length: int = 0
     ) -> AsyncIterator[Download]:
-        """Read content from an offset on; a length of 0 is to the end.
+        """Read content from an offset; a length of 0 reads to the end.
 
-        What is read whole is held against its checksum.
+        The checksum is verified if all of the content is read.
 
         Raises:
-            TaskNotFoundError, ArtifactNotFoundError: there is none that the account may see.
-            InvalidArgumentError: the offset is behind the end.
+            TaskNotFoundError, ArtifactNotFoundError: the account has no such content.
+            InvalidArgumentError: the offset is after the end.
             PeerUnavailableError, PeerTimeoutError, JournalUnavailableError: it can't be read now.
-            PeerProtocolError: it is not what its checksum says.
+            PeerProtocolError: the content does not match its checksum.
         """
         reading = self._read(reference, account, offset, length)
         async with aclosing(reading) as responses:
@@ -98,14 +90,15 @@ class ArtifactClient:
         media_type: str = "",
         filename: str = "",
     ) -> part_pb2.Part:
-        """Keep content with a task; return the part that refers to it.
+        """Store content with a task; return the part that refers to it.
 
-        Bytes and files are gone on with after a cut; of pieces that come once, a cut is the end.
+        An upload of bytes or a file continues after a cut. An iterator can be read only once, so
+        a cut ends its upload.
 
         Raises:
-            TaskNotFoundError: no such task of the account.
-            InvalidArgumentError: it is too large.
-            PeerUnavailableError, PeerTimeoutError, JournalUnavailableError: it can't be kept now.
+            TaskNotFoundError: the account has no such task.
+            InvalidArgumentError: the content is too large.
+            PeerUnavailableError, PeerTimeoutError, JournalUnavailableError: it can't be stored now.
             OSError: the file can't be read.
         """
         begin = artifact_service_pb2.UploadArtifactRequest(
@@ -115,32 +108,32 @@ class ArtifactClient:
             media_type=media_type,
             filename=filename,
         )
-        trouble = _Trouble(self._patience_s)
+        retries = RetryWindow(self._patience_s)
         while True:
             upload = _Upload(begin, content)
             try:
-                held = await upload.run(self._channel(task_id), trouble)
+                stored = await upload.run(self._channel(task_id), retries)
                 break
-            except _CUTS as error:
+            except CUT_ERRORS as error:
                 if not isinstance(content, bytes | Path):
                     raise
-                await trouble.rest(error)
+                await asyncio.sleep(retries.next_pause_s(error))
             except TaskNotFoundError as error:
-                if not trouble.is_on:
+                if not retries.is_retrying:
                     raise
-                await trouble.rest(error)
-        part = part_pb2.Part(url=held.url, media_type=media_type, filename=filename)
-        part.metadata.update({"size_bytes": held.size_bytes, "sha256": held.sha256})
+                await asyncio.sleep(retries.next_pause_s(error))
+        part = part_pb2.Part(url=stored.url, media_type=media_type, filename=filename)
+        part.metadata.update({"size_bytes": stored.size_bytes, "sha256": stored.sha256})
         return part
 
     async def _read(
         self, reference: Reference, account: str, offset: int, length: int
     ) -> AsyncGenerator[artifact_service_pb2.DownloadArtifactResponse]:
-        """Yield the first response, and then those with data, each byte once.
+        """Yield the first response, then those with data, each byte once.
 
-        A piece at a time is asked for: however slow a reader is, no more than one is under way.
+        One piece is requested at a time, so at most one waits for a slow reader.
         """
-        trouble = _Trouble(self._patience_s)
+        retries = RetryWindow(self._patience_s)
         sha256 = hashlib.sha256()
         first: artifact_service_pb2.DownloadArtifactResponse | None = None
         at, end = offset, offset + (length or _PIECE_BYTES)
@@ -156,7 +149,7 @@ class ArtifactClient:
             try:
                 async with aclosing(_responses(self._channel(reference.task_id), request)) as got:
                     async for response in got:
-                        trouble.over()
+                        retries.reset()
                         if first is None:
                             first = response
                             end = min(end, first.size_bytes) if length else first.size_bytes
@@ -167,47 +160,19 @@ class ArtifactClient:
                             yield response
                 if first is None or at < min(until, end):
                     raise PeerUnavailableError("the file's host", "it ended the file early")
-            except (*_CUTS, TaskNotFoundError) as error:
-                if isinstance(error, TaskNotFoundError) and not trouble.is_on:
+            except (*CUT_ERRORS, TaskNotFoundError) as error:
+                if isinstance(error, TaskNotFoundError) and not retries.is_retrying:
                     raise
-                await trouble.rest(error)
+                await asyncio.sleep(retries.next_pause_s(error))
         if offset == 0 and at == first.size_bytes and sha256.hexdigest() != first.sha256:
-            raise PeerProtocolError("the file's host", "the file is not what its checksum says")
+            raise PeerProtocolError("the file's host", "the file does not match its checksum")
 
     def _channel(self, task_id: str) -> grpc.aio.Channel:
         return self._directory.channel_for_task(task_id)
 
 
-class _Trouble:
-    """How long it has been going on, and how long that is put up with."""
-
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
-        self._since_s: float | None = None
-        self._backoff = Backoff()
-
-    @property
-    def is_on(self) -> bool:
-        """Whether something failed since something came."""
-        return self._since_s is not None
-
-    def over(self) -> None:
-        """Something came."""
-        if self._since_s is not None:
-            self._since_s = None
-            self._backoff.reset()
-
-    async def rest(self, error: TrunklineError) -> None:
-        """Wait before the next try, or raise the error when that is no use any more."""
-        now_s = time.monotonic()
-        self._since_s = now_s if self._since_s is None else self._since_s
-        if now_s - self._since_s > self._patience_s:
-            raise error
-        await self._backoff.pause()
-
-
 class _Upload:
-    """One try at an upload: asks how much is held already, and sends the rest."""
+    """One try at an upload: asks how much the host has already, and sends the rest."""
 
     def __init__(
         self,
@@ -218,17 +183,17 @@ class _Upload:
         self._content = content
 
     async def run(
-        self, channel: grpc.aio.Channel, trouble: _Trouble
+        self, channel: grpc.aio.Channel, retries: RetryWindow
     ) -> artifact_service_pb2.UploadArtifactResponse:
         stub = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
         with translate_errors(peer_address(channel)):
             held = artifact_service_pb2.UploadArtifactResponse()
             if isinstance(self._content, bytes | Path):
-                held = await stub.UploadArtifact(_one(self._begin), timeout=_SILENCE_S)
-            trouble.over()
+                held = await stub.UploadArtifact(_single(self._begin), timeout=_IDLE_TIMEOUT_S)
+            retries.reset()
             if held.url:
                 return held
-            # Without a deadline: pings find a host that is gone or frozen.
+            # No deadline: keepalive pings detect a host that is gone or frozen.
             answer = await stub.UploadArtifact(self._requests(held.size_bytes))
         if not answer.url:
             raise PeerUnavailableError(peer_address(channel), "it ended the upload early")
@@ -252,7 +217,7 @@ class _Upload:
         yield artifact_service_pb2.UploadArtifactRequest(offset=at, sha256=sha256.hexdigest())
 
 
-async def _one(
+async def _single(
     request: artifact_service_pb2.UploadArtifactRequest,
 ) -> AsyncGenerator[artifact_service_pb2.UploadArtifactRequest]:
     yield request
@@ -269,10 +234,10 @@ async def _responses(
         while True:
             try:
                 with translate_errors(peer):
-                    async with asyncio.timeout(_SILENCE_S):
+                    async with asyncio.timeout(_IDLE_TIMEOUT_S):
                         response = await anext(responses, None)
             except TimeoutError:
-                raise PeerTimeoutError(peer, f"nothing came for {_SILENCE_S:g} s") from None
+                raise PeerTimeoutError(peer, f"nothing came for {_IDLE_TIMEOUT_S:g} s") from None
             if response is None:
                 return
             yield response

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
 from typing import Self
 
@@ -12,8 +12,13 @@ import grpc
 from trunkline.client.backoff import Backoff
 from trunkline.client.channels import ChannelPool
 from trunkline.client.host import HostClient
+from trunkline.client.resuming_stream import (
+    PATIENCE_S,
+    ResumingStream,
+    SubmitStream,
+    WatchStream,
+)
 from trunkline.client.services import RegistryClient
-from trunkline.client.task_stream import PATIENCE_S, ResumingStream, SubmitOpener, WatchOpener
 from trunkline.errors import (
     AgentNotFoundError,
     PeerTimeoutError,
@@ -157,15 +162,21 @@ class Directory:
         epoch: int = 0,
         with_snapshot: bool = False,
         patience_s: float = PATIENCE_S,
-    ) -> AbstractAsyncContextManager[ResumingStream]:
-        """Read a task's events behind a cursor, or from the head on, until it has ended.
+    ) -> ResumingStream:
+        """Watch a task's events after a cursor, or from the head, until the task has ended.
 
-        A stream that is cut is opened again behind what was read, on whatever host serves the task
-        then. Without news for `patience_s` the cut is raised; what is no cut, at once.
+        Enter the stream to open it. A stream that is cut is reopened after the last event read, on
+        whichever host serves the task then. After `patience_s` seconds without news the cut is
+        raised; other errors are raised at once.
         """
-        opening = WatchOpener(self, task_id, account, after, epoch, with_snapshot)
-        return ResumingStream(
-            self, opening, account=account, until_turn_ends=False, patience_s=patience_s
+        return WatchStream(
+            self,
+            task_id,
+            account,
+            patience_s,
+            after=after,
+            epoch=epoch,
+            with_snapshot=with_snapshot,
         )
 
     def submit(
@@ -175,20 +186,13 @@ class Directory:
         message: message_pb2.Message,
         submission: message_service_pb2.Submission,
         patience_s: float = PATIENCE_S,
-    ) -> AbstractAsyncContextManager[ResumingStream]:
-        """Give a message to an agent and follow the turn until it is over, as `follow` does.
+    ) -> ResumingStream:
+        """Submit a message to an agent and watch the turn until it is over, as `watch` does.
 
-        However often it is cut, the message arrives once: a new task is named before it is given,
-        unless `submission` names it already.
+        The message arrives once however often the stream is cut: a new task gets its id before it
+        is submitted, unless `submission` names it already.
         """
-        opening = SubmitOpener(self, agent, message, submission)
-        return ResumingStream(
-            self,
-            opening,
-            account=submission.account,
-            until_turn_ends=True,
-            patience_s=patience_s,
-        )
+        return SubmitStream(self, agent, message, submission, patience_s)
 
     async def wait_until(
         self, predicate: Callable[["Directory"], bool], *, timeout_s: float

@@ -1,13 +1,15 @@
-"""Turns what a call came back with into mesh errors. The way out is trunkline.server.status."""
+"""Converts gRPC errors to mesh errors. `trunkline.server.status` converts the other way."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
 
 from trunkline.errors import (
+    ERROR_DOMAIN,
     ConfigurationError,
     InvalidArgumentError,
     PeerProtocolError,
@@ -19,15 +21,12 @@ from trunkline.errors import (
 )
 from trunkline.v1 import trunk_service_pb2
 
-ERROR_DOMAIN = "trunkline.dev"
-STATUS_DETAILS_KEY = "grpc-status-details-bin"
-
 _CLASS_OF_REASON = {cls.reason: cls for cls in error_classes()}
 
 
 def _unavailable(peer: str, problem: str) -> TrunklineError:
     if "last error: " in problem or "errors resolving" in problem:
-        # grpc tells a whole story about each address it tried; its last words say what is wrong.
+        # grpc lists each address that it tried; the problem is at the end of the text.
         problem = problem.rpartition(": ")[2].rstrip("]")
     return PeerUnavailableError(peer, problem)
 
@@ -40,7 +39,7 @@ def _invalid(_peer: str, problem: str) -> TrunklineError:
     return InvalidArgumentError("request", problem)
 
 
-# Statuses without our ErrorInfo: from grpc itself, the network, or other people's servers.
+# Statuses without our ErrorInfo: from grpc itself, the network, or third-party servers.
 _MAKE_BY_CODE: dict[grpc.StatusCode, Callable[[str, str], TrunklineError]] = {
     grpc.StatusCode.OK: _protocol,
     grpc.StatusCode.CANCELLED: _unavailable,
@@ -50,7 +49,7 @@ _MAKE_BY_CODE: dict[grpc.StatusCode, Callable[[str, str], TrunklineError]] = {
     grpc.StatusCode.NOT_FOUND: _invalid,
     grpc.StatusCode.ALREADY_EXISTS: _invalid,
     grpc.StatusCode.PERMISSION_DENIED: ConfigurationError,
-    # grpc says so of a message that is too large; our own full queues come with an ErrorInfo.
+    # From grpc: a message was too large. Our own overload errors have an ErrorInfo.
     grpc.StatusCode.RESOURCE_EXHAUSTED: _protocol,
     grpc.StatusCode.FAILED_PRECONDITION: _invalid,
     grpc.StatusCode.ABORTED: _unavailable,
@@ -66,10 +65,10 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError, *, peer: str) -> TrunklineError:
-    """Return the error the peer raised, or what its bare status means.
+    """Return the error that the peer raised.
 
-    The peer's ErrorInfo names the class and its attributes; without one the code decides, and the
-    error names the peer.
+    The class and its attributes come from the peer's ErrorInfo. Without one the status code
+    selects the class, and the error names the peer.
     """
     info = _error_info(error)
     if info is not None and info.domain == ERROR_DOMAIN and info.reason in _CLASS_OF_REASON:
@@ -79,7 +78,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError, *, peer: str) -> TrunklineError:
 
 
 def from_trunk_end(end: trunk_service_pb2.TrunkEnd, *, peer: str) -> TrunklineError:
-    """Return the error that ended a call on the trunk, as `from_rpc_error` does."""
+    """Return the error that ended a call on a trunk, as `from_rpc_error` does."""
     if end.reason in _CLASS_OF_REASON:
         return _CLASS_OF_REASON[end.reason].from_metadata(dict(end.metadata))
     code = _CODES.get(end.code, grpc.StatusCode.UNKNOWN)
@@ -88,7 +87,7 @@ def from_trunk_end(end: trunk_service_pb2.TrunkEnd, *, peer: str) -> TrunklineEr
 
 @contextmanager
 def translate_errors(peer: str) -> Iterator[None]:
-    """Let nothing out but our own errors."""
+    """Raise gRPC errors of the block as mesh errors."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -98,16 +97,14 @@ def translate_errors(peer: str) -> Iterator[None]:
 
 
 def _error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo | None:
-    status = status_pb2.Status()
     try:
-        for key, value in error.trailing_metadata() or ():
-            if key == STATUS_DETAILS_KEY and isinstance(value, bytes):
-                status.ParseFromString(value)
-        for detail in status.details:
+        # Written for calls; an AioRpcError answers the same questions.
+        status = rpc_status.from_call(error)  # type: ignore[arg-type]
+        for detail in status.details if status is not None else ():
             info = error_details_pb2.ErrorInfo()
             if detail.Unpack(info):
                 return info
-    except DecodeError:
-        # Not ours, then; the code still says enough.
+    except (DecodeError, ValueError):
+        # The details are not ours, or contradict the status. The code is enough then.
         return None
     return None

@@ -15,20 +15,6 @@ from opentelemetry.trace import Span, SpanKind
 
 from trunkline import telemetry
 
-# The mesh's own upkeep: nobody asks for its spans, and they would bury those of real work.
-# What rides on the trunk has spans of its own. The same list is in trunkline.server.calls.
-QUIET_METHODS = (
-    "trunkline.v1.RegistryService/",
-    "trunkline.v1.TraceService/",
-    "trunkline.v1.TrunkService/",
-    "trunkline.v1.ToolService/WatchTools",
-    "trunkline.v1.WebhookService/",
-    "trunkline.v1.ArtifactService/DownloadArtifact",
-    "grpc.health.",
-    "grpc.reflection.",
-    "opentelemetry.",
-)
-
 
 class MethodTracer:
     """Makes the CLIENT spans of one method at one address, unless it is a quiet one."""
@@ -37,7 +23,7 @@ class MethodTracer:
 
     def __init__(self, method: str, address: str) -> None:
         self.method = method
-        self.is_quiet = method.startswith(QUIET_METHODS)
+        self.is_quiet = method.startswith(telemetry.QUIET_METHODS)
         host, separator, port = address.rpartition(":")
         self._attributes: dict[str, str | int] = {
             telemetry.RPC_SYSTEM_NAME: "grpc",

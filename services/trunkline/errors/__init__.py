@@ -46,6 +46,7 @@ from trunkline.errors.agents import (
     TokenLimitError,
 )
 from trunkline.errors.error import (
+    ERROR_DOMAIN,
     Code,
     InternalError,
     TrunklineError,
@@ -85,6 +86,7 @@ from trunkline.errors.requests import (
 )
 
 __all__ = [
+    "ERROR_DOMAIN",
     "AgentError",
     "AgentNameTakenError",
     "AgentNotFoundError",

@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
+
+ERROR_DOMAIN: Final = "trunkline.dev"
+"""The domain of our errors in google.rpc.ErrorInfo."""
 
 
 class Code(StrEnum):

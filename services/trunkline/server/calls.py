@@ -15,21 +15,6 @@ from trunkline.errors import InternalError, TrunklineError
 
 logger = logging.getLogger(__name__)
 
-# The mesh's own upkeep: nobody asks for its spans, and they would bury those of real work; spans of
-# the export of spans would never end; one for each piece of a file would be hundreds. What rides on
-# the trunk has spans of its own. The same list is in trunkline.client.tracing.
-QUIET_METHODS = (
-    "trunkline.v1.RegistryService/",
-    "trunkline.v1.TraceService/",
-    "trunkline.v1.TrunkService/",
-    "trunkline.v1.ToolService/WatchTools",
-    "trunkline.v1.WebhookService/",
-    "trunkline.v1.ArtifactService/DownloadArtifact",
-    "grpc.health.",
-    "grpc.reflection.",
-    "opentelemetry.",
-)
-
 
 class ServerCall:
     """One call being answered. Work for it inside `current`; then `succeed` or `fail`, once."""
@@ -50,7 +35,7 @@ class ServerCall:
         self._started_s = time.monotonic()
         self._span: Span = trace.INVALID_SPAN
         self._context = otel_context.get_current()
-        if method.startswith(QUIET_METHODS):
+        if method.startswith(telemetry.QUIET_METHODS):
             return
         attributes: dict[str, str | float] = {
             telemetry.RPC_SYSTEM_NAME: "grpc",

@@ -13,16 +13,19 @@ from typing import Any, TypeAlias
 import grpc
 from google.rpc import code_pb2
 
+from trunkline import telemetry
 from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
     UnsupportedOperationError,
 )
-from trunkline.server.calls import QUIET_METHODS, ServerCall
+from trunkline.server.calls import ServerCall
 from trunkline.server.status import abort
 
 # Streams that never end by themselves.
-_UPKEEP = tuple(method for method in QUIET_METHODS if method != "trunkline.v1.TrunkService/")
+_UPKEEP = tuple(
+    method for method in telemetry.QUIET_METHODS if method != "trunkline.v1.TrunkService/"
+)
 
 _TRACE_KEYS = ("traceparent", "tracestate")
 

@@ -1,16 +1,14 @@
-"""Turns mesh errors into gRPC statuses. The way back is trunkline.client.status."""
+"""Converts mesh errors to gRPC statuses. `trunkline.client.status` converts them back."""
 
 import grpc
 from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
 
-from trunkline.errors import TrunklineError
+from trunkline.errors import ERROR_DOMAIN, TrunklineError
 from trunkline.v1 import trunk_service_pb2
 
-ERROR_DOMAIN = "trunkline.dev"
-STATUS_DETAILS_KEY = "grpc-status-details-bin"
-
-# All of an error travels in HTTP/2 headers, which grpc bounds at 8 KB; the text travels twice, once
-# with each odd byte as three. Whoever sends a long id gets its beginning back.
+# An error travels in HTTP/2 headers, which grpc limits to 8 KB. The text travels twice, and each
+# non-ASCII byte may take three. A caller that sends a long id gets only its start back.
 _TEXT_BYTES = 1024
 _FIELD_BYTES = 512
 
@@ -18,7 +16,7 @@ _FIELD_BYTES = 512
 def to_status(error: TrunklineError) -> status_pb2.Status:
     """Return the error as google.rpc.Status with one ErrorInfo that holds its attributes."""
     status = status_pb2.Status(
-        code=code_pb2.Code.Value(error.code), message=_cut(str(error), _TEXT_BYTES)
+        code=code_pb2.Code.Value(error.code), message=_truncate(str(error), _TEXT_BYTES)
     )
     status.details.add().Pack(
         error_details_pb2.ErrorInfo(
@@ -29,10 +27,10 @@ def to_status(error: TrunklineError) -> status_pb2.Status:
 
 
 def to_trunk_end(error: TrunklineError) -> trunk_service_pb2.TrunkEnd:
-    """Return how a call on the trunk ends with the error."""
+    """Return the frame that ends a call on a trunk with the error."""
     return trunk_service_pb2.TrunkEnd(
         code=code_pb2.Code.Value(error.code),
-        message=_cut(str(error), _TEXT_BYTES),
+        message=_truncate(str(error), _TEXT_BYTES),
         reason=error.reason,
         metadata=_metadata(error),
     )
@@ -40,19 +38,14 @@ def to_trunk_end(error: TrunklineError) -> trunk_service_pb2.TrunkEnd:
 
 async def abort(context: grpc.aio.ServicerContext[object, object], error: TrunklineError) -> None:
     """End a call with an error. Always raises grpc's AbortError."""
-    status = to_status(error)
-    await context.abort(
-        grpc.StatusCode[error.code],
-        status.message,
-        ((STATUS_DETAILS_KEY, status.SerializeToString()),),
-    )
+    await context.abort_with_status(rpc_status.to_status(to_status(error)))
 
 
 def _metadata(error: TrunklineError) -> dict[str, str]:
-    return {key: _cut(value, _FIELD_BYTES) for key, value in error.metadata().items()}
+    return {key: _truncate(value, _FIELD_BYTES) for key, value in error.metadata().items()}
 
 
-def _cut(text: str, size_bytes: int) -> str:
+def _truncate(text: str, size_bytes: int) -> str:
     encoded = text.encode(errors="replace")
     if len(encoded) <= size_bytes:
         return text

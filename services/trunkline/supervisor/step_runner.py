@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from opentelemetry.trace import SpanKind
 
 from trunkline import telemetry
-from trunkline.client import Directory
-from trunkline.client.task_stream import allocate_task_id
+from trunkline.client import Directory, allocate_task_id
 from trunkline.errors import TrunklineError
 from trunkline.redaction import redact_addresses
 from trunkline.supervisor.child import ChildLimits, ChildTask

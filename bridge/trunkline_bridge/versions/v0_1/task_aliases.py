@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from trunkline.client import Directory, HostClient
-from trunkline.client.task_stream import allocate_task_id
+from trunkline.client import Directory, HostClient, allocate_task_id
 from trunkline.errors import AgentNotFoundError, TaskNotFoundError, TrunklineError
 from trunkline_bridge.edge.caller import Caller
 
