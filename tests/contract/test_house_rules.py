@@ -44,7 +44,7 @@ TELEMETRY_EDGES = (
     "trunkline/traces/",
     "trunkline/cli/",
     "trunkline/mesh",
-    "trunkline/tools/servers/",
+    "trunkline_agents/mcp_server.py",
 )
 TELEMETRY_MACHINERY = ("opentelemetry.sdk", "opentelemetry.exporter")
 

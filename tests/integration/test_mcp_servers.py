@@ -27,7 +27,7 @@ HARD = {
 
 @asynccontextmanager
 async def client_of(server: str, *options: str) -> AsyncIterator[Client]:
-    program = f"from trunkline.tools.servers.{server}.server import main; main()"
+    program = f"from trunkline_agents.{server}.server import main; main()"
     environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     parameters = StdioServerParameters(
         command=sys.executable, args=["-c", program, *options], env=environment

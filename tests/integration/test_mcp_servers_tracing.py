@@ -71,7 +71,7 @@ def environment(endpoint: str) -> dict[str, str]:
 
 
 def program(server: str) -> list[str]:
-    return ["-c", f"from trunkline.tools.servers.{server}.server import main; main()"]
+    return ["-c", f"from trunkline_agents.{server}.server import main; main()"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_a_function_must_be_asynchronous() -> None:
     [
         ("nothing", "MODULE:NAME"),
         ("no_such_module:hello", "can't import"),
-        ("trunkline.agents.echo:missing", "has no missing"),
+        ("trunkline_agents.echo.agent:missing", "has no missing"),
         ("trunkline.errors:Code", "not an agent"),
     ],
 )
@@ -46,4 +46,4 @@ def test_an_agent_that_cannot_be_loaded_is_one_clear_error(spec: str, problem: s
 
 
 def test_an_agent_is_found_by_module_and_name() -> None:
-    assert load_agent("trunkline.agents.echo:echo").card.name == "echo"
+    assert load_agent("trunkline_agents.echo.agent:echo").card.name == "echo"

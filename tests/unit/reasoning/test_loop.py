@@ -364,7 +364,7 @@ async def test_a_model_that_never_answers_meets_the_limit(tmp_path: Path) -> Non
 
 def test_importing_the_room_loads_no_framework() -> None:
     heavy = ("langgraph", "langchain_core", "mcp")
-    rooms = "trunkline.reasoning, trunkline.tools.adapter, trunkline.agents.math"
+    rooms = "trunkline.reasoning, trunkline.tools.adapter, trunkline_agents.math.agent"
     probe = f"import sys, {rooms}; print([name for name in {heavy!r} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)
     assert loaded.stdout.decode().strip() == "[]"
