@@ -21,6 +21,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trunkline.agents.authoring import FunctionAgent, agent
     from trunkline.agents.langgraph import from_langgraph
+    from trunkline.agents.plugins import (
+        AgentPlugin,
+        McpServer,
+        PluginContext,
+        ReasoningAgentSpec,
+    )
     from trunkline.agents.process import run
     from trunkline.mesh.remotes import from_a2a
     from trunkline.tasks.approvals import ApprovalDecision
@@ -32,15 +38,19 @@ if TYPE_CHECKING:
     from trunkline.v1.part_pb2 import Part
 
 __all__ = [
+    "AgentPlugin",
     "AgentSkill",
     "ApprovalAnswered",
     "ApprovalDecision",
     "ArtifactWriter",
     "FunctionAgent",
+    "McpServer",
     "Message",
     "Part",
     "PlanStep",
     "PlanWriter",
+    "PluginContext",
+    "ReasoningAgentSpec",
     "TaskContext",
     "ToolCall",
     "agent",
@@ -50,15 +60,19 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AgentPlugin": "trunkline.agents.plugins",
     "AgentSkill": "trunkline.v1.agent_card_pb2",
     "ApprovalAnswered": "trunkline.v1.event_pb2",
     "ApprovalDecision": "trunkline.tasks.approvals",
     "ArtifactWriter": "trunkline.tasks.writers",
     "FunctionAgent": "trunkline.agents.authoring",
+    "McpServer": "trunkline.agents.plugins",
     "Message": "trunkline.v1.message_pb2",
     "Part": "trunkline.v1.part_pb2",
     "PlanStep": "trunkline.v1.event_pb2",
     "PlanWriter": "trunkline.tasks.writers",
+    "PluginContext": "trunkline.agents.plugins",
+    "ReasoningAgentSpec": "trunkline.agents.plugins",
     "TaskContext": "trunkline.tasks.context",
     "ToolCall": "trunkline.tasks.writers",
     "agent": "trunkline.agents.authoring",

@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from harness.mcp.scripted_servers import AWKWARD
+from harness.mesh.bundled_cards import load_spec
 from trunkline.client import ChannelPool, Directory, RegistryClient
 from trunkline.journal.journal import Journal
+from trunkline.mesh.agents import build_reasoning_agent
+from trunkline.mesh.tools import load_mcp_config
 from trunkline.reasoning import MeshTools, ReasoningAgent
 from trunkline.registry import RegistryServicer
 from trunkline.server import MeshServer
+from trunkline.settings import Settings
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
 from trunkline.tools.adapter import ToolAdapter
-from trunkline.tools.config import AdapterSettings, agents_from_config, load_config
+from trunkline.tools.config import AdapterSettings, agents_from_config
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
 from trunkline.v1 import (
     event_pb2,
@@ -32,8 +36,6 @@ from trunkline.v1 import (
     snapshot_pb2,
     tool_service_pb2_grpc,
 )
-from trunkline_agents.currency.agent import agent as currency_agent
-from trunkline_agents.math.agent import agent as math_agent
 
 TIMEOUT_S = 90.0
 # Servers that ship are processes with large libraries: only those run that are asked.
@@ -85,7 +87,7 @@ class Mesh:
 async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
-    config = load_config(file)
+    config = load_mcp_config(Settings(mcp_file=file))
     async with AsyncExitStack() as stack:
         settings = AdapterSettings(restart_delay_s=0.05, grace_s=1.0)
         adapter = await stack.enter_async_context(ToolAdapter(config, settings=settings))
@@ -106,7 +108,7 @@ async def mesh(tmp_path: Path, **servers: Any) -> AsyncIterator[Mesh]:
         directory = await stack.enter_async_context(Directory(channels, address))
         await directory.wait_until(lambda known: bool(known.hosts), timeout_s=TIMEOUT_S)
         tools = MeshTools(directory)
-        agents = [math_agent(tools), currency_agent(tools)]
+        agents = [build_reasoning_agent(load_spec(name), tools) for name in ("math", "currency")]
         agents += [
             ReasoningAgent(spec.build_card(), servers=spec.servers, tools=tools)
             for spec in agents_from_config(config)

@@ -257,7 +257,7 @@ async def with_vectors(folder: Path, engines: Engines) -> Path:
     def fill() -> None:
         model = EmbeddingModel(name="openai:any", base_url=f"{engines.url}/v1")
         with DocumentStore.open(folder / "documents.db") as store:
-            add_documents(store, [pages], meanings=open_embedding_index(model))
+            add_documents(store, [pages], index=open_embedding_index(model))
 
     await asyncio.to_thread(fill)
     return folder / "documents.db"

@@ -9,6 +9,7 @@ from harness.a2a.bridged_mesh import BridgedMesh, Event, Json, open_bridged_mesh
 from harness.agents.inline_agents import status_texts, texts
 from harness.mesh.small_mesh import SmallMesh
 from trunkline.agents import FunctionAgent, agent
+from trunkline.agents.plugins import load_plugins
 from trunkline.errors import ConfigurationError
 from trunkline.journal.fold import Fold
 from trunkline.mesh.agents import build_agents
@@ -152,11 +153,11 @@ def test_a_supervisor_that_is_to_ask_itself_or_has_a_taken_name_is_refused(tmp_p
     def made(name: str, *agents: str) -> None:
         supervisors = {name: SupervisorSettings(agents=agents)}
         settings = Settings(data_dir=tmp_path, supervisors=supervisors)
-        build_agents(settings, McpConfig({}), None)  # type: ignore[arg-type]
+        build_agents(settings, McpConfig({}), None, plugins=load_plugins())  # type: ignore[arg-type]
 
     with pytest.raises(ConfigurationError, match="it can't ask itself"):
         made("team", "team")
-    with pytest.raises(ConfigurationError, match="an agent that ships has this name"):
+    with pytest.raises(ConfigurationError, match="an installed agent has this name"):
         made("math", "echo")
 
 

@@ -15,12 +15,14 @@ from trunkline.cli.commands import new
 from trunkline.cli.commands import serve as serving
 from trunkline.cli.commands import storage as kept
 from trunkline.cli.exits import ExitCode
+from trunkline.cli.plugins import PluginGroup
 from trunkline.cli.terminal import accept_any_text
 from trunkline.cli.usage import QuestionCommand, parse_and_run
 
 # Rich help and tracebacks take half a second to load.
 app = typer.Typer(
     name="trunkline",
+    cls=PluginGroup,
     help="A mesh for AI agents.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -47,7 +49,6 @@ for _command in (
 app.add_typer(serving.serve, name="serve")
 app.add_typer(inside.webhooks, name="webhooks")
 app.add_typer(kept.data, name="data")
-app.add_typer(kept.docs, name="docs")
 app.add_typer(public.keys, name="keys")
 app.add_typer(public.card, name="card")
 app.add_typer(new.new, name="new")

@@ -1,23 +1,16 @@
 """The agents: those that ship, those of configured tools, and the user's."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any, Final
 
 from trunkline.agents.hosting import join_mesh
+from trunkline.agents.plugins import AgentPlugin, ReasoningAgentSpec, load_plugins
 from trunkline.agents.process import load_agent
 from trunkline.client import Directory, run_in_background
 from trunkline.errors import ConfigurationError
-from trunkline.mesh.shipped import (
-    ARGOCD,
-    CURRENCY,
-    ECHO,
-    MATH,
-    RESEARCH,
-    SHIPPED,
-    SUPERVISOR,
-)
 from trunkline.mesh.tools import load_mcp_config
 from trunkline.reasoning import (
     AllowedTools,
@@ -33,11 +26,8 @@ from trunkline.settings import AgentSettings, Settings, SupervisorSettings
 from trunkline.supervisor import ChildLimits, Planner, Supervisor
 from trunkline.tasks.agent import Agent
 from trunkline.tools.config import McpConfig, agents_from_config
-from trunkline_agents.argocd.agent import agent as argocd_agent
-from trunkline_agents.currency.agent import agent as currency_agent
-from trunkline_agents.echo.agent import echo
-from trunkline_agents.math.agent import agent as math_agent
-from trunkline_agents.research.agent import agent as research_agent
+
+SUPERVISOR: Final = "supervisor"
 
 
 @asynccontextmanager
@@ -49,9 +39,11 @@ async def serve_agents(settings: Settings, names: Sequence[str]) -> AsyncIterato
         JournalUnavailableError: the data directory can't be used.
     """
     made: list[Agent] = []
+    plugins = load_plugins()
+    config = load_mcp_config(settings, plugins)
 
     def make(directory: Directory) -> Sequence[Agent]:
-        made.extend(build_agents(settings, load_mcp_config(settings), directory, names=names))
+        made.extend(build_agents(settings, config, directory, plugins=plugins, names=names))
         return made
 
     async with AsyncExitStack() as stack:
@@ -66,6 +58,7 @@ def build_agents(
     config: McpConfig,
     directory: Directory,
     *,
+    plugins: Mapping[str, AgentPlugin[Any]],
     names: Sequence[str] | None = None,
     others: Sequence[Agent] = (),
 ) -> list[Agent]:
@@ -74,7 +67,7 @@ def build_agents(
     Raises:
         ConfigurationError: nobody has such a name, or two have one.
     """
-    known = _known_agents(settings, config, directory)
+    known = _list_builders(settings, config, directory, plugins)
     agents = []
     for name in known if names is None else dict.fromkeys(names):
         if name not in known:
@@ -103,10 +96,27 @@ async def prewarm(agents: Sequence[Agent]) -> None:
             await agent.prewarm()
 
 
-def _known_agents(
-    settings: Settings, config: McpConfig, directory: Directory
+def build_reasoning_agent(
+    spec: ReasoningAgentSpec, tools: ToolSource, model: ModelChoice | None = None
+) -> ReasoningAgent:
+    """Return the agent of a plugin's spec; without a model, it reasons with the built-in one."""
+    return ReasoningAgent(
+        spec.build_card(),
+        servers=spec.servers,
+        tools=tools,
+        model=model,
+        instructions=spec.instructions,
+        repeatable=spec.repeatable,
+    )
+
+
+def _list_builders(
+    settings: Settings,
+    config: McpConfig,
+    directory: Directory,
+    plugins: Mapping[str, AgentPlugin[Any]],
 ) -> dict[str, Callable[[], Agent]]:
-    """How each agent that has a name here is made."""
+    """Return a function for each agent, by name, that builds it."""
     mesh_tools = MeshTools(directory)
 
     def tools_of(name: str) -> ToolSource:
@@ -114,18 +124,21 @@ def _known_agents(
         return AllowedTools(mesh_tools, options) if options else mesh_tools
 
     model_of = partial(ModelChoice.for_agent, settings)
-    shipped: dict[str, Callable[[], Agent]] = {
-        SUPERVISOR: partial(_supervisor, settings, directory, SUPERVISOR),
-        ECHO: lambda: echo,
-        MATH: lambda: math_agent(tools_of(MATH), model_of(MATH)),
-        CURRENCY: lambda: currency_agent(tools_of(CURRENCY), model_of(CURRENCY)),
-        RESEARCH: lambda: research_agent(tools_of(RESEARCH), model_of(RESEARCH)),
-        ARGOCD: lambda: argocd_agent(tools_of(ARGOCD), model_of(ARGOCD)),
+
+    known: dict[str, Callable[[], Agent]] = {
+        SUPERVISOR: partial(_supervisor, settings, directory, SUPERVISOR)
     }
-    known = {name: shipped[name] for name in SHIPPED if name != ARGOCD or ARGOCD in config.bundled}
+    for name, plugin in plugins.items():
+        agent = plugin.agent
+        if not set(plugin.required_servers) <= config.plugin_servers.keys():
+            continue
+        if isinstance(agent, ReasoningAgentSpec):
+            known[name] = partial(build_reasoning_agent, agent, tools_of(name), model_of(name))
+        else:
+            known[name] = partial(_itself, agent)
     for name in settings.supervisors:
         if name in known and name != SUPERVISOR:
-            problem = "an agent that ships has this name; choose another"
+            problem = "an installed agent has this name; choose another"
             raise ConfigurationError(f"[supervisor.{name}]", problem)
         known[name] = partial(_supervisor, settings, directory, name)
     for spec in agents_from_config(config):
@@ -140,6 +153,10 @@ def _known_agents(
             model=model_of(spec.name),
         )
     return known
+
+
+def _itself(agent: Agent) -> Agent:
+    return agent
 
 
 def _supervisor(settings: Settings, directory: Directory, name: str) -> Supervisor:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from trunkline.agents.hosting import AgentReadiness, add_host_services, open_host, open_membership
+from trunkline.agents.plugins import load_plugins
 from trunkline.client import ChannelPool, Directory, RegistryClient, run_in_background
 from trunkline.errors import ConfigurationError
 from trunkline.mesh.agents import build_agents, prewarm
@@ -37,13 +38,16 @@ async def open_mesh(settings: Settings) -> AsyncIterator[ServiceStatus]:
     """
     check_addresses(settings)
     check_exposure("mesh", settings.mesh, is_allowed=settings.insecure)
-    config = load_mcp_config(settings)
+    plugins = load_plugins()
+    config = load_mcp_config(settings, plugins)
     async with AsyncExitStack() as stack:
         local = stack.enter_context(socket_address())
         channels = ChannelPool.from_settings(settings)
         directory = Directory(channels, local)
         attendance = AgentReadiness()
-        agents = build_agents(settings, config, directory, others=build_remote_agents(settings))
+        agents = build_agents(
+            settings, config, directory, plugins=plugins, others=build_remote_agents(settings)
+        )
         names = [agent.card.name for agent in agents]
         if settings.default_agent not in names:
             problem = f"no such agent; there are: {', '.join(names)}"

@@ -3,17 +3,27 @@
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
+from trunkline.agents.plugins import (
+    AgentPlugin,
+    PluginContext,
+    load_plugins,
+    log_ignored_plugin,
+)
 from trunkline.client import BreakerSettings, ChannelPool, Directory, RegistryClient
 from trunkline.client.artifacts import ArtifactClient
 from trunkline.errors import ConfigurationError
-from trunkline.mesh.argocd import with_argocd
 from trunkline.mesh.registry import STOP_GRACE_S
-from trunkline.mesh.research import with_research
 from trunkline.registry import Membership
 from trunkline.runtime import ServiceStatus
 from trunkline.server import MeshServer
-from trunkline.settings import Settings, advertised_address, check_exposure
+from trunkline.settings import (
+    Settings,
+    advertised_address,
+    check_exposure,
+    load_plugin_settings,
+)
 from trunkline.tools.adapter import ToolAdapter
 from trunkline.tools.config import AdapterSettings, McpConfig, agents_from_config, load_config
 from trunkline.tools.tool_servicer import SERVICE, ToolServicer
@@ -56,14 +66,36 @@ async def serve_tools(settings: Settings) -> AsyncIterator[ServiceStatus]:
         yield ServiceStatus([{"service": "tools", "grpc": address}], joined=membership.registered)
 
 
-def load_mcp_config(settings: Settings) -> McpConfig:
-    """Return the configured MCP servers; a file that is wrong is said so and left out."""
+def load_mcp_config(
+    settings: Settings, plugins: Mapping[str, AgentPlugin[Any]] | None = None
+) -> McpConfig:
+    """Return the MCP servers of the operator's file and of plugins, by default those installed.
+
+    A file that is wrong is logged and ignored, and so is a plugin whose servers can't be told.
+
+    Raises:
+        ConfigurationError: settings of a plugin are wrong.
+    """
     try:
         config = load_config(settings.mcp_file)
     except ConfigurationError as error:
         logger.error("mcp.file_ignored", extra={"file": error.where, "problem": error.problem})
         config = load_config()
-    return with_argocd(with_research(config, settings), settings)
+    configured = config.configured
+    for name, plugin in (load_plugins() if plugins is None else plugins).items():
+        kind = plugin.settings_type
+        own = None if kind is None else load_plugin_settings(name, kind, settings)
+        context = PluginContext(settings=own, mesh=settings, configured_servers=configured)
+        try:
+            servers = {key: one.build_config() for key, one in plugin.servers(context).items()}
+        except ConfigurationError:
+            raise
+        # The code of a package may raise anything.
+        except Exception as error:  # noqa: BLE001
+            log_ignored_plugin(name, error)
+            continue
+        config = config.add_plugin_servers(name, servers)
+    return config
 
 
 def add_tool_adapter(
@@ -99,7 +131,7 @@ def add_tool_adapter(
 
 def _users(config: McpConfig) -> Mapping[str, Sequence[str]]:
     """Names of the agents that use the tools of an MCP server, by the server's name."""
-    users = {name: [name] for name in config.bundled}
+    users = {server: [agent] for server, agent in config.plugin_servers.items()}
     for spec in agents_from_config(config):
         for server in spec.servers:
             users.setdefault(server, []).append(spec.name)

@@ -3,21 +3,22 @@
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trunkline.errors import ConfigurationError
 from trunkline.settings.checking import NAMES, read_setting
-from trunkline.settings.sections import AgentSettings
+from trunkline.settings.sections import AgentSettings, PluginTable
 from trunkline.settings.settings import Settings
-from trunkline.settings.tables import is_table, read_entry, read_tables
+from trunkline.settings.tables import read_entry, read_tables
 from trunkline.settings.values import read_numbers
 
 CONFIG_FILE = "trunkline.toml"
 CONFIG_VARIABLE = "TRUNKLINE_CONFIG"
 ENV_PREFIX = "TRUNKLINE_"
-_DEFAULTS = Settings()
+AGENT_PLUGIN_GROUP = "trunkline.agents"
+"""The entry-point group of packages that bring an agent."""
 
 # Flags that aren't called as the setting is.
 _FLAGS = {
@@ -66,20 +67,32 @@ def _from_file(environment: Mapping[str, str], folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigurationError(where=str(path), problem=f"is not TOML: {error}") from error
     found = read_tables(table, where=f"{path}: ")
+    plugins = _pop_plugin_tables(table, path)
     for name, value in table.items():
         found[name] = read_setting(name, value, where=f"{path}: {name}")
-    return {name: _placed(value, path.parent) for name, value in found.items()}
+    # A relative path in the file starts at the file's folder.
+    placed = {
+        name: path.parent / value if isinstance(value, Path) else value
+        for name, value in found.items()
+    }
+    return placed | ({"plugins": plugins} if plugins else {})
 
 
-def _placed(value: Any, folder: Path) -> Any:  # noqa: ANN401 any setting
-    """Let relative paths start at the file's folder."""
-    if isinstance(value, Path):
-        return folder / value
-    if is_dataclass(value) and not isinstance(value, type):
-        inside = {one.name: getattr(value, one.name) for one in fields(value)}
-        paths = {name: folder / one for name, one in inside.items() if isinstance(one, Path)}
-        return replace(value, **paths)
-    return value
+def _pop_plugin_tables(table: dict[str, Any], path: Path) -> dict[str, PluginTable]:
+    """Take the tables of installed agent plugins out of what a file holds."""
+    unknown = table.keys() - set(NAMES)
+    if not unknown:
+        return {}
+    # It takes a tenth of a second to load, and most files have no such table.
+    from importlib.metadata import entry_points
+
+    plugins = {}
+    for name in unknown & {point.name for point in entry_points(group=AGENT_PLUGIN_GROUP)}:
+        values, where = table.pop(name), f"{path}: {name}"
+        if not isinstance(values, dict):
+            raise ConfigurationError(where=where, problem="expected a table")
+        plugins[name] = PluginTable(values, where=where, folder=path.parent)
+    return plugins
 
 
 def _from_environment(environment: Mapping[str, str], found: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,26 +100,12 @@ def _from_environment(environment: Mapping[str, str], found: Mapping[str, Any]) 
     said: dict[str, Any] = {}
     for name in NAMES:
         variable = ENV_PREFIX + name.upper()
-        if is_table(name):
-            said[name] = _table_from(
-                environment, variable, found.get(name, getattr(_DEFAULTS, name))
-            )
-        elif text := environment.get(variable):
+        if text := environment.get(variable):
             said[name] = read_setting(name, text, where=variable)
     variable = ENV_PREFIX + "AGENT_TIMEOUTS"
     if text := environment.get(variable):
         said["agent_options"] = _with_timeouts(found.get("agent_options", {}), text, variable)
     return said
-
-
-def _table_from(environment: Mapping[str, str], prefix: str, table: Any) -> Any:  # noqa: ANN401 a dataclass
-    """A table with what variables say of its keys: `url` of `[argocd]` is TRUNKLINE_ARGOCD_URL."""
-    said = {}
-    for one in fields(table):
-        variable = f"{prefix}_{one.name.upper()}"
-        if text := environment.get(variable):
-            said[one.name] = read_entry(type(table), one.name, text, where=variable)
-    return replace(table, **said)
 
 
 def _with_timeouts(

@@ -8,10 +8,9 @@ from typing import Literal
 from trunkline.settings.addresses import HostPort
 from trunkline.settings.sections import (
     AgentSettings,
-    ArgoCDSettings,
     ModelSettings,
+    PluginTable,
     RemoteAgentSettings,
-    ResearchSettings,
     SupervisorSettings,
 )
 
@@ -99,11 +98,9 @@ class Settings:
     remotes: Mapping[str, RemoteAgentSettings] = field(default_factory=dict)
     """Remote A2A agents on this mesh, by the name that they have here. Only in the file, as
     `[remote.NAME]` tables with `url`."""
-    argocd: ArgoCDSettings = field(default_factory=ArgoCDSettings)
-    """The Argo CD server of the agent `argocd`: table `[argocd]`, or TRUNKLINE_ARGOCD_URL, …."""
-    research: ResearchSettings = field(default_factory=ResearchSettings)
-    """What the agent `research` searches beside the documents: table `[research]`, or variables
-    such as TRUNKLINE_RESEARCH_SEARXNG_URL."""
+    plugins: Mapping[str, PluginTable] = field(default_factory=dict)
+    """Tables of installed agent plugins, by the plugin's name: `[NAME]` in the file, and variables
+    TRUNKLINE_NAME_KEY."""
     task_limit: int = 10_000
     """Tasks of one host that run or wait for their turn; more are refused."""
     queue_limit: int = 1000

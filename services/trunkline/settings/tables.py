@@ -1,11 +1,10 @@
 """Tables of the file: which there are, and what each of them holds."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from typing import Any, Final, get_args
 
 from trunkline.errors import ConfigurationError
-from trunkline.settings.addresses import HostPort
 from trunkline.settings.sections import AgentSettings, ModelSettings, RemoteAgentSettings
 from trunkline.settings.settings import Settings
 from trunkline.settings.values import check_url, read_value
@@ -28,12 +27,6 @@ _BOUNDS: Final[Mapping[tuple[type, str], tuple[float, float]]] = {
 }
 
 
-def is_table(name: str) -> bool:
-    """Whether a setting is one table of the file, such as `[argocd]`, under its own name."""
-    kind = _KINDS[name]
-    return is_dataclass(kind) and kind is not HostPort
-
-
 def read_tables(table: dict[str, Any], *, where: str) -> dict[str, Any]:
     """Take the tables out of what a file holds, and return the settings that they are.
 
@@ -45,9 +38,6 @@ def read_tables(table: dict[str, Any], *, where: str) -> dict[str, Any]:
         if name in table:
             kind = get_args(_KINDS[setting])[1]
             found[setting] = _read_named(kind, table.pop(name), name, where=f"{where}{name}")
-    for name in filter(is_table, _KINDS):
-        if name in table:
-            found[name] = read_table(_KINDS[name], table.pop(name), where=f"{where}{name}")
     return found
 
 

@@ -44,6 +44,17 @@ def check_url(url: str) -> None:
         raise ValueError(f"{url!r} is not a URL that starts with http:// or https://")
 
 
+def check_optional_url(url: str) -> str:
+    """Return a text that is empty or the URL of an HTTP server, for a setting of a plugin.
+
+    Raises:
+        ValueError: it is neither, or it holds a password.
+    """
+    if url:
+        check_url(url)
+    return url
+
+
 def _address(value: object) -> HostPort:
     return value if isinstance(value, HostPort) else HostPort.parse(_text(value))
 

@@ -81,12 +81,16 @@ async def open_mesh(
         tools: AbstractAsyncContextManager[object] = nullcontext()
         if bundled.names:
             # LangGraph and MCP: not for tests that want neither.
+            from trunkline.agents.plugins import load_plugins
             from trunkline.mesh.agents import build_agents
             from trunkline.mesh.tools import add_tool_adapter, load_mcp_config
 
-            config = load_mcp_config(settings)
+            plugins = load_plugins()
+            config = load_mcp_config(settings, plugins)
             tools = add_tool_adapter(server, config, settings, directory)
-            made = build_agents(settings, config, directory, names=bundled.names, others=agents)
+            made = build_agents(
+                settings, config, directory, plugins=plugins, names=bundled.names, others=agents
+            )
             agents = [bundled.with_model(agent) for agent in made]
         hosts = await stack.enter_async_context(
             open_host(agents, directory=directory, settings=settings, readiness=attendance)

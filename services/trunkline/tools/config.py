@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -21,8 +21,6 @@ from pydantic_core import PydanticCustomError
 from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 from trunkline.errors import ConfigurationError, ToolServerUnavailableError
 from trunkline.v1 import agent_card_pb2
-
-DEFAULT_FILE = Path(__file__).with_name("default_mcp.json")
 
 # Words of tool names that say nothing about what a tool is for.
 _EMPTY_WORDS = {"a", "all", "and", "by", "do", "for", "from", "get", "in", "list", "of", "run"}
@@ -179,8 +177,40 @@ class McpConfig:
     """The MCP servers of a mesh, by name."""
 
     servers: Mapping[str, ServerConfig]
-    bundled: frozenset[str] = field(default=frozenset())
-    """Names that agents of ours are built on; no other agent is made for them."""
+    disabled: frozenset[str] = frozenset()
+    """Names that the file takes away, also from plugins."""
+    plugin_servers: Mapping[str, str] = field(default_factory=dict)
+    """By server, the agent of the plugin that brings it. No other agent is made for the server,
+    also if an entry of the file replaces it."""
+
+    @property
+    def configured(self) -> frozenset[str]:
+        """Names of the file's entries."""
+        return self.disabled | self.servers.keys()
+
+    def add_plugin_servers(self, agent: str, servers: Mapping[str, ServerConfig]) -> "McpConfig":
+        """Return the servers with those that the plugin of an agent brings.
+
+        An entry of the file replaces a plugin's server of its name. If both have one command, the
+        plugin's arguments come before the entry's, and the entry's variables win.
+        """
+        added = {
+            name: self._merge(name, server)
+            for name, server in servers.items()
+            if name not in self.disabled
+        }
+        return replace(
+            self,
+            servers={**self.servers, **added},
+            plugin_servers={**self.plugin_servers, **dict.fromkeys(servers, agent)},
+        )
+
+    def _merge(self, name: str, server: ServerConfig) -> ServerConfig:
+        own = self.servers.get(name)
+        if own is None or own.command != server.command:
+            return own or server
+        update = {"args": [*server.args, *own.args], "env": server.env | own.env}
+        return own.model_copy(update=update)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,23 +243,23 @@ class AgentSpec:
 
 
 def load_config(path: Path | None = None) -> McpConfig:
-    """Return the default servers, with the file's laid over them.
+    """Return the servers of an `mcpServers` file; without a file, none.
 
-    An entry of the file adds a server, or replaces the one of its name; with `"disabled": true`
-    it takes it away.
+    With `"disabled": true`, an entry takes the plugin's server of its name away.
 
     Raises:
         ConfigurationError: the file can't be read, or is not what it should be.
     """
-    defaults = _read(DEFAULT_FILE)
-    bundled = frozenset(defaults)
-    entries = defaults | (_read(path) if path else {})
-    servers = {
-        name: _server(name, entry, path or DEFAULT_FILE)
+    if path is None:
+        return McpConfig({})
+    entries = _read(path)
+    disabled = {
+        name
         for name, entry in entries.items()
-        if not (isinstance(entry, dict) and entry.get("disabled") is True)
+        if isinstance(entry, dict) and entry.get("disabled") is True
     }
-    return McpConfig(servers, bundled)
+    servers = {name: _server(name, entries[name], path) for name in entries if name not in disabled}
+    return McpConfig(servers, frozenset(disabled))
 
 
 def agents_from_config(config: McpConfig) -> list[AgentSpec]:
@@ -241,10 +271,10 @@ def agents_from_config(config: McpConfig) -> list[AgentSpec]:
     specs: dict[str, AgentSpec] = {}
     for name, server in config.servers.items():
         overlay = server.trunkline.agent
-        if name in config.bundled or overlay is False:
+        if name in config.plugin_servers or overlay is False:
             continue
         spec = _agent(name, server, overlay)
-        if spec.name in specs or spec.name in config.bundled:
+        if spec.name in specs or spec.name in config.plugin_servers.values():
             raise ConfigurationError(
                 f"mcpServers.{name}", f"an agent {spec.name!r} is there already; set agent.name"
             )

@@ -1,9 +1,9 @@
-"""The Argo CD agent's card. What it can do is its MCP server's affair; tags decide routing."""
+"""The Argo CD agent: its card, whose tags decide routing, and its MCP server."""
 
-from trunkline.reasoning import ModelChoice, ReasoningAgent, ToolSource
-from trunkline.v1 import agent_card_pb2
+from trunkline import AgentPlugin, AgentSkill, ReasoningAgentSpec
+from trunkline_agents.argocd.settings import ArgoCDSettings, build_servers
 
-_STATUS = agent_card_pb2.AgentSkill(
+_STATUS = AgentSkill(
     id="status",
     name="Argo CD",
     description="Shows Argo CD's version, and its applications with health, history and diff.",
@@ -14,7 +14,7 @@ _STATUS = agent_card_pb2.AgentSkill(
     ],
     examples=["show argocd version", "list argocd applications", "diff of app guestbook"],
 )
-_SYNC = agent_card_pb2.AgentSkill(
+_SYNC = AgentSkill(
     id="sync",
     name="Sync an application",
     description="Syncs an application, once a person has approved it.",
@@ -23,14 +23,13 @@ _SYNC = agent_card_pb2.AgentSkill(
 )
 
 
-def agent(tools: ToolSource, model: ModelChoice | None = None) -> ReasoningAgent:
-    """Return the agent, which calls the tools of the MCP server `argocd`."""
-    card = agent_card_pb2.AgentCard(
+plugin = AgentPlugin(
+    agent=ReasoningAgentSpec(
         name="argocd",
         description="Shows what Argo CD has deployed and how it is, and syncs it with approval.",
-        version="1",
-        default_input_modes=["text/plain"],
-        default_output_modes=["text/plain"],
         skills=[_STATUS, _SYNC],
-    )
-    return ReasoningAgent(card, servers=["argocd"], tools=tools, model=model)
+        servers=["argocd"],
+    ),
+    servers=build_servers,
+    settings_type=ArgoCDSettings,
+)

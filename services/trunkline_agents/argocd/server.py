@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -29,16 +28,19 @@ from trunkline_agents.argocd.applications import (
     render_summary,
 )
 from trunkline_agents.argocd.client import ApplicationName, ArgoCDClient
-from trunkline_agents.argocd.settings import COMMAND, TOKEN_KEY
-from trunkline_agents.mcp_server import MATCH_KEY, call_result, run_stdio_server
+from trunkline_agents.argocd.settings import COMMAND, TOKEN_VARIABLE
+from trunkline_agents.mcp_server import (
+    MATCH_KEY,
+    READ_ONLY_REMOTE,
+    ToolAnswer,
+    call_result,
+    run_stdio_server,
+)
 
 _BUILT_WITH: Final = ("Kustomize", "Helm", "Kubectl")
 _SHOWN: Final = 100
 _HISTORY: Final = 20
 _REVISION_CHARS: Final = 200
-_LOOKS: Final = ToolAnnotations(
-    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True
-)
 # It may replace and delete what runs: a person approves each call.
 _ACTS: Final = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
@@ -104,14 +106,6 @@ class Sync(TypedDict):
     is_dry_run: bool
 
 
-@dataclass(frozen=True)
-class ArgoCDAnswer:
-    """What a tool found out."""
-
-    text: str
-    data: Any
-
-
 class ArgoCDTools:
     """The tools, of one Argo CD server."""
 
@@ -160,7 +154,7 @@ class ArgoCDTools:
         """Begin to bring an application to what its source says."""
         return await call_result(self._sync(application, revision, prune=prune, dry_run=dry_run))
 
-    async def _version(self) -> ArgoCDAnswer:
+    async def _version(self) -> ToolAnswer:
         found = await self._api.version()
         data = Version(
             version=str(found.get("Version", "")),
@@ -171,14 +165,14 @@ class ArgoCDTools:
         tools = ((name, str(found.get(f"{name}Version") or "")) for name in _BUILT_WITH)
         more += [f"{name} {said.split()[0]}" for name, said in tools if said.strip()]
         told = ", ".join(filter(None, more))
-        return ArgoCDAnswer(f"Argo CD {data['version']}{f' ({told})' if told else ''}.", data)
+        return ToolAnswer(f"Argo CD {data['version']}{f' ({told})' if told else ''}.", data)
 
-    async def _list(self, project: str, state: State | None) -> ArgoCDAnswer:
+    async def _list(self, project: str, state: State | None) -> ToolAnswer:
         found = [parse_application(one) for one in await self._api.applications(project=project)]
         shown = sorted((one for one in found if _is_so(one, state)), key=lambda one: one["name"])
         if not shown:
             of = f" in project {project}" if project else ""
-            return ArgoCDAnswer(
+            return ToolAnswer(
                 f"No application{of} is {state or 'there'}.", Applications(applications=[])
             )
         count = f"{len(shown)} of {len(found)}" if state else str(len(shown))
@@ -186,14 +180,14 @@ class ArgoCDTools:
         lines = [f"- {render_summary(one)}" for one in shown[:_SHOWN]]
         if len(shown) > _SHOWN:
             lines.append(f"… and {len(shown) - _SHOWN} more; ask for those of one project")
-        return ArgoCDAnswer("\n".join([text, *lines]), Applications(applications=shown[:_SHOWN]))
+        return ToolAnswer("\n".join([text, *lines]), Applications(applications=shown[:_SHOWN]))
 
-    async def _get(self, application: str) -> ArgoCDAnswer:
+    async def _get(self, application: str) -> ToolAnswer:
         found = await self._api.application(ApplicationName.parse(application))
         one = parse_application(found)
-        return ArgoCDAnswer(render_details(one, found), one)
+        return ToolAnswer(render_details(one, found), one)
 
-    async def _health(self, application: str) -> ArgoCDAnswer:
+    async def _health(self, application: str) -> ToolAnswer:
         found = await self._api.application(ApplicationName.parse(application))
         one = parse_application(found)
         unwell = [part for part in parse_resources(found) if not is_healthy(part)]
@@ -201,32 +195,32 @@ class ArgoCDTools:
         for part in unwell[:_SHOWN]:
             state = ", ".join(filter(None, (part["health"], part["sync"], part["message"])))
             lines.append(f"- {part['kind']} {part['name']}: {state}")
-        return ArgoCDAnswer("\n".join(lines), Health(application=one, unwell=unwell[:_SHOWN]))
+        return ToolAnswer("\n".join(lines), Health(application=one, unwell=unwell[:_SHOWN]))
 
-    async def _history(self, application: str) -> ArgoCDAnswer:
+    async def _history(self, application: str) -> ToolAnswer:
         name = ApplicationName.parse(application)
         deployments = parse_history(await self._api.application(name))[:_HISTORY]
         lines = [_line_of(one) for one in deployments]
         first = f"{name} was deployed:" if lines else f"{name} was never deployed."
         data = History(application=str(name), deployments=deployments)
-        return ArgoCDAnswer("\n".join([first, *lines]), data)
+        return ToolAnswer("\n".join([first, *lines]), data)
 
-    async def _diff(self, application: str) -> ArgoCDAnswer:
+    async def _diff(self, application: str) -> ToolAnswer:
         name = ApplicationName.parse(application)
         changes = list(list_changes(await self._api.managed_resources(name)))
         data = Diff(application=str(name), changes=changes)
         if not changes:
-            return ArgoCDAnswer(f"A sync of {name} would change nothing.", data)
+            return ToolAnswer(f"A sync of {name} would change nothing.", data)
         pieces = [f"A sync of {name} would change {len(changes)} of its resources:"]
         for one in changes:
             place = f" in {one['namespace']}" if one["namespace"] else ""
             head = f"{one['change']} {one['kind']} {one['name']}{place}"
             pieces.append(f"{head}\n```diff\n{one['diff']}\n```")
-        return ArgoCDAnswer("\n\n".join(pieces), data)
+        return ToolAnswer("\n\n".join(pieces), data)
 
     async def _sync(
         self, application: str, revision: str, *, prune: bool, dry_run: bool
-    ) -> ArgoCDAnswer:
+    ) -> ToolAnswer:
         name = ApplicationName.parse(application)
         if len(revision) > _REVISION_CHARS:
             raise InvalidArgumentError("revision", "That is too long for a revision.")
@@ -237,7 +231,7 @@ class ArgoCDTools:
         to = f" to {abbreviate_revision(revision)}" if revision else ""
         what = "dry run of a sync" if dry_run else "sync"
         text = f"The {what} of {name}{to} has begun. Ask for its health to see how it goes."
-        return ArgoCDAnswer(text, data)
+        return ToolAnswer(text, data)
 
 
 def _line_of(one: Deployment) -> str:
@@ -270,7 +264,9 @@ def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
         (tools.application_diff, "Diff of an application", matching.DIFF),
     )
     for function, title, declarations in looking:
-        server.add_tool(function, title=title, annotations=_LOOKS, meta={MATCH_KEY: declarations})
+        server.add_tool(
+            function, title=title, annotations=READ_ONLY_REMOTE, meta={MATCH_KEY: declarations}
+        )
     server.add_tool(
         tools.sync_application,
         title="Sync an application",
@@ -286,6 +282,6 @@ def main() -> None:
     parser.add_argument("--url", required=True, help="where its API is, without /api")
     parser.add_argument("--ca-file", type=Path, help="authorities of its certificate (PEM)")
     options = parser.parse_args()
-    token = os.environ.get(TOKEN_KEY, "")
+    token = os.environ.get(TOKEN_VARIABLE, "")
     tools = ArgoCDTools(ArgoCDClient(options.url, token=token, ca_file=options.ca_file))
     run_stdio_server(lambda: build_server(tools).run_stdio_async(), service_name=COMMAND)

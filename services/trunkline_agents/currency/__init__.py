@@ -1,1 +1,1 @@
-"""The currency package."""
+"""Currency: conversions at the reference rates of the European Central Bank."""

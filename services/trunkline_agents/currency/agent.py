@@ -1,9 +1,8 @@
-"""The currency agent's card. What it can do is its MCP server's affair; tags decide routing."""
+"""The currency agent: its card, whose tags decide routing, and its MCP server."""
 
-from trunkline.reasoning import ModelChoice, ReasoningAgent, ToolSource
-from trunkline.v1 import agent_card_pb2
+from trunkline import AgentPlugin, AgentSkill, McpServer, ReasoningAgentSpec
 
-_CONVERSION = agent_card_pb2.AgentSkill(
+_CONVERSION = AgentSkill(
     id="conversion",
     name="Currency conversion",
     description="Converts amounts at the rates of the European Central Bank, since 1999.",
@@ -19,14 +18,13 @@ _CONVERSION = agent_card_pb2.AgentSkill(
 )
 
 
-def agent(tools: ToolSource, model: ModelChoice | None = None) -> ReasoningAgent:
-    """Return the agent, which calls the tools of the MCP server `currency`."""
-    card = agent_card_pb2.AgentCard(
+plugin = AgentPlugin(
+    agent=ReasoningAgentSpec(
         name="currency",
         description="Converts currencies at the European Central Bank's rates, past ones too.",
-        version="1",
-        default_input_modes=["text/plain"],
-        default_output_modes=["text/plain"],
         skills=[_CONVERSION],
-    )
-    return ReasoningAgent(card, servers=["currency"], tools=tools, model=model, repeatable=True)
+        servers=["currency"],
+        repeatable=True,
+    ),
+    servers=lambda _: {"currency": McpServer(command="trunkline-mcp-currency", idle_s=60)},
+)

@@ -1,6 +1,5 @@
 """The currency tools over MCP: convert, list_currencies."""
 
-from dataclasses import dataclass
 from datetime import date as Date  # noqa: N812 - `date` is an argument of the tool
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import cache
@@ -15,7 +14,13 @@ from trunkline.errors import InvalidArgumentError
 from trunkline_agents.currency import patterns as matching
 from trunkline_agents.currency.names import resolve_currency
 from trunkline_agents.currency.rates import RateTable, load_rates
-from trunkline_agents.mcp_server import MATCH_KEY, READ_ONLY, call_result, run_stdio_server
+from trunkline_agents.mcp_server import (
+    MATCH_KEY,
+    READ_ONLY,
+    ToolAnswer,
+    call_result,
+    run_stdio_server,
+)
 
 NAME = "trunkline-mcp-currency"
 MAX_AMOUNT = Decimal(10) ** 15
@@ -41,14 +46,6 @@ class Currencies(TypedDict):
     currencies: list[str]
     first_date: str
     last_date: str
-
-
-@dataclass(frozen=True)
-class CurrencyAnswer:
-    """What a tool found out."""
-
-    text: str
-    data: dict[str, Any]
 
 
 Currency = Annotated[str, Field(description="A code such as USD, or a name such as euros or yen.")]
@@ -79,7 +76,7 @@ class CurrencyTools:
 
     async def _converted(
         self, amount: str | float, from_currency: str, to_currency: str, *, date: str | None
-    ) -> CurrencyAnswer:
+    ) -> ToolAnswer:
         rates = self._rates()
         money = _amount(amount)
         given, taken = (
@@ -90,7 +87,7 @@ class CurrencyTools:
         result = _rounded(money * rate.factor)
         text = f"{money:f} {given} = {result:f} {taken} (ECB rate of {rate.day}"
         text += f", the last before {day})" if day and day != rate.day else ")"
-        return CurrencyAnswer(
+        return ToolAnswer(
             text,
             {
                 "amount": f"{money:f}",
@@ -102,10 +99,10 @@ class CurrencyTools:
             },
         )
 
-    async def _listed(self) -> CurrencyAnswer:
+    async def _listed(self) -> ToolAnswer:
         rates: RateTable = self._rates()
         codes, period = rates.currencies, rates.period
-        return CurrencyAnswer(
+        return ToolAnswer(
             f"{len(codes)} currencies, with ECB rates from {period.first} to {period.last} "
             f"(some only for a part of it): {', '.join(codes)}.",
             {

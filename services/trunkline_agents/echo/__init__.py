@@ -1,1 +1,1 @@
-"""The echo package."""
+"""Echo: the mesh's test instrument, an agent that does on request what agents do by accident."""

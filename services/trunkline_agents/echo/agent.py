@@ -3,10 +3,8 @@
 import asyncio
 import re
 
-from trunkline.agents.authoring import agent
+from trunkline import Part, TaskContext, agent
 from trunkline.errors import InvalidArgumentError
-from trunkline.tasks.context import TaskContext
-from trunkline.v1 import part_pb2
 
 _COUNT = re.compile(r"count (\d{1,7})(?: (\d{1,6}))?(?: (\d{1,5}))?")
 _WAIT = re.compile(r"wait (\d{1,5}(?:\.\d{1,3})?)")
@@ -71,9 +69,7 @@ async def _file(task: TaskContext, size_bytes: int) -> None:
         raise InvalidArgumentError("file BYTES", f"is over {_FILE_LIMIT_BYTES}; ask for less")
     pattern = bytes(range(256))
     content = (pattern * (size_bytes // len(pattern) + 1))[:size_bytes]
-    part = part_pb2.Part(
-        raw=content, filename=f"{size_bytes}.bin", media_type="application/octet-stream"
-    )
+    part = Part(raw=content, filename=f"{size_bytes}.bin", media_type="application/octet-stream")
     await task.artifact("file").append(part, last=True)
 
 

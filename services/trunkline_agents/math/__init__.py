@@ -1,1 +1,1 @@
-"""The math package."""
+"""Math: exact arithmetic and algebra by SymPy, in a process that can be killed."""

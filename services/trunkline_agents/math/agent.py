@@ -1,9 +1,8 @@
-"""The math agent's card. What it can do is its MCP server's affair; tags decide routing."""
+"""The math agent: its card, whose tags decide routing, and its MCP server."""
 
-from trunkline.reasoning import ModelChoice, ReasoningAgent, ToolSource
-from trunkline.v1 import agent_card_pb2
+from trunkline import AgentPlugin, AgentSkill, McpServer, ReasoningAgentSpec
 
-_ARITHMETIC = agent_card_pb2.AgentSkill(
+_ARITHMETIC = AgentSkill(
     id="arithmetic",
     name="Arithmetic",
     description="Works out expressions exactly, or to as many digits as asked for.",
@@ -31,14 +30,14 @@ _ARITHMETIC = agent_card_pb2.AgentSkill(
     ],
     examples=["what is 1+2", "(2+3)*4", "15% of 240", "sqrt(2) to 10 digits"],
 )
-_EQUATIONS = agent_card_pb2.AgentSkill(
+_EQUATIONS = AgentSkill(
     id="equations",
     name="Equations",
     description="Solves equations.",
     tags=["solve", "equation", "="],
     examples=["solve x^2-5x+6=0"],
 )
-_CALCULUS = agent_card_pb2.AgentSkill(
+_CALCULUS = AgentSkill(
     id="calculus",
     name="Calculus",
     description="Finds derivatives and integrals.",
@@ -50,14 +49,13 @@ _CALCULUS = agent_card_pb2.AgentSkill(
 )
 
 
-def agent(tools: ToolSource, model: ModelChoice | None = None) -> ReasoningAgent:
-    """Return the agent, which calls the tools of the MCP server `math`."""
-    card = agent_card_pb2.AgentCard(
+plugin = AgentPlugin(
+    agent=ReasoningAgentSpec(
         name="math",
         description="Calculates, solves equations, differentiates and integrates, exactly.",
-        version="1",
-        default_input_modes=["text/plain"],
-        default_output_modes=["text/plain"],
         skills=[_ARITHMETIC, _EQUATIONS, _CALCULUS],
-    )
-    return ReasoningAgent(card, servers=["math"], tools=tools, model=model, repeatable=True)
+        servers=["math"],
+        repeatable=True,
+    ),
+    servers=lambda _: {"math": McpServer(command="trunkline-mcp-math", idle_s=60)},
+)

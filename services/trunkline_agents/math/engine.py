@@ -18,6 +18,7 @@ from trunkline_agents.math.frames import (
     packed,
     unpacked,
 )
+from trunkline_agents.mcp_server import ToolAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +48,6 @@ class EngineLimits:
     """After which a worker without work gives its memory back."""
 
 
-@dataclass(frozen=True)
-class MathAnswer:
-    """What the worker answered."""
-
-    text: str
-    data: dict[str, Any]
-
-
 class MathEngine:
     """Asks the worker, one question at a time, in the order they came.
 
@@ -74,7 +67,7 @@ class MathEngine:
         """The process id of the worker, if there is one to go on with."""
         return None if self._process is None or self._is_spent else self._process.pid
 
-    async def compute(self, operation: str, arguments: dict[str, Any]) -> MathAnswer:
+    async def compute(self, operation: str, arguments: dict[str, Any]) -> ToolAnswer:
         """Have one operation done.
 
         Raises:
@@ -199,10 +192,10 @@ async def _read_frame(process: Process) -> Frame:
     return unpacked(await process.stdout.readexactly(body_length(head)))
 
 
-def _computed(reply: Frame) -> MathAnswer:
+def _computed(reply: Frame) -> ToolAnswer:
     match reply:
         case {"kind": "answered", "text": str(text), "data": dict(data)}:
-            return MathAnswer(text, data)
+            return ToolAnswer(text, data)
         case {"kind": "refused", "field": str(field), "problem": str(problem)}:
             raise InvalidArgumentError(field=field, problem=problem)
         case _:

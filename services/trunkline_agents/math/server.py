@@ -10,10 +10,16 @@ from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError
 from trunkline_agents.math import patterns as matching
-from trunkline_agents.math.engine import EngineLimits, MathAnswer, MathEngine
+from trunkline_agents.math.engine import EngineLimits, MathEngine
 from trunkline_agents.math.parser import parse_equation, parse_expression, parse_variable
 from trunkline_agents.math.size_limits import check_size
-from trunkline_agents.mcp_server import MATCH_KEY, READ_ONLY, call_result, run_stdio_server
+from trunkline_agents.mcp_server import (
+    MATCH_KEY,
+    READ_ONLY,
+    ToolAnswer,
+    call_result,
+    run_stdio_server,
+)
 
 NAME = "trunkline-mcp-math"
 MAX_DIGITS = 1_000
@@ -119,7 +125,7 @@ class MathTools:
         """Integrate an expression: an antiderivative, or with both limits the value."""
         return await call_result(self._integrated(expression, variable, lower=lower, upper=upper))
 
-    async def _calculated(self, expression: str, digits: int | None) -> MathAnswer:
+    async def _calculated(self, expression: str, digits: int | None) -> ToolAnswer:
         # People type the '=' of a pocket calculator.
         formula = _tidied(expression).removesuffix("=")
         check_size(parse_expression(formula))
@@ -127,7 +133,7 @@ class MathTools:
             raise InvalidArgumentError("digits", f"Ask for 1 to {MAX_DIGITS:,} digits.")
         return await self._engine.compute("calculate", {"expression": formula, "digits": digits})
 
-    async def _solved(self, equation: str, variable: str | None) -> MathAnswer:
+    async def _solved(self, equation: str, variable: str | None) -> ToolAnswer:
         formula = _tidied(equation)
         sides = parse_equation(formula)
         check_size(sides.left)
@@ -138,7 +144,7 @@ class MathTools:
 
     async def _differentiated(
         self, expression: str, variable: str | None, order: int
-    ) -> MathAnswer:
+    ) -> ToolAnswer:
         formula = _checked(expression)
         if not 1 <= order <= MAX_ORDER:
             raise InvalidArgumentError("order", f"Ask for derivative 1 to {MAX_ORDER}.")
@@ -152,7 +158,7 @@ class MathTools:
         *,
         lower: str | float | None,
         upper: str | float | None,
-    ) -> MathAnswer:
+    ) -> ToolAnswer:
         if (lower is None) != (upper is None):
             raise InvalidArgumentError("upper", "Give both limits, from … to …, or neither.")
         arguments: dict[str, Any] = {

@@ -1,1 +1,1 @@
-"""The research package."""
+"""Research: answers with sources from documents, the web and arXiv."""

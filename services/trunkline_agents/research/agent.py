@@ -1,9 +1,9 @@
-"""The research agent's card. What it can do is its MCP server's affair; tags decide routing."""
+"""The research agent: its card, whose tags decide routing, and its MCP server."""
 
-from trunkline.reasoning import ModelChoice, ReasoningAgent, ToolSource
-from trunkline.v1 import agent_card_pb2
+from trunkline import AgentPlugin, AgentSkill, ReasoningAgentSpec
+from trunkline_agents.research.settings import ResearchSettings, build_servers
 
-_DOCUMENTS = agent_card_pb2.AgentSkill(
+_DOCUMENTS = AgentSkill(
     id="documents",
     name="Documents",
     description="Answers from the documents of this mesh, with their pages and sections.",
@@ -13,14 +13,14 @@ _DOCUMENTS = agent_card_pb2.AgentSkill(
     ],
     examples=["what do the documents say about leave", "search the docs for release notes"],
 )
-_WEB = agent_card_pb2.AgentSkill(
+_WEB = AgentSkill(
     id="web",
     name="Web search",
     description="Searches the web, if a search engine is set.",
     tags=["web", "internet", "online", "look up", "news", "search for", "research", "google"],
     examples=["search the web for gRPC keepalive"],
 )
-_ARXIV = agent_card_pb2.AgentSkill(
+_ARXIV = AgentSkill(
     id="arxiv",
     name="arXiv",
     description="Finds scientific papers on arXiv.",
@@ -35,21 +35,15 @@ _INSTRUCTIONS = (
 )
 
 
-def agent(tools: ToolSource, model: ModelChoice | None = None) -> ReasoningAgent:
-    """Return the agent, which calls the tools of the MCP server `research`."""
-    card = agent_card_pb2.AgentCard(
+plugin = AgentPlugin(
+    agent=ReasoningAgentSpec(
         name="research",
         description="Searches documents, the web and arXiv, and answers with sources.",
-        version="1",
-        default_input_modes=["text/plain"],
-        default_output_modes=["text/plain"],
         skills=[_DOCUMENTS, _WEB, _ARXIV],
-    )
-    return ReasoningAgent(
-        card,
         servers=["research"],
-        tools=tools,
-        model=model,
         instructions=_INSTRUCTIONS,
         repeatable=True,
-    )
+    ),
+    servers=build_servers,
+    settings_type=ResearchSettings,
+)

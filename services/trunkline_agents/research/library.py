@@ -30,7 +30,7 @@ class DocumentLibrary:
     def __init__(self, path: Path, model: EmbeddingModel | None = None) -> None:
         self._path = path
         self._model = model
-        self._meanings: EmbeddingIndex | None = None
+        self._index: EmbeddingIndex | None = None
         self._trouble = ""
         self._asks_again_at = 0.0
         self._turn = asyncio.Lock()
@@ -69,18 +69,16 @@ class DocumentLibrary:
         """What fits, and what could not be asked: a model in trouble is left alone for a while."""
         if time.monotonic() >= self._asks_again_at:
             try:
-                return search_documents(
-                    store, query, limit=limit, meanings=self._open_meanings()
-                ), ()
+                return search_documents(store, query, limit=limit, index=self._open_index()), ()
             except (ModelUnavailableError, ConfigurationError) as error:
                 self._trouble = f"Search by meaning is unavailable: {error}."
                 self._asks_again_at = time.monotonic() + _REST_S
         return search_documents(store, query, limit=limit), (self._trouble,)
 
-    def _open_meanings(self) -> EmbeddingIndex | None:
-        if self._meanings is None and self._model is not None:
-            self._meanings = open_embedding_index(self._model)
-        return self._meanings
+    def _open_index(self) -> EmbeddingIndex | None:
+        if self._index is None and self._model is not None:
+            self._index = open_embedding_index(self._model)
+        return self._index
 
 
 def _none_yet() -> TrunklineError:

@@ -8,26 +8,34 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from mcp.server import MCPServer
-from mcp_types import CallToolResult, ToolAnnotations
+from mcp_types import CallToolResult
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError, PeerError, TrunklineError
-from trunkline_agents.mcp_server import MATCH_KEY, READ_ONLY, call_result, run_stdio_server
+from trunkline_agents.mcp_server import (
+    MATCH_KEY,
+    READ_ONLY,
+    READ_ONLY_REMOTE,
+    ToolAnswer,
+    call_result,
+    run_stdio_server,
+)
 from trunkline_agents.research import patterns as matching
 from trunkline_agents.research.arxiv import ARXIV_URL, ArxivSearch
 from trunkline_agents.research.documents.embeddings import EmbeddingModel
-from trunkline_agents.research.documents.store import FILE_NAME
 from trunkline_agents.research.library import DocumentLibrary
-from trunkline_agents.research.settings import COMMAND, EMBEDDINGS_KEY, TAVILY_KEY
+from trunkline_agents.research.settings import (
+    COMMAND,
+    DOCUMENTS_FILE,
+    EMBEDDINGS_VARIABLE,
+    TAVILY_VARIABLE,
+)
 from trunkline_agents.research.sources import SearchResult, Source
 from trunkline_agents.research.web_search import TAVILY_URL, SourceUnavailableError, WebSearch
 
 MAX_RESULTS = 10
 MAX_QUERY_CHARS = 1000
-_ASKS_OTHERS = ToolAnnotations(
-    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True
-)
 
 
 class Cited(TypedDict):
@@ -92,7 +100,7 @@ class ResearchTools:
                 query, limit, author=author, is_newest_first=newest_first
             )
 
-        return await call_result(self._outside("arXiv", papers, wanted, limit))
+        return await call_result(_to_answer(self._outside("arXiv", papers, wanted, limit)))
 
     async def web_search(
         self, query: Query, limit: Limit = 5
@@ -102,13 +110,13 @@ class ResearchTools:
         async def pages() -> Sequence[Source]:
             return await self._web.search(query, limit)
 
-        return await call_result(self._outside("Web search", pages, query, limit))
+        return await call_result(_to_answer(self._outside("Web search", pages, query, limit)))
 
     async def search_documents(
         self, query: Query, limit: Limit = 4
     ) -> Annotated[CallToolResult, Research]:
         """Search the documents of this mesh; gives passages with page, section or line."""
-        return await call_result(self._inside(query, limit))
+        return await call_result(_to_answer(self._inside(query, limit)))
 
     async def _outside(
         self,
@@ -141,6 +149,11 @@ class ResearchTools:
         return await self._library.search(query, limit)
 
 
+async def _to_answer(search: Awaitable[SearchResult]) -> ToolAnswer:
+    result = await search
+    return ToolAnswer(result.text, result.data)
+
+
 def _check(query: str, limit: int) -> None:
     if not query.strip():
         raise InvalidArgumentError("query", "Say what is looked for.")
@@ -160,8 +173,8 @@ def build_server(tools: ResearchTools) -> MCPServer[Any]:
         log_level="WARNING",
     )
     for function, title, annotations, declarations in (
-        (tools.search_arxiv, "Search arXiv", _ASKS_OTHERS, matching.ARXIV),
-        (tools.web_search, "Search the web", _ASKS_OTHERS, matching.WEB),
+        (tools.search_arxiv, "Search arXiv", READ_ONLY_REMOTE, matching.ARXIV),
+        (tools.web_search, "Search the web", READ_ONLY_REMOTE, matching.WEB),
         (tools.search_documents, "Search documents", READ_ONLY, matching.DOCUMENTS),
     ):
         server.add_tool(
@@ -175,10 +188,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog=COMMAND, description="An MCP server for research, on stdio."
     )
-    parser.add_argument("--documents", type=Path, default=Path(".trunkline") / FILE_NAME)
+    parser.add_argument("--documents", type=Path, default=Path(".trunkline") / DOCUMENTS_FILE)
     parser.add_argument("--searxng-url", default="", help="a SearXNG to search the web with")
     parser.add_argument("--tavily-url", default=TAVILY_URL)
-    parser.add_argument("--tavily-key-env", default=TAVILY_KEY, help="named where it is missing")
+    parser.add_argument(
+        "--tavily-key-env", default=TAVILY_VARIABLE, help="named where it is missing"
+    )
     parser.add_argument("--arxiv-url", default=ARXIV_URL)
     parser.add_argument("--embeddings", default="", help="provider:name, for search by meaning")
     parser.add_argument("--embeddings-url", default="")
@@ -186,14 +201,14 @@ def main() -> None:
     model = EmbeddingModel(
         name=options.embeddings,
         base_url=options.embeddings_url,
-        api_key=os.environ.get(EMBEDDINGS_KEY, ""),
+        api_key=os.environ.get(EMBEDDINGS_VARIABLE, ""),
     )
     tools = ResearchTools(
         DocumentLibrary(options.documents, model if model.name else None),
         WebSearch(
             searxng_url=options.searxng_url,
             tavily_url=options.tavily_url,
-            tavily_key=os.environ.get(TAVILY_KEY, ""),
+            tavily_key=os.environ.get(TAVILY_VARIABLE, ""),
             tavily_key_env=options.tavily_key_env,
         ),
         ArxivSearch(url=options.arxiv_url),

@@ -1,7 +1,72 @@
-"""What the server is started by, and the variables that hold its keys."""
+"""Settings of the research agent, and the command line of its MCP server."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from trunkline.settings import check_optional_url
+
+if TYPE_CHECKING:
+    from trunkline import McpServer, PluginContext
 
 COMMAND = "trunkline-mcp-research"
-TAVILY_KEY = "TAVILY_API_KEY"
-"""The variable that holds the server's key of Tavily."""
-EMBEDDINGS_KEY = "TRUNKLINE_EMBEDDINGS_KEY"
-"""The variable that holds the server's key of the model that makes vectors."""
+DOCUMENTS_FILE = "documents.db"
+"""The documents of a mesh, in its data directory."""
+TAVILY_VARIABLE = "TAVILY_API_KEY"
+"""Holds the server's Tavily key."""
+EMBEDDINGS_VARIABLE = "TRUNKLINE_EMBEDDINGS_KEY"
+"""Holds the server's key for the embedding model."""
+_IDLE_S = 60.0
+
+
+_OptionalUrl = Annotated[str, AfterValidator(check_optional_url)]
+
+
+class ResearchSettings(BaseModel):
+    """The table `[research]`, or variables such as TRUNKLINE_RESEARCH_SEARXNG_URL."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tavily_key_env: str = TAVILY_VARIABLE
+    """The variable that holds a Tavily key. With a key, Tavily searches the web."""
+    searxng_url: _OptionalUrl = ""
+    """A SearXNG that searches the web instead; its settings must allow JSON."""
+    tavily_url: _OptionalUrl = "https://api.tavily.com"
+    """The address of Tavily."""
+    arxiv_url: _OptionalUrl = "https://export.arxiv.org"
+    """The address of arXiv or of a mirror. Empty: papers are not searched."""
+    embeddings: str = ""
+    """An embedding model as `provider:name`: documents are then searched by meaning, too. Its
+    address and the variable of its key are set under `[models]`."""
+
+
+def build_servers(context: "PluginContext[ResearchSettings]") -> Mapping[str, "McpServer"]:
+    """Return the server `research`, which gets the mesh's documents and search engines."""
+    # Loads gRPC's messages: the server, which imports this module, needs none.
+    from trunkline import McpServer
+    from trunkline_agents.research.documents.embeddings import EmbeddingModel
+
+    settings = context.settings
+    model = EmbeddingModel.from_settings(settings.embeddings, context.mesh.models)
+    args = {
+        "--documents": str((context.mesh.data_dir / DOCUMENTS_FILE).absolute()),
+        "--searxng-url": settings.searxng_url,
+        "--tavily-url": settings.tavily_url,
+        "--tavily-key-env": settings.tavily_key_env,
+        "--arxiv-url": settings.arxiv_url,
+        "--embeddings": model.name if model else "",
+        "--embeddings-url": model.base_url if model else "",
+    }
+    keys = {
+        TAVILY_VARIABLE: os.environ.get(settings.tavily_key_env, ""),
+        EMBEDDINGS_VARIABLE: model.api_key if model else "",
+    }
+    server = McpServer(
+        command=COMMAND,
+        args=[f"{name}={value}" for name, value in args.items()],
+        env={name: key for name, key in keys.items() if key},
+        idle_s=_IDLE_S,
+    )
+    return {"research": server}

@@ -2,22 +2,24 @@
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from pydantic import AfterValidator, BaseModel
 
 from trunkline.errors import ConfigurationError
 from trunkline.settings import (
-    ArgoCDSettings,
     HostPort,
     ModelSettings,
     Settings,
     SupervisorSettings,
     advertised_address,
     check_exposure,
+    check_optional_url,
     dial_address,
+    load_plugin_settings,
     load_settings,
 )
-from trunkline.settings.tables import is_table
 
 
 def load(
@@ -280,20 +282,45 @@ def test_models_and_what_an_agent_may_do_stand_in_tables(tmp_path: Path) -> None
         ('models = "x"', "models: write [models.NAME]"),
         ("[agent.math]\noptions = 3", "agent.math.options: expected NAME = VALUE"),
         ("argocd = 3", "argocd: expected a table"),
-        ('[argocd]\ntoken = "t"', "argocd.token: no such setting"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_named(tmp_path: Path, toml: str, problem: str) -> None:
     assert problem in complaint(tmp_path, toml)
 
 
-def test_a_table_may_be_given_by_variables_too(tmp_path: Path) -> None:
-    (tmp_path / "trunkline.toml").write_text('[argocd]\nurl = "https://a"\nca_file = "ca.pem"\n')
-    argocd = load(tmp_path, env={"TRUNKLINE_ARGOCD_URL": "https://b"}).argocd
-    assert argocd == ArgoCDSettings(url="https://b", ca_file=tmp_path / "ca.pem")
-    assert "TRUNKLINE_ARGOCD_URL: 'b' is not" in complaint(
-        tmp_path, env={"TRUNKLINE_ARGOCD_URL": "b"}
-    )
+class Weather(BaseModel):
+    """Settings of a plugin. `argocd` is the name of one that is installed here."""
+
+    url: Annotated[str, AfterValidator(check_optional_url)] = "https://none"
+    ca_file: Path | None = None
+
+
+def read_plugin(folder: Path, toml: str = "", **env: str) -> Weather:
+    settings = load(folder, toml)
+    return load_plugin_settings("argocd", Weather, settings, environment=env)
+
+
+def test_a_plugin_has_a_table_of_its_own_and_variables_over_it(tmp_path: Path) -> None:
+    toml = '[argocd]\nurl = "https://a"\nca_file = "ca.pem"\n'
+    read = read_plugin(tmp_path, toml, TRUNKLINE_ARGOCD_URL="https://b")
+    assert read == Weather.model_construct(url="https://b", ca_file=tmp_path / "ca.pem")
+    read = read_plugin(tmp_path, TRUNKLINE_ARGOCD_CA_FILE="here.pem", TRUNKLINE_ARGOCD_URL="")
+    assert read == Weather.model_construct(url="https://a", ca_file=Path("here.pem"))
+
+
+def test_what_is_wrong_with_a_plugins_settings_is_named(tmp_path: Path) -> None:
+    for toml, env, problem in (
+        ('[argocd]\ntoken = "t"', {}, f"{tmp_path}/trunkline.toml: argocd.token: no such setting"),
+        ('[argocd]\nurl = "b"', {}, "argocd.url: 'b' is not a URL"),
+        ("[argocd]", {"TRUNKLINE_ARGOCD_URL": "b"}, "TRUNKLINE_ARGOCD_URL: 'b' is not a URL"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            read_plugin(tmp_path, toml, **env)
+        assert problem in str(caught.value)
+
+
+def test_a_table_that_no_plugin_has_is_refused(tmp_path: Path) -> None:
+    assert "weather: no such setting" in complaint(tmp_path, '[weather]\nurl = "https://a"')
 
 
 def test_a_peer_may_be_silent_for_three_quarters_of_the_lease_unless_said_otherwise() -> None:
@@ -304,7 +331,7 @@ def test_a_peer_may_be_silent_for_three_quarters_of_the_lease_unless_said_otherw
 def test_every_setting_can_be_read(tmp_path: Path) -> None:
     for field in fields(Settings):
         default = getattr(Settings(), field.name)
-        if not is_table(field.name) and default not in (None, "", (), {}):
+        if default not in (None, "", (), {}):
             text = str(default).lower() if isinstance(default, bool) else str(default)
             if isinstance(default, tuple):
                 text = ",".join(default)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from trunkline.errors import ConfigurationError
-from trunkline.tools.config import agents_from_config, load_config
+from trunkline.tools.config import ServerConfig, agents_from_config, load_config
 
 
 @pytest.fixture
@@ -17,19 +17,33 @@ def write(path: Path, **servers: object) -> Path:
     return path
 
 
-def test_without_a_file_our_own_servers_are_there() -> None:
-    config = load_config()
-    commands = {name: server.command for name, server in config.servers.items()}
-    bundled = ("math", "currency", "research")
-    assert commands == {name: f"trunkline-mcp-{name}" for name in bundled}
+def plugin(command: str, **more: object) -> ServerConfig:
+    return ServerConfig.model_validate({"command": command, **more})
+
+
+def test_without_a_file_there_are_the_servers_of_plugins() -> None:
+    config = load_config().add_plugin_servers("math", {"math": plugin("ours")})
+    assert {name: server.command for name, server in config.servers.items()} == {"math": "ours"}
     assert agents_from_config(config) == []
 
 
 def test_a_file_adds_replaces_and_takes_away_by_name(file: Path) -> None:
     write(file, math={"command": "mine"}, currency={"disabled": True}, time={"command": "clock"})
     config = load_config(file)
+    for name in ("math", "currency", "research"):
+        config = config.add_plugin_servers(name, {name: plugin(f"our-{name}")})
     commands = {name: server.command for name, server in config.servers.items()}
-    assert commands == {"math": "mine", "research": "trunkline-mcp-research", "time": "clock"}
+    assert commands == {"math": "mine", "research": "our-research", "time": "clock"}
+    # What is replaced or taken away stays the plugin's.
+    assert config.plugin_servers.keys() == {"math", "currency", "research"}
+
+
+def test_an_entry_with_the_command_of_the_plugin_adds_to_its_server(file: Path) -> None:
+    write(file, math={"command": "ours", "args": ["--b"], "env": {"X": "2"}})
+    server = plugin("ours", args=["--a"], env={"X": "1", "Y": "1"})
+    merged = load_config(file).add_plugin_servers("math", {"math": server}).servers["math"]
+    assert merged.args == ["--a", "--b"]
+    assert merged.env == {"X": "2", "Y": "1"}
 
 
 def test_keys_of_other_mcp_clients_are_ignored(file: Path) -> None:
@@ -169,11 +183,13 @@ def test_an_agent_can_be_renamed_or_left_out(file: Path) -> None:
         b={"command": "x", "trunkline": {"agent": False}},
         math={"command": "mine"},
     )
-    assert [spec.name for spec in agents_from_config(load_config(file))] == ["clock"]
+    config = load_config(file).add_plugin_servers("math", {"math": plugin("ours")})
+    assert [spec.name for spec in agents_from_config(config)] == ["clock"]
 
 
 @pytest.mark.parametrize("name", ["math", "A", "…"])
 def test_two_agents_of_one_name_and_a_name_of_nothing_are_refused(file: Path, name: str) -> None:
     write(file, a={"command": "x"}, b={"command": "x", "trunkline": {"agent": {"name": name}}})
+    config = load_config(file).add_plugin_servers("math", {"math": plugin("ours")})
     with pytest.raises(ConfigurationError, match=r"set agent\.name"):
-        agents_from_config(load_config(file))
+        agents_from_config(config)

@@ -20,7 +20,7 @@ from trunkline.cli.options import (
     McpFile,
     Mesh,
 )
-from trunkline.mesh.shipped import SHIPPED
+from trunkline.cli.plugins import AgentNamesCommand
 
 serve = typer.Typer(
     help="Serve one part of a mesh; they may start in any order.",
@@ -135,13 +135,13 @@ def serve_tools(
     _run_service(command.serve_tools(flags, as_json=json))
 
 
-@serve.command("agents")
+@serve.command("agents", cls=AgentNamesCommand)
 def serve_agents(
     names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help=f"{', '.join(SHIPPED)}, or one of the MCP file's.",
+            help="{agents}, or one of the MCP file's.",
             show_default=False,
         ),
     ] = None,

@@ -118,7 +118,7 @@ def add_documents(
     store: DocumentStore,
     paths: Sequence[Path],
     *,
-    meanings: EmbeddingIndex | None = None,
+    index: EmbeddingIndex | None = None,
     on_file: Callable[[str], None] = lambda name: None,
 ) -> AddReport:
     """Add files, and the documents in folders and below; what was added before is replaced.
@@ -129,12 +129,12 @@ def add_documents(
     Raises:
         InvalidArgumentError: there is no such file or folder, or it holds too much.
         ConfigurationError: the store can't be used.
-        ModelUnavailableError: `meanings` can't be asked.
+        ModelUnavailableError: `index` can't be asked.
     """
     done = AddReport()
     found = {path: list(list_files(path)) for path in paths}
     known = {document.path: document for document in store.list_documents()}
-    embedded = store.list_embedded(meanings.name) if meanings else set(known)
+    embedded = store.list_embedded(index.name) if index else set(known)
     with DocumentReader() as reader:
         for path, files in found.items():
             for file in files:
@@ -144,7 +144,7 @@ def add_documents(
                     continue
                 on_file(file.name)
                 try:
-                    _put(store, reader, file, meanings)
+                    _put(store, reader, file, index)
                 except UnreadableFileError as error:
                     done.refused[str(file.path)] = str(error)
                 else:
@@ -183,7 +183,7 @@ def _put(
     store: DocumentStore,
     reader: DocumentReader,
     file: DocumentFile,
-    meanings: EmbeddingIndex | None,
+    index: EmbeddingIndex | None,
 ) -> None:
     if file.size_bytes > FILE_LIMIT_BYTES:
         raise UnreadableFileError(f"it is larger than {FILE_LIMIT_BYTES // 1024**2} MiB")
@@ -204,9 +204,9 @@ def _put(
         modified_ns=file.modified_ns,
         page_count=extract.page_count,
     )
-    model = meanings.name if meanings else ""
+    model = index.name if index else ""
     texts = [_embedded_text(document, passage) for passage in passages]
-    vectors = meanings.embed(texts) if meanings else []
+    vectors = index.embed(texts) if index else []
     store.put(document, passages, model=model, vectors=vectors)
 
 

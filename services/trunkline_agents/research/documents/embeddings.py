@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from trunkline.errors import ConfigurationError, ModelUnavailableError
-from trunkline.settings import Settings
+from trunkline.settings import ModelSettings
 from trunkline_agents.research.documents.store import DocumentStore
 
 if TYPE_CHECKING:
@@ -56,14 +56,18 @@ class EmbeddingModel:
     api_key: str = field(default="", repr=False)
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> "EmbeddingModel | None":
-        """Return the one that is set, with what its variables hold now; None: none is set."""
-        name = settings.research.embeddings
+    def from_settings(
+        cls, name: str, models: Mapping[str, ModelSettings]
+    ) -> "EmbeddingModel | None":
+        """Return the model `name` with the address and key that `models` and variables set.
+
+        None if the name is empty.
+        """
         if not name:
             return None
         provider = name.partition(":")[0]
         usual = _PROVIDERS.get(provider, _Provider("", ""))
-        tables = [settings.models[key] for key in (name, provider) if key in settings.models]
+        tables = [models[key] for key in (name, provider) if key in models]
         urls = (table.base_url for table in tables if table.base_url is not None)
         variables = (table.api_key_env for table in tables if table.api_key_env is not None)
         base_url = next(urls, _variable(usual.url_env))

@@ -30,19 +30,19 @@ _EMPTY: Final = frozenset(_EMPTY_WORDS.split())
 
 
 def search_documents(
-    store: DocumentStore, question: str, *, limit: int = 5, meanings: EmbeddingIndex | None = None
+    store: DocumentStore, question: str, *, limit: int = 5, index: EmbeddingIndex | None = None
 ) -> list[SearchHit]:
     """Return the passages that fit a question best, best first; none when nothing fits.
 
-    With `meanings`, two rankings are joined: by words, and by the meaning of the whole question.
+    With `index`, two rankings are joined: by words, and by the meaning of the whole question.
 
     Raises:
         ConfigurationError: the store can't be used.
-        PeerUnavailableError: `meanings` can't be asked.
+        PeerUnavailableError: `index` can't be asked.
     """
     rankings = [_by_words(store, question)]
-    if meanings is not None:
-        rankings.append(meanings.search(store, question, limit=_CANDIDATES))
+    if index is not None:
+        rankings.append(index.search(store, question, limit=_CANDIDATES))
     scores: dict[int, float] = {}
     for ranking in rankings:
         for rank, passage_id in enumerate(ranking, start=1):

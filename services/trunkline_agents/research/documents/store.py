@@ -11,8 +11,6 @@ from typing import Any, Final, Self
 from trunkline.errors import ConfigurationError
 from trunkline_agents.research.documents.passages import Document, Passage
 
-FILE_NAME: Final = "documents.db"
-"""In a mesh's data directory."""
 _SCHEMA_VERSION: Final = 1
 # Marks the file as ours in SQLite's header: "TRND".
 _APPLICATION_ID: Final = 0x54524E44

@@ -7,7 +7,7 @@ import pytest
 from langchain_core.embeddings import Embeddings
 
 from trunkline.errors import ConfigurationError, ModelUnavailableError
-from trunkline.settings import ModelSettings, ResearchSettings, Settings
+from trunkline.settings import ModelSettings
 from trunkline_agents.research.documents.adding import add_documents
 from trunkline_agents.research.documents.embeddings import (
     EmbeddingIndex,
@@ -55,14 +55,14 @@ def pages(tmp_path: Path) -> Sequence[Path]:
 
 
 def names(store: DocumentStore, question: str, meanings: EmbeddingIndex | None) -> list[str]:
-    return [one.name for one in search_documents(store, question, meanings=meanings)]
+    return [one.name for one in search_documents(store, question, index=meanings)]
 
 
 def test_a_question_without_a_common_word_finds_what_it_means(
     store: DocumentStore, pages: Sequence[Path]
 ) -> None:
     meanings = EmbeddingIndex("topics", Topics())
-    add_documents(store, pages, meanings=meanings)
+    add_documents(store, pages, index=meanings)
 
     assert names(store, "vacation", None) == []
     assert names(store, "vacation", meanings) == ["leave.md"]
@@ -74,7 +74,7 @@ def test_both_rankings_are_joined_and_what_is_in_both_comes_first(
     store: DocumentStore, pages: Sequence[Path]
 ) -> None:
     meanings = EmbeddingIndex("topics", Topics())
-    add_documents(store, pages, meanings=meanings)
+    add_documents(store, pages, index=meanings)
 
     assert names(store, "vacation trains leave", meanings)[0] == "leave.md"
     assert names(store, "write-through", meanings) == ["cache.md"]
@@ -86,9 +86,9 @@ def test_documents_that_were_added_without_vectors_get_them_when_added_again(
     topics = Topics()
     add_documents(store, pages)
 
-    again = add_documents(store, pages, meanings=EmbeddingIndex("topics", topics))
-    third = add_documents(store, pages, meanings=EmbeddingIndex("topics", topics))
-    other = add_documents(store, pages, meanings=EmbeddingIndex("other", topics))
+    again = add_documents(store, pages, index=EmbeddingIndex("topics", topics))
+    third = add_documents(store, pages, index=EmbeddingIndex("topics", topics))
+    other = add_documents(store, pages, index=EmbeddingIndex("other", topics))
 
     assert [len(one.added) for one in (again, third, other)] == [3, 0, 3]
     assert topics.asked[0] == "leave\nleave\n28 days of paid leave."
@@ -96,12 +96,12 @@ def test_documents_that_were_added_without_vectors_get_them_when_added_again(
 
 def test_vectors_follow_the_documents(store: DocumentStore, pages: Sequence[Path]) -> None:
     meanings = EmbeddingIndex("topics", Topics())
-    add_documents(store, pages, meanings=meanings)
+    add_documents(store, pages, index=meanings)
     assert names(store, "vacation", meanings) == ["leave.md"]
 
     store.remove([str(pages[0])])
     pages[1].write_text("# rail\n\nNow vacation is what it is about.\n")
-    add_documents(store, pages[1:], meanings=meanings)
+    add_documents(store, pages[1:], index=meanings)
 
     assert names(store, "leave", meanings) == ["rail.md"]
     assert len(store.query("SELECT * FROM vectors")) == 2
@@ -112,17 +112,17 @@ def test_a_model_in_trouble_is_named_without_what_it_says(
 ) -> None:
     topics = Topics()
     meanings = EmbeddingIndex("topics", topics)
-    add_documents(store, pages, meanings=meanings)
+    add_documents(store, pages, index=meanings)
 
     topics.more = [1.0, 2.0]
     with pytest.raises(ModelUnavailableError, match="another length"):
-        search_documents(store, "vacation", meanings=meanings)
+        search_documents(store, "vacation", index=meanings)
     topics.more = [float("nan")]
     with pytest.raises(ModelUnavailableError, match="no vectors"):
-        search_documents(store, "vacation", meanings=meanings)
+        search_documents(store, "vacation", index=meanings)
     topics.problem = RuntimeError("sk-secret")
     with pytest.raises(ModelUnavailableError, match="RuntimeError") as caught:
-        search_documents(store, "vacation", meanings=meanings)
+        search_documents(store, "vacation", index=meanings)
     assert "sk-secret" not in str(caught.value)
 
 
@@ -137,19 +137,16 @@ def test_where_the_model_is_and_its_key_come_from_the_settings_of_models(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "usual")
     monkeypatch.setenv("MY_KEY", "mine")
-    research = ResearchSettings(embeddings="openai:small")
     provider = ModelSettings(base_url="http://provider/v1", api_key_env="MY_KEY")
 
     monkeypatch.setenv("OPENAI_BASE_URL", "http://usual/v1")
 
-    none = EmbeddingModel.from_settings(Settings())
-    usual = EmbeddingModel.from_settings(Settings(research=research))
-    of_provider = EmbeddingModel.from_settings(
-        Settings(research=research, models={"openai": provider})
-    )
+    none = EmbeddingModel.from_settings("", {})
+    usual = EmbeddingModel.from_settings("openai:small", {})
+    of_provider = EmbeddingModel.from_settings("openai:small", {"openai": provider})
     own = ModelSettings(base_url="http://own/v1")
     of_both = EmbeddingModel.from_settings(
-        Settings(research=research, models={"openai": provider, "openai:small": own})
+        "openai:small", {"openai": provider, "openai:small": own}
     )
 
     assert none is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trunkline.mesh.tools import load_mcp_config
-from trunkline.settings import ResearchSettings, Settings
+from trunkline.settings import PluginTable, Settings
 
 KEYS = {"MY_TAVILY": "tvly-secret", "OPENAI_API_KEY": "sk-secret"}
 
@@ -18,11 +18,15 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_gets_the_documents_the_engines_and_the_keys_of_its_mesh(tmp_path: Path) -> None:
-    research = ResearchSettings(
-        tavily_key_env="MY_TAVILY", searxng_url="http://s.example", embeddings="openai:small"
+    table = PluginTable(
+        {
+            "tavily_key_env": "MY_TAVILY",
+            "searxng_url": "http://s.example",
+            "embeddings": "openai:small",
+        }
     )
 
-    config = load_mcp_config(Settings(data_dir=tmp_path, research=research))
+    config = load_mcp_config(Settings(data_dir=tmp_path, plugins={"research": table}))
 
     told = config.servers["research"]
     assert f"--documents={tmp_path / 'documents.db'}" in told.args

@@ -10,10 +10,10 @@ from mcp_types import CallToolResult
 from harness.remote.argocd_server import TOKEN, ArgoCDServer, argocd_server
 from harness.remote.certificates import self_signed
 from trunkline.errors import ConfigurationError
-from trunkline.mesh.argocd import with_argocd
+from trunkline.mesh.tools import load_mcp_config
 from trunkline.reasoning.models.tool_matching import match_tool
-from trunkline.settings import ArgoCDSettings, Settings
-from trunkline.tools.config import McpConfig, ServerConfig
+from trunkline.settings import load_settings
+from trunkline.tools.config import McpConfig, agents_from_config
 from trunkline_agents.argocd import patterns as matching
 from trunkline_agents.argocd.applications import abbreviate_revision, list_changes, parse_history
 from trunkline_agents.argocd.client import ArgoCDClient
@@ -187,27 +187,35 @@ def test_what_is_no_plain_order_syncs_nothing(question: str) -> None:
     assert found is None or found.tool != "sync"
 
 
+def load(folder: Path, toml: str, *, mcp: str = '{"mcpServers": {}}') -> McpConfig:
+    (folder / "trunkline.toml").write_text(f'mcp_file = "mcp.json"\n{toml}')
+    (folder / "mcp.json").write_text(mcp)
+    return load_mcp_config(load_settings(folder=folder, environment={}))
+
+
 def test_the_server_is_on_the_mesh_if_settings_say_where_argo_cd_is(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    nothing = McpConfig({})
-    assert with_argocd(nothing, Settings()) == nothing
-    settings = Settings(
-        argocd=ArgoCDSettings(url="https://argocd.example", ca_file=Path("/ca.pem"))
-    )
+    assert "argocd" not in load(tmp_path, "").servers
+    toml = '[argocd]\nurl = "https://argocd.example"\nca_file = "ca.pem"\n'
     monkeypatch.setenv("ARGOCD_AUTH_TOKEN", "secret")
-    config = with_argocd(nothing, settings)
-    assert config.servers["argocd"].args == ["--url=https://argocd.example", "--ca-file=/ca.pem"]
+    config = load(tmp_path, toml)
+    assert config.servers["argocd"].args == [
+        "--url=https://argocd.example",
+        f"--ca-file={tmp_path / 'ca.pem'}",
+    ]
     assert "secret" not in str(config.servers["argocd"].model_dump())
-    assert config.bundled == {"argocd"}
+    assert config.plugin_servers["argocd"] == "argocd"
     # One that an operator has configured stays, and gets an agent as any other.
-    own = McpConfig({"argocd": ServerConfig(command="mcp-argocd")})
-    assert with_argocd(own, settings) == own
+    own = load(tmp_path, toml, mcp='{"mcpServers": {"argocd": {"command": "mcp-argocd"}}}')
+    assert own.servers["argocd"].command == "mcp-argocd"
+    assert "argocd" not in own.plugin_servers
+    assert [spec.name for spec in agents_from_config(own)] == ["argocd"]
 
 
-def test_a_token_never_travels_in_the_clear() -> None:
+def test_a_token_never_travels_in_the_clear(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is not https"):
-        with_argocd(McpConfig({}), Settings(argocd=ArgoCDSettings(url="http://argocd.example")))
+        load(tmp_path, '[argocd]\nurl = "http://argocd.example"\n')
 
 
 def test_odd_objects_are_no_error() -> None:

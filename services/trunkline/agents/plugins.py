@@ -1,0 +1,162 @@
+"""Agents that installed packages bring, by the entry-point group `trunkline.agents`.
+
+A package that declares such an entry point has its agent on every mesh of its environment:
+
+    [project.entry-points."trunkline.agents"]
+    weather = "my_weather.agent:plugin"
+
+The entry point's name is the agent's name. It refers to an `AgentPlugin`, or to an agent made by
+`@agent` if there is nothing else to bring. Commands of the command line have a group of their own,
+`trunkline.commands`, so that telling about the commands loads no agent: its entry points refer to
+a `typer.Typer`, and their names are the commands' names.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic
+
+from trunkline.agents.authoring import FunctionAgent
+from trunkline.errors import ConfigurationError
+from trunkline.settings import AGENT_PLUGIN_GROUP, Settings
+from trunkline.tasks.context import SettingsT
+from trunkline.tools.config import ServerConfig, ServerOverlay
+from trunkline.v1 import agent_card_pb2
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class McpServer:
+    """An MCP server that a plugin brings: the command that starts it on stdio."""
+
+    command: str
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables of its process. `${NAME}` stands for a variable of the tool adapter."""
+    idle_s: float | None = None
+    """Seconds without calls after which its process ends until the next call; None: never. Only
+    for servers that remember nothing between calls."""
+
+    def build_config(self) -> ServerConfig:
+        """Return the entry that this would be in an `mcpServers` file."""
+        return ServerConfig(
+            command=self.command,
+            args=list(self.args),
+            env=dict(self.env),
+            trunkline=ServerOverlay(idle_s=self.idle_s),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReasoningAgentSpec:
+    """An agent that reasons with a model and calls the tools of MCP servers.
+
+    The mesh makes the agent: its settings decide on the model and on the tools allowed.
+    """
+
+    name: str
+    description: str
+    skills: Sequence[agent_card_pb2.AgentSkill]
+    """Their tags decide which requests a supervisor routes to the agent."""
+    servers: Sequence[str]
+    """Names of the MCP servers whose tools the agent may call."""
+    version: str = "1"
+    instructions: str = ""
+    """Told to models beside what the card says. The built-in model ignores it."""
+    repeatable: bool = False
+    """A turn may run again from its start if its host dies: no tool changes anything."""
+
+    def build_card(self) -> agent_card_pb2.AgentCard:
+        """Return the card, without interfaces and capabilities."""
+        return agent_card_pb2.AgentCard(
+            name=self.name,
+            description=self.description,
+            version=self.version,
+            default_input_modes=["text/plain"],
+            default_output_modes=["text/plain"],
+            skills=self.skills,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PluginContext(Generic[SettingsT]):
+    """What the servers of a plugin may depend on."""
+
+    settings: SettingsT
+    """The plugin's own settings; None if it has no `settings_type`."""
+    mesh: Settings
+    """The settings of the mesh."""
+    configured_servers: frozenset[str] = frozenset()
+    """Names of the servers in the operator's `mcpServers` file."""
+
+
+def _no_servers(_: PluginContext[Any]) -> Mapping[str, McpServer]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentPlugin(Generic[SettingsT]):
+    """An agent, the MCP servers it is built on, and its settings.
+
+    The agent is on the mesh only if `servers` returns every server that it uses, so a plugin whose
+    settings are incomplete returns none. An entry of the operator's `mcpServers` file replaces the
+    plugin's server of the same name; an entry with the same command adds its arguments and
+    variables to it.
+    """
+
+    agent: FunctionAgent | ReasoningAgentSpec
+    servers: Callable[[PluginContext[SettingsT]], Mapping[str, McpServer]] = _no_servers
+    """Returns the servers by name. Raises ConfigurationError if the settings make no sense."""
+    settings_type: type[SettingsT] | None = None
+    """A pydantic model or a dataclass: the table of `trunkline.toml` that has the plugin's name,
+    and over it the variables TRUNKLINE_NAME_FIELD."""
+
+    @property
+    def agent_name(self) -> str:
+        """The name on the agent's card."""
+        agent = self.agent
+        return agent.name if isinstance(agent, ReasoningAgentSpec) else agent.card.name
+
+    @property
+    def required_servers(self) -> Sequence[str]:
+        """Names of the servers without which the agent is not on the mesh."""
+        return self.agent.servers if isinstance(self.agent, ReasoningAgentSpec) else ()
+
+
+def load_plugins() -> dict[str, AgentPlugin[Any]]:
+    """Load the installed plugins, sorted by name.
+
+    A plugin that can't be used is logged as `plugin.ignored`, and the others are loaded.
+    """
+    plugins: dict[str, AgentPlugin[Any]] = {}
+    points = entry_points(group=AGENT_PLUGIN_GROUP)
+    for point in sorted(points, key=lambda one: (one.name, one.value)):
+        try:
+            if point.name in plugins:
+                raise ConfigurationError(point.value, "another package has a plugin of this name")
+            plugins[point.name] = _load(point)
+        # A package may raise anything while it is imported.
+        except Exception as error:  # noqa: BLE001
+            log_ignored_plugin(point.name, error)
+    return plugins
+
+
+def log_ignored_plugin(name: str, error: Exception) -> None:
+    """Log in one line that a plugin is left out, and why."""
+    problem = " ".join(f"{type(error).__name__}: {error}".split())
+    logger.error("plugin.ignored", extra={"plugin": name, "problem": problem})
+
+
+def _load(point: EntryPoint) -> AgentPlugin[Any]:
+    loaded = point.load()
+    plugin = AgentPlugin(agent=loaded) if isinstance(loaded, FunctionAgent) else loaded
+    if not isinstance(plugin, AgentPlugin):
+        raise ConfigurationError(point.value, "is neither an AgentPlugin nor an agent")
+    if point.name == "supervisor":
+        raise ConfigurationError(point.value, "the mesh has an agent of this name already")
+    if plugin.agent_name != point.name:
+        problem = f"its agent is named {plugin.agent_name!r}; name the entry point like the agent"
+        raise ConfigurationError(point.value, problem)
+    return plugin

@@ -1,0 +1,117 @@
+"""Settings whose type an agent or a plugin brings: validated by that type, not by ours."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from trunkline.errors import ConfigurationError
+from trunkline.settings.loading import ENV_PREFIX
+from trunkline.settings.sections import PluginTable
+from trunkline.settings.settings import Settings
+
+OptionsT = TypeVar("OptionsT")
+
+
+def load_plugin_settings(
+    name: str,
+    settings_type: type[OptionsT],
+    settings: Settings,
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> OptionsT:
+    """Return a plugin's settings: its table of the file, and over it the environment.
+
+    An empty variable counts as not set. A relative path in the file starts at the file's folder.
+
+    Raises:
+        ConfigurationError: it names the key or the variable that is wrong or missing.
+    """
+    table = settings.plugins.get(name, PluginTable({}, where=name))
+    environment = {
+        variable: text
+        for variable, text in (os.environ if environment is None else environment).items()
+        if text
+    }
+
+    def variable(key: str) -> str:
+        return f"{ENV_PREFIX}{name}_{key}".upper().replace("-", "_")
+
+    read = read_options(
+        settings_type,
+        table.values,
+        environment=environment,
+        key=lambda path: f"{table.where}.{path}",
+        variable=variable,
+    )
+    from_file = table.values.keys() - {key for key in table.values if variable(key) in environment}
+    paths = {key: table.folder / getattr(read, key) for key in from_file if _is_path(read, key)}
+    if is_dataclass(read) and not isinstance(read, type):
+        return replace(read, **paths)
+    placed: OptionsT = cast("Any", read).model_copy(update=paths)
+    return placed
+
+
+def _is_path(read: object, key: str) -> bool:
+    return isinstance(getattr(read, key, None), Path)
+
+
+def read_options(
+    kind: type[OptionsT],
+    given: Mapping[str, object],
+    *,
+    environment: Mapping[str, str],
+    key: Callable[[str], str],
+    variable: Callable[[str], str],
+) -> OptionsT:
+    """Return settings of type `kind`: those `given` by a table, and over them the environment.
+
+    `key` says where a field stands in the file, and `variable` names its environment variable. In
+    a variable, a list or a table is JSON. Values are converted as pydantic does.
+
+    Raises:
+        ConfigurationError: it names the key or the variable that is wrong, or missing. The value
+            isn't repeated, because it may be a secret.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    names = _names(kind)
+    for name in given:
+        if name not in names:
+            problem = f"no such setting; there are: {', '.join(sorted(names)) or 'none'}"
+            raise ConfigurationError(key(name), problem)
+    values = dict(given)
+    from_variables = {name: variable(name) for name in names if variable(name) in environment}
+    for name, source in from_variables.items():
+        values[name] = _value(environment[source])
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]
+        name = str(wrong["loc"][0]) if wrong["loc"] else ""
+        path = ".".join(map(str, wrong["loc"]))
+        if wrong["type"] == "missing" and path == name:
+            problem = f"is missing; write it there, or set {variable(name)}"
+            raise ConfigurationError(key(name), problem) from None
+        where = from_variables.get(name) or key(path)
+        # Our own validators raise ValueError; pydantic puts a prefix before its text.
+        raise ConfigurationError(where, wrong["msg"].removeprefix("Value error, ")) from None
+
+
+def _names(kind: type[Any]) -> set[str]:
+    """The keys that a type takes: of a pydantic model, a field with an alias goes by that."""
+    if is_dataclass(kind):
+        return {one.name for one in fields(kind) if one.init}
+    return {one.alias or name for name, one in kind.model_fields.items()}
+
+
+def _value(text: str) -> object:
+    """A list or a table is written as JSON; everything else, pydantic makes of the text."""
+    if text[:1] in {"[", "{"}:
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return text

@@ -1,0 +1,147 @@
+"""Runs the commands of `trunkline docs` on the documents of a mesh."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from trunkline.cli.exits import ExitCode
+from trunkline.cli.terminal import note, print_json, print_table, say
+from trunkline.errors import InvalidArgumentError
+from trunkline.settings import Settings, load_plugin_settings, load_settings
+from trunkline_agents.research.documents.adding import add_documents, find_documents
+from trunkline_agents.research.documents.embeddings import (
+    EmbeddingIndex,
+    EmbeddingModel,
+    open_embedding_index,
+)
+from trunkline_agents.research.documents.passages import SearchHit
+from trunkline_agents.research.documents.search import search_documents
+from trunkline_agents.research.documents.store import DocumentStore
+from trunkline_agents.research.settings import DOCUMENTS_FILE, ResearchSettings
+
+
+def add(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> ExitCode:
+    """Add files and folders.
+
+    Raises:
+        InvalidArgumentError: a path does not exist, or a folder holds too many documents.
+        ConfigurationError: the store can't be written.
+        ModelUnavailableError: the embedding model does not answer.
+    """
+    settings = load_settings({"data_dir": data})
+    index = _open_index(settings)
+    with DocumentStore.open(_store_path(settings)) as store:
+        report = add_documents(
+            store, paths, index=index, on_file=lambda name: note(f"reading {name}")
+        )
+    if as_json:
+        print_json(asdict(report))
+    else:
+        for name in report.added:
+            print(f"added {name}")
+        for name in report.removed:
+            print(f"removed {name}")
+        if report.unchanged:
+            print(f"unchanged: {_count(len(report.unchanged))}")
+        if not any((report.added, report.removed, report.unchanged, report.refused)):
+            say("nothing to add: there is no Markdown, text, HTML or PDF")
+    for path, problem in report.refused.items():
+        say(f"not added: {path}: {problem}")
+    has_documents = report.added or report.unchanged or report.removed
+    return ExitCode.OK if has_documents and not report.refused else ExitCode.FAILED
+
+
+def list_all(data: Path | None, *, as_json: bool) -> ExitCode:
+    """List the documents.
+
+    Raises:
+        ConfigurationError: the store can't be read.
+    """
+    store = DocumentStore.open_existing(_store_path(load_settings({"data_dir": data})))
+    documents = []
+    if store is not None:
+        with store:
+            documents = store.list_documents()
+    if as_json:
+        print_json([asdict(document) for document in documents])
+    elif documents:
+        rows = [
+            (one.name, one.title, str(one.passage_count), one.added_at[:10], one.path)
+            for one in documents
+        ]
+        print_table(("NAME", "TITLE", "PASSAGES", "ADDED", "FILE"), rows)
+    else:
+        say("there are no documents; `trunkline docs add PATH` adds some")
+    return ExitCode.OK
+
+
+def remove(paths: Sequence[Path], data: Path | None, *, as_json: bool) -> ExitCode:
+    """Remove documents. The files stay.
+
+    Raises:
+        InvalidArgumentError: a path matches no document; then nothing is removed.
+        ConfigurationError: the store can't be written.
+    """
+    removed: dict[str, str] = {}
+    store = DocumentStore.open_existing(_store_path(load_settings({"data_dir": data})))
+    with store or contextlib.nullcontext():
+        for path in paths:
+            documents = find_documents(store, path) if store else []
+            if not documents:
+                problem = (
+                    f"{str(path)!r} is no document, and has none below; `docs list` shows them"
+                )
+                raise InvalidArgumentError("PATH", problem)
+            removed |= {document.path: document.name for document in documents}
+        if store:
+            store.remove(list(removed))
+    if as_json:
+        print_json({"removed": list(removed.values())})
+    else:
+        for name in removed.values():
+            print(f"removed {name}")
+    return ExitCode.OK
+
+
+def search(query: str, data: Path | None, *, limit: int, as_json: bool) -> ExitCode:
+    """Print the passages that match a query.
+
+    Raises:
+        ConfigurationError: the store can't be read.
+        ModelUnavailableError: the embedding model does not answer.
+    """
+    settings = load_settings({"data_dir": data})
+    store = DocumentStore.open_existing(_store_path(settings))
+    hits: list[SearchHit] = []
+    if store is not None:
+        with store:
+            hits = search_documents(store, query, limit=limit, index=_open_index(settings))
+    if as_json:
+        print_json([_as_json(hit) for hit in hits])
+    else:
+        for hit in hits:
+            print(f"{hit.title}, {hit.place or 'whole'} ({hit.path})")
+            print(f"    {' '.join(hit.text.split())}\n")
+        if not hits:
+            say("nothing fits")
+    return ExitCode.OK if hits else ExitCode.FAILED
+
+
+def _as_json(hit: SearchHit) -> dict[str, Any]:
+    return asdict(hit) | {"place": hit.place}
+
+
+def _store_path(settings: Settings) -> Path:
+    return settings.data_dir / DOCUMENTS_FILE
+
+
+def _open_index(settings: Settings) -> EmbeddingIndex | None:
+    research = load_plugin_settings("research", ResearchSettings, settings)
+    model = EmbeddingModel.from_settings(research.embeddings, settings.models)
+    return open_embedding_index(model) if model else None
+
+
+def _count(count: int) -> str:
+    return f"{count} document{'' if count == 1 else 's'}"

@@ -1,0 +1,207 @@
+"""Installed packages bring agents, MCP servers, settings and commands by entry points."""
+
+import logging
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trunkline_agents
+from trunkline.agents.plugins import load_plugins
+from trunkline.errors import ConfigurationError
+from trunkline.mesh.tools import load_mcp_config
+from trunkline.settings import load_settings
+from trunkline.testing import mesh
+
+BUNDLED = ["argocd", "currency", "echo", "math", "research"]
+WEATHER = """
+import typer
+from pydantic import BaseModel
+from trunkline import AgentPlugin, AgentSkill, McpServer, ReasoningAgentSpec, agent
+
+class Weather(BaseModel):
+    station: str = ""
+
+def servers(context):
+    if not context.settings.station:
+        return {}
+    args = [f"--station={context.settings.station}"]
+    return {"weather": McpServer(command="my-weather", args=args, idle_s=5)}
+
+plugin = AgentPlugin(
+    agent=ReasoningAgentSpec(
+        name="weather",
+        description="Tells the weather.",
+        skills=[AgentSkill(id="weather", name="Weather", tags=["weather"])],
+        servers=["weather"],
+    ),
+    servers=servers,
+    settings_type=Weather,
+)
+
+@agent(name="hail", description="Greets.", tags=["hail"])
+async def hail(task):
+    return f"Hail, {task.text}!"
+
+commands = typer.Typer(help="Look at the weather.")
+
+@commands.command("now")
+def now() -> None:
+    print("sunny")
+
+@commands.command("later")
+def later() -> None:
+    print("rain")
+"""
+
+
+class Installer:
+    """Installs packages into a folder that is searched for modules."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def install(self, name: str, code: str, entry_points: str) -> None:
+        (self.folder / f"{name}.py").write_text(code)
+        info = self.folder / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(entry_points)
+
+
+@pytest.fixture
+def installer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installer:
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    return Installer(folder)
+
+
+def problems(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
+    """The reasons of ignored plugins, by name; each is one line."""
+    found = {}
+    for record in caplog.records:
+        assert record.message == "plugin.ignored"
+        found[vars(record)["plugin"]] = vars(record)["problem"]
+    assert not any("\n" in problem for problem in found.values())
+    return found
+
+
+def test_the_agents_that_ship_are_plugins() -> None:
+    assert list(load_plugins()) == BUNDLED
+
+
+async def test_an_agent_of_an_installed_package_is_on_the_mesh(installer: Installer) -> None:
+    installer.install("aloha1", WEATHER, "[trunkline.agents]\nhail = aloha1:hail\n")
+    async with mesh(bundled=["hail"]) as running:
+        assert (await running.ask("Ada")).text == "Hail, Ada!"
+
+
+def test_a_plugin_brings_servers_that_its_settings_decide_on(
+    installer: Installer, tmp_path: Path
+) -> None:
+    installer.install("aloha2", WEATHER, "[trunkline.agents]\nweather = aloha2:plugin\n")
+    plugins = load_plugins()
+    assert list(plugins) == sorted([*BUNDLED, "weather"])
+    assert "weather" not in load_mcp_config(load_settings(folder=tmp_path), plugins).servers
+
+    (tmp_path / "trunkline.toml").write_text('[weather]\nstation = "EDDB"\n')
+    config = load_mcp_config(load_settings(folder=tmp_path), plugins)
+    assert config.servers["weather"].args == ["--station=EDDB"]
+    assert config.servers["weather"].trunkline.idle_s == 5
+    assert config.plugin_servers["weather"] == "weather"
+
+    (tmp_path / "trunkline.toml").write_text("[weather]\nplanet = 1\n")
+    with pytest.raises(ConfigurationError, match=r"weather\.planet: no such setting"):
+        load_mcp_config(load_settings(folder=tmp_path), plugins)
+
+
+@pytest.mark.parametrize(
+    ("code", "point", "problem"),
+    [
+        ("raise RuntimeError('two\\nlines')", "bad = {0}:plugin", "RuntimeError: two lines"),
+        ("", "bad = no_such_module:plugin", "ModuleNotFoundError"),
+        ("", "bad = {0}:plugin", "has no attribute 'plugin'"),
+        ("plugin = 3", "bad = {0}:plugin", "is neither an AgentPlugin nor an agent"),
+        (WEATHER, "bad = {0}:plugin", "its agent is named 'weather'"),
+        (
+            WEATHER.replace('"hail"', '"echo"'),
+            "echo = {0}:hail",
+            "another package has a plugin of this name",
+        ),
+        (WEATHER, "supervisor = {0}:hail", "the mesh has an agent of this name already"),
+    ],
+)
+def test_a_broken_plugin_is_one_line_and_the_others_are_there(
+    installer: Installer,
+    caplog: pytest.LogCaptureFixture,
+    code: str,
+    point: str,
+    problem: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    module = f"aloha_{abs(hash(request.node.name))}"
+    installer.install(module, code, f"[trunkline.agents]\n{point.format(module)}\n")
+    assert list(load_plugins()) == BUNDLED
+    (said,) = problems(caplog).values()
+    assert problem in said
+
+
+def test_a_plugin_whose_servers_fail_is_one_line(
+    installer: Installer, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    code = WEATHER.replace("if not context.settings.station:", "if 1 / 0:")
+    installer.install("aloha3", code, "[trunkline.agents]\nweather = aloha3:plugin\n")
+    config = load_mcp_config(load_settings(folder=tmp_path))
+    assert {"math", "currency", "research"} <= config.servers.keys()
+    assert problems(caplog) == {"weather": "ZeroDivisionError: division by zero"}
+
+
+def test_deleting_a_folder_deletes_just_that_agent(tmp_path: Path) -> None:
+    """Its entry point may stay behind: that is one line of the log."""
+    source = Path(trunkline_agents.__file__).parent
+    copy = tmp_path / "trunkline_agents"
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.rmtree(copy / "currency")
+    program = (
+        "import logging; logging.basicConfig(format='%(message)s %(plugin)s')\n"
+        "from trunkline.agents.plugins import load_plugins\n"
+        "from trunkline.mesh.tools import load_mcp_config\n"
+        "from trunkline.settings import Settings\n"
+        "plugins = load_plugins()\n"
+        "print(*plugins, *load_mcp_config(Settings(), plugins).servers)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert done.stdout.split() == ["argocd", "echo", "math", "research", "math", "research"]
+    assert done.stderr.splitlines() == ["plugin.ignored currency"]
+
+
+def test_a_package_adds_a_command(installer: Installer) -> None:
+    points = "[trunkline.commands]\nweather = aloha4:commands\nbad = aloha4:nothing\n"
+    installer.install("aloha4", WEATHER, points)
+
+    def run(*words: str) -> str:
+        program = f"import sys; sys.path.insert(0, {str(installer.folder)!r})\n"
+        program += "from trunkline.cli import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words], capture_output=True, text=True
+        )
+        return done.stdout + done.stderr
+
+    assert run("weather", "now") == "sunny\n"
+    assert "Look at the weather." in run("--help")
+    assert "no such command 'bad'" in run("bad").lower()
+    assert "docs" in run("--help")
+
+
+@pytest.fixture(autouse=True)
+def _log_level(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
