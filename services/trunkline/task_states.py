@@ -1,16 +1,19 @@
-"""Which states end a task and which interrupt it; what may follow what is the lifecycle's table."""
+"""The states of a task that end it, interrupt it, or end its turn: the only list of them.
+
+`trunkline.tasks.lifecycle` says which state may follow which.
+"""
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from trunkline.v1 import task_pb2
 
 if TYPE_CHECKING:
-    State: TypeAlias = task_pb2.TaskState.ValueType
+    StateValue: TypeAlias = task_pb2.TaskState.ValueType
 else:
-    # The generated type exists for checkers only; at run time a state is its number.
-    State = int
+    # The generated type exists for type checkers only. At run time a state is an integer.
+    StateValue = int
 
-TERMINAL: Final[frozenset[State]] = frozenset(
+TERMINAL: Final[frozenset[StateValue]] = frozenset(
     {
         task_pb2.TASK_STATE_COMPLETED,
         task_pb2.TASK_STATE_FAILED,
@@ -18,6 +21,19 @@ TERMINAL: Final[frozenset[State]] = frozenset(
         task_pb2.TASK_STATE_REJECTED,
     }
 )
-INTERRUPTED: Final[frozenset[State]] = frozenset(
+"""The task has ended. No event follows."""
+INTERRUPTED: Final[frozenset[StateValue]] = frozenset(
     {task_pb2.TASK_STATE_INPUT_REQUIRED, task_pb2.TASK_STATE_AUTH_REQUIRED}
 )
+"""The task waits for a message or for credentials."""
+TURN_END: Final[frozenset[StateValue]] = TERMINAL | {task_pb2.TASK_STATE_INPUT_REQUIRED}
+"""Nothing follows before the client's next message.
+
+`auth-required` is not among them: the credentials may come from elsewhere, and then the task
+continues without a message.
+"""
+
+
+def state_name(state: StateValue) -> str:
+    """Return the name that people read: `completed` for TASK_STATE_COMPLETED."""
+    return task_pb2.TaskState.Name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")

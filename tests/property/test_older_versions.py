@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from harness.journal.strategies import Entries, batches, fold, journals
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.bindings import request_parser as params
 from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
@@ -22,7 +23,7 @@ from trunkline_bridge.projection import (
     WireEvent,
     project_task,
 )
-from trunkline_bridge.projection.wire_events import TURN_END_STATES, V0_1_TURN_END_STATES
+from trunkline_bridge.projection.wire_events import V0_1_TURN_END
 from trunkline_bridge.streams.event_renderer import EventRenderer, EventWriter
 from trunkline_bridge.streams.task_streams import WireEvents, until_turn_end
 from trunkline_bridge.versions import json_values
@@ -179,9 +180,9 @@ class V01Client:
 @given(journals())
 def test_streams_of_v0_3_tell_each_turn_and_its_end(entries: Entries) -> None:
     client = V03Client()
-    for events in streams(projected(entries), TURN_END_STATES):
+    for events in streams(projected(entries), TURN_END):
         objects = said(V03EventWriter(), events)
-        check_ends(objects, is_over=is_over(events, TURN_END_STATES))
+        check_ends(objects, is_over=is_over(events, TURN_END))
         for one in objects:
             client.apply(one)
     task = v0_3_json.task_json(project_task(fold(entries, upto=len(entries))))
@@ -196,9 +197,9 @@ def test_streams_of_v0_3_tell_each_turn_and_its_end(entries: Entries) -> None:
 def test_streams_of_v0_1_tell_each_turn_and_its_end(entries: Entries) -> None:
     client = V01Client()
     shape = V01EventWriter(CLIENT_ID)
-    for events in streams(projected(entries), V0_1_TURN_END_STATES):
+    for events in streams(projected(entries), V0_1_TURN_END):
         objects = said(shape, events)
-        check_ends(objects, is_over=is_over(events, V0_1_TURN_END_STATES))
+        check_ends(objects, is_over=is_over(events, V0_1_TURN_END))
         for one in objects:
             client.apply(one)
     snapshot = fold(entries, upto=len(entries))
@@ -233,8 +234,8 @@ def test_a_task_whose_turn_is_over_is_followed_by_its_status(
 ) -> None:
     snapshot = fold(entries, upto=data.draw(st.integers(1, len(entries))))
     shapes: list[tuple[EventWriter, Ends]] = [
-        (V03EventWriter(), TURN_END_STATES),
-        (V01EventWriter(CLIENT_ID), V0_1_TURN_END_STATES),
+        (V03EventWriter(), TURN_END),
+        (V01EventWriter(CLIENT_ID), V0_1_TURN_END),
     ]
     for shape, ends in shapes:
         events = one_turn_of([snapshot_event(snapshot)], ends)

@@ -17,6 +17,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.task_states import TERMINAL, state_name
 from trunkline.v1 import (
     agent_card_pb2,
     message_pb2,
@@ -31,7 +32,6 @@ from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.projection import FileLinks, project_task
-from trunkline_bridge.projection.wire_events import TERMINAL_STATES
 from trunkline_bridge.protocol import RESUME_EXTENSION
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.task_streams import (
@@ -65,9 +65,8 @@ def check_agent_task(
 def check_not_ended(snapshot: snapshot_pb2.TaskSnapshot) -> None:
     """Raise TaskEndedError if a task has ended."""
     state = snapshot.task.status.state
-    if state in TERMINAL_STATES:
-        name = task_pb2.TaskState.Name(state).removeprefix("TASK_STATE_").lower()
-        raise TaskEndedError(snapshot.task.id, name)
+    if state in TERMINAL:
+        raise TaskEndedError(snapshot.task.id, state_name(state))
 
 
 def requested_history_length(
@@ -436,7 +435,7 @@ class Operations:
         now = await self._found_task(caller, task_id)
         check_event_exists(seen, now)
         tracing.link_task_span(now)
-        if is_last_event(seen, now, caller.turn_ends if of_turn else TERMINAL_STATES):
+        if is_last_event(seen, now, caller.turn_ends if of_turn else TERMINAL):
             yield no_events()
             return
         expired = cursor_expired(seen, now)
@@ -546,7 +545,7 @@ class Operations:
             if task is None:
                 submission.push_notification_config.CopyFrom(webhook)
                 submission.push_notification_version = caller.version
-            elif task.task.status.state not in TERMINAL_STATES:
+            elif task.task.status.state not in TERMINAL:
                 account, version = caller.account, caller.version
                 await self._webhooks.create(webhook, account=account, version=version)
         return submission

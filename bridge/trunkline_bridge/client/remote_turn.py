@@ -18,13 +18,13 @@ from trunkline.errors import (
     PeerUnavailableError,
     TrunklineError,
 )
+from trunkline.task_states import TERMINAL
 from trunkline.v1 import message_pb2
 from trunkline_bridge.client.a2a_client import A2AClient
 from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError
 from trunkline_bridge.client.remote_files import FileReceiver, inline_files
 from trunkline_bridge.client.task_mirror import TaskMirror
 from trunkline_bridge.client.transport import CallOptions, RemoteEvent, RemoteEvents
-from trunkline_bridge.projection.wire_events import TERMINAL_STATES
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class RemoteTurn:
     async def _apply_end(self, error: PeerRefusedError) -> None:
         """Take over how the remote task has ended, if it went on by itself and takes no more."""
         task = await self._peer.get_task(self._mirror.task_id)
-        if task.status.state not in TERMINAL_STATES:
+        if task.status.state not in TERMINAL:
             raise error
         await self._mirror.apply_snapshot(task)
 

@@ -9,8 +9,8 @@ from google.protobuf import json_format, struct_pb2
 from trunkline import ArtifactWriter, TaskContext
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
+from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, task_pb2
-from trunkline_bridge.projection.wire_events import TERMINAL_STATES
 
 
 class ArtifactContent:
@@ -85,9 +85,6 @@ REMOTE_TASK_KEY: Final = "trunkline/remote"
 _RESERVED_PREFIX: Final = "trunkline/"
 _MIB: Final = 1024 * 1024
 _MAX_ID_LENGTH: Final = 1024
-_INTERRUPTED_STATES: Final = frozenset(
-    {task_pb2.TASK_STATE_INPUT_REQUIRED, task_pb2.TASK_STATE_AUTH_REQUIRED}
-)
 _ACTIVE_STATES: Final = frozenset({task_pb2.TASK_STATE_SUBMITTED, task_pb2.TASK_STATE_WORKING})
 
 
@@ -166,19 +163,18 @@ class TaskMirror:
         if not (is_first and self._is_previous_status(task.status)):
             # What is said of a task that goes on was said when it began, or will be in the end.
             await self._enter_state(
-                task.status, task.metadata if task.status.state in TERMINAL_STATES else None
+                task.status, task.metadata if task.status.state in TERMINAL else None
             )
 
     def is_terminal_event(self, response: a2a_pb2.StreamResponse) -> bool:
         """Whether an event tells that the remote task has ended."""
         return (
-            response.HasField("status_update")
-            and response.status_update.status.state in TERMINAL_STATES
+            response.HasField("status_update") and response.status_update.status.state in TERMINAL
         )
 
     def has_message(self, message_id: str, task: task_pb2.Task) -> bool:
         """Whether a remote task has had a message, or can't wait for one any more."""
-        if task.status.state not in _INTERRUPTED_STATES:
+        if task.status.state not in INTERRUPTED:
             return True
         return any(message.message_id == message_id for message in task.history)
 
@@ -188,7 +184,7 @@ class TaskMirror:
 
     def _is_previous_status(self, status: task_pb2.TaskStatus) -> bool:
         """Whether this is the question that our message answers."""
-        if self._task.turn == 1 or status.state not in _INTERRUPTED_STATES:
+        if self._task.turn == 1 or status.state not in INTERRUPTED:
             return False
         if status.HasField("message") and status.message.message_id:
             return status.message.message_id in self._seen_message_ids

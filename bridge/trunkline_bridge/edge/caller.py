@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from trunkline.task_states import TURN_END
 from trunkline.v1 import security_scheme_pb2, task_pb2
 from trunkline_bridge.bindings import request_parser as params
 from trunkline_bridge.errors import invalid_params
-from trunkline_bridge.projection.wire_events import TURN_END_STATES, V0_1_TURN_END_STATES
+from trunkline_bridge.projection.wire_events import V0_1_TURN_END
 from trunkline_bridge.protocol import RESUME_EXTENSION, V0_1, V1_0
 from trunkline_bridge.settings import BridgeSettings
 
@@ -113,7 +114,7 @@ class Caller(NamedTuple):
     @property
     def turn_ends(self) -> Set[task_pb2.TaskState.ValueType]:
         """The states that end a turn, as its A2A has it."""
-        return V0_1_TURN_END_STATES if self.version == V0_1 else TURN_END_STATES
+        return V0_1_TURN_END if self.version == V0_1 else TURN_END
 
 
 class CallerFactory:

@@ -4,22 +4,11 @@ import re
 from typing import NamedTuple, Self, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, event_pb2, task_pb2
 
-TERMINAL_STATES = frozenset(
-    {
-        task_pb2.TASK_STATE_COMPLETED,
-        task_pb2.TASK_STATE_FAILED,
-        task_pb2.TASK_STATE_CANCELED,
-        task_pb2.TASK_STATE_REJECTED,
-    }
-)
-"""Nothing follows."""
-TURN_END_STATES = TERMINAL_STATES | {task_pb2.TASK_STATE_INPUT_REQUIRED}
-"""The client's next message has to come before anything follows. A task that waits for credentials
-may get them from somebody else and go on by itself, so that ends no turn."""
-V0_1_TURN_END_STATES = TURN_END_STATES | {task_pb2.TASK_STATE_AUTH_REQUIRED}
-"""In A2A v0.1, which says `input-required` of a task that waits for credentials, too."""
+V0_1_TURN_END = TURN_END | {task_pb2.TASK_STATE_AUTH_REQUIRED}
+"""The states that end a turn in A2A v0.1, which has no state `auth-required`."""
 
 
 _ID = re.compile(r"([1-9][0-9]{0,17})\.([0-9]{1,9})(?:-([1-9][0-9]{0,17}))?", re.ASCII)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import TaskStream
 from trunkline.errors import CursorExpiredError
+from trunkline.task_states import TERMINAL, TURN_END
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.errors import invalid_params
@@ -20,7 +21,6 @@ from trunkline_bridge.projection import (
     count_final_events,
     snapshot_event,
 )
-from trunkline_bridge.projection.wire_events import TERMINAL_STATES, TURN_END_STATES
 
 # What is ready together, in order.
 WireEvents: TypeAlias = AsyncGenerator[Sequence[WireEvent], None]
@@ -57,7 +57,7 @@ async def snapshot_events(snapshot: snapshot_pb2.TaskSnapshot, links: FileLinks)
 
 
 async def until_turn_end(
-    events: WireEvents, ends: Set[task_pb2.TaskState.ValueType] = TURN_END_STATES
+    events: WireEvents, ends: Set[task_pb2.TaskState.ValueType] = TURN_END
 ) -> WireEvents:
     """What a stream is before A2A 1.0: it ends with a status that ends the turn, and has only one.
 
@@ -121,7 +121,7 @@ async def _next_before(until: float | None, events: WireEvents) -> Sequence[Wire
 def current_turn_events(stream: TaskStream, links: FileLinks) -> WireEvents:
     """What a task is now, and what follows up to the end of its turn; a watch goes on behind."""
     snapshot = stream.snapshot
-    if snapshot is not None and snapshot.task.status.state in TURN_END_STATES:
+    if snapshot is not None and snapshot.task.status.state in TURN_END:
         return snapshot_events(snapshot, links)
     return until_turn_end(turn_events(stream, history_length=None, links=links))
 
@@ -144,7 +144,7 @@ def build_projection(stream: TaskStream, links: FileLinks) -> TaskProjection:
 
 
 def _is_over(status: task_pb2.TaskStatus) -> bool:
-    return status.state in TURN_END_STATES or status.state == task_pb2.TASK_STATE_AUTH_REQUIRED
+    return status.state in TURN_END or status.state == task_pb2.TASK_STATE_AUTH_REQUIRED
 
 
 def _last_state(ready: Sequence[WireEvent]) -> task_pb2.TaskState.ValueType:
@@ -201,7 +201,7 @@ def check_event_exists(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> None:
 def is_last_event(
     seen: EventId,
     head: snapshot_pb2.TaskSnapshot,
-    ends: Set[task_pb2.TaskState.ValueType] = TERMINAL_STATES,
+    ends: Set[task_pb2.TaskState.ValueType] = TERMINAL,
 ) -> bool:
     """Whether an event is the last one of a task that has ended, or of its turn."""
     return (

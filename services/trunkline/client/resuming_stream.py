@@ -25,7 +25,7 @@ from trunkline.errors import (
 )
 from trunkline.journal import ids
 from trunkline.journal.events import parse_header
-from trunkline.task_states import TERMINAL
+from trunkline.task_states import TERMINAL, TURN_END
 from trunkline.v1 import (
     event_pb2,
     message_pb2,
@@ -43,7 +43,6 @@ PATIENCE_S: Final = 30.0
 _STABLE_S: Final = 1.0
 
 _STATUS: Final = 1 << event_pb2.Event.STATUS_FIELD_NUMBER
-_TURN_ENDS: Final = TERMINAL | {task_pb2.TASK_STATE_INPUT_REQUIRED}
 
 # The host or the connection to it failed. The task is unharmed, or moves to another host.
 CUT_ERRORS: Final = (PeerUnavailableError, PeerTimeoutError, JournalUnavailableError, FencedError)
@@ -313,7 +312,7 @@ class WatchStream(ResumingStream):
 class SubmitStream(ResumingStream):
     """Submits a message once and then watches the turn that it starts."""
 
-    _ends = _TURN_ENDS
+    _ends = TURN_END
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from google.protobuf import timestamp_pb2
 from google.protobuf.message import DecodeError
 
 from trunkline.errors import InvalidArgumentError
-from trunkline.task_states import State
+from trunkline.task_states import StateValue
 from trunkline.v1 import event_pb2
 
 _NS_PER_S = 1_000_000_000
@@ -65,7 +65,7 @@ class Draft:
     """Those that change the row of the task that lists show, in order."""
 
     @property
-    def state(self) -> State | None:
+    def state(self) -> StateValue | None:
         """The state that the task is in behind these events, if they say so."""
         for event in reversed(self.row_events):
             if event.HasField("status"):

@@ -24,7 +24,7 @@ from trunkline.journal.store import (
     WebhookKey,
     WebhookRow,
 )
-from trunkline.task_states import TERMINAL
+from trunkline.task_states import TERMINAL, state_name
 from trunkline.v1 import event_pb2, task_pb2
 
 KEY_TTL_NS: Final = 24 * 60 * 60 * 1_000_000_000
@@ -174,8 +174,7 @@ class CommitBuilder:
         if row is None:
             raise TaskNotFoundError(task_id)
         if row.is_ended:
-            state = task_pb2.TaskState.Name(row.state).removeprefix("TASK_STATE_").lower()
-            raise TaskEndedError(task_id, state)
+            raise TaskEndedError(task_id, state_name(row.state))
         head = self._head(row)
         batches = []
         for one in drafts:

@@ -37,7 +37,7 @@ from trunkline.journal.sqlite import SqliteStore
 from trunkline.journal.store import JournalStore, OrphanedChild, TaskPage, TaskRow, WebhookRow
 from trunkline.journal.subscribers import Subscribers
 from trunkline.journal.tail import Tails
-from trunkline.task_states import State
+from trunkline.task_states import StateValue
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
 __all__ = ["CreateResult", "Journal", "Retention", "TaskRow"]
@@ -207,7 +207,7 @@ class Journal:
         """Return the first sequence that can still be read. TaskNotFoundError."""
         return self.row(task_id).first_available
 
-    def state(self, task_id: str) -> State:
+    def state(self, task_id: str) -> StateValue:
         """Return the state that a task is in. TaskNotFoundError."""
         row = self._find_row(task_id)
         if row is None:

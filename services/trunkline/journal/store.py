@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from trunkline.journal.clock import Clock
-from trunkline.task_states import TERMINAL, State
+from trunkline.task_states import TERMINAL, StateValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class TaskRow:
     context_id: str
     account: str
     agent: str
-    state: State
+    state: StateValue
     status_time_ns: int
     create_time_ns: int
     parent_task_id: str = ""
@@ -134,7 +134,7 @@ class TaskFilter:
     account: str
     agent: str = ""
     context_id: str = ""
-    state: State | None = None
+    state: StateValue | None = None
     status_after_ns: int | None = None
 
 

@@ -1,7 +1,7 @@
 """The state machine of a task: one table, nothing else."""
 
 from trunkline.errors import InvalidAgentResponseError
-from trunkline.task_states import INTERRUPTED, TERMINAL
+from trunkline.task_states import INTERRUPTED, TERMINAL, state_name
 from trunkline.v1 import task_pb2
 
 __all__ = ["INTERRUPTED", "TERMINAL", "TRANSITIONS", "State", "check_transition", "state_name"]
@@ -21,11 +21,6 @@ TRANSITIONS: dict[task_pb2.TaskState.ValueType, frozenset[task_pb2.TaskState.Val
     State.TASK_STATE_AUTH_REQUIRED: _ENDS | {State.TASK_STATE_WORKING},
     **{state: frozenset() for state in TERMINAL},
 }
-
-
-def state_name(state: task_pb2.TaskState.ValueType) -> str:
-    """`completed` for TASK_STATE_COMPLETED: what people read."""
-    return State.Name(state).removeprefix("TASK_STATE_").lower().replace("_", "-")
 
 
 def check_transition(

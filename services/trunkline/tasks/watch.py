@@ -6,10 +6,9 @@ from typing import Final
 
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.journal import Journal
-from trunkline.tasks.lifecycle import TERMINAL, State
+from trunkline.task_states import TERMINAL, TURN_END
 from trunkline.v1 import snapshot_pb2
 
-_TURN_ENDS = TERMINAL | {State.TASK_STATE_INPUT_REQUIRED}
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -98,7 +97,7 @@ class TaskWatch:
             self.is_over = (
                 self._until_head
                 or state in TERMINAL
-                or (self._until_turn_ends and state in _TURN_ENDS)
+                or (self._until_turn_ends and state in TURN_END)
             )
         return batches
 

@@ -11,6 +11,7 @@ from harness.mesh.processes import Services, open_services
 from trunkline.client import ChannelPool, Directory
 from trunkline.errors import PeerError, TaskNotFoundError
 from trunkline.journal.sqlite import find_orphaned_journals
+from trunkline.task_states import TERMINAL
 from trunkline.v1 import (
     message_pb2,
     message_service_pb2,
@@ -26,11 +27,6 @@ POLL_S: Final = 0.02
 QUICK: Final = {"TRUNKLINE_LEASE_S": "2"}
 NUMBERS: Final = 100
 WHOLE: Final = "".join(f"{number} " for number in range(1, NUMBERS + 1))
-TERMINAL: Final = {
-    task_pb2.TASK_STATE_COMPLETED,
-    task_pb2.TASK_STATE_FAILED,
-    task_pb2.TASK_STATE_CANCELED,
-}
 
 
 @dataclass(frozen=True)

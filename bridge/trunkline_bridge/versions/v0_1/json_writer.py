@@ -10,7 +10,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, message_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.projection import ArtifactView
 from trunkline_bridge.projection.named_artifacts import TOOL_START, tool_complete_id
-from trunkline_bridge.projection.wire_events import V0_1_TURN_END_STATES
+from trunkline_bridge.projection.wire_events import V0_1_TURN_END
 from trunkline_bridge.versions.json_values import Json, add_metadata, dumps, status_members
 from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
 
@@ -119,9 +119,7 @@ class V01EventWriter:
                 return (self._update(response.artifact_update),)
 
     def _snapshot(self, message: task_pb2.Task) -> Sequence[Json]:
-        events = (
-            [] if message.status.state in V0_1_TURN_END_STATES else [self._status(message.status)]
-        )
+        events = [] if message.status.state in V0_1_TURN_END else [self._status(message.status)]
         for artifact in message.artifacts:
             said = _artifact(artifact, self._indexes.find_or_assign(artifact))
             events.append({"id": self.client_id, "artifact": said})
@@ -135,7 +133,7 @@ class V01EventWriter:
         )
 
     def _status(self, status: task_pb2.TaskStatus) -> Json:
-        is_final = status.state in V0_1_TURN_END_STATES
+        is_final = status.state in V0_1_TURN_END
         return {"id": self.client_id, "status": _status(status), "final": is_final}
 
     def _update(self, update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:

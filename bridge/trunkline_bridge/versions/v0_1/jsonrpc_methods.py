@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import TaskNotFoundError, UnsupportedOperationError
+from trunkline.task_states import TERMINAL
 from trunkline.v1 import message_pb2, task_pb2
 from trunkline_bridge.bindings import request_parser as params
 from trunkline_bridge.bindings.http_handler import EventsContext
@@ -19,7 +20,6 @@ from trunkline_bridge.bindings.jsonrpc_version import (
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.errors import WireError, to_wire_error
-from trunkline_bridge.projection.wire_events import TERMINAL_STATES
 from trunkline_bridge.protocol import V0_1
 from trunkline_bridge.streams.task_streams import WireEvents
 from trunkline_bridge.versions.json_values import Json
@@ -206,7 +206,7 @@ class JsonRpcV01:
                 raise TaskNotFoundError(client_id)
             if self._aliases.may_create(caller, task_id):
                 return task_id
-        elif task.status.state not in TERMINAL_STATES:
+        elif task.status.state not in TERMINAL:
             request.message.task_id = task_id
             return ""
         else:

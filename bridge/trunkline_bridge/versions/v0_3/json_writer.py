@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.task_states import TURN_END
 from trunkline.v1 import message_pb2, part_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.projection import ArtifactView
-from trunkline_bridge.projection.wire_events import TURN_END_STATES
 from trunkline_bridge.versions.json_values import (
     Json,
     add_metadata,
@@ -176,7 +176,7 @@ def _status_update(update: a2a_pb2.TaskStatusUpdateEvent) -> Json:
         "taskId": update.task_id,
         "contextId": update.context_id,
         "status": _status(update.status),
-        "final": update.status.state in TURN_END_STATES,
+        "final": update.status.state in TURN_END,
     }
     return add_metadata(result, update)
 

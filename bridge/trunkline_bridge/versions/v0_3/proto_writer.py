@@ -11,8 +11,8 @@ from google.protobuf import struct_pb2
 from trunkline.a2a.v0_3 import a2a_pb2 as old
 from trunkline.a2a.v0_3 import task_pb2 as old_task
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
-from trunkline_bridge.projection.wire_events import TURN_END_STATES
 from trunkline_bridge.versions.v0_3.json_writer import WRAPPED_DATA_KEY, WRAPPED_VALUE_KEY
 
 _WithMetadata: TypeAlias = (
@@ -151,7 +151,7 @@ def _status_update(core: a2a_pb2.TaskStatusUpdateEvent) -> old_task.TaskStatusUp
         task_id=core.task_id,
         context_id=core.context_id,
         status=_status(core.status),
-        final=core.status.state in TURN_END_STATES,
+        final=core.status.state in TURN_END,
         metadata=find_metadata(core),
     )
 
