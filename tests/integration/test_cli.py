@@ -427,7 +427,7 @@ sys.meta_path.insert(0, Hold())
 
 # Before it has read its options, before its services are loaded, and while they are opened.
 @pytest.mark.parametrize(
-    "step", ["trunkline.cli.app", "trunkline.mesh.all_in_one", "trunkline.traces.provider"]
+    "step", ["trunkline.cli.app", "trunkline.mesh.all_in_one", "trunkline.traces.processors"]
 )
 async def test_a_mesh_that_is_stopped_while_it_starts_exits_with_0_and_silently(
     tmp_path: Path, step: str

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,44 @@ async def test_a_collector_that_the_user_names_gets_spans_too(
         assert elsewhere.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
 
 
+async def test_a_collector_may_speak_otlp_over_http(
+    store: SpanStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[tuple[str, str | None, otlp.ExportTraceServiceRequest]] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            export = otlp.ExportTraceServiceRequest.FromString(body)
+            requests.append((self.path, self.headers["x-key"], export))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
+            monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+            handle = configure_tracing("trunkline", store=store)
+            trace_id = work()
+            await asyncio.to_thread(handle.shutdown)
+        finally:
+            server.shutdown()
+            thread.join()
+    ((path, key, export),) = requests
+    assert (path, key) == ("/v1/traces", "secret")
+    with SpanStore(tmp_path / "collector.db") as elsewhere:
+        elsewhere.add(read_records(export.resource_spans))
+        assert elsewhere.get_trace(trace_id=trace_id) == store.get_trace(trace_id=trace_id)
+
+
 @pytest.mark.parametrize("collects_itself", [False, True])
 async def test_spans_that_a_mesh_is_given_go_on_to_its_collector_unless_they_went_there_before(
     store: SpanStore,
@@ -253,7 +292,7 @@ async def test_a_protocol_that_we_do_not_speak_is_said(
     store: SpanStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
     configure_tracing("trunkline", store=store).shutdown()
     assert "traces.protocol_not_supported" in [one.getMessage() for one in caplog.records]
 

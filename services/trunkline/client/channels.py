@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias, TypeVar, cast
 import grpc
 
 from trunkline.client.breaker import DEFAULT_SETTINGS, Breaker, Breakers, BreakerSettings
-from trunkline.client.tracing import TracedMethod
+from trunkline.client.tracing import MethodTracer, TracedMethod
 from trunkline.client.trunk import Trunk
 from trunkline.settings import Settings
 
@@ -88,8 +88,17 @@ def is_local(target: str) -> bool:
 class MeshChannel(grpc.aio.Channel):
     """A channel that knows whom it reaches, and makes every call a CLIENT span."""
 
-    def __init__(self, address: str, *, target: str, breaker: Breaker | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        target: str,
+        breaker: Breaker | None = None,
+        is_in_process: bool = False,
+    ) -> None:
+        """Reach `address` at `target`. `is_in_process`: this process serves it itself."""
         self.address = address
+        self._is_in_process = is_in_process
         self.breaker = breaker or Breaker(address)
         self._is_closed = False
         self.trunk: Trunk | None = None
@@ -196,15 +205,18 @@ class MeshChannel(grpc.aio.Channel):
         return {} if self._is_closed else options
 
     def _traced(self, call: Callable[..., Any], method: str, *, is_stream: bool) -> TracedMethod:
-        return TracedMethod(call, method=method, address=self.address, is_stream=is_stream)
+        tracer = MethodTracer(
+            method.removeprefix("/"), self.address, is_in_process=self._is_in_process
+        )
+        return TracedMethod(call, tracer, is_stream=is_stream)
 
 
 class ChannelPool:
     """One channel per address, shared by everyone in the process; leaving it closes them all.
 
-    `aliases` says where an address is reached more cheaply, for example the Unix socket of this
-    very process. `breakers` are those of the peers, by address. A peer that is silent for `ping_s`
-    although it is asked has failed. Trunks are there only inside the block.
+    `aliases` maps addresses of this very process to its Unix socket. `breakers` are those of the
+    peers, by address. A peer that is silent for `ping_s` although it is asked has failed. Trunks
+    are there only inside the block.
     """
 
     def __init__(
@@ -251,7 +263,7 @@ class ChannelPool:
             await channel.close()
 
     def add_alias(self, address: str, target: str) -> None:
-        """Reach `address` at `target` from the next channel on."""
+        """Reach `address`, which this process serves, at `target` from the next channel on."""
         self._aliases[address] = target
 
     def get(self, address: str) -> MeshChannel:
@@ -259,7 +271,13 @@ class ChannelPool:
         channel = self._channels.get(address)
         if channel is None:
             target = self._aliases.get(address, address)
-            channel = MeshChannel(address, target=target, breaker=self.breakers.get(address))
+            is_in_process = address in self._aliases
+            channel = MeshChannel(
+                address,
+                target=target,
+                breaker=self.breakers.get(address),
+                is_in_process=is_in_process,
+            )
             if self._group is not None:
                 channel.trunk = Trunk(
                     channel,
@@ -268,6 +286,7 @@ class ChannelPool:
                     breaker=channel.breaker,
                     ping_s=self._ping_s,
                 )
+                channel.trunk.is_in_process = is_in_process
             self._channels[address] = channel
         return channel
 

@@ -17,13 +17,18 @@ from trunkline import telemetry
 
 
 class MethodTracer:
-    """Makes the CLIENT spans of one method at one address, unless it is a quiet one."""
+    """Makes the CLIENT spans of one method at one address.
 
-    __slots__ = ("_attributes", "is_quiet", "method")
+    A quiet method has no spans. A call within this process has none here either: the SERVER span
+    then belongs directly to the span of the caller.
+    """
 
-    def __init__(self, method: str, address: str) -> None:
+    __slots__ = ("_attributes", "_is_in_process", "is_quiet", "method")
+
+    def __init__(self, method: str, address: str, *, is_in_process: bool = False) -> None:
         self.method = method
         self.is_quiet = method.startswith(telemetry.QUIET_METHODS)
+        self._is_in_process = is_in_process
         host, separator, port = address.rpartition(":")
         self._attributes: dict[str, str | int] = {
             telemetry.RPC_SYSTEM_NAME: "grpc",
@@ -34,9 +39,11 @@ class MethodTracer:
             self._attributes[telemetry.SERVER_PORT] = int(port)
 
     def start_span(self) -> tuple[Span, dict[str, str]]:
-        """Start a span; return it, and what carries its context to the server."""
+        """Start a span; return it with the carrier of its context for the server."""
         if self.is_quiet:
             return trace.INVALID_SPAN, {}
+        if self._is_in_process:
+            return trace.INVALID_SPAN, telemetry.inject()
         attributes = self._attributes
         service = telemetry.current_service(otel_context.get_current())
         if service:
@@ -60,12 +67,10 @@ def end_span(span: Span, code: str, *, is_stream: bool) -> None:
 class TracedMethod:
     """One method of a channel, of any arity; `is_stream` when it answers with a stream."""
 
-    def __init__(
-        self, call: Callable[..., Any], *, method: str, address: str, is_stream: bool
-    ) -> None:
+    def __init__(self, call: Callable[..., Any], tracer: MethodTracer, *, is_stream: bool) -> None:
         self._call = call
         self._is_stream = is_stream
-        self._spans = MethodTracer(method.removeprefix("/"), address)
+        self._tracer = tracer
 
     def __call__(
         self,
@@ -74,9 +79,9 @@ class TracedMethod:
         **options: object,
     ) -> Any:  # noqa: ANN401  a call object of the method's own arity
         """Begin the call. Its span ends with it, whether it is read to its end or not."""
-        if self._spans.is_quiet:
+        if self._tracer.is_quiet:
             return self._call(*request, metadata=metadata, **options)
-        span, carrier = self._spans.start_span()
+        span, carrier = self._tracer.start_span()
         try:
             call = self._call(*request, metadata=(*(metadata or ()), *carrier.items()), **options)
         except BaseException as error:

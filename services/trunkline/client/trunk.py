@@ -51,6 +51,8 @@ class Trunk:
         self.breaker = breaker
         self.is_supported = True
         """Until the peer says that it knows no trunks."""
+        self.is_in_process = False
+        """This process serves the peer itself: calls have no CLIENT spans."""
         self._connect: ConnectCallable = channel.stream_stream(
             f"/{CONNECT_METHOD}", request_serializer=_serialized, response_deserializer=None
         )
@@ -171,7 +173,9 @@ class Trunk:
     def _spans_of(self, method: str) -> MethodTracer:
         spans = self._spans.get(method)
         if spans is None:
-            spans = self._spans[method] = MethodTracer(method, self.peer)
+            spans = self._spans[method] = MethodTracer(
+                method, self.peer, is_in_process=self.is_in_process
+            )
         return spans
 
 

@@ -1,38 +1,39 @@
-"""Where spans go when they leave the SDK: into a store of this process, or to a mesh."""
+"""Span exporters of the mesh: to a span store in this process, and to the mesh over OTLP."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from urllib.parse import urlsplit
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
 
 import grpc
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
-from opentelemetry.proto.resource.v1 import resource_pb2
-from opentelemetry.proto.trace.v1 import trace_pb2
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from opentelemetry.trace import SpanContext, TraceFlags
 
 from trunkline import telemetry
+from trunkline.client.backoff import Backoff
 from trunkline.errors import TrunklineError
-from trunkline.settings import HostPort
-from trunkline.traces.encoding import encoded
-from trunkline.traces.spans import find_text, read_records
+from trunkline.traces.spans import read_records
 from trunkline.traces.store import SpanStore
 
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 10.0
+"""A batch that the mesh or the store refuses is retried for so long, then dropped."""
 _EXPORT_TIMEOUT_S = 2.0
 _OPTIONS = (
-    # A proxy that the environment names is for the world outside.
+    # A proxy from the environment is for outside addresses.
     ("grpc.enable_http_proxy", 0),
-    # grpc would wait up to two minutes before it tries a restarted mesh again.
+    # gRPC's default waits up to two minutes before it reconnects to a restarted mesh.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 
 
 class StoreExporter(SpanExporter):
-    """Puts spans into a store of this process."""
+    """Adds spans to a store in this process."""
 
     def __init__(self, store: SpanStore) -> None:
         self._store = store
@@ -40,26 +41,32 @@ class StoreExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Add spans to the store."""
         try:
-            self._store.add(read_records(encoded(spans).resource_spans))
+            self._store.add(read_records(encode_spans(spans).resource_spans))
         except TrunklineError:
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS
 
 
 class MeshExporter(SpanExporter):
-    """Sends spans to a mesh by OTLP."""
+    """Sends spans to a mesh over OTLP, one attempt per export.
+
+    OpenTelemetry's OTLP exporter is for the user's collector: it reads the user's headers, which
+    may hold keys, and reconnects too slowly for a mesh that restarts.
+    """
 
     def __init__(self, mesh_address: str, *, is_collected: bool = False) -> None:
+        """Connect to a mesh. `is_collected`: this process also exports to a collector."""
         self._metadata = ((telemetry.COLLECTED_KEY, "1"),) if is_collected else ()
-        # The variables for a user's own collector (headers with keys among them) are not for us.
         self._channel = grpc.insecure_channel(mesh_address, options=_OPTIONS)
-        # Generated without types.
+        # The generated stub has no types.
         self._stub = trace_service_pb2_grpc.TraceServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans."""
         try:
-            self._stub.Export(encoded(spans), timeout=_EXPORT_TIMEOUT_S, metadata=self._metadata)
+            self._stub.Export(
+                encode_spans(spans), timeout=_EXPORT_TIMEOUT_S, metadata=self._metadata
+            )
         except grpc.RpcError:
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS
@@ -69,93 +76,60 @@ class MeshExporter(SpanExporter):
         self._channel.close()
 
 
-class ReceivedSpan(ReadableSpan):
-    """Another process's span, as it came, that travels to the collector with our own."""
+class RetryingExporter(SpanExporter):
+    """Retries another exporter with backoff, and logs an outage once.
 
-    def __init__(
-        self,
-        resource: trace_pb2.ResourceSpans,
-        scope: trace_pb2.ScopeSpans,
-        span: trace_pb2.Span,
-    ) -> None:
-        context = SpanContext(
-            int.from_bytes(span.trace_id, "big"),
-            int.from_bytes(span.span_id, "big"),
-            is_remote=True,
-            trace_flags=TraceFlags(TraceFlags.SAMPLED),
-        )
-        # Without a resource one would be made, from all that the environment says.
-        super().__init__(span.name, context=context, resource=Resource.get_empty())
-        # A copy: the rest of a long export need not wait for the collector, too.
-        self.received = trace_pb2.ResourceSpans(
-            resource=resource.resource, schema_url=resource.schema_url
-        )
-        self.received.scope_spans.add(scope=scope.scope, schema_url=scope.schema_url, spans=[span])
-
-
-class CollectorExporter(OTLPSpanExporter):
-    """OpenTelemetry's exporter, which reads the standard variables itself, for all our spans."""
-
-    def __init__(self, endpoint: str) -> None:
-        # A proxy that the environment names is for the world outside, never for this machine.
-        options = (("grpc.enable_http_proxy", 0),) if _is_local(endpoint) else None
-        super().__init__(channel_options=options)  # type: ignore[arg-type]  # its type knows only text options
-
-    def _translate_data(self, data: Sequence[ReadableSpan]) -> otlp.ExportTraceServiceRequest:
-        own = encoded([span for span in data if not isinstance(span, ReceivedSpan)])
-        given = [span.received for span in data if isinstance(span, ReceivedSpan)]
-        return group_by_service([*own.resource_spans, *given])
-
-
-def received_spans(
-    resources: Iterable[trace_pb2.ResourceSpans], ids: set[tuple[str, str]]
-) -> Iterator[ReceivedSpan]:
-    """Yield those spans of an export that have these trace and span ids."""
-    for resource in resources:
-        for scope in resource.scope_spans:
-            for span in scope.spans:
-                if (span.trace_id.hex(), span.span_id.hex()) in ids:
-                    yield ReceivedSpan(resource, scope, span)
-
-
-def group_by_service(
-    resources: Iterable[trace_pb2.ResourceSpans],
-) -> otlp.ExportTraceServiceRequest:
-    """Return an export in which `service.name` of a span is the service that made it.
-
-    A process may be several services, which a collector tells apart by nothing else; spans that
-    name none keep the name of their process.
+    The first failure logs `traces.export_failed`; the first success after it logs
+    `traces.export_recovered` with the number of lost spans.
     """
-    request = otlp.ExportTraceServiceRequest()
-    groups: dict[tuple[bytes, bytes, str], trace_pb2.ScopeSpans] = {}
-    for resource in resources:
-        process = resource.resource.SerializeToString(deterministic=True)
-        for scope in resource.scope_spans:
-            library = scope.scope.SerializeToString(deterministic=True)
-            for span in scope.spans:
-                service = find_text(span.attributes, telemetry.SERVICE)
-                key = (process, library, service)
-                if key not in groups:
-                    made = request.resource_spans.add(schema_url=resource.schema_url)
-                    made.resource.CopyFrom(resource.resource)
-                    _name(made.resource, service)
-                    groups[key] = made.scope_spans.add(
-                        scope=scope.scope, schema_url=scope.schema_url
-                    )
-                groups[key].spans.append(span)
-    return request
 
+    def __init__(self, exporter: SpanExporter, *, target: str, retry_s: float = RETRY_S) -> None:
+        """Wrap an exporter. `target` names it in the log; `retry_s` 0 makes a single attempt."""
+        self._exporter = exporter
+        self._target = target
+        self._retry_s = retry_s
+        self._is_urgent = threading.Event()
+        # The batch processor exports one batch at a time, so these need no lock.
+        self._is_failing = False
+        self._lost = 0
 
-def _name(resource: resource_pb2.Resource, service: str) -> None:
-    if not service:
-        return
-    for attribute in resource.attributes:
-        if attribute.key == telemetry.SERVICE_NAME:
-            attribute.value.string_value = service
-            return
-    resource.attributes.add(key=telemetry.SERVICE_NAME).value.string_value = service
+    def set_urgent(self, *, is_urgent: bool) -> None:
+        """While urgent, make a single attempt for each batch, and end a retry that waits."""
+        if is_urgent:
+            self._is_urgent.set()
+        else:
+            self._is_urgent.clear()
 
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export spans; exceptions of the wrapped exporter count as failures."""
+        backoff = Backoff()
+        deadline = time.monotonic() + self._retry_s
+        while (result := self._attempt(spans)) is not SpanExportResult.SUCCESS:
+            if not self._is_failing:
+                self._is_failing = True
+                logger.warning("traces.export_failed", extra={"target": self._target})
+            pause_s = backoff.next_s()
+            if time.monotonic() + pause_s > deadline or self._is_urgent.wait(pause_s):
+                self._lost += len(spans)
+                return result
+        if self._is_failing:
+            extra = {"target": self._target, "lost": self._lost}
+            logger.info("traces.export_recovered", extra=extra)
+            self._is_failing, self._lost = False, 0
+        return result
 
-def _is_local(endpoint: str) -> bool:
-    host = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}").hostname or ""
-    return HostPort(host, 0).is_loopback
+    def shutdown(self) -> None:
+        """Shut the wrapped exporter down."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Flush the wrapped exporter."""
+        return self._exporter.force_flush(timeout_millis)
+
+    def _attempt(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        try:
+            return self._exporter.export(spans)
+        # An exporter's failure of any kind must neither stop the export thread nor fill the log.
+        except Exception as error:
+            logger.debug("traces.export_raised", exc_info=error, extra={"target": self._target})
+            return SpanExportResult.FAILURE

@@ -1,55 +1,62 @@
-"""Sets up the OpenTelemetry SDK of a process: what is sampled, and where spans go."""
+"""Sets up the OpenTelemetry SDK of a process: its provider, and where its spans go.
+
+Sampler, limits, resource, batches and exporters follow the standard `OTEL_*` variables.
+"""
 
 import logging
 import os
 import time
+from importlib.metadata import version
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from opentelemetry import trace
+
+from trunkline import telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from opentelemetry.proto.trace.v1 import trace_pb2
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
 
-    from trunkline.traces.delivery import DeliveryProcessor
+    from trunkline.traces.processors import ProcessorSet, TargetProcessor
     from trunkline.traces.store import SpanStore
 
-logger = logging.getLogger(__name__)
-
-_FLUSH_TIMEOUT_S = 3.0
-_COLLECTOR_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_FLUSH_TIMEOUT_S: Final = 3.0
+# The set of processors that was added to each provider; a provider itself removes none.
+_processor_sets: "WeakKeyDictionary[TracerProvider, ProcessorSet]" = WeakKeyDictionary()
 
 
 class Tracing:
-    """What `configure` set up. Its methods block, for a few seconds at most."""
+    """Targets that `configure_tracing` added. Its methods block for a few seconds at most."""
 
-    def __init__(self, processors: "tuple[DeliveryProcessor, ...]") -> None:
+    def __init__(
+        self, provider: "TracerProvider", processors: "tuple[TargetProcessor, ...]"
+    ) -> None:
+        self._provider = provider
         self._processors = processors
 
     def flush(self) -> None:
-        """Send the spans that have ended; what can't be sent now is lost."""
-        self._hurry(lambda processor: processor.force_flush())
+        """Export the spans that have ended; a span that can't be exported now is lost."""
+        self._finish(lambda processor: processor.force_flush())
         for processor in self._processors:
-            processor.hurry(is_urgent=False)
+            processor.set_urgent(is_urgent=False)
 
     def shutdown(self) -> None:
-        """Send the spans that have ended, and take no more."""
-        from trunkline.traces.provider import MeshTracerProvider
+        """Export the spans that have ended, then remove the targets."""
+        processor_set = _processor_sets.get(self._provider)
+        if processor_set is not None:
+            processor_set.remove(self._processors)
+        self._finish(lambda processor: processor.shutdown())
 
-        provider = trace.get_tracer_provider()
-        if isinstance(provider, MeshTracerProvider):
-            provider.remove(self._processors)
-        self._hurry(lambda processor: processor.close())
-
-    def _hurry(self, end: "Callable[[DeliveryProcessor], object]") -> None:
+    def _finish(self, action: "Callable[[TargetProcessor], object]") -> None:
         for processor in self._processors:
-            processor.hurry(is_urgent=True)
-        # A collector that is gone would hold a processor up for half a minute.
-        threads = [Thread(target=end, args=(one,), daemon=True) for one in self._processors]
+            processor.set_urgent(is_urgent=True)
+        # In threads: an exporter whose collector is gone blocks for up to half a minute.
+        threads = [Thread(target=action, args=(one,), daemon=True) for one in self._processors]
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + _FLUSH_TIMEOUT_S
@@ -60,82 +67,105 @@ class Tracing:
 def configure_tracing(
     service_name: str, *, store: "SpanStore | None" = None, mesh_address: str | None = None
 ) -> Tracing:
-    """Send this process's spans to `store`, to the mesh at `mesh_address`, and to a collector.
+    """Export this process's spans to `store`, to the mesh at `mesh_address`, and to a collector.
 
-    To a collector only if the user has set OTEL_EXPORTER_OTLP_ENDPOINT, or its variant for traces.
-    All traces are sampled, but for those of callers who say not to. A process may configure more
-    than once: each call adds its targets, and `shutdown` of what it returned takes them away.
+    A collector is used if `OTEL_TRACES_EXPORTER` names an exporter, or if
+    `OTEL_EXPORTER_OTLP_ENDPOINT` or its variant for traces is set. `OTEL_SDK_DISABLED=true` turns
+    all of it off. A process may call this more than once: each call adds its targets, and
+    `shutdown` of the result removes them. The first call sets the process's provider; a provider
+    that the program has set before stays.
     """
-    processors = tuple(_processors(store, mesh_address))
-    provider = _provider(service_name)
-    for processor in processors:
-        provider.add_span_processor(processor)
-    return Tracing(processors)
+    provider = _get_provider(service_name)
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return Tracing(provider, ())
+    processors = tuple(_make_processors(store, mesh_address))
+    _get_processor_set(provider).add(processors)
+    return Tracing(provider, processors)
 
 
 def forward_to_collector(
     resources: "Iterable[trace_pb2.ResourceSpans]", ids: set[tuple[str, str]]
 ) -> None:
-    """Send other processes' spans, those with these trace and span ids, to the collector, if any.
+    """Export another process's spans, those with these trace and span ids, to the collector.
 
-    They wait with this process's own: the oldest are lost when there are too many of both.
+    They share a queue with this process's own spans; a full queue drops the oldest.
     """
-    from trunkline.traces.provider import MeshTracerProvider
-
-    provider = trace.get_tracer_provider()
-    collector = provider.collector if isinstance(provider, MeshTracerProvider) else None
-    if collector is None:
-        return
-    from trunkline.traces.exporters import received_spans
-
-    for span in received_spans(resources, ids):
-        collector.on_end(span)
-
-
-def _provider(service_name: str) -> "TracerProvider":
     from opentelemetry.sdk.trace import TracerProvider
 
-    from trunkline.traces.provider import MeshTracerProvider
+    provider = trace.get_tracer_provider()
+    if not isinstance(provider, TracerProvider) or provider not in _processor_sets:
+        return
+    collectors = _processor_sets[provider].collectors
+    if not collectors:
+        return
+    from trunkline.traces.collector import decode_spans
+
+    for span in decode_spans(resources, ids):
+        for collector in collectors:
+            collector.on_end(span)
+
+
+def _get_provider(service_name: str) -> "TracerProvider":
+    from opentelemetry.sdk.trace import TracerProvider
 
     provider = trace.get_tracer_provider()
     if isinstance(provider, TracerProvider):
-        # Ours of before, or that of a program which we are a part of.
         return provider
-    made = MeshTracerProvider(service_name)
+    made = make_provider(service_name)
     trace.set_tracer_provider(made)
     return made
 
 
-def _processors(
+def make_provider(service_name: str) -> "TracerProvider":
+    """Return a provider as the environment configures it; `service_name` is only the default."""
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+
+    defaults = {
+        telemetry.SERVICE_NAME: service_name,
+        telemetry.SERVICE_VERSION: version("trunkline"),
+    }
+    given = OTELResourceDetector().detect().attributes
+    resource = Resource.create({key: defaults[key] for key in defaults if key not in given})
+    # OpenTelemetry's default is no limit.
+    has_limit = "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT" in os.environ
+    limits = SpanLimits(max_attribute_length=None if has_limit else telemetry.ATTRIBUTE_LIMIT_CHARS)
+    # Each caller of `configure_tracing` shuts down its own targets.
+    return TracerProvider(resource=resource, shutdown_on_exit=False, span_limits=limits)
+
+
+def _get_processor_set(provider: "TracerProvider") -> "ProcessorSet":
+    from trunkline.traces.processors import ProcessorSet
+
+    if provider not in _processor_sets:
+        _processor_sets[provider] = made = ProcessorSet()
+        provider.add_span_processor(made)
+    return _processor_sets[provider]
+
+
+def _make_processors(
     store: "SpanStore | None", mesh_address: str | None
-) -> "Iterator[DeliveryProcessor]":
-    from trunkline.traces.delivery import Delivery, DeliveryProcessor
+) -> "Iterator[TargetProcessor]":
     from trunkline.traces.exporters import MeshExporter, StoreExporter
-    from trunkline.traces.provider import CollectorProcessor
+    from trunkline.traces.processors import TargetProcessor
 
-    collector = _collector_endpoint()
+    collectors = _make_collectors()
     if store is not None:
-        yield DeliveryProcessor(Delivery(StoreExporter(store), target="store"))
+        yield TargetProcessor(StoreExporter(store), target="store")
     if mesh_address is not None:
-        meshed = MeshExporter(mesh_address, is_collected=bool(collector))
-        yield DeliveryProcessor(Delivery(meshed, target=mesh_address))
-    if collector:
-        from trunkline.traces.exporters import CollectorExporter
-
-        # It tells of each failed try; our own line says it once.
-        logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
-        yield CollectorProcessor(Delivery(CollectorExporter(collector), target=collector))
+        exporter = MeshExporter(mesh_address, is_collected=bool(collectors))
+        yield TargetProcessor(exporter, target=mesh_address)
+    for target, made in collectors:
+        # OpenTelemetry's exporters retry by themselves.
+        yield TargetProcessor(made, target=target, retry_s=0, is_collector=True)
 
 
-def _collector_endpoint() -> str:
-    """Return where the user wants spans sent, or an empty text."""
-    endpoint = _first_of(_COLLECTOR_VARIABLES)
-    protocol = _first_of(_PROTOCOL_VARIABLES) or "grpc"
-    if endpoint and protocol != "grpc":
-        logger.warning("traces.protocol_not_supported", extra={"protocol": protocol})
-        return ""
-    return endpoint
+def _make_collectors() -> "list[tuple[str, SpanExporter]]":
+    if not any(name.startswith("OTEL_") for name in os.environ):
+        # Spares most processes the load of exporters.
+        return []
+    from trunkline.traces.collector import collector_exporters
 
-
-def _first_of(variables: tuple[str, ...]) -> str:
-    return next((value for name in variables if (value := os.environ.get(name))), "")
+    # OpenTelemetry's exporters log every failed attempt; RetryingExporter logs an outage once.
+    logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
+    return list(collector_exporters())

@@ -1,0 +1,239 @@
+"""Exports spans to the user's collector: this process's own, and those received over OTLP.
+
+The exporters are OpenTelemetry's own, selected and configured by the standard `OTEL_*` variables.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import entry_points
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    Link,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+)
+
+from trunkline import telemetry
+from trunkline.settings import HostPort
+
+logger = logging.getLogger(__name__)
+
+_ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOL_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_PROTOCOLS: Final = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+_KINDS: Final = {
+    trace_pb2.Span.SPAN_KIND_SERVER: SpanKind.SERVER,
+    trace_pb2.Span.SPAN_KIND_CLIENT: SpanKind.CLIENT,
+    trace_pb2.Span.SPAN_KIND_PRODUCER: SpanKind.PRODUCER,
+    trace_pb2.Span.SPAN_KIND_CONSUMER: SpanKind.CONSUMER,
+}
+
+
+def collector_exporters() -> "Iterator[tuple[str, SpanExporter]]":
+    """Yield the exporters that the environment asks for, each with the target it exports to.
+
+    `OTEL_TRACES_EXPORTER` lists them by name; without it there is one for OTLP if
+    `OTEL_EXPORTER_OTLP_ENDPOINT`, or its variant for traces, is set. An exporter that is unknown or
+    can't be made is logged and left out.
+    """
+    endpoint = _first_value(_ENDPOINT_VARIABLES)
+    names = os.environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if endpoint else "none")
+    for name in (one.strip() for one in names.split(",")):
+        if name not in ("", "none"):
+            made = _make_exporter(name, endpoint)
+            if made is not None:
+                yield endpoint if name.startswith("otlp") and endpoint else name, made
+
+
+def _make_exporter(name: str, endpoint: str) -> SpanExporter | None:
+    if name == "otlp":
+        protocol = _first_value(_PROTOCOL_VARIABLES) or "grpc"
+        if protocol not in _PROTOCOLS:
+            logger.warning("traces.protocol_not_supported", extra={"protocol": protocol})
+            return None
+        name = _PROTOCOLS[protocol]
+    found = next(iter(entry_points(group="opentelemetry_traces_exporter", name=name)), None)
+    if found is None:
+        logger.warning("traces.exporter_not_found", extra={"exporter": name})
+        return None
+    try:
+        exporter: SpanExporter = found.load()(**_local_options(name, endpoint))
+    # Exporters raise whatever they like over a variable that they can't read.
+    except Exception as error:
+        extra = {"exporter": name, "error": type(error).__name__}
+        logger.warning("traces.exporter_not_made", exc_info=error, extra=extra)
+        return None
+    return ServiceExporter(exporter)
+
+
+def _local_options(name: str, endpoint: str) -> dict[str, Any]:
+    """Return options that keep the environment's proxy away from an endpoint on this machine."""
+    if not _is_loopback(endpoint):
+        return {}
+    if name == "otlp_proto_grpc":
+        return {"channel_options": (("grpc.enable_http_proxy", 0),)}
+    if name == "otlp_proto_http":
+        import requests
+
+        session = requests.Session()
+        session.trust_env = False
+        return {"session": session}
+    return {}
+
+
+def _is_loopback(endpoint: str) -> bool:
+    host = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}").hostname or ""
+    return HostPort(host, 0).is_loopback
+
+
+def _first_value(variables: tuple[str, ...]) -> str:
+    return next((value for name in variables if (value := os.environ.get(name))), "")
+
+
+class ServiceExporter(SpanExporter):
+    """Exports each span under the service that made it.
+
+    One process may run several services, and a collector tells services apart by the resource's
+    `service.name` alone. A span without `trunkline.service` keeps its process's name.
+    """
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self._resources: dict[tuple[Resource, str], Resource] = {}
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export spans with their services' resources."""
+        return self._exporter.export([self._with_service(span) for span in spans])
+
+    def shutdown(self) -> None:
+        """Shut the wrapped exporter down."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Flush the wrapped exporter."""
+        return self._exporter.force_flush(timeout_millis)
+
+    def _with_service(self, span: ReadableSpan) -> ReadableSpan:
+        service = (span.attributes or {}).get(telemetry.SERVICE)
+        if not isinstance(service, str) or not service:
+            return span
+        return ReadableSpan(
+            name=span.name,
+            context=span.context,
+            parent=span.parent,
+            resource=self._service_resource(span.resource, service),
+            attributes=span.attributes,
+            events=span.events,
+            links=span.links,
+            kind=span.kind,
+            status=span.status,
+            start_time=span.start_time,
+            end_time=span.end_time,
+            instrumentation_scope=span.instrumentation_scope,
+        )
+
+    def _service_resource(self, process: Resource, service: str) -> Resource:
+        key = (process, service)
+        if key not in self._resources:
+            if len(self._resources) >= _RESOURCES:
+                self._resources.clear()
+            self._resources[key] = process.merge(Resource({telemetry.SERVICE_NAME: service}))
+        return self._resources[key]
+
+
+# Resources of other processes come and go.
+_RESOURCES = 256
+
+
+def decode_spans(
+    resources: Iterable[trace_pb2.ResourceSpans], ids: set[tuple[str, str]]
+) -> Iterator[ReadableSpan]:
+    """Yield those spans of an OTLP export that have these trace and span ids."""
+    for resource in resources:
+        decoded: Resource | None = None
+        for scope in resource.scope_spans:
+            for span in scope.spans:
+                if (span.trace_id.hex(), span.span_id.hex()) in ids:
+                    decoded = decoded or Resource(
+                        _decode_attributes(resource.resource.attributes), resource.schema_url
+                    )
+                    yield _decode_span(span, decoded, _decode_scope(scope))
+
+
+def _decode_span(
+    span: trace_pb2.Span, resource: Resource, scope: InstrumentationScope
+) -> ReadableSpan:
+    state = TraceState.from_header([span.trace_state]) if span.trace_state else None
+    return ReadableSpan(
+        name=span.name,
+        context=_decode_context(span.trace_id, span.span_id, state),
+        parent=_decode_context(span.trace_id, span.parent_span_id) if span.parent_span_id else None,
+        resource=resource,
+        attributes=_decode_attributes(span.attributes),
+        events=[
+            Event(one.name, _decode_attributes(one.attributes), one.time_unix_nano)
+            for one in span.events
+        ],
+        links=[
+            Link(_decode_context(one.trace_id, one.span_id), _decode_attributes(one.attributes))
+            for one in span.links
+        ],
+        kind=_KINDS.get(span.kind, SpanKind.INTERNAL),
+        status=_decode_status(span.status),
+        start_time=span.start_time_unix_nano,
+        end_time=span.end_time_unix_nano,
+        instrumentation_scope=scope,
+    )
+
+
+def _decode_context(
+    trace_id: bytes, span_id: bytes, state: TraceState | None = None
+) -> SpanContext:
+    return SpanContext(
+        int.from_bytes(trace_id, "big"),
+        int.from_bytes(span_id, "big"),
+        is_remote=True,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+        trace_state=state,
+    )
+
+
+def _decode_scope(scope: trace_pb2.ScopeSpans) -> InstrumentationScope:
+    return InstrumentationScope(scope.scope.name, scope.scope.version, scope.schema_url)
+
+
+def _decode_status(status: trace_pb2.Status) -> Status:
+    if status.code == trace_pb2.Status.STATUS_CODE_ERROR:
+        return Status(StatusCode.ERROR, status.message)
+    if status.code == trace_pb2.Status.STATUS_CODE_OK:
+        return Status(StatusCode.OK)
+    return Status()
+
+
+def _decode_attributes(attributes: Iterable[common_pb2.KeyValue]) -> dict[str, Any]:
+    return {one.key: _decode_value(one.value) for one in attributes}
+
+
+def _decode_value(value: common_pb2.AnyValue) -> Any:  # noqa: ANN401  as OTLP's AnyValue
+    match value.WhichOneof("value"):
+        case "array_value":
+            return [_decode_value(one) for one in value.array_value.values]
+        case "kvlist_value":
+            return _decode_attributes(value.kvlist_value.values)
+        case None:
+            return None
+        case kind:
+            return getattr(value, kind)

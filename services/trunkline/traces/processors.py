@@ -1,0 +1,90 @@
+"""Span processors: a batch per target, and a set of targets that may change."""
+
+import os
+from collections.abc import Iterable
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+
+from trunkline.traces.exporters import RETRY_S, RetryingExporter
+
+# A span is visible in the store within a second; OpenTelemetry's default is 5 s.
+_SCHEDULE_DELAY_MS: Final = 500
+_QUEUE_SIZE: Final = 8192
+
+
+class TargetProcessor(BatchSpanProcessor):
+    """OpenTelemetry's batch processor for one target, with the mesh's defaults.
+
+    The `OTEL_BSP_*` variables override them.
+    """
+
+    def __init__(
+        self,
+        exporter: SpanExporter,
+        *,
+        target: str,
+        retry_s: float = RETRY_S,
+        is_collector: bool = False,
+    ) -> None:
+        """Export in batches to `exporter`; `target` names it in the log."""
+        self.is_collector = is_collector
+        self._retrying = RetryingExporter(exporter, target=target, retry_s=retry_s)
+        super().__init__(
+            self._retrying,
+            max_queue_size=_default("OTEL_BSP_MAX_QUEUE_SIZE", _QUEUE_SIZE),
+            schedule_delay_millis=_default("OTEL_BSP_SCHEDULE_DELAY", _SCHEDULE_DELAY_MS),
+        )
+
+    def set_urgent(self, *, is_urgent: bool) -> None:
+        """While urgent, make a single attempt for each batch."""
+        self._retrying.set_urgent(is_urgent=is_urgent)
+
+
+def _default(variable: str, value: int) -> int | None:
+    """Return None if the variable is set, so that OpenTelemetry reads it."""
+    return None if variable in os.environ else value
+
+
+class ProcessorSet(SpanProcessor):
+    """Passes spans to the processors that are in the set at the time.
+
+    A `TracerProvider` only adds processors; targets of a mesh process also come and go.
+    """
+
+    def __init__(self) -> None:
+        # Replaced as a whole: spans end in any thread.
+        self._processors: tuple[TargetProcessor, ...] = ()
+
+    @property
+    def collectors(self) -> tuple[TargetProcessor, ...]:
+        """The processors that export to the user's collector."""
+        return tuple(one for one in self._processors if one.is_collector)
+
+    def add(self, processors: Iterable[TargetProcessor]) -> None:
+        """Pass spans that end from now on to these processors too."""
+        self._processors = (*self._processors, *processors)
+
+    def remove(self, processors: Iterable[TargetProcessor]) -> None:
+        """Pass no more spans to these processors."""
+        removed = set(processors)
+        self._processors = tuple(one for one in self._processors if one not in removed)
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Do nothing: targets take ended spans only."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Pass an ended span on."""
+        for processor in self._processors:
+            processor.on_end(span)
+
+    def shutdown(self) -> None:
+        """Shut all processors down."""
+        for processor in self._processors:
+            processor.shutdown()  # type: ignore[no-untyped-call]  # OpenTelemetry has no types here
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Flush all processors."""
+        return all(one.force_flush(timeout_millis) for one in self._processors)
