@@ -42,6 +42,10 @@ class TargetProcessor(BatchSpanProcessor):
         """While urgent, make a single attempt for each batch."""
         self._retrying.set_urgent(is_urgent=is_urgent)
 
+    def shutdown(self) -> None:
+        """Export what is queued, and take no more spans."""
+        super().shutdown()  # type: ignore[no-untyped-call]  # OpenTelemetry's has no types
+
 
 def _default(variable: str, value: int) -> int | None:
     """Return None if the variable is set, so that OpenTelemetry reads it."""
@@ -83,7 +87,7 @@ class ProcessorSet(SpanProcessor):
     def shutdown(self) -> None:
         """Shut all processors down."""
         for processor in self._processors:
-            processor.shutdown()  # type: ignore[no-untyped-call]  # OpenTelemetry has no types here
+            processor.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Flush all processors."""
