@@ -16,9 +16,9 @@ import pytest_asyncio
 
 from harness.mesh.command_line import COMMAND, LIMIT_S, CompletedCommand, run_command, start_command
 from harness.mesh.processes import MeshProcess, running_mesh
+from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.mesh_view import open_mesh_view
-from trunkline.cli.talk.client import A2AClient
 from trunkline.errors import PeerUnavailableError
 from trunkline.v1 import snapshot_pb2, task_pb2, task_service_pb2
 
@@ -449,7 +449,7 @@ async def test_a_mesh_that_is_stopped_while_it_starts_exits_with_0_and_silently(
         assert (held.returncode, out, err) == (0, b"", b"")
 
 
-async def ask_for_ever(client: A2AClient) -> None:
+async def ask_for_ever(client: AgentClient) -> None:
     while True:
         async with aclosing(client.stream("hello")) as answer:
             await anext(answer)
@@ -459,7 +459,7 @@ async def test_a_second_signal_ends_the_mesh_at_once(tmp_path: Path) -> None:
     variables = {"TRUNKLINE_DRAIN_GRACE_S": "3000", "TRUNKLINE_CANCEL_GRACE_S": "3000"}
     async with (
         running_mesh(tmp_path, environment=variables) as mesh,
-        A2AClient(f"{mesh.http_url}/agents/echo") as client,
+        AgentClient(f"{mesh.http_url}/agents/echo") as client,
         aclosing(client.stream("count 100000 20")) as answer,
     ):
         await anext(answer)

@@ -16,7 +16,7 @@ from harness.mesh.processes import MeshProcess, running_mesh
 from harness.remote.token_issuer import SigningKey, key_set, write_api_keys
 from trunkline.cli import identity as card
 from trunkline.cli import identity as keys
-from trunkline.cli.talk.client import A2AClient
+from trunkline.cli.agent_client import AgentClient
 from trunkline.errors import InvalidArgumentError, PeerUnavailableError, TaskNotFoundError
 
 SIGNER = SigningKey("mesh-2026")
@@ -41,12 +41,12 @@ class Guarded:
     async def until_known(self, key: str) -> None:
         """Wait until the mesh has seen a key that was just made: a second, or so."""
         end = time.monotonic() + LIMIT_S
-        async with A2AClient(self.mesh.http_url, api_key=key) as client:
+        async with AgentClient(self.mesh.http_url, api_key=key) as client:
             while not await self._knows(client):
                 assert time.monotonic() < end, "the key is not known"
                 await asyncio.sleep(0.05)
 
-    async def _knows(self, client: A2AClient) -> bool:
+    async def _knows(self, client: AgentClient) -> bool:
         try:
             await client.get_task("none")
         except InvalidArgumentError as error:
@@ -60,7 +60,7 @@ class Guarded:
     async def ask(self, key: str) -> str:
         """Have a task made, and return its id."""
         async with (
-            A2AClient(f"{self.mesh.http_url}/agents/echo", api_key=key) as client,
+            AgentClient(f"{self.mesh.http_url}/agents/echo", api_key=key) as client,
             aclosing(client.stream("count 2")) as results,
         ):
             (task_id,) = [one["task"]["id"] async for one in results if "task" in one]

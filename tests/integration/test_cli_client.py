@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trunkline.cli.talk.client import A2AClient
+from trunkline.cli.agent_client import AgentClient
 from trunkline.errors import (
     AgentNotFoundError,
     InternalError,
@@ -28,6 +28,7 @@ WORKING = {"task": {"id": "t-1", "contextId": "c", "status": {"state": "TASK_STA
 WAITING = {
     "task": {"id": "t-1", "contextId": "c", "status": {"state": "TASK_STATE_INPUT_REQUIRED"}}
 }
+REPLY = {"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]}}
 
 
 @dataclass
@@ -79,16 +80,16 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(*scripts: Script) -> AsyncIterator[tuple[A2AClient, Server]]:
+async def serving(*scripts: Script) -> AsyncIterator[tuple[AgentClient, Server]]:
     server = Server(list(scripts))
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     server.url = f"http://127.0.0.1:{port}/agents/echo"
-    async with listener, A2AClient(server.url) as client:
+    async with listener, AgentClient(server.url) as client:
         yield client, server
 
 
-async def read(client: A2AClient, **options: Any) -> list[dict[str, Any]]:
+async def read(client: AgentClient, **options: Any) -> list[dict[str, Any]]:
     async with aclosing(client.stream("hello", **options)) as results:
         return [result async for result in results]
 
@@ -97,13 +98,20 @@ def piece(text: str) -> dict[str, Any]:
     return {
         "artifactUpdate": {
             "taskId": "t-1",
+            "contextId": "c",
             "artifact": {"artifactId": "a", "parts": [{"text": text}]},
         }
     }
 
 
 def status(state: str) -> dict[str, Any]:
-    return {"statusUpdate": {"taskId": "t-1", "status": {"state": f"TASK_STATE_{state}"}}}
+    return {
+        "statusUpdate": {
+            "taskId": "t-1",
+            "contextId": "c",
+            "status": {"state": f"TASK_STATE_{state}"},
+        }
+    }
 
 
 async def test_a_stream_is_read_to_the_end_of_the_turn() -> None:
@@ -119,7 +127,7 @@ async def test_a_stream_is_read_to_the_end_of_the_turn() -> None:
     assert client.trace_id == "ab" * 16
     (call,) = server.calls
     assert call.headers["a2a-version"] == "1.0"
-    assert call.headers["trunkline-timeout"] == "2.5"
+    assert float(call.headers["trunkline-timeout"]) == 2.5
     assert call.body["method"] == "SendStreamingMessage"
     message = call.body["params"]["message"]
     assert (message["role"], message["taskId"], message["contextId"]) == ("ROLE_USER", "t-1", "c")
@@ -218,10 +226,10 @@ async def test_an_old_task_that_waited_is_not_taken_for_the_end_of_the_new_turn(
 async def test_a_direct_reply_ends_the_turn() -> None:
     async def script(call: Call) -> None:
         call.begin()
-        call.event("0.0", {"message": {"parts": [{"text": "hi"}]}})
+        call.event("0.0", REPLY)
 
     async with serving(script) as (client, _):
-        assert await read(client) == [{"message": {"parts": [{"text": "hi"}]}}]
+        assert await read(client) == [REPLY]
 
 
 @pytest.mark.parametrize(
@@ -289,14 +297,14 @@ async def test_a_proxy_does_not_capture_what_stays_on_this_machine(
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
 
     async def script(call: Call) -> None:
-        call.answer({"result": {"id": "t-1"}})
+        call.answer({"result": WORKING["task"]})
 
     async with serving(script) as (client, _):
-        assert await client.get_task("t-1") == {"id": "t-1"}
+        assert await client.get_task("t-1") == WORKING["task"]
 
 
 async def test_nobody_there_is_said_with_what_to_do() -> None:
     # Nothing listens at port 1 of this machine.
-    async with A2AClient("http://127.0.0.1:1/agents/echo") as client:
+    async with AgentClient("http://127.0.0.1:1/agents/echo") as client:
         with pytest.raises(PeerUnavailableError, match="trunkline up"):
             await read(client)

@@ -12,9 +12,9 @@ import pytest_asyncio
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.agents.file_agent import files, pieces
 from trunkline.cli.a2a import Question, ask
+from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.attachments import save_files
 from trunkline.cli.exits import ExitCode
-from trunkline.cli.talk.client import A2AClient
 from trunkline.errors import InvalidArgumentError, TrunklineError
 from trunkline_bridge import BridgeSettings
 
@@ -90,7 +90,7 @@ async def test_of_a_file_that_cannot_be_read_nothing_stays(
     bridged: BridgedMesh, tmp_path: Path
 ) -> None:
     gone = f"{bridged.url}/artifacts/{'a' * 8}-{'0' * 24}/{'0' * 32}/gone.bin"
-    async with A2AClient(bridged.url) as client:
+    async with AgentClient(bridged.url) as client:
         with pytest.raises(TrunklineError):
             await save_files(client, [{"url": gone, "filename": "gone.bin"}], tmp_path)
     assert not (tmp_path / "gone.bin").exists()

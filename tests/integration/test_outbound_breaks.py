@@ -36,7 +36,7 @@ def growing(seed: int, *, least: int = 1500) -> Iterator[int]:
 async def test_text_comes_through_cuts_as_it_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoken: str, *, resumes: bool
 ) -> None:
-    monkeypatch.setattr(RemoteCard, "resumes", property(lambda _: resumes))
+    monkeypatch.setattr(RemoteCard, "supports_resume", property(lambda _: resumes))
     binding, version = spoken.split()
     async with asyncio.timeout(PATIENCE_S), open_relay(growing(7)) as relay:
         settings = BridgeSettings(default_agent="leaf", public_url=f"http://{relay.address}")

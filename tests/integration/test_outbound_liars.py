@@ -461,7 +461,7 @@ async def test_a_remote_task_that_went_on_by_itself_is_found_ended(
 async def test_a_stream_that_falls_silent_is_opened_again(
     mesh: SmallMesh, scripted: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turn, "_SILENT_S", 0.1)
+    monkeypatch.setattr(turn, "_STREAM_IDLE_S", 0.1)
     scripted.on(STREAM, stream(task(), chunk("one "), then=asyncio.Event()))
     known = task(artifacts=[artifact("one ")])
     scripted.on("SubscribeToTask", stream(known, chunk("two", append=True), status("COMPLETED")))

@@ -1,5 +1,6 @@
-"""A remote agent as we reach it: its card, its address, its version, its breaker."""
+"""The A2A client: one remote agent over JSON-RPC, HTTP+JSON or gRPC, in v1.0 or v0.3."""
 
+import asyncio
 import logging
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -9,11 +10,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client.breaker import Breaker
-from trunkline.errors import PeerProtocolError, PeerRefusedError
+from trunkline.errors import (
+    PeerProtocolError,
+    PeerRefusedError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+)
+from trunkline.task_states import INTERRUPTED, TERMINAL
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.agent_card import RemoteCard, card_url_candidates, parse_remote_card
-from trunkline_bridge.client.errors import WRONG_VERSION_REASONS
-from trunkline_bridge.client.http import HttpClient
+from trunkline_bridge.client.errors import WRONG_VERSION_REASONS, RpcError
+from trunkline_bridge.client.http import MAX_EVENT_BYTES, HttpClient
 from trunkline_bridge.client.interfaces import Interface, InterfaceSelector, ProtocolBinding
 from trunkline_bridge.client.jsonrpc import JsonRpcTransport
 from trunkline_bridge.client.rest import RestTransport
@@ -34,33 +41,60 @@ logger = logging.getLogger(__name__)
 _CARD_BYTES: Final = 1024 * 1024
 _STREAMING_UNSUPPORTED: Final = "UNSUPPORTED_OPERATION"
 _NOT_FOUND: Final = "TASK_NOT_FOUND"
+# JSON-RPC's code for errors of the server itself. Trunkline's bridge ends a stream with it when it
+# shuts down.
+_SERVER_ERROR: Final = -32000
+RESUME_DELAYS_S: Final = (0.1, 0.3, 1.0, 3.0, 5.0)
+"""Delays before a broken stream or download is resumed; any progress starts them over."""
 
 
 class A2AClient:
-    """A remote agent. An async context manager: its connections are closed in the end.
+    """Calls one remote agent. An async context manager that closes its connections on exit.
 
-    Methods raise what those of PeerBinding do. Behind an open breaker messages are refused with
-    PeerUnavailableError at once.
+    Methods raise the errors of `Transport`. While the circuit breaker is open, sending a message
+    raises PeerUnavailableError at once.
     """
 
     def __init__(
-        self, settings: RemoteSettings, *, ssl_context: ssl.SSLContext | None = None
+        self,
+        settings: RemoteSettings,
+        *,
+        interface: Interface | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        stream_idle_s: float | None = None,
+        max_event_bytes: int = MAX_EVENT_BYTES,
     ) -> None:
-        """`ssl_context` says who is trusted over HTTPS."""
+        """Prepare a client; nothing is sent yet.
+
+        Args:
+            settings: The agent's address, credentials and limits.
+            interface: Call this interface without reading a card, and only in its version.
+            ssl_context: Trusted certificates for HTTPS; the system's if None.
+            stream_idle_s: An HTTP stream that sends no byte for so long is broken; None: no limit.
+            max_event_bytes: Limit of one server-sent event.
+        """
         self.settings = settings
         self.name = f"remote agent {settings.name!r}" if settings.name else settings.url
-        """What errors call it."""
-        self._http = HttpClient(self.name, settings.url, settings.headers, ssl_context=ssl_context)
+        """The agent's name in errors."""
+        self._http = HttpClient(
+            self.name,
+            settings.url,
+            settings.headers,
+            ssl_context=ssl_context,
+            stream_idle_s=stream_idle_s,
+            max_event_bytes=max_event_bytes,
+        )
         self._breaker = Breaker(
             self.name,
             failures=settings.breaker.failures,
             open_s=settings.breaker.open_s,
             successes=settings.breaker.successes,
         )
-        self._card: RemoteCard | None = None
+        self._is_version_fixed = interface is not None
+        self._card = None if interface is None else RemoteCard.for_interface(interface)
         self._transports: dict[Interface, Transport] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
-        # Addresses where the peer turned out to speak another version than its card says.
+        # Interfaces whose agent speaks another version than its card says.
         self._other_version_interfaces: set[Interface] = set()
 
     async def __aenter__(self) -> Self:
@@ -77,35 +111,35 @@ class A2AClient:
             await channel.close()
 
     def rename(self, name: str) -> None:
-        """Take the name that the agent has on the mesh."""
+        """Use the agent's name on the mesh in errors."""
         self.name = self._http.peer = self._breaker.name = f"remote agent {name!r}"
 
     @property
     def card(self) -> RemoteCard:
-        """The card that was read last. PeerProtocolError: none was yet."""
+        """The card that was read last. PeerProtocolError: none has been read."""
         if self._card is None:
             raise PeerProtocolError(self.name, "its card has not been read yet")
         return self._card
 
     async def read_card(self) -> RemoteCard:
-        """Find and read the card anew.
+        """Fetch the card from the first well-known address that has one.
 
         Raises:
-            PeerProtocolError: there is no card, or none with an interface that we speak.
-            PeerUnavailableError, PeerTimeoutError, PeerRefusedError.
+            PeerProtocolError: There is no card, or none of its interfaces is supported.
+            PeerUnavailableError, PeerTimeoutError, PeerRefusedError: The request failed.
         """
         settings = self.settings
         problem = ""
         for url in card_url_candidates(settings.url):
-            answer = await self._http.request("GET", url, headers={}, timeout_s=CALL_TIMEOUT_S)
-            if answer.status != 200:
-                problem = problem or f"there is no agent card (HTTP {answer.status}) at {url}"
+            response = await self._http.request("GET", url, headers={}, timeout_s=CALL_TIMEOUT_S)
+            if response.status != 200:
+                problem = problem or f"there is no agent card (HTTP {response.status}) at {url}"
                 continue
-            if len(answer.body) > _CARD_BYTES:
+            if len(response.body) > _CARD_BYTES:
                 raise PeerProtocolError(self.name, "its card is over 1 MiB")
-            choice = InterfaceSelector(url, settings.hosts, settings.bindings, settings.versions)
+            selector = InterfaceSelector(url, settings.hosts, settings.bindings, settings.versions)
             try:
-                self._card = parse_remote_card(answer.body, choice)
+                self._card = parse_remote_card(response.body, selector)
             except ValueError as error:
                 raise PeerProtocolError(self.name, str(error)) from None
             return self._card
@@ -113,36 +147,78 @@ class A2AClient:
 
     @asynccontextmanager
     async def stream_message(
-        self, request: a2a_pb2.SendMessageRequest, call: CallOptions
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
-        """Send a message and read what answers it: a stream, or one event of a peer without.
+        """Send a message and open the events that answer it.
 
-        What refuses the message is raised on entering.
+        An agent without streaming gives one event. A refusal is raised on entering.
         """
         is_new = not request.message.task_id
         try:
-            answer = await self._start_in_either_version(request, call)
+            stream = await self._start_in_either_version(request, options)
         except PeerRefusedError as error:
-            # A card may promise streams that aren't there.
+            # A card may promise streaming that the agent doesn't have.
             if not (
                 self.card.supports_streaming and is_new and error.refusal == _STREAMING_UNSUPPORTED
             ):
                 raise
-            answer = await self._start(_send_without_stream(request, call, self.settings.idle_s))
-        async with answer.opened, aclosing(answer.events()) as events:
+            stream = await self._start(_send_without_stream(request, options, self.settings.idle_s))
+        async with stream.stack, aclosing(stream.events()) as events:
             yield events
+
+    async def stream_turn(
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
+    ) -> AsyncGenerator[RemoteEvent]:
+        """Send a message and yield events until its turn ends.
+
+        A broken stream is resumed behind the last event that had an id. Before the first one, the
+        message may or may not have been processed, so it is not sent again. Closing the generator
+        leaves the task running.
+
+        Raises:
+            PeerUnavailableError, PeerTimeoutError: The stream broke and can't be resumed.
+        """
+        turn = _TurnProgress(is_new=not request.message.task_id)
+        delays = iter(RESUME_DELAYS_S)
+        opening = self.stream_message(request, options)
+        while True:
+            error: Exception
+            try:
+                async with opening as events:
+                    async for event in events:
+                        delays = iter(RESUME_DELAYS_S)
+                        turn.apply(event)
+                        yield event
+                        if turn.is_over:
+                            return
+                turn.end_stream()
+                if turn.is_over:
+                    return
+                error = PeerUnavailableError(self.name, "the stream ended before the turn did")
+            except (PeerUnavailableError, PeerTimeoutError) as broken:
+                error = broken
+            except RpcError as refusal:
+                if refusal.error.code != _SERVER_ERROR:
+                    raise
+                error = refusal
+            delay_s = next(delays, None)
+            if delay_s is None or not turn.event_id:
+                raise error
+            await asyncio.sleep(delay_s)
+            again = options._replace(last_event_id=turn.event_id, timeout_s=None)
+            opening = self.subscribe_to_task(turn.task_id, again)
 
     @asynccontextmanager
     async def subscribe_to_task(
-        self, task_id: str, call: CallOptions
+        self, task_id: str, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
-        """Read what becomes of a task. What refuses that is raised on entering.
+        """Open the stream of a task's events. A refusal is raised on entering.
 
-        This and `get` are for tasks that are under way: they are tried behind an open breaker, too.
+        The task is under way, so this and `get_task` are tried while the breaker is open, too.
         """
-        answer = await _await_first_event(self._transport().subscribe(task_id, call))
+        stream = await _await_first_event(self._transport().subscribe(task_id, options))
         self._breaker.allow_probe()
-        async with answer.opened, aclosing(answer.events()) as events:
+        async with stream.stack, aclosing(stream.events()) as events:
             yield events
 
     async def get_task(self, task_id: str) -> task_pb2.Task:
@@ -151,52 +227,66 @@ class A2AClient:
         self._breaker.allow_probe()
         return task
 
-    @asynccontextmanager
-    async def download(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Read a file at the peer's own address in pieces, with its credentials.
-
-        Raises:
-            PeerRefusedError: there is none.
-            PeerUnavailableError, PeerTimeoutError, PeerProtocolError: it can't be read.
-        """
-        async with self._http.download(url) as pieces:
-            yield pieces
-
     async def cancel_task(self, task_id: str) -> task_pb2.Task:
         """Cancel a task and return it."""
         return await self._transport().cancel(task_id)
 
+    async def download(self, url: str, *, is_resumed: bool = False) -> AsyncGenerator[bytes]:
+        """Yield the bytes of a file at the agent's own address, fetched with its credentials.
+
+        With `is_resumed`, a broken download goes on at the byte where it broke.
+
+        Raises:
+            PeerRefusedError: There is no such file.
+            PeerUnavailableError, PeerTimeoutError, PeerProtocolError: It can't be read.
+        """
+        offset, etag = 0, ""
+        delays = iter(RESUME_DELAYS_S if is_resumed else ())
+        while True:
+            try:
+                async with self._http.download(url, offset=offset, etag=etag) as (etag, pieces):
+                    async for piece in pieces:
+                        delays = iter(RESUME_DELAYS_S if is_resumed else ())
+                        offset += len(piece)
+                        yield piece
+                return
+            except (PeerUnavailableError, PeerTimeoutError):
+                delay_s = next(delays, None)
+                if delay_s is None:
+                    raise
+            await asyncio.sleep(delay_s)
+
     async def _start_in_either_version(
-        self, request: a2a_pb2.SendMessageRequest, call: CallOptions
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
     ) -> "_StartedStream":
-        """Begin as the card says; in the other version, once, if that turns out to be wrong."""
+        """Start in the card's version; if the agent refuses that version, once in the other."""
 
         def opening() -> _OpenStream:
             if self.card.supports_streaming:
-                return lambda binding: binding.stream(request, call)
-            return _send_without_stream(request, call, self.settings.idle_s)
+                return lambda transport: transport.stream(request, options)
+            return _send_without_stream(request, options, self.settings.idle_s)
 
         try:
             return await self._start(opening())
         except PeerRefusedError as error:
             is_path_missing = error.refusal == _NOT_FOUND and not request.message.task_id
-            if self.card.interface in self._other_version_interfaces or not (
-                error.refusal in WRONG_VERSION_REASONS or is_path_missing
-            ):
+            is_other_version = error.refusal in WRONG_VERSION_REASONS or is_path_missing
+            has_tried_both = self.card.interface in self._other_version_interfaces
+            if self._is_version_fixed or has_tried_both or not is_other_version:
                 raise
             self._other_version_interfaces.add(self.card.interface)
             try:
-                answer = await self._start(opening())
+                stream = await self._start(opening())
             except PeerRefusedError as other:
                 self._other_version_interfaces.discard(self.card.interface)
                 if other.refusal in WRONG_VERSION_REASONS:
                     raise error from None
                 raise
         logger.warning("remote.other_version", extra={"peer": self.name})
-        return answer
+        return stream
 
     async def _start(self, opening: "_OpenStream") -> "_StartedStream":
-        """Open a stream and wait for its first event: only then the peer has answered."""
+        """Open a stream and wait for its first event, which tells the breaker of success."""
         with self._breaker.guard():
             return await _await_first_event(opening(self._transport()))
 
@@ -204,10 +294,10 @@ class A2AClient:
         interface = self.card.interface
         if interface in self._other_version_interfaces:
             interface = interface.with_other_version()
-        found = self._transports.get(interface)
-        if found is None:
-            found = self._transports[interface] = self._open_transport(interface)
-        return found
+        transport = self._transports.get(interface)
+        if transport is None:
+            transport = self._transports[interface] = self._open_transport(interface)
+        return transport
 
     def _open_transport(self, interface: Interface) -> Transport:
         match interface.binding:
@@ -215,7 +305,7 @@ class A2AClient:
                 return JsonRpcTransport(self._http, interface)
             case ProtocolBinding.REST:
                 return RestTransport(self._http, interface)
-        # gRPC is loaded by processes of agents anyway, but the types of its status aren't.
+        # Loads grpcio's status types, which most processes never need.
         from trunkline_bridge.client.grpc import GrpcTransport, open_channel
 
         channel = self._channels.get(interface.url)
@@ -224,15 +314,52 @@ class A2AClient:
         return GrpcTransport(self.name, channel, interface, self.settings.headers)
 
 
+class _TurnProgress:
+    """The position within a turn, and whether the turn is over."""
+
+    def __init__(self, *, is_new: bool) -> None:
+        self.task_id = ""
+        self.event_id = ""
+        self.is_over = False
+        # The stream of an old task's turn begins with the state before the message.
+        self._expects_previous_state = not is_new
+        self._state = task_pb2.TASK_STATE_UNSPECIFIED
+
+    def apply(self, event: RemoteEvent) -> None:
+        self.event_id = event.id or self.event_id
+        response = event.response
+        match response.WhichOneof("payload"):
+            case "message":
+                self.is_over = True
+            case "task":
+                self.task_id = response.task.id
+                self._enter(response.task.status.state, is_new=not self._expects_previous_state)
+                self._expects_previous_state = False
+            case "status_update":
+                self._enter(response.status_update.status.state, is_new=True)
+
+    def end_stream(self) -> None:
+        """Note that the server ended the stream, so the last state is the current one."""
+        self.is_over = _ends_turn(self._state)
+
+    def _enter(self, state: task_pb2.TaskState.ValueType, *, is_new: bool) -> None:
+        self._state = state
+        self.is_over = state in TERMINAL or (is_new and _ends_turn(state))
+
+
+def _ends_turn(state: task_pb2.TaskState.ValueType) -> bool:
+    return state in TERMINAL or state in INTERRUPTED
+
+
 _OpenStream: TypeAlias = Callable[[Transport], AbstractAsyncContextManager[RemoteEvents]]
 
 
 class _StartedStream(NamedTuple):
-    """A stream whose first event has come; without one, it ended at once."""
+    """A stream whose first event has come; None if the stream was empty."""
 
     first: RemoteEvent | None
     rest: RemoteEvents
-    opened: AsyncExitStack
+    stack: AsyncExitStack
 
     async def events(self) -> AsyncGenerator[RemoteEvent]:
         if self.first is not None:
@@ -249,16 +376,16 @@ async def _await_first_event(opening: AbstractAsyncContextManager[RemoteEvents])
 
 
 def _send_without_stream(
-    request: a2a_pb2.SendMessageRequest, call: CallOptions, timeout_s: float
+    request: a2a_pb2.SendMessageRequest, options: CallOptions, timeout_s: float
 ) -> _OpenStream:
-    """Send without a stream, for an answer at once: how a task goes on is looked at later."""
-    now = a2a_pb2.SendMessageRequest()
-    now.CopyFrom(request)
-    now.configuration.return_immediately = True
+    """Send for an immediate response; the caller polls the task afterwards."""
+    immediate = a2a_pb2.SendMessageRequest()
+    immediate.CopyFrom(request)
+    immediate.configuration.return_immediately = True
 
     @asynccontextmanager
-    async def send(binding: Transport) -> AsyncIterator[RemoteEvents]:
-        response = await binding.send(now, call, timeout_s=timeout_s)
+    async def send(transport: Transport) -> AsyncIterator[RemoteEvents]:
+        response = await transport.send(immediate, options, timeout_s=timeout_s)
         yield _single_event(response)
 
     return send

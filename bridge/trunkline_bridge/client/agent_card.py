@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from google.protobuf import json_format
@@ -27,6 +27,14 @@ class RemoteCard:
     """In the core model, its interfaces those of its own version."""
     interface: Interface
     """The one that we take."""
+
+    @classmethod
+    def for_interface(cls, interface: Interface) -> Self:
+        """Return the card of a streaming agent that is known only by an interface."""
+        return cls(
+            agent_card_pb2.AgentCard(capabilities=agent_card_pb2.AgentCapabilities(streaming=True)),
+            interface,
+        )
 
     @property
     def supports_streaming(self) -> bool:

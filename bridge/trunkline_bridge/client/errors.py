@@ -1,65 +1,139 @@
-"""What can go wrong with a remote agent, as errors of the mesh."""
+"""Errors of calls to a remote agent, built from what the agent or its HTTP server answers.
 
+    PeerUnavailableError
+    ├─ NotProcessedError       the request can be sent again
+    │  └─ ServerBusyError      HTTP 429 and 503
+    └─ ConnectionLostError     the request may have been processed
+    PeerRefusedError
+    └─ RpcError                the agent answered with an error object
+
+PeerTimeoutError and PeerProtocolError are used as they are.
+"""
+
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trunkline.errors import PeerRefusedError, PeerUnavailableError
 from trunkline_bridge.errors import SPECIFIED_KINDS
 from trunkline_bridge.http_client import parse_retry_after
 
-# A2A's error codes by the reasons that it names them with, v0.3's included.
+# The reasons of A2A's JSON-RPC error codes; v0.3 uses the same codes.
 _REASONS: Final[Mapping[int, str]] = {row.rpc_code: row.reason for row in SPECIFIED_KINDS}
-# The peer speaks another version, or doesn't know what was asked for.
 WRONG_VERSION_REASONS: Final = frozenset({"METHOD_NOT_FOUND", "VERSION_NOT_SUPPORTED"})
+"""Refusals by a peer that speaks another version of A2A."""
+STATUS_ERRORS: Final = frozenset({401, 403, 429, 503})
+"""HTTP statuses that have one meaning whatever the body says."""
 _TEXT_LIMIT: Final = 300
-_PAUSE_LIMIT_S: Final = 60.0
+_MAX_RETRY_AFTER_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorObject:
+    """The error object of a response: JSON-RPC's, or google.rpc.Status as JSON."""
+
+    code: object = None
+    text: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """The metadata of its ErrorInfo."""
+
+    @classmethod
+    def from_json(cls, error: Mapping[str, Any]) -> "ErrorObject":
+        """Read the members of an error object; members of another shape are ignored."""
+        code = error.get("code")
+        text = str(error.get("message") or "") or f"error {code}"
+        details = error.get("data", error.get("details"))
+        for entry in details if isinstance(details, list) else ():
+            if isinstance(entry, dict) and isinstance(entry.get("metadata"), dict):
+                metadata = {str(name): str(value) for name, value in entry["metadata"].items()}
+                return cls(code, text, metadata)
+        return cls(code, text)
+
+    @classmethod
+    def from_body(cls, body: bytes) -> "ErrorObject":
+        """Read the error object of a response body; one without it gives an empty error object."""
+        try:
+            response = json.loads(body)
+        except (ValueError, RecursionError):
+            return cls()
+        error = response.get("error") if isinstance(response, dict) else None
+        return cls.from_json(error) if isinstance(error, dict) else cls()
 
 
 @dataclass(eq=False)
 class NotProcessedError(PeerUnavailableError):
-    """The peer can't have begun with what it was sent: it may be sent again."""
+    """The peer has not processed the request, so the client may send it again."""
 
     retry_after_s: float = 0.0
 
 
+# The error object is not a dataclass field: fields travel as metadata of the error.
+class ServerBusyError(NotProcessedError):
+    """The peer's HTTP server answered with 429 or 503."""
+
+    def __init__(
+        self,
+        peer: str,
+        problem: str,
+        retry_after_s: float = 0.0,
+        *,
+        status: int = 503,
+        error: ErrorObject | None = None,
+    ) -> None:
+        super().__init__(peer, problem, retry_after_s)
+        self.status = status
+        self.error = error or ErrorObject()
+
+
 @dataclass(eq=False)
 class ConnectionLostError(PeerUnavailableError):
-    """The connection broke, and the peer may have begun with what it was sent."""
+    """The connection broke; the peer may have processed the request."""
+
+
+class RpcError(PeerRefusedError):
+    """The peer answered with an error object, or with an HTTP status that refuses the caller."""
+
+    def __init__(
+        self, peer: str, problem: str, refusal: str, *, error: ErrorObject | None = None
+    ) -> None:
+        super().__init__(peer, problem, refusal)
+        self.error = error or ErrorObject()
 
 
 def parse_reason(code: object, details: object) -> str:
-    """Return the reason of an error: what its details name, or else what its code stands for."""
+    """Return the reason named in an error's details, else the reason of its JSON-RPC code."""
     for entry in details if isinstance(details, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("reason"), str):
             return str(entry["reason"])
     return _REASONS.get(code, "") if isinstance(code, int) else ""
 
 
-def refusal_error(peer: str, text: object, refusal: str) -> PeerRefusedError:
-    """Return the error for a no of the peer's, with what it said, cut to a line."""
-    said = " ".join(str(text or "").split())
-    if len(said) > _TEXT_LIMIT:
-        said = said[:_TEXT_LIMIT] + "…"
-    return PeerRefusedError(peer, said or refusal or "it didn't say why", refusal)
+def refusal_error(
+    peer: str, text: object, refusal: str, error: ErrorObject | None = None
+) -> RpcError:
+    """Build the error for a refusal; its text is cut to one line of 300 characters."""
+    problem = " ".join(str(text or "").split())
+    if len(problem) > _TEXT_LIMIT:
+        problem = problem[:_TEXT_LIMIT] + "…"
+    return RpcError(peer, problem or refusal or "it didn't say why", refusal, error=error)
 
 
-def jsonrpc_refusal(peer: str, error: Mapping[str, Any]) -> PeerRefusedError:
-    """Return what a JSON-RPC error object is."""
-    code = error.get("code")
-    reason = parse_reason(code, error.get("data"))
-    return refusal_error(peer, error.get("message") or f"error {code}", reason)
+def jsonrpc_refusal(peer: str, error: Mapping[str, Any]) -> RpcError:
+    """Convert a JSON-RPC error object to an error."""
+    parsed = ErrorObject.from_json(error)
+    reason = parse_reason(parsed.code, error.get("data"))
+    return refusal_error(peer, parsed.text, reason, parsed)
 
 
-def http_status_error(peer: str, status: int, headers: Mapping[str, str]) -> Exception | None:
-    """Return what an HTTP status alone says, whatever the body; None: the body has to say it."""
+def http_status_error(
+    peer: str, status: int, headers: Mapping[str, str], error: ErrorObject
+) -> RpcError | ServerBusyError:
+    """Build the error for one of `STATUS_ERRORS`; `error` is what the body says."""
     if status in (401, 403):
         problem = f"it wants other credentials (HTTP {status}); set those of its settings"
-        return refusal_error(
-            peer, problem, "UNAUTHENTICATED" if status == 401 else "PERMISSION_DENIED"
-        )
-    if status in (429, 503):
-        problem = "it is overloaded" if status == 429 else "it is not available"
-        pause_s = parse_retry_after(headers.get("retry-after", ""), limit_s=_PAUSE_LIMIT_S)
-        return NotProcessedError(peer, f"{problem} (HTTP {status})", pause_s)
-    return None
+        reason = "UNAUTHENTICATED" if status == 401 else "PERMISSION_DENIED"
+        return RpcError(peer, problem, reason, error=error)
+    problem = "it is overloaded" if status == 429 else "it is not available"
+    delay_s = parse_retry_after(headers.get("retry-after", ""), limit_s=_MAX_RETRY_AFTER_S)
+    return ServerBusyError(peer, f"{problem} (HTTP {status})", delay_s, status=status, error=error)

@@ -1,8 +1,9 @@
-"""HTTP as remote agents are called by it: bounded, without redirects, streams event by event."""
+"""The HTTP client for remote agents: bounded sizes and times, no redirects, server-sent events."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -10,7 +11,13 @@ import httpx2
 
 from trunkline import telemetry
 from trunkline.errors import PeerProtocolError, PeerRefusedError, PeerTimeoutError
-from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError, http_status_error
+from trunkline_bridge.client.errors import (
+    STATUS_ERRORS,
+    ConnectionLostError,
+    ErrorObject,
+    NotProcessedError,
+    http_status_error,
+)
 from trunkline_bridge.client.interfaces import is_loopback_url
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -18,47 +25,53 @@ WRITE_TIMEOUT_S: Final = 30.0
 FILE_IDLE_S: Final = 30.0
 FILE_PIECE_BYTES: Final = 256 * 1024
 MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
-# Shorter than servers keep idle connections: a message mustn't meet one that is just being closed.
-_KEPT_S: Final = 2.0
-_CONNECTIONS: Final = 1000
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 EVENT_STREAM: Final = "text/event-stream"
+# Shorter than the keep-alive of common servers, so that no request uses a connection that the
+# server is closing.
+_KEEPALIVE_S: Final = 2.0
+_MAX_CONNECTIONS: Final = 1000
+# The body of an error response only explains the status: a slow or large one is not waited for.
+_ERROR_BODY_S: Final = 5.0
+_MAX_ERROR_BODY_BYTES: Final = 64 * 1024
 
 
 class HttpResponse(NamedTuple):
-    """A whole response."""
+    """A response with its whole body."""
 
     status: int
     media_type: str
-    """Its media type, without parameters."""
+    """Without parameters, in lower case."""
     body: bytes
 
 
 class StreamItem(NamedTuple):
-    """An event of a stream, or all of a response that is none."""
+    """A server-sent event, or the whole body of a response that is no event stream."""
 
     data: bytes
     id: str = ""
     is_error: bool = False
-    """Its `event:` says so."""
+    """The event's type is `error`."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpStream:
-    """An open response to a request for a stream."""
+    """The open response to a request for a stream."""
 
     status: int
     media_type: str
     items: AsyncIterator[StreamItem] = field(repr=False)
+    trace_id: str = ""
+    """From the header `traceresponse`; empty without it."""
 
     @property
     def is_event_stream(self) -> bool:
-        """It is one; else its only item is the whole body."""
+        """Whether the items are events; otherwise the only item is the whole body."""
         return self.media_type == EVENT_STREAM
 
 
 class HttpClient:
-    """Requests to one remote agent, each with its credentials. Call `close` in the end."""
+    """Sends requests with one remote agent's credentials. Call `close` at the end."""
 
     def __init__(
         self,
@@ -67,13 +80,26 @@ class HttpClient:
         headers: Mapping[str, str],
         *,
         ssl_context: ssl.SSLContext | None = None,
+        stream_idle_s: float | None = None,
+        max_event_bytes: int = MAX_EVENT_BYTES,
     ) -> None:
-        """`peer` is what errors call it; `headers` are sent with every request, and secret."""
+        """Prepare a client for the peer at `url`.
+
+        Args:
+            peer: The peer's name in errors.
+            url: An address of the peer; a loopback address is never called through a proxy.
+            headers: Sent with every request; they hold credentials.
+            ssl_context: Trusted certificates; the system's if None.
+            stream_idle_s: A stream that sends no byte for so long is broken; None: no limit.
+            max_event_bytes: Limit of one server-sent event.
+        """
         self.peer = peer
+        self._stream_idle_s = stream_idle_s
+        self._max_event_bytes = max_event_bytes
         self._client = httpx2.AsyncClient(
-            # Compressed answers could be a thousand times what was sent.
+            # A compressed body can expand to a thousand times the bytes received.
             headers={"accept-encoding": "identity", "user-agent": "Trunkline", **headers},
-            limits=httpx2.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEPT_S),
+            limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, keepalive_expiry=_KEEPALIVE_S),
             verify=ssl_context or True,
             follow_redirects=False,
             trust_env=not is_loopback_url(url),
@@ -92,10 +118,11 @@ class HttpClient:
         headers: Mapping[str, str],
         timeout_s: float,
     ) -> HttpResponse:
-        """Send a request and read all of its response, of any status that its body explains.
+        """Send a request and read its whole response.
 
         Raises:
-            NotTakenError, BrokenError, PeerTimeoutError, PeerProtocolError, PeerRefusedError.
+            NotProcessedError, ConnectionLostError, PeerTimeoutError, PeerProtocolError,
+                PeerRefusedError.
         """
         async with self._open(method, url, body, headers, timeout_s) as response:
             return HttpResponse(
@@ -106,31 +133,39 @@ class HttpClient:
     async def stream(
         self, method: str, url: str, *, body: bytes | None = None, headers: Mapping[str, str]
     ) -> AsyncIterator[HttpStream]:
-        """Send a request for a stream; leaving the block ends the stream. It may be silent.
+        """Send a request for a stream; leaving the block closes the stream.
 
         Raises:
-            NotTakenError, BrokenError, PeerTimeoutError, PeerProtocolError, PeerRefusedError.
+            NotProcessedError, ConnectionLostError, PeerTimeoutError, PeerProtocolError,
+                PeerRefusedError.
         """
         headers = {"accept": EVENT_STREAM, **headers}
-        async with self._open(method, url, body, headers, None) as response:
+        async with self._open(method, url, body, headers, self._stream_idle_s) as response:
             kind = _media_type(response)
             reading = self._events(response) if kind == EVENT_STREAM else self._whole_body(response)
             async with aclosing(reading) as items:
-                yield HttpStream(response.status_code, kind, items)
+                trace_id = _parse_trace_id(response.headers.get("traceresponse", ""))
+                yield HttpStream(response.status_code, kind, items, trace_id)
 
     @asynccontextmanager
-    async def download(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Read a file in pieces, however large it is.
+    async def download(
+        self, url: str, *, offset: int = 0, etag: str = ""
+    ) -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
+        """Open a file from `offset` on; yield its ETag and an iterator over its bytes.
+
+        `etag` is the one of the file whose first bytes were read before.
 
         Raises:
-            NotTakenError, BrokenError, PeerTimeoutError, PeerProtocolError, PeerRefusedError.
+            PeerRefusedError: The server has no such file, or it has changed.
+            NotProcessedError, ConnectionLostError, PeerTimeoutError, PeerProtocolError.
         """
-        async with self._open("GET", url, None, {}, FILE_IDLE_S) as response:
-            if response.status_code != 200:
+        headers = {"range": f"bytes={offset}-", "if-range": etag} if offset else {}
+        async with self._open("GET", url, None, headers, FILE_IDLE_S) as response:
+            if response.status_code != (206 if offset else 200):
                 problem = f"there is no file (HTTP {response.status_code})"
                 raise PeerRefusedError(self.peer, problem, "FILE_NOT_FOUND")
             async with aclosing(self._pieces(response)) as pieces:
-                yield pieces
+                yield response.headers.get("etag", ""), pieces
 
     async def _pieces(self, response: httpx2.Response) -> AsyncGenerator[bytes]:
         with self._translate_errors():
@@ -157,13 +192,14 @@ class HttpClient:
                 headers={**headers, **telemetry.inject()},
                 timeout=timeout,
             ) as response:
-                self._check_response(response)
+                await self._check_response(response)
                 yield response
 
-    def _check_response(self, response: httpx2.Response) -> None:
+    async def _check_response(self, response: httpx2.Response) -> None:
         status = response.status_code
-        if (error := http_status_error(self.peer, status, response.headers)) is not None:
-            raise error
+        if status in STATUS_ERRORS:
+            error = ErrorObject.from_body(await _read_error_body(response))
+            raise http_status_error(self.peer, status, response.headers, error)
         if 300 <= status < 400:
             problem = f"it redirects (HTTP {status}), which isn't followed; give its new address"
             raise PeerProtocolError(self.peer, problem)
@@ -172,7 +208,7 @@ class HttpClient:
 
     async def _events(self, response: httpx2.Response) -> AsyncGenerator[StreamItem]:
         with self._translate_errors():
-            async for event in httpx2.EventSource(response, MAX_EVENT_BYTES):
+            async for event in httpx2.EventSource(response, self._max_event_bytes):
                 if event.data:
                     yield StreamItem(event.data.encode(), event.id, event.event == "error")
 
@@ -200,7 +236,7 @@ class HttpClient:
         except httpx2.TimeoutException as error:
             raise PeerTimeoutError(self.peer, "nothing came for too long") from error
         except httpx2.SSEError as error:
-            limit = MAX_EVENT_BYTES // 1024 // 1024
+            limit = self._max_event_bytes // 1024 // 1024
             raise PeerProtocolError(self.peer, f"it sent an event over {limit} MiB") from error
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
             raise PeerRefusedError(self.peer, "its address is no URL", "INVALID_URL") from error
@@ -208,6 +244,25 @@ class HttpClient:
             raise ConnectionLostError(self.peer, "the connection broke") from error
 
 
+async def _read_error_body(response: httpx2.Response) -> bytes:
+    """Return the body of an error response; empty if it is slow, large or broken."""
+    body = b""
+    with suppress(TimeoutError, httpx2.HTTPError):
+        async with asyncio.timeout(_ERROR_BODY_S):
+            async for piece in response.aiter_raw():
+                body += piece
+                if len(body) > _MAX_ERROR_BODY_BYTES:
+                    break
+            return body
+    return b""
+
+
 def _media_type(response: httpx2.Response) -> str:
     kind: str = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind
+
+
+def _parse_trace_id(traceresponse: str) -> str:
+    """Return the trace id of a W3C `traceresponse` header; empty if it is malformed."""
+    fields = traceresponse.split("-")
+    return fields[1] if len(fields) == 4 and len(fields[1]) == 32 else ""

@@ -10,7 +10,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.errors import ConnectionLostError, jsonrpc_refusal
-from trunkline_bridge.client.http import HttpClient, StreamItem
+from trunkline_bridge.client.http import HttpClient, HttpStream
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
 from trunkline_bridge.client.transport import (
@@ -118,14 +118,13 @@ class JsonRpcTransport:
             ) as stream:
                 if stream.is_event_stream and stream.status >= 300:
                     raise self._nonsense(f"HTTP {stream.status} with a stream")
-                async with aclosing(self._events(stream.items, stream.status)) as events:
+                async with aclosing(self._events(stream)) as events:
                     yield events
 
-    async def _events(
-        self, items: AsyncIterator[StreamItem], status: int
-    ) -> AsyncGenerator[RemoteEvent]:
-        async for item in items:
-            yield RemoteEvent(self._read(self._result(item.data, status)), item.id)
+    async def _events(self, stream: HttpStream) -> AsyncGenerator[RemoteEvent]:
+        async for item in stream.items:
+            response = self._read(self._result(item.data, stream.status))
+            yield RemoteEvent(response, item.id, stream.trace_id)
 
     def _read(self, result: object) -> a2a_pb2.StreamResponse:
         try:

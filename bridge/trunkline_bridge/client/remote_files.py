@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -99,7 +100,7 @@ class FileReceiver:
 
     async def _download(self, url: str) -> AsyncGenerator[bytes]:
         left = DOWNLOAD_LIMIT_BYTES
-        async with self._peer.download(url) as pieces:
+        async with aclosing(self._peer.download(url)) as pieces:
             async for piece in pieces:
                 left -= len(piece)
                 if left < 0:

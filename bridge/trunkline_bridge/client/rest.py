@@ -14,7 +14,7 @@ from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError, PeerRefusedError
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.errors import ConnectionLostError, parse_reason, refusal_error
-from trunkline_bridge.client.http import HttpClient, HttpResponse, StreamItem
+from trunkline_bridge.client.http import HttpClient, HttpResponse, HttpStream
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
 from trunkline_bridge.client.transport import (
@@ -132,15 +132,15 @@ class RestTransport:
             if stream.status >= 300:
                 found = b"".join([item.data async for item in stream.items])
                 self._json(HttpResponse(stream.status, stream.media_type, found))
-            async with aclosing(self._events(stream.items)) as events:
+            async with aclosing(self._events(stream)) as events:
                 yield events
 
-    async def _events(self, items: AsyncIterator[StreamItem]) -> AsyncGenerator[RemoteEvent]:
-        async for item in items:
+    async def _events(self, stream: HttpStream) -> AsyncGenerator[RemoteEvent]:
+        async for item in stream.items:
             given = self._json(HttpResponse(400 if item.is_error else 200, "", item.data))
             if isinstance(given, dict) and isinstance(given.get("error"), dict):
                 raise self._refusal(400, given)
-            yield RemoteEvent(self._event(given), item.id)
+            yield RemoteEvent(self._event(given), item.id, stream.trace_id)
 
     def _event(self, given: object) -> a2a_pb2.StreamResponse:
         return self._understood(self._read_response, given)

@@ -1,4 +1,4 @@
-"""What a binding of A2A does for us, in the core model, whichever it is."""
+"""The interface of the client's transports, each in the core's data model."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -17,52 +17,55 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
 
-# How long a peer has for a whole answer; sends may wait for the end of a turn.
 CALL_TIMEOUT_S: Final = 30.0
+"""Limit of a unary call; sending a message may take longer."""
 
 
 class RemoteEvent(NamedTuple):
-    """An event of a remote task, and the id behind which its stream can be taken up."""
+    """An event of a remote task's stream."""
 
     response: a2a_pb2.StreamResponse
     id: str = ""
+    """The event id to resume behind; empty if the peer gives none."""
+    trace_id: str = ""
+    """The trace of the request, from the response header `traceresponse`; empty without it."""
 
 
 RemoteEvents: TypeAlias = AsyncIterator[RemoteEvent]
 
 
 class CallOptions(NamedTuple):
-    """What is said beside a request."""
+    """Headers of a call that are the same in every binding."""
 
     resumes: bool = False
-    """The resume extension is activated."""
+    """Activate the resume extension."""
     last_event_id: str = ""
     timeout_s: float | None = None
-    """When the task ends at the latest, for peers of our own kind."""
+    """The task's deadline, from now; only Trunkline's own bridge reads it."""
 
 
 class Transport(Protocol):
     """One version of A2A over one binding, at one address.
 
-    Every method raises NotTakenError when the peer can't have begun, BrokenError or
-    PeerTimeoutError when that isn't known, PeerRefusedError for its own errors, and
-    PeerProtocolError for what is no A2A.
+    Every method raises NotProcessedError if the request can be sent again, ConnectionLostError or
+    PeerTimeoutError if the peer may have processed it, PeerRefusedError for the peer's own errors,
+    and PeerProtocolError for a response that breaks A2A's rules.
     """
 
     async def send(
-        self, request: a2a_pb2.SendMessageRequest, call: CallOptions, *, timeout_s: float
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
     ) -> a2a_pb2.StreamResponse:
-        """Send a message; return the task, or the message that answers it."""
+        """Send a message; return the task or the message that answers it."""
 
     def stream(
-        self, request: a2a_pb2.SendMessageRequest, call: CallOptions
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
     ) -> AbstractAsyncContextManager[RemoteEvents]:
-        """Send a message and read the stream that answers it."""
+        """Send a message and open the stream of events that answers it."""
 
     def subscribe(
-        self, task_id: str, call: CallOptions
+        self, task_id: str, options: CallOptions
     ) -> AbstractAsyncContextManager[RemoteEvents]:
-        """Read what becomes of a task."""
+        """Open the stream of a task's events."""
 
     async def get(self, task_id: str) -> task_pb2.Task:
         """Return a task with all of its history."""
@@ -71,23 +74,23 @@ class Transport(Protocol):
         """Cancel a task and return it."""
 
 
-def service_headers(version: str, call: CallOptions) -> Mapping[str, str]:
-    """Return the headers, or the metadata, of a call."""
-    found = {"a2a-version": version}
-    if call.resumes:
-        found["a2a-extensions"] = RESUME_EXTENSION
+def service_headers(version: str, options: CallOptions) -> Mapping[str, str]:
+    """Return the headers of a call; over gRPC they are its metadata."""
+    headers = {"a2a-version": version}
+    if options.resumes:
+        headers["a2a-extensions"] = RESUME_EXTENSION
         if version == V0_3:
-            found["x-a2a-extensions"] = RESUME_EXTENSION
-    if call.last_event_id:
-        found["last-event-id"] = call.last_event_id
-    if call.timeout_s is not None:
-        found["trunkline-timeout"] = f"{call.timeout_s:.3f}"
-    return found
+            headers["x-a2a-extensions"] = RESUME_EXTENSION
+    if options.last_event_id:
+        headers["last-event-id"] = options.last_event_id
+    if options.timeout_s is not None:
+        headers["trunkline-timeout"] = f"{options.timeout_s:.3f}"
+    return headers
 
 
 @contextmanager
 def call_span(method: str, interface: Interface) -> Iterator[None]:
-    """Make a span around a call, its stream included, named by A2A's method."""
+    """Open a client span named after the A2A method; it lasts until the call's stream ends."""
     url = interface.url if "://" in interface.url else f"//{interface.url}"
     parts = urlsplit(url)
     attributes: dict[str, AttributeValue] = {

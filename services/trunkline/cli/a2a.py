@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.attachments import read_parts, save_files
 from trunkline.cli.ephemeral_mesh import open_mesh, start_ephemeral_mesh
 from trunkline.cli.exits import ExitCode, complain
 from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.options import build_agent_url
 from trunkline.cli.streamed_answer import StreamedAnswer
-from trunkline.cli.talk.client import A2AClient
 from trunkline.cli.terminal import BOLD, is_text, note, paint, print_json, say, state_name, write
 from trunkline.cli.trace import fetch_trace, render_trace
 from trunkline.errors import (
@@ -66,7 +66,7 @@ class TurnReport:
 
 
 async def send_turn(
-    client: A2AClient,
+    client: AgentClient,
     answer: StreamedAnswer,
     text: str,
     *,
@@ -97,7 +97,7 @@ async def send_turn(
 
 
 async def build_report(
-    client: A2AClient, answer: StreamedAnswer, *, agent: str | None
+    client: AgentClient, answer: StreamedAnswer, *, agent: str | None
 ) -> TurnReport:
     """Return what came of a turn, with what the mesh says about how it was routed."""
     route: dict[str, Any] = {}
@@ -185,14 +185,14 @@ async def ask(question: Question, *, url: str | None, as_json: bool) -> ExitCode
             advice = "the mesh was ephemeral: run `trunkline up` for one that keeps its tasks"
         else:
             advice = f"answer with: trunkline ask {_address(url, question.agent)}--task ID"
-        client = A2AClient(build_agent_url(mesh.http, question.agent), api_key=question.api_key)
+        client = AgentClient(build_agent_url(mesh.http, question.agent), api_key=question.api_key)
         async with client:
             if as_json:
                 return await _ask_for_json(client, question, files)
             return await _ask(client, question, files, advice=advice)
 
 
-async def _ask(client: A2AClient, question: Question, files: Parts, *, advice: str) -> ExitCode:
+async def _ask(client: AgentClient, question: Question, files: Parts, *, advice: str) -> ExitCode:
     answer = terminal_answer(continues=bool(question.task_id))
     await _take(client, answer, question, files)
     show_end(answer)
@@ -202,7 +202,7 @@ async def _ask(client: A2AClient, question: Question, files: Parts, *, advice: s
     return code
 
 
-async def _ask_for_json(client: A2AClient, question: Question, files: Parts) -> ExitCode:
+async def _ask_for_json(client: AgentClient, question: Question, files: Parts) -> ExitCode:
     answer = StreamedAnswer(write=lambda text: None, continues=bool(question.task_id))
     await _take(client, answer, question, files)
     outcome = await build_report(client, answer, agent=question.agent)
@@ -211,7 +211,7 @@ async def _ask_for_json(client: A2AClient, question: Question, files: Parts) -> 
 
 
 async def _take(
-    client: A2AClient, answer: StreamedAnswer, question: Question, files: Parts
+    client: AgentClient, answer: StreamedAnswer, question: Question, files: Parts
 ) -> None:
     try:
         await send_turn(
@@ -231,7 +231,7 @@ async def _take(
         await save_files(client, answer.files, question.save)
 
 
-async def _cancel(client: A2AClient, task_id: str) -> str:
+async def _cancel(client: AgentClient, task_id: str) -> str:
     """Cancel a task that nobody waits for any more; return what came of it."""
     if not task_id:
         return "left before the mesh had named a task"
@@ -321,7 +321,7 @@ class _Conversation:
 
     async def open(self, url: str | None) -> None:
         mesh = await self._open.enter_async_context(open_mesh(url))
-        client = A2AClient(build_agent_url(mesh.http, self.agent), api_key=self.api_key)
+        client = AgentClient(build_agent_url(mesh.http, self.agent), api_key=self.api_key)
         self._client = await self._open.enter_async_context(client)
 
     async def close(self) -> None:
@@ -379,7 +379,7 @@ async def demo(*, as_json: bool) -> ExitCode:
     if not as_json:
         print("starting a mesh of its own", flush=True)
     async with start_ephemeral_mesh() as mesh:
-        async with A2AClient(mesh.http) as client:
+        async with AgentClient(mesh.http) as client:
             outcomes = [
                 await _ask_in_demo(client, question, as_json=as_json) for question in QUESTIONS
             ]
@@ -394,7 +394,7 @@ async def demo(*, as_json: bool) -> ExitCode:
     return ExitCode.OK if is_well else ExitCode.FAILED
 
 
-async def _ask_in_demo(client: A2AClient, question: str, *, as_json: bool) -> TurnReport:
+async def _ask_in_demo(client: AgentClient, question: str, *, as_json: bool) -> TurnReport:
     if as_json:
         answer = StreamedAnswer(write=lambda text: None)
     else:

@@ -13,7 +13,7 @@ from trunkline.cli.terminal import say
 from trunkline.errors import ConfigurationError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from trunkline.cli.talk.client import A2AClient
+    from trunkline.cli.agent_client import AgentClient
 
 LIMIT_BYTES: Final = 3_000_000
 """Of all files of a question: in base64 it is what a bridge takes unless it is told otherwise."""
@@ -46,7 +46,9 @@ def read_parts(files: Sequence[str]) -> list[dict[str, Any]]:
     return parts
 
 
-async def save_files(client: "A2AClient", parts: Sequence[Mapping[str, Any]], folder: Path) -> None:
+async def save_files(
+    client: "AgentClient", parts: Sequence[Mapping[str, Any]], folder: Path
+) -> None:
     """Write the files of an answer into a folder, each under a name that nothing there has.
 
     Those elsewhere on the web stay there: where they are, the answer says.
@@ -58,7 +60,7 @@ async def save_files(client: "A2AClient", parts: Sequence[Mapping[str, Any]], fo
     try:
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         for part in parts:
-            if "url" in part and not client.is_ours(part["url"]):
+            if "url" in part and not client.has_origin_of(part["url"]):
                 say(f"not saved, as it is elsewhere: {part['url']}")
                 continue
             path = _free(folder, sanitize_filename(part.get("filename", "")) or "file")

@@ -58,16 +58,16 @@ def read(card: object, **choice: Any) -> Any:
 def test_a_card_of_v1_0_says_how_its_agent_is_spoken_to() -> None:
     found = read(V1)
     assert (found.interface.binding, found.interface.version) == (ProtocolBinding.JSONRPC, "1.0")
-    assert found.streams
-    assert found.resumes
+    assert found.supports_streaming
+    assert found.supports_resume
 
 
 def test_a_card_of_v0_3_has_its_own_address_and_others() -> None:
     assert read(V0_3).interface.binding == ProtocolBinding.GRPC
     other = read(V0_3, bindings=("HTTP+JSON",))
     assert (other.interface.url, other.interface.version) == ("https://a.example/rest", "0.3")
-    assert not other.streams
-    assert not other.resumes
+    assert not other.supports_streaming
+    assert not other.supports_resume
 
 
 def test_an_older_card_may_say_as_good_as_nothing() -> None:

@@ -1,0 +1,190 @@
+"""The command line's view of the A2A client: text in, A2A's JSON out, errors for a terminal."""
+
+import uuid
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+from google.protobuf import json_format
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.client.breaker import BreakerSettings
+from trunkline.errors import (
+    AgentNotFoundError,
+    InternalError,
+    InvalidArgumentError,
+    OverloadedError,
+    PeerProtocolError,
+    PeerRefusedError,
+    PeerTimeoutError,
+    PeerUnavailableError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    TrunklineError,
+)
+from trunkline.v1 import message_pb2, part_pb2
+from trunkline_bridge.client.a2a_client import A2AClient
+from trunkline_bridge.client.errors import NotProcessedError, RpcError, ServerBusyError
+from trunkline_bridge.client.interfaces import Interface, ProtocolBinding
+from trunkline_bridge.client.settings import RemoteSettings
+from trunkline_bridge.client.transport import CallOptions
+from trunkline_bridge.protocol import V1_0
+from trunkline_bridge.versions.v1_0 import json_writer
+
+STREAM_IDLE_S: Final = 60.0
+"""A stream that sends nothing for so long, not even a heartbeat, is broken."""
+MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
+# Every command is a new attempt of a person, so no attempt is refused because others failed.
+_NO_BREAKER: Final = BreakerSettings(failures=1_000_000_000)
+_START_A_MESH: Final = (
+    "nobody answers there; start a mesh with `trunkline up`, or give another --url"
+)
+
+
+class AgentClient:
+    """One agent at a mesh's public address, called as any A2A v1.0 client calls it.
+
+    Results are A2A's JSON as dicts. Every method raises TrunklineErrors only.
+    """
+
+    def __init__(self, url: str, *, api_key: str = "") -> None:
+        self.url = url
+        self.trace_id = ""
+        """The trace of the last message sent, if the server named it."""
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._client = A2AClient(
+            RemoteSettings(url=url, headers=headers, breaker=_NO_BREAKER),
+            interface=Interface(ProtocolBinding.JSONRPC, V1_0, url),
+            stream_idle_s=STREAM_IDLE_S,
+            max_event_bytes=MAX_EVENT_BYTES,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await self._client.__aexit__(exc_type, exc_val, exc_tb)
+
+    async def stream(
+        self,
+        text: str,
+        *,
+        task_id: str = "",
+        context_id: str = "",
+        timeout_s: float | None = None,
+        files: Sequence[Mapping[str, Any]] = (),
+    ) -> AsyncGenerator[dict[str, Any]]:
+        """Send a message and yield A2A's stream responses until the turn ends.
+
+        `files` are parts sent beside the text. `timeout_s` is the task's deadline from now. A
+        broken stream is resumed. Closing the generator leaves the task running.
+
+        Raises:
+            PeerUnavailableError: The mesh can't be reached, or the stream can't be resumed.
+        """
+        request = a2a_pb2.SendMessageRequest()
+        message = request.message
+        message.message_id = str(uuid.uuid4())
+        message.role = message_pb2.ROLE_USER
+        message.task_id, message.context_id = task_id, context_id
+        message.parts.add(text=text)
+        message.parts.extend(json_format.ParseDict(dict(file), part_pb2.Part()) for file in files)
+        self.trace_id = ""
+        options = CallOptions(timeout_s=timeout_s)
+        with self._translate_errors(task_id):
+            async with aclosing(self._client.stream_turn(request, options)) as events:
+                async for event in events:
+                    self.trace_id = self.trace_id or event.trace_id
+                    yield json_writer.stream_response_json(event.response)
+
+    async def get_task(self, task_id: str) -> dict[str, Any]:
+        """Return a task.
+
+        Raises:
+            TaskNotFoundError: This agent has no such task.
+        """
+        with self._translate_errors(task_id):
+            return json_writer.task_json(await self._client.get_task(task_id))
+
+    async def cancel_task(self, task_id: str) -> dict[str, Any]:
+        """Cancel a task and return it.
+
+        Raises:
+            TaskNotCancelableError: The task had ended.
+        """
+        with self._translate_errors(task_id):
+            return json_writer.task_json(await self._client.cancel_task(task_id))
+
+    def has_origin_of(self, url: str) -> bool:
+        """Whether a URL has this agent's origin, so that it may get the credentials."""
+        return urlsplit(url)[:2] == urlsplit(self.url)[:2]
+
+    async def download(self, url: str) -> AsyncGenerator[bytes]:
+        """Yield a file in pieces; a broken download is resumed where it broke.
+
+        Raises:
+            PeerUnavailableError: It can't be read, or the download can't be resumed.
+        """
+        with self._translate_errors():
+            async with aclosing(self._client.download(url, is_resumed=True)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    @contextmanager
+    def _translate_errors(self, task_id: str = "") -> Iterator[None]:
+        try:
+            yield
+        except (PeerRefusedError, PeerUnavailableError, PeerTimeoutError) as error:
+            raise _terminal_error(self.url, error, task_id) from error
+        except PeerProtocolError as error:
+            problem = f"{error.problem}; is a mesh's bridge there?"
+            raise PeerProtocolError(self.url, problem) from error
+
+
+def _terminal_error(url: str, error: TrunklineError, task_id: str) -> TrunklineError:
+    """Convert an error of the A2A client to one that says what to do at a terminal."""
+    match error:
+        case RpcError():
+            return _rpc_error(url, error, task_id)
+        case PeerRefusedError():
+            return InvalidArgumentError("the request", error.problem)
+        case ServerBusyError(status=429):
+            metadata = error.error.metadata
+            return OverloadedError(
+                agent=metadata.get("agent", url), retry_after_s=metadata.get("retryAfterS", "a few")
+            )
+        case ServerBusyError():
+            return PeerUnavailableError(url, error.error.text or error.problem)
+        case NotProcessedError():
+            return PeerUnavailableError(url, _START_A_MESH)
+        case PeerTimeoutError():
+            return PeerUnavailableError(url, "silent for too long")
+        case PeerUnavailableError():
+            return PeerUnavailableError(url, error.problem)
+    return error
+
+
+def _rpc_error(url: str, error: RpcError, task_id: str) -> TrunklineError:
+    text, metadata = error.error.text or error.problem, error.error.metadata
+    if error.refusal in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return InvalidArgumentError("--api-key or TRUNKLINE_API_KEY", text)
+    match error.error.code:
+        case -32001:
+            return TaskNotFoundError(task_id)
+        case -32002:
+            return TaskNotCancelableError(task_id, metadata.get("state", "?"))
+        case -32603 if metadata.get("traceId"):
+            return InternalError(metadata["traceId"])
+        case -32602 if list(metadata) == ["agent"]:
+            return AgentNotFoundError(metadata["agent"])
+        case -32000:
+            return PeerUnavailableError(url, text)
+    return InvalidArgumentError("the request", text)
