@@ -1,6 +1,5 @@
-"""The bridge between a mesh and the public A2A wire."""
+"""The bridge between a mesh and the public A2A wire.
 
-from trunkline_bridge.app import Bridge
-from trunkline_bridge.settings import BridgeSettings
-
-__all__ = ["Bridge", "BridgeSettings"]
+`app` serves a mesh to A2A clients; `client` calls remote A2A agents. This door imports neither, so
+that a command that only asks a question doesn't load the server.
+"""

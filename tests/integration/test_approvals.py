@@ -15,7 +15,7 @@ from harness.mesh.command_line import run_command
 from trunkline.errors import ApprovalAnsweredError, TaskEndedError
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
-from trunkline_bridge import BridgeSettings
+from trunkline_bridge.settings import BridgeSettings
 
 APPROVED = event_pb2.APPROVAL_DECISION_APPROVED
 EDITED = event_pb2.APPROVAL_DECISION_EDITED

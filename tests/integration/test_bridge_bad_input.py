@@ -14,7 +14,7 @@ import pytest
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge import BridgeSettings
+from trunkline_bridge.settings import BridgeSettings
 
 LIMIT_BYTES = 20_000
 SEND = {

@@ -12,8 +12,8 @@ from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.tasks.context import TaskContext
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge import BridgeSettings
 from trunkline_bridge.protocol import RESUME_EXTENSION
+from trunkline_bridge.settings import BridgeSettings
 
 CARD = "/.well-known/agent-card.json"
 

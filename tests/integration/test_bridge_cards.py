@@ -13,9 +13,9 @@ from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from trunkline import TaskContext, agent
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge import BridgeSettings
 from trunkline_bridge.edge.caller import Identity, SecurityRequirements, ServiceParameters
 from trunkline_bridge.protocol import RESUME_EXTENSION
+from trunkline_bridge.settings import BridgeSettings
 
 CARD = "/.well-known/agent-card.json"
 ORIGINAL = "/.well-known/agent.json"

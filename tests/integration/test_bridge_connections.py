@@ -27,7 +27,7 @@ from harness.a2a.sse_client import (
 from harness.mesh.small_mesh import PATIENCE_S, open_small_mesh
 from trunkline.tasks.lifecycle import State
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge import Bridge
+from trunkline_bridge.app import Bridge
 from trunkline_bridge.edge.http_server import serve_http
 
 ECHO = "/agents/echo"

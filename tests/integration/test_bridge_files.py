@@ -16,8 +16,8 @@ from harness.mesh.small_mesh import PATIENCE_S
 from trunkline import agent
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import part_pb2
-from trunkline_bridge import BridgeSettings
 from trunkline_bridge.edge.caller import Identity, SecurityRequirements, ServiceParameters
+from trunkline_bridge.settings import BridgeSettings
 
 _CONTENT = bytes(range(256)) * 3000
 _SHA256 = hashlib.sha256(_CONTENT).hexdigest()

@@ -24,8 +24,8 @@ from trunkline.agents import agent
 from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge import BridgeSettings
 from trunkline_bridge.protocol import RESUME_EXTENSION
+from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -22,7 +22,7 @@ from harness.a2a.grpc_client import (
     wait_until_open,
 )
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge import BridgeSettings
+from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -33,9 +33,9 @@ from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge import BridgeSettings
 from trunkline_bridge.bindings.grpc_server import serve_grpc
 from trunkline_bridge.protocol import RESUME_EXTENSION
+from trunkline_bridge.settings import BridgeSettings
 
 STALLED = 12
 # A client that takes little more than it reads.

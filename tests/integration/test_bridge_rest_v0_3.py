@@ -8,7 +8,7 @@ import pytest_asyncio
 from harness.a2a.bridged_mesh import BridgedMesh, Caller, open_bridged_mesh
 from harness.a2a.rest_client import Json, RestCaller, RestEvent, content, user_message
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge import BridgeSettings
+from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,7 +13,7 @@ from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.agents import FunctionAgent, agent
 from trunkline.tasks.context import TaskContext
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge import BridgeSettings
+from trunkline_bridge.settings import BridgeSettings
 
 TWO_STEPS = "count 20 1 and count 30 1"
 

@@ -11,7 +11,7 @@ from harness.agents.stepped_agent import SteppedAgent
 from harness.mesh.small_mesh import PATIENCE_S, JoinedHost
 from trunkline.agents.hosting import describe_host
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge import BridgeSettings
+from trunkline_bridge.settings import BridgeSettings
 
 HEARTBEAT_S = 0.05
 

@@ -16,7 +16,7 @@ from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.attachments import save_files
 from trunkline.cli.exits import ExitCode
 from trunkline.errors import InvalidArgumentError, TrunklineError
-from trunkline_bridge import BridgeSettings
+from trunkline_bridge.settings import BridgeSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

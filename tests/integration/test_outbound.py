@@ -14,9 +14,9 @@ from trunkline.client.artifacts import ArtifactClient, parse_reference
 from trunkline.tasks.lifecycle import TERMINAL, State
 from trunkline.v1 import message_pb2, message_service_pb2, snapshot_pb2, task_service_pb2
 from trunkline_agents.echo.agent import echo
-from trunkline_bridge import BridgeSettings
 from trunkline_bridge.client.remote_agent import connect_remote_agent
 from trunkline_bridge.client.settings import RemoteSettings
+from trunkline_bridge.settings import BridgeSettings
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 VERSIONS = ("1.0", "0.3")

@@ -16,10 +16,10 @@ from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.cutting_relay import open_relay
 from trunkline.client.breaker import BreakerSettings
 from trunkline.tasks.lifecycle import State
-from trunkline_bridge import BridgeSettings
 from trunkline_bridge.client.agent_card import RemoteCard
 from trunkline_bridge.client.remote_agent import connect_remote_agent
 from trunkline_bridge.client.settings import RemoteSettings
+from trunkline_bridge.settings import BridgeSettings
 
 SEEDS = range(6)
 

@@ -26,7 +26,7 @@ from trunkline.settings import ModelSettings
 from trunkline.supervisor import Planner
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import event_pb2, snapshot_pb2, task_pb2
-from trunkline_bridge import BridgeSettings
+from trunkline_bridge.settings import BridgeSettings
 
 State = task_pb2.TaskState
 NAME = "openai:planner"

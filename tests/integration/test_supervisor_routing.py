@@ -13,7 +13,7 @@ from harness.mesh.command_line import run_command
 from trunkline.agents import FunctionAgent, agent
 from trunkline.tasks.context import TaskContext
 from trunkline.v1 import agent_card_pb2, task_pb2
-from trunkline_bridge import BridgeSettings
+from trunkline_bridge.settings import BridgeSettings
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors/routing.json").read_text("utf-8"))["cases"]
 

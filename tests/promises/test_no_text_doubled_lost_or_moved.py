@@ -17,7 +17,7 @@ from trunkline.agents import FunctionAgent
 from trunkline.client import Directory
 from trunkline.journal.fold import fold_batches
 from trunkline.v1 import event_pb2, message_pb2, part_pb2
-from trunkline_bridge import BridgeSettings
+from trunkline_bridge.settings import BridgeSettings
 
 CHILDREN = 8
 TASKS_AT_ONCE = 8

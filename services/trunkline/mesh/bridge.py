@@ -9,11 +9,11 @@ from trunkline.errors import ConfigurationError
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import Settings, check_exposure
 from trunkline.traces import configure_tracing
-from trunkline_bridge import Bridge, BridgeSettings
+from trunkline_bridge.app import Bridge
 from trunkline_bridge.bindings.grpc_server import serve_grpc
 from trunkline_bridge.edge.connection_limits import ConnectionLimits
 from trunkline_bridge.edge.http_server import raise_open_file_limit, serve_http
-from trunkline_bridge.settings import TokenSettings
+from trunkline_bridge.settings import BridgeSettings, TokenSettings
 from trunkline_bridge.webhooks.signatures import load_secret
 
 logger = logging.getLogger(__name__)

@@ -13,10 +13,11 @@ import httpx2
 
 from harness.mesh.small_mesh import PATIENCE_S, SmallMesh, open_small_mesh
 from trunkline.client import run_in_background
-from trunkline_bridge import Bridge, BridgeSettings
+from trunkline_bridge.app import Bridge
 from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
 from trunkline_bridge.edge.caller import Authenticator
 from trunkline_bridge.edge.http_server import serve_http
+from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.event_renderer import EventRenderer
 from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
 

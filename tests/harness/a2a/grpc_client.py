@@ -17,9 +17,9 @@ from google.rpc import error_details_pb2, status_pb2
 
 from harness.a2a.bridged_mesh import BridgedMesh, open_bridged_mesh
 from harness.mesh.small_mesh import PATIENCE_S
-from trunkline_bridge import BridgeSettings
 from trunkline_bridge.bindings.grpc import GrpcBinding
 from trunkline_bridge.bindings.grpc_server import serve_grpc
+from trunkline_bridge.settings import BridgeSettings
 
 _ids = itertools.count(1)
 

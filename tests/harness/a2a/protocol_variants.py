@@ -25,8 +25,8 @@ from harness.a2a.grpc_client import GrpcMesh, open_bridge_grpc, refusal_of
 from harness.mesh.small_mesh import PATIENCE_S
 from harness.remote.token_issuer import write_api_keys
 from trunkline.tasks.agent import Agent
-from trunkline_bridge import BridgeSettings
 from trunkline_bridge.protocol import RESUME_EXTENSION
+from trunkline_bridge.settings import BridgeSettings
 
 Json: TypeAlias = dict[str, Any]
 Headers: TypeAlias = Mapping[str, str]

@@ -17,7 +17,8 @@ from trunkline.errors import (
     TaskNotFoundError,
 )
 from trunkline.v1 import event_pb2, registry_service_pb2, snapshot_pb2, task_service_pb2
-from trunkline_bridge import Bridge, BridgeSettings
+from trunkline_bridge.app import Bridge
+from trunkline_bridge.settings import BridgeSettings
 
 SEND = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
 
