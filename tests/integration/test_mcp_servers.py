@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,11 @@ def is_gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return False
+
+
+def children() -> set[str]:
+    """The ids of this process's children."""
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
 async def test_the_math_tools_are_listed_with_schemas_annotations_and_matches() -> None:
@@ -170,6 +176,17 @@ async def test_a_cancelled_call_kills_its_computation() -> None:
         assert engine.worker_pid != pid
         assert pid is not None
         assert is_gone(pid)
+
+
+async def test_a_call_cancelled_while_its_worker_starts_leaves_no_process() -> None:
+    """The case that `anyio.to_process` fails: it forgets a worker that was never ready."""
+    before = children()
+    async with engine_with(PATIENT) as engine:
+        for wait_s in (0.001, 0.01, 0.03, 0.1, 0.3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await engine.compute("integrate", HARD)
+    assert children() <= before
 
 
 async def test_a_worker_that_dies_is_replaced() -> None:

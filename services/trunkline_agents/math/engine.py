@@ -1,4 +1,4 @@
-"""Keeps one worker process at work: starts it when needed, kills it when it takes too long."""
+"""Computes in one worker process: starts it when needed, and kills it when it takes too long."""
 
 import asyncio
 import logging
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from trunkline.errors import InternalError, InvalidArgumentError, ToolServerUnavailableError
-from trunkline_agents.math.frames import (
+from trunkline_agents.math.worker import (
     LENGTH_BYTES,
     BrokenFrameError,
     Frame,
-    body_length,
-    packed,
-    unpacked,
+    decode_body,
+    decode_length,
+    encode_frame,
 )
 from trunkline_agents.mcp_server import ToolAnswer
 
@@ -25,33 +25,33 @@ logger = logging.getLogger(__name__)
 _SERVER = "math"
 # -P: the current folder is not searched for modules.
 _COMMAND = (sys.executable, "-P", "-m", "trunkline_agents.math.worker")
-# A worker has no use for anything else, and no business with it.
+# All that a worker needs of the environment. Secrets are not passed on.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT", "LANG", "LC_ALL")
 
-# How the end of a worker shows.
+# Raised by reads and writes when the worker has ended.
 _LOST = (OSError, EOFError, BrokenFrameError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineLimits:
-    """How long each thing may take, and how many questions may wait."""
+    """Limits on time, in seconds, and on waiting questions."""
 
     compute_s: float = 1.5
-    """For one question, from the moment the worker is ready for it."""
+    """Longest computation, from the moment the worker is ready for it."""
     start_s: float = 20.0
-    """Until a new worker is ready: loading SymPy takes seconds on a busy machine."""
+    """Longest start of a worker. Loading SymPy takes seconds on a busy machine."""
     queue_s: float = 30.0
-    """For a question to get its turn."""
+    """Longest wait of a question for its turn."""
     queue_length: int = 16
-    """Questions under way or waiting; the next one is told to come back later."""
+    """Questions that run or wait. Further ones get ToolServerUnavailableError."""
     idle_s: float = 60.0
-    """After which a worker without work gives its memory back."""
+    """A worker without work is killed after this time, which frees its memory."""
 
 
 class MathEngine:
-    """Asks the worker, one question at a time, in the order they came.
+    """Sends questions to the worker, one at a time, in their order of arrival.
 
-    Cancelling a call kills the computation. Close it with `aclose` when done.
+    Cancelling a call kills the computation. The owner closes the engine with `aclose`.
     """
 
     def __init__(self, limits: EngineLimits | None = None) -> None:
@@ -59,19 +59,19 @@ class MathEngine:
         self._turn = asyncio.Lock()
         self._questions = 0
         self._process: Process | None = None
-        self._is_spent = False
-        self._retirement: asyncio.TimerHandle | None = None
+        self._is_killed = False
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     @property
     def worker_pid(self) -> int | None:
-        """The process id of the worker, if there is one to go on with."""
-        return None if self._process is None or self._is_spent else self._process.pid
+        """The process id of the worker; None if there is no usable one."""
+        return None if self._process is None or self._is_killed else self._process.pid
 
     async def compute(self, operation: str, arguments: dict[str, Any]) -> ToolAnswer:
-        """Have one operation done.
+        """Run one operation in the worker.
 
         Raises:
-            InvalidArgumentError: the question can't be answered, or not within the limits.
+            InvalidArgumentError: the question has no answer, or none within the limits.
             ToolServerUnavailableError: too many questions wait, or no worker could be started.
             InternalError: the worker failed on it.
         """
@@ -81,7 +81,7 @@ class MathEngine:
         try:
             await self._wait_for_turn()
             try:
-                return _computed(await self._exchange(operation, arguments))
+                return _parse_reply(await self._exchange(operation, arguments))
             finally:
                 self._turn.release()
         finally:
@@ -90,7 +90,7 @@ class MathEngine:
     async def aclose(self) -> None:
         """Kill the worker and wait until it is gone."""
         self._kill()
-        await self._bury()
+        await self._reap()
 
     async def _wait_for_turn(self) -> None:
         try:
@@ -100,33 +100,33 @@ class MathEngine:
             raise ToolServerUnavailableError(_SERVER, "it is busy; try again soon") from None
 
     async def _exchange(self, operation: str, arguments: dict[str, Any]) -> Frame:
-        if self._retirement is not None:
-            self._retirement.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         try:
             process = await self._ready_worker(operation, arguments)
             reply = await self._reply(process)
         except BaseException:
-            # Whatever the reason, cancelled included: what goes on in there is of no more use.
+            # Also on cancellation: the result is not needed any more.
             self._kill()
             raise
         if reply.get("is_last"):
             self._kill()
         else:
             loop = asyncio.get_running_loop()
-            self._retirement = loop.call_later(self._limits.idle_s, self._kill)
+            self._idle_timer = loop.call_later(self._limits.idle_s, self._kill)
         return reply
 
     async def _ready_worker(self, operation: str, arguments: dict[str, Any]) -> Process:
-        """Send the question to a worker, a new one if need be, and wait until it has begun."""
+        """Send the question to the worker, start one if necessary, and wait for `started`."""
         try:
             async with asyncio.timeout(self._limits.start_s):
-                request = packed({"operation": operation, "arguments": arguments})
+                request = encode_frame({"operation": operation, "arguments": arguments})
                 try:
-                    frame = await _sent(request, process := await self._worker())
+                    frame = await _send(request, process := await self._worker())
                 except _LOST:
-                    # A worker that died while it was idle has not seen the question: once more.
+                    # A worker that died while idle has not seen the question, so it is sent again.
                     self._kill()
-                    frame = await _sent(request, process := await self._worker())
+                    frame = await _send(request, process := await self._worker())
         except TimeoutError:
             problem = f"its worker was not ready within {self._limits.start_s:g} s"
             raise ToolServerUnavailableError(_SERVER, problem) from None
@@ -138,14 +138,14 @@ class MathEngine:
         return process
 
     async def _worker(self) -> Process:
-        if self._process is not None and (self._is_spent or self._process.returncode is not None):
-            await self._bury()
+        if self._process is not None and (self._is_killed or self._process.returncode is not None):
+            await self._reap()
         if self._process is None:
             environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
             self._process = await asyncio.create_subprocess_exec(
                 *_COMMAND, stdin=PIPE, stdout=PIPE, env=environment
             )
-            self._is_spent = False
+            self._is_killed = False
         return self._process
 
     async def _reply(self, process: Process) -> Frame:
@@ -164,22 +164,22 @@ class MathEngine:
         raise InvalidArgumentError(field="expression", problem=problem)
 
     def _kill(self) -> None:
-        if self._retirement is not None:
-            self._retirement.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if self._process is not None:
-            self._is_spent = True
+            self._is_killed = True
             with suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def _bury(self) -> None:
+    async def _reap(self) -> None:
         if self._process is not None:
             self._kill()
             await self._process.wait()
             self._process = None
 
 
-async def _sent(request: bytes, process: Process) -> Frame:
-    """Send a question and wait for the first frame that comes back."""
+async def _send(request: bytes, process: Process) -> Frame:
+    """Send a question and return the first frame of the reply."""
     assert process.stdin is not None  # noqa: S101 - it was started with pipes
     process.stdin.write(request)
     await process.stdin.drain()
@@ -189,10 +189,10 @@ async def _sent(request: bytes, process: Process) -> Frame:
 async def _read_frame(process: Process) -> Frame:
     assert process.stdout is not None  # noqa: S101 - it was started with pipes
     head = await process.stdout.readexactly(LENGTH_BYTES)
-    return unpacked(await process.stdout.readexactly(body_length(head)))
+    return decode_body(await process.stdout.readexactly(decode_length(head)))
 
 
-def _computed(reply: Frame) -> ToolAnswer:
+def _parse_reply(reply: Frame) -> ToolAnswer:
     match reply:
         case {"kind": "answered", "text": str(text), "data": dict(data)}:
             return ToolAnswer(text, data)

@@ -1,23 +1,53 @@
-"""Reads files in a process of its own, with limits on memory and time."""
+"""Reads files in a worker process with limits on memory and time.
+
+A hostile file may break the process that parses it, so this is never the process that asks. The
+worker reads lines {"path", "media_type"} on stdin, and answers each on stdout with {"title",
+"page_count", "sections"} or {"problem"}.
+"""
 
 import json
+import resource
+import stat
 import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from trunkline_agents.research.documents.formats import DocumentText, UnreadableFileError
+from trunkline_agents.research.documents.formats import (
+    FILE_LIMIT_BYTES,
+    SECTION_LIMIT,
+    TEXT_LIMIT_CHARS,
+    DocumentText,
+    FormatReader,
+    UnreadableFileError,
+    clean_text,
+    read_html,
+    read_markdown,
+    read_pdf,
+    read_text,
+)
 from trunkline_agents.research.documents.passages import Section
 
 TIME_LIMIT_S = 60.0
-"""Longest that reading one file may take."""
+"""Longest time that reading one file may take."""
+MEMORY_LIMIT_BYTES = 2 * 1024**3
+
+# -P: the current folder is not searched for modules.
+_COMMAND = (sys.executable, "-P", "-m", "trunkline_agents.research.documents.reader")
+_READERS: dict[str, FormatReader] = {
+    "text/markdown": read_markdown,
+    "text/plain": read_text,
+    "text/html": read_html,
+    "application/pdf": read_pdf,
+}
 
 
 class DocumentReader:
-    """Reads one file after the other. A file that breaks the process costs only itself."""
+    """Reads one file after the other. If a file breaks the worker, a new one reads the next."""
 
     def __init__(self, *, time_limit_s: float = TIME_LIMIT_S) -> None:
         self._time_limit_s = time_limit_s
@@ -38,26 +68,26 @@ class DocumentReader:
         """Return the text of a file.
 
         Raises:
-            Unreadable: there is none to be had.
+            UnreadableFileError: the file has no text, or can't be read within the limits.
         """
         request = json.dumps({"path": str(path), "media_type": media_type})
-        line, is_late = self._ask(request)
+        line, is_late = self._exchange(request)
         if not line:
             raise UnreadableFileError(
                 "reading it takes too long" if is_late else "reading it fails"
             )
-        answer: dict[str, Any] = json.loads(line)
-        if "problem" in answer:
-            raise UnreadableFileError(answer["problem"])
+        reply: dict[str, Any] = json.loads(line)
+        if "problem" in reply:
+            raise UnreadableFileError(reply["problem"])
         sections = [
             Section(one["text"], tuple(one["headings"]), one["page"], one["line"])
-            for one in answer["sections"]
+            for one in reply["sections"]
         ]
-        return DocumentText(answer["title"], sections, answer["page_count"])
+        return DocumentText(reply["title"], sections, reply["page_count"])
 
-    def _ask(self, request: str) -> tuple[str, bool]:
-        """Return the answer, empty if the process died of it; and whether it was too late."""
-        process = self._started()
+    def _exchange(self, request: str) -> tuple[str, bool]:
+        """Return the reply, empty if the worker died, and whether the time limit passed."""
+        process = self._start()
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
         is_late = threading.Event()
 
@@ -83,10 +113,10 @@ class DocumentReader:
             self._stop()
         return line, False
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _start(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "trunkline_agents.research.documents.reader_worker"],
+                _COMMAND,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -100,7 +130,58 @@ class DocumentReader:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            # What was not written yet can't be written any more.
+            # Leaving the block flushes stdin, which fails if the worker read none of it.
             with suppress(BrokenPipeError), process:
                 pass
             process.wait()
+
+
+def run_worker() -> None:
+    """Read files until stdin closes."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for line in sys.stdin:
+        request = json.loads(line)
+        reply = _answer(Path(request["path"]), request["media_type"])
+        sys.stdout.write(json.dumps(reply) + "\n")
+        sys.stdout.flush()
+
+
+def _answer(path: Path, media_type: str) -> dict[str, object]:
+    try:
+        return asdict(_read(path, media_type))
+    except UnreadableFileError as error:
+        return {"problem": str(error)}
+    except OSError as error:
+        return {"problem": error.strerror or "it can't be opened"}
+    except MemoryError:
+        return {"problem": "reading it takes too much memory"}
+    except RecursionError:
+        return {"problem": "it is nested too deeply"}
+    # Parsers raise anything on a broken file. The error's text may hold content, its name doesn't.
+    except Exception as error:  # noqa: BLE001
+        return {"problem": f"it is broken ({type(error).__name__})"}
+
+
+def _read(path: Path, media_type: str) -> DocumentText:
+    # Opening a pipe would block until another process writes into it.
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise UnreadableFileError("it is no file")
+    with path.open("rb") as file:
+        content = file.read(FILE_LIMIT_BYTES + 1)
+    if len(content) > FILE_LIMIT_BYTES:
+        raise UnreadableFileError(f"it is larger than {FILE_LIMIT_BYTES // 1024**2} MiB")
+    found = _READERS[media_type](content)
+    cleaned = [replace(section, text=clean_text(section.text)) for section in found.sections]
+    text = replace(found, sections=[section for section in cleaned if section.text.strip()])
+    if sum(len(section.text) for section in text.sections) > TEXT_LIMIT_CHARS:
+        raise UnreadableFileError("it holds too much text")
+    if len(text.sections) > SECTION_LIMIT:
+        raise UnreadableFileError("it has too many sections")
+    if not text.sections:
+        raise UnreadableFileError("it holds no text")
+    return text
+
+
+if __name__ == "__main__":
+    run_worker()

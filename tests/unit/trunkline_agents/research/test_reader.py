@@ -244,3 +244,13 @@ def test_no_process_and_no_thread_is_left(tmp_path: Path) -> None:
     assert process.returncode is not None
     # Those of tests before may end meanwhile.
     assert set(threading.enumerate()) <= before
+
+
+def test_modules_in_the_current_folder_are_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit")
+    (tmp_path / "a.md").write_text("# A\n\ntext")
+    monkeypatch.chdir(tmp_path)
+    with DocumentReader() as reader:
+        assert reader.read(tmp_path / "a.md", "text/markdown").title == "A"

@@ -1,17 +1,19 @@
+"""Frames between the math engine and its worker."""
+
 import io
 
 import pytest
 
-from trunkline_agents.math.frames import (
+from trunkline_agents.math.worker import (
     MAX_FRAME_BYTES,
     BrokenFrameError,
-    packed,
+    encode_frame,
     read_frame,
 )
 
 
 def test_frames_come_back_one_by_one() -> None:
-    stream = io.BytesIO(packed({"a": 1}) + packed({"b": "√"}))
+    stream = io.BytesIO(encode_frame({"a": 1}) + encode_frame({"b": "√"}))
     assert [read_frame(stream), read_frame(stream), read_frame(stream)] == [
         {"a": 1},
         {"b": "√"},
@@ -22,7 +24,7 @@ def test_frames_come_back_one_by_one() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        packed({"a": 1})[:-1],
+        encode_frame({"a": 1})[:-1],
         b"\x00\x00",
         (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
         b"\x00\x00\x00\x02[]",
