@@ -1,37 +1,40 @@
-"""What every file owes its readers, beyond what ruff, mypy and import-linter can see."""
+"""Rules for every file that ruff, mypy and import-linter cannot check."""
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# They load what is asked for: every process comes through the first, and tests of agents that
-# know nothing of LangChain through the second.
-PUBLIC_DOORS = {
+# They load their names lazily: every process imports the first, and tests of agents without
+# LangChain import the second.
+LAZY_PACKAGES = {
     ROOT / "services/trunkline/__init__.py",
     ROOT / "services/trunkline/testing/__init__.py",
 }
+PACKAGES = ("trunkline", "trunkline_agents", "trunkline_bridge")
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 SOURCE_ROOTS = (ROOT / "services", ROOT / "bridge")
 GENERATED = (ROOT / "services/trunkline/v1", ROOT / "services/trunkline/a2a")
 
-MODULE_LINES = 500
+MODULE_LINES = 700
+SMALLEST_MODULE_LINES = 40
 TEST_MODULE_LINES = 700
 PROTO_LINES = 400
-MODULES_IN_A_FOLDER = 15
-# Path from the root -> why it may be longer. The list only shrinks.
-LONGER_FOR_A_REASON: dict[str, str] = {}
 
-NAMES_THAT_SAY_NOTHING = {"base", "common", "helpers", "manager", "misc", "util", "utils"}
+EMPTY_NAMES = {"base", "common", "helpers", "manager", "misc", "util", "utils"}
 
-# Homes and work folders of whoever wrote a file, and hosts that packages come from.
-PRIVATE_PLACES = re.compile(
+QUESTION_WORDS = re.compile(r"(What|Who|Whoever|Whom|Whose|Whether|Where|Wherever|When|How)\b")
+
+# Home and work folders of a developer's machine, and hosts of package registries.
+MACHINE_PATHS = re.compile(
     r"(?<![\w.])/(?:root|home/\w+|Users/\w+|work|workspace)/[\w.]"
     r"|/[.]pyenv/|https?://[^\s/]*(?:pypi|pythonhosted|npmjs|goproxy|registry)"
 )
@@ -39,20 +42,20 @@ EVASIONS = re.compile(
     r"pytest\.skip\(|mark\.skip|mark\.xfail|pytest\.xfail\(|importorskip\(|mock\.patch|patch\.object\("
 )
 
-# The SDK and exporters are set up where a process begins, once; all other code speaks to the API.
+# A process sets the SDK and its exporters up once, in these modules. All other code uses the API.
 TELEMETRY_EDGES = (
     "trunkline/traces/",
     "trunkline/cli/",
     "trunkline/mesh",
-    "trunkline_agents/mcp_server.py",
+    "trunkline_agents/",
 )
 TELEMETRY_MACHINERY = ("opentelemetry.sdk", "opentelemetry.exporter")
 
-HEAVY = ("langgraph", "langchain_core", "mcp", "sympy", "opentelemetry.exporter")
-LIGHT_ROOMS = ("cli", "client", "errors", "journal", "settings", "tasks", "telemetry")
+HEAVY_LIBRARIES = ("langgraph", "langchain_core", "mcp", "sympy", "opentelemetry.exporter")
+LIGHT_PACKAGES = ("cli", "client", "errors", "journal", "settings", "tasks", "telemetry")
 
 
-def name_of(path: Path) -> str:
+def relative_name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
@@ -61,22 +64,22 @@ def is_generated(path: Path) -> bool:
 
 
 def modules() -> list[Path]:
-    """Our handwritten modules."""
+    """Return the handwritten modules."""
     found = [path for root in SOURCE_ROOTS for path in root.rglob("*.py")]
     return sorted(path for path in found if not is_generated(path))
 
 
-def modules_of_tests() -> list[Path]:
+def modules_in_tests() -> list[Path]:
     return sorted((ROOT / "tests").rglob("*.py"))
 
 
 @cache
-def tree_of(path: Path) -> ast.Module:
+def parse_module(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def project_files() -> list[Path]:
-    """Every file that is committed, or would be by the next commit."""
+    """Return every file that is committed, or that the next commit would add."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -89,12 +92,10 @@ def project_files() -> list[Path]:
 
 
 def too_long(paths: list[Path], limit: int) -> dict[str, int]:
-    lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
-    return {
-        name: lines
-        for name, lines in lengths.items()
-        if lines > limit and name not in LONGER_FOR_A_REASON
+    lengths = {
+        relative_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in paths
     }
+    return {name: lines for name, lines in lengths.items() if lines > limit}
 
 
 def imported_names(tree: ast.Module) -> Iterator[str]:
@@ -106,12 +107,12 @@ def imported_names(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def is_of(name: str, package: str) -> bool:
+def is_in_package(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
-def belongs_in_a_door(node: ast.stmt) -> bool:
-    """Whether a statement may stand in an `__init__.py`: a docstring, an import, `__all__`."""
+def is_allowed_in_package(node: ast.stmt) -> bool:
+    """Return True for the statements allowed in `__init__.py`: docstring, import, `__all__`."""
     match node:
         case ast.Import() | ast.ImportFrom():
             return True
@@ -124,15 +125,15 @@ def belongs_in_a_door(node: ast.stmt) -> bool:
     return False
 
 
-def cases_in(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+def find_tests(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() if node.name.startswith("test_"):
                 yield node
 
 
-def claims_something(test: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a test asserts, expects an error, or hands over to a function named for checking."""
+def has_assertion(test: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return True if a test asserts, expects an error, or calls a function named for checking."""
     for node in ast.walk(test):
         if isinstance(node, ast.Assert):
             return True
@@ -143,98 +144,145 @@ def claims_something(test: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return False
 
 
-def test_modules_fit_in_one_reading() -> None:
+def test_modules_are_not_too_long() -> None:
     assert too_long(modules(), MODULE_LINES) == {}
-    assert too_long(modules_of_tests(), TEST_MODULE_LINES) == {}
+    assert too_long(modules_in_tests(), TEST_MODULE_LINES) == {}
 
 
-def test_contract_files_fit_in_one_reading() -> None:
+def test_contract_files_are_not_too_long() -> None:
     assert too_long(sorted((ROOT / "proto").rglob("*.proto")), PROTO_LINES) == {}
 
 
-def test_folders_hold_few_enough_modules_to_be_known_by_heart() -> None:
-    counts = Counter(name_of(path.parent) for path in modules())
-    assert {folder: n for folder, n in counts.items() if n > MODULES_IN_A_FOLDER} == {}
+def test_no_module_is_too_short_to_be_a_subject() -> None:
+    short = {
+        relative_name(path): lines
+        for path in modules()
+        if path.stem not in {"__init__", "__main__"}
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) < SMALLEST_MODULE_LINES
+    }
+    assert short == {}
 
 
-def test_no_module_has_a_name_that_says_nothing() -> None:
-    paths = [*modules(), *modules_of_tests()]
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of every docstring, those below attributes included."""
+    for node in ast.walk(tree):
+        for statement in getattr(node, "body", ()) if isinstance(node, DOCUMENTED) else ():
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield statement.lineno, text
+
+
+def test_docstrings_say_what_a_thing_is_or_does() -> None:
+    questions = [
+        f"{relative_name(path)}:{line}: {text.splitlines()[0]}"
+        for path in modules()
+        for line, text in docstrings(parse_module(path))
+        if QUESTION_WORDS.match(text.strip())
+    ]
+    assert questions == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    # Lazy imports count too: they only hide a circle.
+    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True)
+    imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    assert find_circles(imports) == []
+
+
+def find_circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Return groups of modules that reach each other."""
+    order = graphlib.TopologicalSorter(imports)
+    try:
+        order.prepare()
+    except graphlib.CycleError as error:
+        return [error.args[1]]
+    return []
+
+
+def test_no_module_has_an_empty_name() -> None:
+    paths = [*modules(), *modules_in_tests()]
     empty = [
-        name_of(path)
+        relative_name(path)
         for path in paths
-        if NAMES_THAT_SAY_NOTHING & {path.stem.lower(), path.parent.name.lower()}
+        if EMPTY_NAMES & {path.stem.lower(), path.parent.name.lower()}
     ]
     assert empty == []
 
 
-def test_every_module_says_what_it_is_answerable_for() -> None:
-    silent = [name_of(path) for path in modules() if not ast.get_docstring(tree_of(path))]
-    assert silent == []
-
-
-def test_packages_open_with_imports_and_nothing_else() -> None:
-    doors = [path for path in modules() if path.name == "__init__.py" and path not in PUBLIC_DOORS]
-    furnished = [
-        f"{name_of(path)}:{node.lineno}"
-        for path in doors
-        for node in tree_of(path).body
-        if not belongs_in_a_door(node)
+def test_every_module_has_a_docstring() -> None:
+    missing = [
+        relative_name(path) for path in modules() if not ast.get_docstring(parse_module(path))
     ]
-    assert furnished == []
+    assert missing == []
 
 
-def test_no_file_names_a_place_on_someones_machine_or_a_registry_host() -> None:
+def test_package_init_files_only_import() -> None:
+    doors = [path for path in modules() if path.name == "__init__.py" and path not in LAZY_PACKAGES]
+    other_statements = [
+        f"{relative_name(path)}:{node.lineno}"
+        for path in doors
+        for node in parse_module(path).body
+        if not is_allowed_in_package(node)
+    ]
+    assert other_statements == []
+
+
+def test_no_file_names_a_machine_path_or_a_registry_host() -> None:
     found = []
     for path in project_files():
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue
-        found += [f"{name_of(path)}: {match[0]}" for match in PRIVATE_PLACES.finditer(text)]
+        found += [f"{relative_name(path)}: {match[0]}" for match in MACHINE_PATHS.finditer(text)]
     assert found == []
 
 
-def test_only_the_edges_of_a_process_set_telemetry_up() -> None:
-    strays = [
-        f"{name_of(path)}: {name}"
+def test_only_process_edges_set_telemetry_up() -> None:
+    outside = [
+        f"{relative_name(path)}: {name}"
         for path in modules()
-        if not any(f"/{edge}" in name_of(path) for edge in TELEMETRY_EDGES)
-        for name in imported_names(tree_of(path))
-        if any(is_of(name, package) for package in TELEMETRY_MACHINERY)
+        if not any(f"/{edge}" in relative_name(path) for edge in TELEMETRY_EDGES)
+        for name in imported_names(parse_module(path))
+        if any(is_in_package(name, package) for package in TELEMETRY_MACHINERY)
     ]
-    assert strays == []
+    assert outside == []
 
 
-def test_every_test_claims_something() -> None:
-    idle = [
-        f"{name_of(path)}: {test.name}"
-        for path in modules_of_tests()
-        for test in cases_in(tree_of(path))
-        if not claims_something(test)
+def test_every_test_asserts() -> None:
+    without = [
+        f"{relative_name(path)}: {test.name}"
+        for path in modules_in_tests()
+        for test in find_tests(parse_module(path))
+        if not has_assertion(test)
     ]
-    assert idle == []
+    assert without == []
 
 
-def test_no_test_is_skipped_excused_or_run_against_a_patched_part() -> None:
+def test_no_test_is_skipped_or_patches_our_code() -> None:
     evasions = [
-        f"{name_of(path)}: {match[0]}"
-        for path in modules_of_tests()
+        f"{relative_name(path)}: {match[0]}"
+        for path in modules_in_tests()
         for match in EVASIONS.finditer(path.read_text(encoding="utf-8"))
     ]
     assert evasions == []
 
 
 def light_modules() -> list[str]:
-    """The public door and the rooms of the core, as far as they are built."""
+    """Return the public package and the packages that every process loads."""
     home = ROOT / "services/trunkline"
-    rooms = {path.stem for path in home.iterdir()}
-    return ["trunkline", *(f"trunkline.{room}" for room in LIGHT_ROOMS if room in rooms)]
+    packages = {path.stem for path in home.iterdir()}
+    return [
+        "trunkline",
+        *(f"trunkline.{package}" for package in LIGHT_PACKAGES if package in packages),
+    ]
 
 
 @pytest.mark.parametrize("module", light_modules())
 def test_importing_the_core_does_not_load_the_heavy_libraries(module: str) -> None:
     # A process of its own: in this one, other tests have imported everything.
-    probe = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"
+    names = f"[name for name in {HEAVY_LIBRARIES!r} if name in sys.modules]"
+    probe = f"import sys, {module}; print({names})"
     loaded = subprocess.run(
         [sys.executable, "-c", probe], check=True, capture_output=True, text=True, cwd=ROOT
     )

@@ -23,7 +23,7 @@ from trunkline.errors import PeerError, TaskNotFoundError
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.v1 import event_pb2, snapshot_pb2, task_service_pb2
 
-SERVER: Final = Path(__file__).parents[1] / "harness" / "shop_server.py"
+SERVER: Final = Path(__file__).parents[1] / "harness" / "mcp" / "shop_server.py"
 FRUIT: Final = ("apples", "pears")
 PATIENCE_S: Final = 60.0
 POLL_S: Final = 0.02

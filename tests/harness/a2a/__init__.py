@@ -1,1 +1,1 @@
-"""The a2a package."""
+"""A2A clients that talk to the bridge, and meshes that serve it."""

@@ -17,7 +17,7 @@ from trunkline.client import run_in_background
 
 PATIENCE_S = 60.0
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 _CLIENTS = _ROOT / "tests/partners"
 _ENVIRONMENT = _ROOT / ".venv-partners"
 Json: TypeAlias = dict[str, Any]

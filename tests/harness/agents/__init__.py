@@ -1,1 +1,1 @@
-"""The agents package."""
+"""Agents that tests put on a mesh."""

@@ -1,1 +1,1 @@
-"""The hostile package."""
+"""Requests that no good client sends, and probes that check the answers."""

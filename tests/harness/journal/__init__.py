@@ -1,1 +1,1 @@
-"""The journal package."""
+"""Journals: builders of events, Hypothesis strategies, clocks and processes."""

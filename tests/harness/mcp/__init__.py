@@ -1,1 +1,1 @@
-"""The mcp package."""
+"""MCP servers that behave as a test scripts them."""

@@ -1,1 +1,1 @@
-"""The mesh package."""
+"""Meshes, hosts and the command line, in this process and in processes of their own."""

@@ -1,1 +1,1 @@
-"""The remote package."""
+"""Services outside the mesh: model providers, search engines, webhook receivers, remote agents."""
