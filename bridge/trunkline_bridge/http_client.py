@@ -1,11 +1,7 @@
 """Reads small documents that the operator has named: sets of keys, cards."""
 
 import asyncio
-import math
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Final
 
 from trunkline.errors import PeerUnavailableError
 
@@ -44,29 +40,3 @@ async def fetch_document(source: str) -> bytes:
         raise PeerUnavailableError(source, f"says nothing for {_TIMEOUT_S:g} s") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise PeerUnavailableError(source, str(error) or type(error).__name__) from error
-
-
-# Seconds or a date; nothing that is longer is either.
-_MAX_LENGTH: Final = 64
-
-
-def parse_retry_after(text: str, *, limit_s: float) -> float:
-    """Return for how many seconds from now, at most `limit_s`; 0: it doesn't say."""
-    if not text or len(text) > _MAX_LENGTH:
-        return 0.0
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = _seconds_until(text)
-    return min(max(seconds, 0.0), limit_s) if math.isfinite(seconds) else 0.0
-
-
-def _seconds_until(text: str) -> float:
-    try:
-        date = parsedate_to_datetime(text)
-    # Which of them it raises for what is no date depends on how far it has come.
-    except (ValueError, OverflowError, IndexError, TypeError):
-        return 0.0
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return (date - datetime.now(UTC)).total_seconds()

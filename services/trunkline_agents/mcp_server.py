@@ -12,14 +12,13 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from types import FrameType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
 from trunkline.errors import InvalidArgumentError, TrunklineError
+from trunkline.network import is_this_machine
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -158,13 +157,5 @@ def _open_exporter(endpoint: str) -> "SpanExporter":
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
     # A proxy from the environment is for other machines, not for this one.
-    options = (("grpc.enable_http_proxy", 0),) if _is_loopback(endpoint) else None
+    options = (("grpc.enable_http_proxy", 0),) if is_this_machine(endpoint) else None
     return OTLPSpanExporter(timeout=_EXPORT_TIMEOUT_S, channel_options=options)  # type: ignore[arg-type]  # its type knows only text options
-
-
-def _is_loopback(endpoint: str) -> bool:
-    host = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}").hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or endpoint.startswith("unix:")

@@ -15,10 +15,11 @@ from trunkline.a2a.v0_3 import a2a_pb2 as old
 from trunkline.a2a.v0_3 import task_pb2 as old_task
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError, PeerTimeoutError
+from trunkline.network import is_this_machine
 from trunkline.v1 import task_pb2
 from trunkline_bridge.client.errors import ConnectionLostError, NotProcessedError, refusal_error
 from trunkline_bridge.client.http import CONNECT_TIMEOUT_S, MAX_BODY_BYTES
-from trunkline_bridge.client.interfaces import Interface, is_loopback_url
+from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.transport import (
     CALL_TIMEOUT_S,
     CallOptions,
@@ -123,7 +124,7 @@ def open_channel(
         ("grpc.max_send_message_length", -1),
         ("grpc.max_reconnect_backoff_ms", 2_000),
     ]
-    if is_loopback_url(interface.url):
+    if is_this_machine(interface.url):
         options.append(("grpc.enable_http_proxy", 0))
     if interface.is_secure:
         trusted = credentials or grpc.ssl_channel_credentials()

@@ -11,6 +11,7 @@ import httpx2
 
 from trunkline import telemetry
 from trunkline.errors import PeerProtocolError, PeerRefusedError, PeerTimeoutError
+from trunkline.network import is_this_machine
 from trunkline_bridge.client.errors import (
     STATUS_ERRORS,
     ConnectionLostError,
@@ -18,7 +19,6 @@ from trunkline_bridge.client.errors import (
     NotProcessedError,
     http_status_error,
 )
-from trunkline_bridge.client.interfaces import is_loopback_url
 
 CONNECT_TIMEOUT_S: Final = 5.0
 WRITE_TIMEOUT_S: Final = 30.0
@@ -102,7 +102,7 @@ class HttpClient:
             limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS, keepalive_expiry=_KEEPALIVE_S),
             verify=ssl_context or True,
             follow_redirects=False,
-            trust_env=not is_loopback_url(url),
+            trust_env=not is_this_machine(url),
         )
 
     async def close(self) -> None:

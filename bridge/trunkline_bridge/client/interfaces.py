@@ -1,12 +1,12 @@
 """Where and how a remote agent is spoken to: what its card offers, and what of it we take."""
 
-import ipaddress
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
+from trunkline.network import is_this_machine
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.protocol import V0_3, V1_0
 
@@ -97,7 +97,7 @@ class InterfaceSelector:
         return (
             host == ours
             or host in self.allowed_hosts
-            or (_is_loopback(host) and _is_loopback(ours))
+            or (is_this_machine(host) and is_this_machine(ours))
         )
 
     def _is_downgrade(self, found: Interface) -> bool:
@@ -150,16 +150,3 @@ def _grpc_interface(
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     address = f"{host}:{port}"
     return Interface(ProtocolBinding.GRPC, version, address, one.tenant, is_secure=is_secure)
-
-
-def is_loopback_url(url: str) -> bool:
-    """Whether a URL leads to this machine: no proxy must see what goes there."""
-    return _is_loopback(parse_host(url))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return address.is_loopback or address.is_unspecified

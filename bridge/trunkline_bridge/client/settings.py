@@ -7,8 +7,8 @@ from typing import Self
 
 from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 from trunkline.errors import ConfigurationError
+from trunkline.network import is_this_machine
 from trunkline.settings import RemoteAgentSettings, RemoteEndpointSettings
-from trunkline_bridge.client.interfaces import is_loopback_url
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class RemoteSettings(RemoteEndpointSettings):
         if given.api_key_env:
             headers[given.api_key_header.lower()] = _read_secret(given.api_key_env, where)
         is_secret = bool(given.token_env or given.api_key_env)
-        if is_secret and given.url.startswith("http:") and not is_loopback_url(given.url):
+        if is_secret and given.url.startswith("http:") and not is_this_machine(given.url):
             logger.warning("remote.credentials_not_encrypted", extra={"where": where})
         shared = {one.name: getattr(given, one.name) for one in fields(RemoteEndpointSettings)}
         return cls(**{**shared, "headers": headers, "name": name, "breaker": breaker})

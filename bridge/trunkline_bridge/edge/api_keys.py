@@ -24,7 +24,7 @@ from time import monotonic
 from typing import TypeGuard
 
 from trunkline.errors import ConfigurationError
-from trunkline_bridge.edge.caller import ANONYMOUS_ACCOUNT
+from trunkline.identity import ANONYMOUS_ACCOUNT
 
 logger = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.task_states import TURN_END
 from trunkline.v1 import security_scheme_pb2, task_pb2
 from trunkline_bridge.bindings import request_parser as params
@@ -13,9 +14,6 @@ from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.projection.wire_events import V0_1_TURN_END
 from trunkline_bridge.protocol import RESUME_EXTENSION, V0_1, V1_0
 from trunkline_bridge.settings import BridgeSettings
-
-# Whose tasks anonymous callers' are.
-ANONYMOUS_ACCOUNT = "anonymous"
 
 _TIMEOUT = params.TIMEOUT_HEADER.lower().encode("ascii")
 _AGENTS = "/agents/"

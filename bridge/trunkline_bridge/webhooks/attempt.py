@@ -9,9 +9,9 @@ from opentelemetry.trace import Span, SpanKind
 
 from trunkline import telemetry
 from trunkline.client.safe_fetch.address_guard import CheckedUrl
+from trunkline.network import parse_retry_after
 from trunkline.v1 import webhook_service_pb2
 from trunkline_bridge.edge.tracing import SERVICE_NAME
-from trunkline_bridge.http_client import parse_retry_after
 
 _GONE_STATUS: Final = 410
 # Those that say when to come again.

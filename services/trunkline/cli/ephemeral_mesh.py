@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from trunkline.cli.options import is_on_this_machine, resolve_base_url
+from trunkline.cli.options import resolve_base_url
 from trunkline.cli.terminal import say
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError
+from trunkline.network import is_this_machine
 from trunkline.settings import ENV_PREFIX
 
 START_LIMIT_S = 60.0
@@ -53,7 +54,7 @@ async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerato
     If none is there, and there is on this machine, that is an ephemeral one, unless it may not be.
     """
     base = resolve_base_url(url)
-    if not (may_start and is_on_this_machine(base)) or await _answers(base):
+    if not (may_start and is_this_machine(base)) or await _answers(base):
         yield MeshAddresses(http=base, mesh="", is_ephemeral=False)
         return
     say(f"no mesh at {base}: starting an ephemeral one (`trunkline up` starts one that stays)")

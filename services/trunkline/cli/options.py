@@ -11,7 +11,6 @@ from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort, Settings, load_settings
 
 # Whose tasks a caller without authentication sees.
-ACCOUNT = "anonymous"
 
 _URL_VARIABLE = "TRUNKLINE_URL"
 _KEY_VARIABLE = "TRUNKLINE_API_KEY"
@@ -129,13 +128,6 @@ def resolve_base_url(url: str | None, *, settings: Settings | None = None) -> st
 def resolve_api_key(given: str | None) -> str:
     """Return the key given by flag or environment; empty: nobody in particular asks."""
     return given if given is not None else os.environ.get(_KEY_VARIABLE, "")
-
-
-def is_on_this_machine(url: str) -> bool:
-    """Whether a URL leads to this machine, as far as it tells itself."""
-    host = urlsplit(url).hostname or ""
-    # Where a mesh serves all interfaces, it serves this machine.
-    return HostPort(host, 0).is_loopback or host in {"0.0.0.0", "::"}  # noqa: S104
 
 
 def build_agent_url(base: str, agent: str | None) -> str:

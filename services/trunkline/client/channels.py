@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import ipaddress
 import json
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -13,6 +12,7 @@ import grpc
 from trunkline.client.breaker import DEFAULT_SETTINGS, Breaker, Breakers, BreakerSettings
 from trunkline.client.tracing import MethodTracer, TracedMethod
 from trunkline.client.trunk import Trunk
+from trunkline.network import is_this_machine
 from trunkline.settings import Settings
 
 _Request = TypeVar("_Request")
@@ -72,19 +72,6 @@ _OPTIONS: tuple[tuple[str, str | int], ...] = (
 )
 
 
-def is_local(target: str) -> bool:
-    """Whether an address is on this machine: a Unix socket, localhost or a loopback number."""
-    if target.startswith(("unix:", "unix-abstract:")):
-        return True
-    host = target.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class MeshChannel(grpc.aio.Channel):
     """A channel that knows whom it reaches, and makes every call a CLIENT span."""
 
@@ -105,7 +92,7 @@ class MeshChannel(grpc.aio.Channel):
         """Carries the calls to a host's tasks and agents, where the channel has one."""
         """Of the hop to this peer: whoever calls it asks, and tells how the call went."""
         # A proxy from the environment must never see traffic that stays on this machine.
-        proxy = (("grpc.enable_http_proxy", 0),) if is_local(target) else ()
+        proxy = (("grpc.enable_http_proxy", 0),) if is_this_machine(target) else ()
         self._inner = grpc.aio.insecure_channel(target, options=(*_OPTIONS, *proxy))
 
     async def __aenter__(self) -> Self:

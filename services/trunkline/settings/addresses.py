@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from trunkline.errors import ConfigurationError
+from trunkline.network import is_loopback
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,8 @@ class HostPort:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it; a name other than `localhost` may be anything."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        """True if only this machine can reach it."""
+        return is_loopback(self.host)
 
     @property
     def is_wildcard(self) -> bool:

@@ -1,8 +1,8 @@
 """Finds the rows of tasks, for those whose tasks they are."""
 
 from trunkline.errors import TaskNotFoundError
+from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.journal.journal import Journal, TaskRow
-from trunkline.tasks.submission import ANONYMOUS
 
 
 def find_row(journal: Journal, task_id: str) -> TaskRow | None:
@@ -20,6 +20,6 @@ def own_row(journal: Journal, task_id: str, account: str) -> TaskRow:
         TaskNotFoundError: no such task of the account.
     """
     row = find_row(journal, task_id)
-    if row is None or row.account != (account or ANONYMOUS):
+    if row is None or row.account != (account or ANONYMOUS_ACCOUNT):
         raise TaskNotFoundError(task_id)
     return row

@@ -18,6 +18,7 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
+from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.accounts import find_row, own_row
 from trunkline.tasks.admission import AdmissionControl
@@ -33,7 +34,7 @@ from trunkline.tasks.outbox import Outbox, PushConfigs
 from trunkline.tasks.recovery import Recovery
 from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.slots import TaskSlot, TaskSlots
-from trunkline.tasks.submission import ANONYMOUS, SubmitResult, check_alias, check_message
+from trunkline.tasks.submission import SubmitResult, check_alias, check_message
 from trunkline.tasks.submit_handler import SubmitHandler
 from trunkline.tasks.sweeping import sweep
 from trunkline.tasks.termination import CancelChild, TaskTerminator, drain
@@ -204,7 +205,7 @@ class JournalHost:
         self._holding.check()
         query = task_service_pb2.ListTasksRequest()
         query.CopyFrom(request)
-        query.account = request.account or ANONYMOUS
+        query.account = request.account or ANONYMOUS_ACCOUNT
         return self.journal.list(query)
 
     def watch(  # noqa: PLR0913  what a reader may choose, each by name
@@ -259,7 +260,9 @@ class JournalHost:
         """
         self._holding.check()
         check_alias(alias, task_id)
-        bound = self.journal.aliases.bind(account or ANONYMOUS, alias, task_id, replaces=replaces)
+        bound = self.journal.aliases.bind(
+            account or ANONYMOUS_ACCOUNT, alias, task_id, replaces=replaces
+        )
         return await asyncio.shield(bound)
 
     def resolve_alias(self, account: str, alias: str) -> str:
@@ -270,7 +273,7 @@ class JournalHost:
             JournalUnavailableError, PeerUnavailableError.
         """
         self._holding.check()
-        task_id = self.journal.aliases.find(account or ANONYMOUS, alias)
+        task_id = self.journal.aliases.find(account or ANONYMOUS_ACCOUNT, alias)
         if task_id is None:
             raise TaskNotFoundError(alias)
         return task_id

@@ -9,14 +9,12 @@ from typing import Final
 
 from trunkline import telemetry
 from trunkline.errors import ContentTypeNotSupportedError, InvalidArgumentError
+from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.journal.ids import new_context_id
 from trunkline.journal.journal import CreateResult, Journal
 from trunkline.journal.store import WebhookRow
 from trunkline.tasks.approvals import is_approval_answer
 from trunkline.v1 import agent_card_pb2, event_pb2, message_pb2, message_service_pb2
-
-# Whose tasks anonymous callers' are.
-ANONYMOUS = "anonymous"
 
 
 def build_task_created(
@@ -35,7 +33,7 @@ def build_task_created(
     created = event_pb2.TaskCreated(
         context_id=context_id,
         agent=agent,
-        account=submission.account or ANONYMOUS,
+        account=submission.account or ANONYMOUS_ACCOUNT,
         caller=submission.caller,
         message=message,
         accepted_output_modes=submission.accepted_output_modes,
@@ -64,7 +62,7 @@ def idempotency_key(
     """
     if not submission.idempotent:
         return "", ""
-    account = submission.account or ANONYMOUS
+    account = submission.account or ANONYMOUS_ACCOUNT
     key = "\n".join((account, submission.caller, agent, message.message_id))
     content = message.SerializeToString(deterministic=True)
     return key, hashlib.sha256(content).hexdigest()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 from trunkline.client import Directory
 from trunkline.client.content_resolver import ContentResolver
 from trunkline.errors import ConfigurationError
+from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.submission import ANONYMOUS
 from trunkline.testing.mesh_setup import BundledAgents, build_settings, open_mesh, wait_for_agents
 from trunkline.testing.results import Answer, Stream
 from trunkline.v1 import message_pb2, message_service_pb2, part_pb2, snapshot_pb2
@@ -184,7 +184,7 @@ class Mesh:
         """
         if not part.url:
             return part.raw or part.text.encode()
-        async with ContentResolver(self.directory).open(part.url, ANONYMOUS) as pieces:
+        async with ContentResolver(self.directory).open(part.url, ANONYMOUS_ACCOUNT) as pieces:
             return b"".join([piece async for piece in pieces])
 
     async def _send(

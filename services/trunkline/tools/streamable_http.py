@@ -14,8 +14,8 @@ import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 
-from trunkline.client.channels import is_local
 from trunkline.errors import ToolServerUnavailableError
+from trunkline.network import is_this_machine
 from trunkline.tools.connection import raise_if_cancelled, request_outcome
 from trunkline.tools.http_endpoint import HttpEndpoint
 from trunkline.tools.server_process import MESSAGE_LIMIT_BYTES
@@ -76,7 +76,7 @@ class _Client(httpx2.AsyncClient):
             timeout=httpx2.Timeout(None, connect=_CONNECT_S, write=_WRITE_S),
             verify=ssl.create_default_context(cafile=ca_file) if ca_file else True,
             # No proxy must see what stays on this machine.
-            trust_env=not is_local(f"{address.host}:0"),
+            trust_env=not is_this_machine(address.host),
         )
         self._endpoint = endpoint
 

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
@@ -27,7 +26,7 @@ from opentelemetry.trace import (
 )
 
 from trunkline import telemetry
-from trunkline.settings import HostPort
+from trunkline.network import is_this_machine
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ def _make_exporter(name: str, endpoint: str) -> SpanExporter | None:
 
 def _local_options(name: str, endpoint: str) -> dict[str, Any]:
     """Return options that keep the environment's proxy away from an endpoint on this machine."""
-    if not _is_loopback(endpoint):
+    if not is_this_machine(endpoint):
         return {}
     if name == "otlp_proto_grpc":
         return {"channel_options": (("grpc.enable_http_proxy", 0),)}
@@ -92,11 +91,6 @@ def _local_options(name: str, endpoint: str) -> dict[str, Any]:
         session.trust_env = False
         return {"session": session}
     return {}
-
-
-def _is_loopback(endpoint: str) -> bool:
-    host = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}").hostname or ""
-    return HostPort(host, 0).is_loopback
 
 
 def _first_value(variables: tuple[str, ...]) -> str:

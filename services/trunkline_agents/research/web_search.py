@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from trunkline_agents.research.documents.embeddings import is_on_this_machine
+from trunkline.network import is_this_machine
 from trunkline_agents.research.documents.formats import clean_text
 from trunkline_agents.research.sources import TEXT_CHARS, TITLE_CHARS, Source
 
@@ -42,7 +42,7 @@ async def fetch(
             httpx2.AsyncClient(
                 timeout=TIMEOUT_S,
                 # A proxy set for the world outside must not capture what stays on this machine.
-                trust_env=not is_on_this_machine(host),
+                trust_env=not is_this_machine(host),
             ) as client,
             client.stream(
                 method,

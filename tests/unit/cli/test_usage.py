@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.cli.options import is_on_this_machine, resolve_base_url
+from trunkline.cli.options import resolve_base_url
 from trunkline.cli.terminal import is_text
 from trunkline.errors import ConfigurationError
 
@@ -79,13 +79,6 @@ def test_a_wrong_url_is_said_by_the_name_it_was_given_by(monkeypatch: pytest.Mon
         resolve_base_url("other")
     monkeypatch.setenv("TRUNKLINE_URL", "http://example.com/")
     assert resolve_base_url(None) == "http://example.com"
-
-
-def test_which_urls_lead_to_this_machine() -> None:
-    here = ("http://127.0.0.1:1", "https://localhost/a", "http://[::1]:8000", "http://0.0.0.0:1")
-    assert all(is_on_this_machine(url) for url in here)
-    there = ("http://example.com:8000", "http://10.0.0.1", "http://localhost.example.com")
-    assert not any(is_on_this_machine(url) for url in there)
 
 
 def test_what_could_not_be_decoded_is_no_text() -> None:

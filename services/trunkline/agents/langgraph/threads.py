@@ -21,10 +21,10 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.memory import InMemorySaver
 
+from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.reasoning.checkpoint_files import CheckpointFile, open_checkpoint_file
 from trunkline.reasoning.checkpoint_saver import EventLoopSaver
 from trunkline.tasks.context import TaskContext
-from trunkline.tasks.submission import ANONYMOUS
 
 _FORKED: Final = "fork"
 _MESSAGES: Final = "messages"
@@ -100,7 +100,7 @@ async def open_task_thread(
 
     Else it lies beside the host's journal; where the host keeps nothing, in `spare`.
     """
-    is_anonymous = task.account == ANONYMOUS
+    is_anonymous = task.account == ANONYMOUS_ACCOUNT
     account = "" if is_anonymous else f"@{quote(task.account, safe='')}"
     name = f"{task.agent}{account}/{task.context_id}"
     thread_id = f"graph/{task.id}"

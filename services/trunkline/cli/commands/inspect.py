@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from trunkline.cli.exits import finish, run
-from trunkline.cli.options import ACCOUNT, Account, ApprovalId, Data, Json, Mesh, TaskId
+from trunkline.cli.options import Account, ApprovalId, Data, Json, Mesh, TaskId
+from trunkline.identity import ANONYMOUS_ACCOUNT
 
 
 def agents(mesh: Mesh = None, *, json: Json = False) -> None:
@@ -32,7 +33,7 @@ def tasks(
     context: Annotated[
         str, typer.Option(metavar="ID", help="Only of this context.", show_default=False)
     ] = "",
-    account: Account = ACCOUNT,
+    account: Account = ANONYMOUS_ACCOUNT,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 20,
     json: Json = False,
 ) -> None:
@@ -44,7 +45,7 @@ def tasks(
 
 
 def task(
-    task_id: TaskId, mesh: Mesh = None, *, account: Account = ACCOUNT, json: Json = False
+    task_id: TaskId, mesh: Mesh = None, *, account: Account = ANONYMOUS_ACCOUNT, json: Json = False
 ) -> None:
     """Show a task: its state, its route, what it called and what it made."""
     from trunkline.cli import inspect as command
@@ -53,7 +54,7 @@ def task(
 
 
 def cancel(
-    task_id: TaskId, mesh: Mesh = None, *, account: Account = ACCOUNT, json: Json = False
+    task_id: TaskId, mesh: Mesh = None, *, account: Account = ANONYMOUS_ACCOUNT, json: Json = False
 ) -> None:
     """Cancel a task and all that it called."""
     from trunkline.cli import inspect as command
@@ -61,7 +62,9 @@ def cancel(
     run(command.cancel_task(task_id, mesh, account=account, as_json=json))
 
 
-def approvals(mesh: Mesh = None, *, account: Account = ACCOUNT, json: Json = False) -> None:
+def approvals(
+    mesh: Mesh = None, *, account: Account = ANONYMOUS_ACCOUNT, json: Json = False
+) -> None:
     """List the calls of tools that wait for somebody's approval."""
     from trunkline.cli import approvals as command
 
@@ -79,7 +82,7 @@ def approve(
         ),
     ] = "",
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why.", show_default=False)] = "",
-    account: Account = ACCOUNT,
+    account: Account = ANONYMOUS_ACCOUNT,
     json: Json = False,
 ) -> None:
     """Let a call be made that waits for approval."""
@@ -94,7 +97,7 @@ def reject(
     reason: Annotated[str, typer.Argument(metavar="REASON", help="Why.", show_default=False)] = "",
     mesh: Mesh = None,
     *,
-    account: Account = ACCOUNT,
+    account: Account = ANONYMOUS_ACCOUNT,
     json: Json = False,
 ) -> None:
     """Don't let a call be made that waits for approval; its agent goes on without it."""

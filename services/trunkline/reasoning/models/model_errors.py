@@ -1,9 +1,9 @@
 """What went wrong when a model was asked, whoever made the client that says so."""
 
-import email.utils
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
+
+from trunkline.network import parse_retry_after
 
 # Errors whose class has no status: what LangChain's own names of them stand for.
 _STATUSES: Final = {
@@ -17,6 +17,7 @@ _STATUSES: Final = {
 # Clients of HTTP: their errors mean that there is no connection, or no longer one.
 _TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp"})
 _PROBLEM_CHARS: Final = 200
+_MAX_RETRY_AFTER_S: Final = 24 * 3600.0
 
 
 @dataclass(eq=False)
@@ -91,17 +92,11 @@ def _status_of(error: Exception, names: set[str]) -> int:
 
 
 def _retry_after_s(error: Exception) -> float:
-    """Return what `Retry-After` says, seconds or a date (RFC 9110 §10.2.3); 0: nothing."""
+    """Return the seconds that the provider's Retry-After asks for, 0 if there is none."""
     said = ""
     cause: BaseException | None = error
     while cause is not None and not said:
         headers = getattr(getattr(cause, "response", None), "headers", None) or {}
         said = str(headers.get("retry-after", ""))
         cause = cause.__cause__
-    if said.isascii() and said.isdigit():
-        return float(said[:6])
-    try:
-        when = email.utils.parsedate_to_datetime(said)
-        return max(0.0, (when - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return 0.0
+    return parse_retry_after(said, limit_s=_MAX_RETRY_AFTER_S)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from trunkline.errors import ConfigurationError, ModelUnavailableError
+from trunkline.network import is_this_machine
 from trunkline.settings import ModelSettings
 from trunkline_agents.research.documents.store import DocumentStore
 
@@ -190,7 +191,7 @@ def _arguments(provider: str, name: str, model: EmbeddingModel) -> dict[str, Any
             "max_retries": _RETRIES,
             "chunk_size": _BATCH,
             # A proxy set for the world outside must not capture what stays on this machine.
-            "http_client": httpx.Client(trust_env=not is_on_this_machine(host)),
+            "http_client": httpx.Client(trust_env=not is_this_machine(host)),
             # Compatible servers may want none, but the package wants something to send.
             "api_key": model.api_key or ("none" if model.base_url else None),
         }
@@ -201,11 +202,6 @@ def _arguments(provider: str, name: str, model: EmbeddingModel) -> dict[str, Any
 
 def _variable(name: str) -> str:
     return os.environ.get(name, "") if name else ""
-
-
-def is_on_this_machine(host: str) -> bool:
-    """Whether a host is this machine, as far as its name tells."""
-    return host in {"localhost", "::1"} or host.startswith("127.")
 
 
 def _problem(error: Exception) -> str:

@@ -1,0 +1,71 @@
+"""Facts that network code of every layer needs: addresses of this machine, and Retry-After."""
+
+import ipaddress
+import math
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+from urllib.parse import urlsplit
+
+# A header value is a number of seconds or a date; both are shorter than this.
+_MAX_LENGTH: Final = 64
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine can reach a host; of names only `localhost` counts."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_this_machine(address: str) -> bool:
+    """Return True if a URL, a gRPC target, `HOST:PORT` or a host leads to this machine.
+
+    Traffic to this machine must not go through a proxy. An unspecified address (0.0.0.0, ::) leads
+    here too, because connecting to it reaches this machine.
+    """
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = _parse_host(address)
+    try:
+        return is_loopback(host) or ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def parse_retry_after(text: str, *, limit_s: float) -> float:
+    """Return the pause that a Retry-After header asks for, in seconds from now, at most `limit_s`.
+
+    The value is a number of seconds or a date (RFC 9110, 10.2.3). An empty or invalid one gives 0.
+    """
+    if not text or len(text) > _MAX_LENGTH:
+        return 0.0
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = _seconds_until(text)
+    return min(max(seconds, 0.0), limit_s) if math.isfinite(seconds) else 0.0
+
+
+def _parse_host(address: str) -> str:
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        pass
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+    except ValueError:
+        return ""
+    return (parts.hostname or "").rstrip(".")
+
+
+def _seconds_until(text: str) -> float:
+    try:
+        date = parsedate_to_datetime(text)
+    # The parser raises any of these for an invalid date.
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return 0.0
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return (date - datetime.now(UTC)).total_seconds()
