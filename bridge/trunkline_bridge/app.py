@@ -1,48 +1,44 @@
-"""Puts the bridge's HTTP side together."""
+"""Composes the bridge: its routes over HTTP, its gRPC handlers and its webhooks."""
 
-from collections.abc import Awaitable
-
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trunkline.client import Directory
 from trunkline.client.safe_fetch.address_guard import AddressGuard
-from trunkline_bridge.bindings.files import FILES_PATH, FileBinding
+from trunkline_bridge.bindings.files import FileBinding
 from trunkline_bridge.bindings.grpc import GrpcBinding, MessageLimits
-from trunkline_bridge.bindings.http_handler import HttpHandler, Served
+from trunkline_bridge.bindings.http_handler import Binding, HttpHandler
 from trunkline_bridge.bindings.jsonrpc import JsonRpcBinding
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.bindings.rest import RestBinding
+from trunkline_bridge.bindings.rest_request import encode_segments
 from trunkline_bridge.edge.agent_cards import AgentCards, BoundAddresses, load_signer
 from trunkline_bridge.edge.authentication import build_authenticator
-from trunkline_bridge.edge.caller import Authenticator, CallerFactory, agent_in_path
+from trunkline_bridge.edge.caller import Authenticator, CallerFactory
 from trunkline_bridge.edge.card_endpoints import CardEndpoints
 from trunkline_bridge.edge.health import HealthEndpoints
-from trunkline_bridge.edge.http import METHOD_NOT_ALLOWED, ROUTE_NOT_FOUND, error_response
+from trunkline_bridge.edge.http import Page, method_not_allowed, mount, not_found
+from trunkline_bridge.edge.in_flight import InFlightRequests
 from trunkline_bridge.edge.tracing import TraceMiddleware
-from trunkline_bridge.errors import WireError
+from trunkline_bridge.projection.links import FILES_PATH
 from trunkline_bridge.protocol import CARD_PATH
 from trunkline_bridge.settings import BridgeSettings
+from trunkline_bridge.streams.sse import Heartbeats
 from trunkline_bridge.versions.v0_1.task_aliases import TaskAliases
 from trunkline_bridge.webhooks.delivery import WebhookDeliverer
 from trunkline_bridge.webhooks.registration import WebhookRegistrations
 from trunkline_bridge.webhooks.sender import WebhookSender
 from trunkline_bridge.webhooks.signatures import WebhookSigner
 
-_SHOWN_LENGTH = 100
-
 
 class Bridge:
-    """The public side of a mesh: every agent on the registry speaks A2A here.
+    """The public side of a mesh: every registered agent speaks A2A here.
 
-    It keeps nothing between requests, and looks agents up anew for each: one that registers is
-    public at once. `app` is an ASGI application, `grpc` are A2A's calls over gRPC; whoever serves
-    them also keeps `directory` open, tells `endpoints` where, and calls `cut` of both before it
-    stops.
+    The bridge has no state between requests and looks up each agent anew, so an agent is public as
+    soon as it registers. `app` is an ASGI application; `grpc` handles A2A's calls over gRPC.
+
+    The process that serves them keeps `directory` open, fills in `endpoints`, and before it stops
+    calls `abort_requests` and `grpc.abort_all`.
     """
 
     def __init__(
@@ -52,13 +48,18 @@ class Bridge:
         *,
         authenticator: Authenticator | None = None,
     ) -> None:
+        """Compose the bridge. The default authenticator follows the settings.
+
+        Raises:
+            ConfigurationError: a setting is wrong.
+        """
         settings = settings or BridgeSettings()
         authenticator = authenticator or build_authenticator(settings)
+        is_strict = settings.strict_versions
         self.endpoints = BoundAddresses()
         cards = AgentCards(
             directory, settings, authenticator, self.endpoints, load_signer(settings)
         )
-        health = HealthEndpoints(directory, settings.default_agent)
         callers = CallerFactory(authenticator, settings)
         guard = AddressGuard(settings.allow_webhook)
         operations = Operations(directory, settings, cards, WebhookRegistrations(directory, guard))
@@ -69,28 +70,41 @@ class Bridge:
             lambda: cards.links(""),
             lease_s=settings.lease_s,
         )
-        bounds = MessageLimits(settings.body_limit_bytes, settings.request_timeout_s)
-        self.grpc = GrpcBinding(operations, callers, bounds, is_strict=settings.strict_versions)
-        self._exchanges = HttpHandler(settings)
+        limits = MessageLimits(settings.body_limit_bytes, settings.request_timeout_s)
+        self.grpc = GrpcBinding(operations, callers, limits, is_strict=is_strict)
+        in_flight = self._in_flight = InFlightRequests()
+        heartbeats = Heartbeats(settings.heartbeat_s)
+
+        def serve(binding: Binding) -> ASGIApp:
+            return HttpHandler(binding, settings, in_flight, heartbeats)
+
         aliases = TaskAliases(directory)
-        json_rpc = JsonRpcBinding(operations, callers, aliases, is_strict=settings.strict_versions)
-        rpc = self._rpc = Served(json_rpc, self._exchanges)
-        self._files = FileBinding(directory, callers, patience_s=settings.patience_s)
-        self._rest = RestBinding(operations, callers, is_strict=settings.strict_versions)
-        pages = Starlette(
-            routes=[
-                Route("/healthz", health.health),
-                Route("/readyz", health.readiness),
-                *CardEndpoints(cards, callers, max_age_s=settings.card_max_age_s).routes(),
-                # Calls don't come this far; these say which methods there are.
-                Route("/", rpc, methods=["POST"]),
-                Route("/agents/{agent}", rpc, methods=["POST"]),
-                Route("/agents/{agent}/", rpc, methods=["POST"]),
-            ],
-            exception_handlers={404: _no_route, 405: _other_method},
+        jsonrpc = _PostOnly(
+            serve(JsonRpcBinding(operations, callers, aliases, is_strict=is_strict))
         )
-        pages.router.redirect_slashes = False
-        self._pages = pages
+        rest = RestBinding(operations, callers, is_strict=is_strict)
+        cards_at = CardEndpoints(cards, callers, max_age_s=settings.card_max_age_s)
+        health = HealthEndpoints(directory, settings.default_agent)
+        files = FileBinding(directory, callers, patience_s=settings.patience_s)
+
+        def agent_routes() -> list[BaseRoute]:
+            return [Route("/", jsonrpc), *cards_at.routes(), *rest.routes(serve)]
+
+        # The most frequent requests come first: the router tries one route after the other.
+        self._router = Router(
+            [
+                Route("/", jsonrpc),
+                Route("/agents/{agent:segment}", jsonrpc),
+                mount("/agents/{agent:segment}", agent_routes()),
+                Route(f"{FILES_PATH}{{path:path}}", serve(files)),
+                Route("/healthz", Page(health.health)),
+                Route("/readyz", Page(health.readiness)),
+                *cards_at.key_routes(),
+                *agent_routes(),
+            ],
+            redirect_slashes=False,
+            default=not_found,
+        )
         self.app: ASGIApp = TraceMiddleware(self._route)
 
     async def deliver_webhooks(self) -> None:
@@ -99,41 +113,26 @@ class Bridge:
 
     @property
     def in_flight_count(self) -> int:
-        """How many calls are being answered: streams, and calls that wait."""
-        return len(self._exchanges) + len(self.grpc)
+        """The number of requests in flight: streams, and calls that wait for a turn."""
+        return len(self._in_flight) + len(self.grpc)
 
     def abort_requests(self) -> None:
-        """End every answer that is under way, with an error that says how to go on."""
-        self._exchanges.abort_all()
+        """End all HTTP requests in flight with an error that tells the client how to continue."""
+        self._in_flight.abort_all()
 
-    def _route(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Calls of agents go the short way: they are nearly all that is asked."""
-        if scope["type"] == "http":
-            if scope["method"] == "POST" and agent_in_path(scope["path"]) is not None:
-                return self._rpc(scope, receive, send)
-            if scope["path"].startswith(FILES_PATH):
-                return self._exchanges.serve(self._files, scope, receive, send)
-            place = self._rest.at(scope)
-            if place is not None:
-                return self._exchanges.serve(place, scope, receive, send)
-        return self._pages(scope, receive, send)
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._router(encode_segments(scope), receive, send)
 
 
-async def _no_route(request: Request, _error: Exception) -> Response:
-    # Not from the URL: that has the Host header in it, which may be anything.
-    path = request.scope["path"][:_SHOWN_LENGTH]
-    text = (
-        f"nothing is served at {path}; agents are at /agents/NAME (JSON-RPC), and below it "
-        f"(HTTP+JSON: /message:send, /tasks and so on, of A2A 0.3 /v1/message:send and so on); "
-        f"their cards are below it at {CARD_PATH}"
-    )
-    return error_response(WireError(ROUTE_NOT_FOUND, text))
+class _PostOnly:
+    """Refuses HTTP methods other than POST."""
 
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
-async def _other_method(request: Request, error: Exception) -> Response:
-    headers = error.headers if isinstance(error, HTTPException) else None
-    allowed = (headers or {}).get("Allow", "POST")
-    text = f"{request.method[:_SHOWN_LENGTH]} is not served here; send {allowed}"
-    if allowed == "POST":
-        text += f" with a JSON-RPC request; the agent's card is at {CARD_PATH} below this path"
-    return error_response(WireError(METHOD_NOT_ALLOWED, text), headers=headers)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["method"] != "POST":
+            hint = f" with a JSON-RPC request; the agent's card is at {CARD_PATH} below this path"
+            app = method_not_allowed(scope["method"], allowed="POST", hint=hint)
+        await app(scope, receive, send)

@@ -16,8 +16,9 @@ from harness.mesh.small_mesh import PATIENCE_S
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline_agents.echo.agent import echo
 from trunkline_bridge.bindings.jsonrpc_envelope import event_frame
+from trunkline_bridge.edge.http import ResponseSender
 from trunkline_bridge.edge.http_server import serve_http
-from trunkline_bridge.edge.in_flight import InFlightRequests
+from trunkline_bridge.edge.in_flight import InFlightRequests, watch_connection
 from trunkline_bridge.projection import FullEvent, WireEvent
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.event_renderer import EventRenderer
@@ -243,12 +244,13 @@ async def test_nothing_is_written_to_a_client_that_is_gone(
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         work = send_events(
-            send,
+            ResponseSender(send),
             events(),
             EventRenderer(V1EventWriter(), event_frame(1)),
             heartbeats=Heartbeats(60),
         )
-        await InFlightRequests().run(scope, receive, work, send_abort=nothing_to_say)
+        async with watch_connection(receive) as connection:
+            await InFlightRequests().run(connection, work, send_abort=nothing_to_say)
         over.set()
 
     async def nothing_to_say() -> None:

@@ -7,10 +7,13 @@ message, and for bytes what is left of a text when all but base64 is dropped.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.timestamp_pb2 import Timestamp
+
+from trunkline_bridge.errors import WireError, invalid_params
 
 # Protobuf has descriptors in Python and in C, and their types have nothing in common.
 _Descriptor: TypeAlias = Any
@@ -120,3 +123,20 @@ _FIELD_RULES: Mapping[object, _FieldRule] = {
         _is_timestamp, "must be a time with its zone, such as 2026-01-31T12:00:00Z"
     ),
 }
+
+
+@contextmanager
+def renamed_fields(names: Mapping[str, str]) -> Iterator[None]:
+    """Give fields that a WireError complains of the names that the version has for them."""
+    try:
+        yield
+    except WireError as error:
+        if not error.violations:
+            raise
+        said = ((_called(field, names), problem) for field, problem in error.violations)
+        raise invalid_params(*said) from None
+
+
+def _called(field: str, names: Mapping[str, str]) -> str:
+    first, dot, rest = field.partition(".")
+    return f"{names.get(first, first)}{dot}{rest}"

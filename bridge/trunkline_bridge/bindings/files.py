@@ -1,9 +1,11 @@
-"""Which bytes of a file a request asks for (RFC 9110, 13 and 14)."""
+"""Serves files of tasks by GET and HEAD, whole or in ranges (RFC 9110, 13 and 14)."""
 
 import asyncio
 import base64
 import logging
 import re
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -12,19 +14,14 @@ from google.rpc import code_pb2
 from trunkline.client import Directory
 from trunkline.client.artifacts import ArtifactClient, Download, Reference
 from trunkline.errors import ArtifactNotFoundError, TaskNotFoundError, TrunklineError
-from trunkline_bridge.bindings.http_handler import (
-    ErrorResponse,
-    EventsContext,
-    HttpRequest,
-    HttpResponse,
-)
+from trunkline_bridge.bindings.http_handler import HttpRequest, HttpResponse, Response
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import CallerFactory
-from trunkline_bridge.edge.http import METHOD_NOT_ALLOWED, encode_headers, rest_error_body
-from trunkline_bridge.edge.in_flight import CONNECTION_KEY, Connection
+from trunkline_bridge.edge.http import METHOD_NOT_ALLOWED, ResponseSender, rest_error_body
+from trunkline_bridge.edge.in_flight import Connection, find_connection
 from trunkline_bridge.errors import ErrorKind, WireError
-from trunkline_bridge.projection.links import FILES_PATH as FILES_PATH
 from trunkline_bridge.projection.links import find_reference_at_path
+from trunkline_bridge.streams.sse import Heartbeats
 from trunkline_bridge.versions.json_values import dumps
 
 _RANGE = re.compile(r"bytes=\s*(\d{0,18})-(\d{0,18})\s*", re.ASCII | re.IGNORECASE)
@@ -105,108 +102,132 @@ _SHOWN_LENGTH: Final = 100
 
 
 class FileBinding:
-    """`GET /artifacts/TASK/FILE/NAME`: a binding beside those of A2A.
+    """Files of tasks at `/artifacts/TASK/FILE/NAME`.
 
-    What a file is called and says it is comes from agents and callers: browsers are told to keep
-    it, and neither to show nor to run it.
+    Agents and callers choose the name and the media type of a file. Therefore browsers are told to
+    save it, not to display or run it.
     """
 
     def __init__(self, directory: Directory, callers: CallerFactory, *, patience_s: float) -> None:
-        self._artifacts = ArtifactClient(directory, patience_s=patience_s)
-        self._callers = callers
+        """`patience_s` is how long to wait for the host of a file."""
+        self.artifacts = ArtifactClient(directory, patience_s=patience_s)
+        self.callers = callers
 
-    async def respond(self, call: HttpRequest, reply: HttpResponse) -> EventsContext | None:
-        """Answer a call."""
-        method = call.scope["method"]
+    def new_call(self) -> "FileCall":
+        """Return an object for one request."""
+        return FileCall(self)
+
+
+class FileCall:
+    """One request for a file."""
+
+    __slots__ = ("_binding", "_headers")
+
+    def __init__(self, binding: FileBinding) -> None:
+        self._binding = binding
+        self._headers: dict[str, str] = {}
+
+    async def respond(self, request: HttpRequest) -> Response:
+        """Return the response."""
+        scope = request.scope
+        method = scope["method"]
         if method not in ("GET", "HEAD"):
-            reply.headers["allow"] = _ALLOWED_METHODS
+            self._headers = {"allow": _ALLOWED_METHODS}
             if method == "OPTIONS":
-                await reply.send_nothing()
-                return None
+                return HttpResponse(status=204, content_type="", headers=self._headers)
             text = f"{method[:_SHOWN_LENGTH]} is not served here; send {_ALLOWED_METHODS}"
             raise WireError(METHOD_NOT_ALLOWED, text)
-        identity = await self._callers.authenticate(call.headers)
-        reference = find_reference_at_path(call.scope["path"].removeprefix(FILES_PATH))
+        identity = await self._binding.callers.authenticate(request.headers)
+        reference = find_reference_at_path(scope["path_params"]["path"])
         if reference is None:
             raise _file_not_found()
         tracing.name_request_span("GetArtifact", "")
         try:
-            # What it is decides which of it is read.
-            async with self._artifacts.open(reference, account=identity.account) as file:
-                known = file
-            await self._send(call, reply, reference, known, identity.account)
+            # The response depends on the file's size and digest, which come with any read.
+            async with self._binding.artifacts.open(reference, account=identity.account) as file:
+                metadata = file
         except (TaskNotFoundError, ArtifactNotFoundError):
-            if reply.has_begun:
-                raise
             raise _file_not_found() from None
-        return None
+        return self._build_response(request, reference, metadata, identity.account)
 
-    def failure(self, error: WireError, _reply: HttpResponse) -> ErrorResponse:
-        """Return an error, under its own status."""
-        return ErrorResponse(error.kind.http_status, dumps(rest_error_body(error)).encode())
+    def error_response(self, error: WireError) -> HttpResponse:
+        """Return an error under its HTTP status."""
+        body = dumps(rest_error_body(error)).encode()
+        return HttpResponse(body, error.kind.http_status, headers=self._headers)
 
-    async def _send(
-        self,
-        call: HttpRequest,
-        reply: HttpResponse,
-        reference: Reference,
-        file: Download,
-        account: str,
-    ) -> None:
+    def _build_response(
+        self, request: HttpRequest, reference: Reference, file: Download, account: str
+    ) -> Response:
+        get = request.headers.get
+        is_head = request.scope["method"] == "HEAD"
         etag = f'"{file.sha256}"'
-        get = call.headers.get
-        reply.headers |= {"etag": etag, "accept-ranges": "bytes"}
-        # In the order of RFC 9110, 13.2.2. Without a date of its own, none that is given counts.
+        self._headers = {"etag": etag, "accept-ranges": "bytes"}
+        # The order of RFC 9110, 13.2.2. Files have no modification date, so date conditions are
+        # ignored.
         if fails_if_match(get(b"if-match"), etag=etag):
             raise WireError(PRECONDITION_FAILED, f"this file is {etag}; none that If-Match has")
         if matches_if_none_match(get(b"if-none-match"), etag=etag):
-            await _start_response(reply, 304, {}, is_whole=True)
-            return
+            return HttpResponse(status=304, content_type="", headers=self._headers)
         size = file.size_bytes
-        # Ranges are GET's alone (14.2).
-        asked = get(b"range") if call.scope["method"] == "GET" else None
+        # Only GET has ranges (RFC 9110, 14.2).
+        range_header = None if is_head else get(b"range")
         try:
-            span = parse_range(asked, get(b"if-range"), etag=etag, size=size)
+            part = parse_range(range_header, get(b"if-range"), etag=etag, size=size)
         except UnsatisfiableRangeError:
-            reply.headers["content-range"] = f"bytes */{size}"
+            self._headers["content-range"] = f"bytes */{size}"
             text = f"the file has {size} bytes; ask for some of these"
             raise WireError(RANGE_NOT_SATISFIABLE, text) from None
-        headers = _file_headers(file)
+        headers = {**self._headers, **_file_headers(file)}
         status, (begin, end) = 200, ByteRange(0, size)
-        if span is not None:
-            status, (begin, end) = 206, span
+        if part is not None:
+            status, (begin, end) = 206, part
             headers["content-range"] = f"bytes {begin}-{end - 1}/{size}"
         headers["content-length"] = str(end - begin)
-        if call.scope["method"] == "HEAD" or begin == end:
-            await _start_response(reply, status, headers, is_whole=True)
-            return
+        if is_head or begin == end:
+            return HttpResponse(status=status, content_type="", headers=headers)
+        content = self._binding.artifacts.open(
+            reference, account=account, offset=begin, length=end - begin
+        )
+        return _FileResponse(status, headers, content, find_connection(request.scope))
+
+
+@dataclass(slots=True)
+class _FileResponse:
+    """The bytes of a file."""
+
+    status: int
+    headers: dict[str, str]
+    content: AbstractAsyncContextManager[Download]
+    connection: Connection | None
+
+    async def send(self, sender: ResponseSender, _heartbeats: Heartbeats) -> None:
+        """Send all of it."""
         try:
-            async with self._artifacts.open(
-                reference, account=account, offset=begin, length=end - begin
-            ) as download:
-                await _start_response(reply, status, headers, is_whole=False)
-                async for chunk in download:
-                    piece = {"type": "http.response.body", "body": chunk, "more_body": True}
+            async with self.content as chunks:
+                await sender.start(self.status, self.headers)
+                async for chunk in chunks:
                     async with asyncio.timeout(_WRITE_TIMEOUT_S):
-                        await reply.send(piece)
-        except (TrunklineError, TimeoutError) as error:
-            # Its length was told: only a connection that ends early says that it isn't whole.
-            connection: Connection | None = call.scope.get("state", {}).get(CONNECTION_KEY)
-            if not reply.has_begun or connection is None:
-                raise
-            logger.warning("file.cut", extra={"reason": str(error) or "the reader takes nothing"})
-            await connection.abort()
+                        await sender.write(chunk)
+        except (TaskNotFoundError, ArtifactNotFoundError) as error:
+            if not sender.has_started:
+                raise _file_not_found() from None
+            await self._abort(error)
             raise
-        await reply.send({"type": "http.response.body", "body": b""})
+        except (TrunklineError, TimeoutError) as error:
+            if sender.has_started:
+                await self._abort(error)
+            raise
+        await sender.finish()
 
+    def last_event(self, _error: WireError) -> bytes | None:
+        """Return None: a file can't report errors."""
+        return None
 
-async def _start_response(
-    reply: HttpResponse, status: int, headers: dict[str, str], *, is_whole: bool
-) -> None:
-    start = encode_headers({**reply.headers, **headers})
-    await reply.send({"type": "http.response.start", "status": status, "headers": start})
-    if is_whole:
-        await reply.send({"type": "http.response.body", "body": b""})
+    async def _abort(self, error: Exception) -> None:
+        """Close the connection: its length was announced, so only that shows the file is cut."""
+        if self.connection is not None:
+            logger.warning("file.cut", extra={"reason": str(error) or "the reader takes nothing"})
+            await self.connection.abort()
 
 
 def _file_headers(file: Download) -> dict[str, str]:

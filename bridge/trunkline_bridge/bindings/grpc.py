@@ -1,4 +1,4 @@
-"""A call's metadata as A2A's service parameters."""
+"""A2A's gRPC binding, in both of its versions: handlers for the calls of a gRPC server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -12,14 +12,9 @@ from google.rpc import code_pb2
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerUnavailableError
-from trunkline_bridge.bindings import request_parser as params
+from trunkline_bridge.bindings import request_parser as parser
 from trunkline_bridge.bindings.grpc_messages import parse_request
-from trunkline_bridge.bindings.grpc_service import (
-    GrpcMethod,
-    GrpcService,
-    StreamingGrpcMethod,
-    UnaryGrpcMethod,
-)
+from trunkline_bridge.bindings.grpc_service import GrpcMethod, GrpcService
 from trunkline_bridge.bindings.grpc_status import (
     GrpcContext,
     MetadataPairs,
@@ -28,6 +23,7 @@ from trunkline_bridge.bindings.grpc_status import (
     status_code,
     truncate,
 )
+from trunkline_bridge.bindings.operation_table import StreamOperation, UnaryOperation
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import Caller, CallerFactory, extension_headers, resolve_agent
@@ -43,11 +39,26 @@ from trunkline_bridge.versions.v0_3.file_bytes import (
     encode_file_bytes,
     uses_raw_file_bytes,
 )
-from trunkline_bridge.versions.v1_0 import grpc_methods as v1
+from trunkline_bridge.versions.v1_0 import grpc_methods as v1_0
+
+SERVICES: Sequence[GrpcService] = (v1_0.SERVICE, v0_3.SERVICE)
+
+_MESSAGE_TOO_LARGE = PAYLOAD_TOO_LARGE._replace(grpc_code=code_pb2.RESOURCE_EXHAUSTED)
+_MESSAGE_TIMEOUT = REQUEST_TIMEOUT._replace(grpc_code=code_pb2.DEADLINE_EXCEEDED)
+_SHUTDOWN = PeerUnavailableError(
+    "the bridge",
+    "it is shutting down; ask again, a stream with the last-event-id that came last",
+)
+# One span name for all unknown methods: clients can invent any number of them.
+_UNKNOWN_SPAN_NAME = "_OTHER"
+_SHOWN_BYTES = 200
+
+_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+_CallWork: TypeAlias = Callable[["CallMetadata"], Awaitable[bytes | None]]
 
 
 class CallMetadata:
-    """Metadata by key; what is given twice is one list. Values that are no text aren't A2A's."""
+    """The text metadata of a call, as A2A's service parameters. Repeated keys become one list."""
 
     __slots__ = ("_values",)
 
@@ -62,29 +73,25 @@ class CallMetadata:
         """Return a value by its key in lower case."""
         return self._values.get(name.decode("ascii"))
 
-    def carrier(self) -> dict[str, str]:
-        """Return what W3C Trace Context has there."""
+    def trace_context(self) -> dict[str, str]:
+        """Return the headers of W3C Trace Context."""
         return {
             key: self._values[key] for key in ("traceparent", "tracestate") if key in self._values
         }
 
 
-_TOO_LARGE = PAYLOAD_TOO_LARGE._replace(grpc_code=code_pb2.RESOURCE_EXHAUSTED)
-_MESSAGE_TIMEOUT = REQUEST_TIMEOUT._replace(grpc_code=code_pb2.DEADLINE_EXCEEDED)
-
-
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
-    """What a call's message must fit."""
+    """Limits on the message of a call."""
 
     max_bytes: int
     timeout_s: float
 
     async def receive(self, context: GrpcContext) -> bytes:
-        """Return a call's message. Nothing of grpc's keeps it, however long the call stands.
+        """Return the message of a call. grpc keeps no copy of it while the call lasts.
 
         Raises:
-            WireError: it is larger than the limit, has not come in time, or there is none.
+            WireError: the message is too large, did not arrive in time, or is missing.
         """
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -93,43 +100,35 @@ class MessageLimits:
             text = f"the message has not come within {self.timeout_s:g} s; send it again"
             raise WireError(_MESSAGE_TIMEOUT, text) from None
         if not isinstance(body, bytes):
-            # grpc's mark for the end of what a client sends; also for what is too large for it.
+            # grpc's mark for the end of the client's messages, and for one too large for grpc.
             raise WireError(INVALID_REQUEST, "the call has no message; send one")
         if len(body) > self.max_bytes:
             text = f"the message is larger than {self.max_bytes} bytes; send large content by url"
-            raise WireError(_TOO_LARGE, text)
+            raise WireError(_MESSAGE_TOO_LARGE, text)
         return body
 
 
-# A name that strangers can't make many of.
-_UNKNOWN_SPAN_NAME = "_OTHER"
-_SHOWN_BYTES = 200
-
-
 class UnknownMethods(grpc.GenericRpcHandler):
-    """Answers what no handler before it takes."""
+    """Rejects calls of unknown methods. The error names the services or methods that exist."""
 
     def __init__(self, services: Sequence[GrpcService]) -> None:
         self._services = services
 
-    def service(
-        self, handler_call_details: grpc.HandlerCallDetails
-    ) -> "grpc.RpcMethodHandler[Any, Any]":
-        """Return what refuses a call, whether its client sends one message or many."""
-        error, text = self._refusal(handler_call_details.method)
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> _Handler:
+        """Return a handler that rejects the call."""
+        error, text = self._build_error(handler_call_details.method)
 
-        async def refuse(_requests: object, context: GrpcContext) -> None:
+        async def reject(_requests: object, context: GrpcContext) -> None:
             metadata = CallMetadata(context.invocation_metadata())
-            with tracing.grpc_call_span(_UNKNOWN_SPAN_NAME, metadata.carrier()) as told:
+            with tracing.grpc_call_span(_UNKNOWN_SPAN_NAME, metadata.trace_context()) as response:
                 tracing.record_failure(error.kind.reason)
                 tracing.record_grpc_code(status_code(error).name)
-            trailing = (("traceresponse", told),) if told else ()
-            await abort(context, error, text=text, trailing=trailing)
+            await abort(context, error, text=text, trailing=_trailing_metadata(response))
 
-        return grpc.stream_stream_rpc_method_handler(refuse)
+        return grpc.stream_stream_rpc_method_handler(reject)
 
-    def _refusal(self, path: str) -> tuple[WireError, str]:
-        """Return the error for a path, and what is said of it beside its status."""
+    def _build_error(self, path: str) -> tuple[WireError, str]:
+        """Return the error for a path, and its text beside the status."""
         name, _, method = path.removeprefix("/").rpartition("/")
         known = next((one for one in self._services if one.name == name), None)
         if known is None:
@@ -146,37 +145,11 @@ class UnknownMethods(grpc.GenericRpcHandler):
         return error, known.error_text(error) if known is not None else error_text(error)
 
 
-def _method_names(service: GrpcService) -> list[str]:
-    return [method.name for method in service.methods]
-
-
-def _quote_name(name: str) -> str:
-    return repr(truncate(name, _SHOWN_BYTES))
-
-
-SERVICES: Sequence[GrpcService] = (v1.SERVICE, v0_3.SERVICE)
-
-_SHUTDOWN_PROBLEM = "it is shutting down; ask again, a stream with the last-event-id that came last"
-
-_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-_CallWork: TypeAlias = Callable[[CallMetadata], Awaitable[bytes | None]]
-
-
-class _CallResult:
-    """What has come of a call."""
-
-    __slots__ = ("error", "result")
-
-    def __init__(self) -> None:
-        self.result: bytes | None = None
-        self.error: WireError | None = None
-
-
 class GrpcBinding:
-    """Handlers of both versions, for whatever server they are added to.
+    """Handlers for the calls of both versions.
 
-    A call is answered as long as somebody is there to read it, and its end, its deadline's too,
-    ends no task of the mesh; `cut` ends all with an error that says how to go on.
+    A call is served while its client waits for it. Neither its end nor its deadline ends a task of
+    the mesh. `abort_all` ends all calls with an error that tells the client how to continue.
     """
 
     def __init__(
@@ -187,85 +160,88 @@ class GrpcBinding:
         *,
         is_strict: bool = False,
     ) -> None:
-        """With `is_strict`, a call of v1.0 that names no version is refused."""
+        """With `is_strict`, a call of v1.0 that names no version is rejected."""
         self.limits = limits
         self._operations = operations
         self._callers = callers
         self._is_strict = is_strict
-        self._answers = InFlightRequests()
+        self._in_flight = InFlightRequests()
 
     def __len__(self) -> int:
-        """How many answers are under way."""
-        return len(self._answers)
+        """Return the number of calls in flight."""
+        return len(self._in_flight)
 
     def abort_all(self) -> None:
-        """End all answers that are under way, each with an error that says how to go on."""
-        self._answers.abort_all()
+        """End all calls in flight, each with an error that tells the client how to continue."""
+        self._in_flight.abort_all()
 
     def handlers(self, service: GrpcService) -> dict[str, _Handler]:
-        """Return a service's handlers by method. Messages come and go as bytes.
+        """Return the handlers of a service by method. They take and return bytes.
 
-        To grpc the one message of a client is a stream: what it received itself, it would keep
-        until the call is over.
+        All of them take a stream of messages: grpc would keep a single message in memory until the
+        call ends.
         """
-        found: dict[str, _Handler] = {}
+        handlers: dict[str, _Handler] = {}
         for method in service.methods:
-            if isinstance(method, StreamingGrpcMethod):
-                found[method.name] = grpc.stream_stream_rpc_method_handler(
-                    self._streaming(service, method)
-                )
+            operation = method.operation
+            if isinstance(operation, StreamOperation):
+                stream = self._stream_handler(service, method, operation)
+                handlers[method.name] = grpc.stream_stream_rpc_method_handler(stream)
             else:
-                found[method.name] = grpc.stream_unary_rpc_method_handler(
-                    self._unary(service, method)
-                )
-        return found
+                unary = self._unary_handler(service, method, operation)
+                handlers[method.name] = grpc.stream_unary_rpc_method_handler(unary)
+        return handlers
 
-    def _unary(self, service: GrpcService, method: UnaryGrpcMethod) -> Callable[..., Any]:
+    def _unary_handler(
+        self, service: GrpcService, method: GrpcMethod, operation: UnaryOperation
+    ) -> Callable[..., Any]:
         async def serve(_messages: object, context: GrpcContext) -> bytes:
             async def work(metadata: CallMetadata) -> bytes:
-                caller, request = await self._read(service, method, context, metadata)
+                caller, request = await self._receive(service, method, context, metadata)
                 await _send_extensions(context, caller, metadata)
-                answer = await method.call(self._operations, caller, request)
-                return _encode(method.from_core(answer), service, caller)
+                result = await operation.call(self._operations, caller, request)
+                return _encode(method.from_core(result), service, caller)
 
-            return await self._answered(service, method, context, work)
+            return await self._serve(service, method, context, work)
 
         return serve
 
-    def _streaming(self, service: GrpcService, method: StreamingGrpcMethod) -> Callable[..., Any]:
-        # A coroutine that writes, not a generator: a call that is cancelled would leave a generator
-        # to the garbage collector, and with it all that it holds.
+    def _stream_handler(
+        self, service: GrpcService, method: GrpcMethod, operation: StreamOperation
+    ) -> Callable[..., Any]:
+        # A coroutine that writes, not a generator: if a call is cancelled, grpc leaves a generator
+        # and everything it refers to for the garbage collector.
         async def serve(_messages: object, context: GrpcContext) -> None:
             async def work(metadata: CallMetadata) -> None:
-                caller, request = await self._read(service, method, context, metadata)
+                caller, request = await self._receive(service, method, context, metadata)
                 async with (
-                    method.open(self._operations, caller, request) as events,
+                    operation.open(self._operations, caller, request) as events,
                     aclosing(events),
                 ):
                     await _send_extensions(context, caller, metadata)
                     with_ids = RESUME_EXTENSION in caller.extensions
                     async for ready in events:
                         for event in ready:
-                            # It waits until the client has room: a slow one slows itself alone.
-                            said = _render_event(event, method, with_ids=with_ids)
-                            await context.write(_encode(said, service, caller))
-                        # What comes next may come in days.
+                            message = _render_event(event, method, with_ids=with_ids)
+                            # Waits until the client has room: it slows down only its own stream.
+                            await context.write(_encode(message, service, caller))
+                        # The next events may take days: release these.
                         ready = ()
 
-            await self._answered(service, method, context, work)
+            await self._serve(service, method, context, work)
 
         return serve
 
-    async def _read(
+    async def _receive(
         self, service: GrpcService, method: GrpcMethod, context: GrpcContext, metadata: CallMetadata
     ) -> tuple[Caller, Any]:
-        """Return who calls, and with what. WireError: something isn't right."""
+        """Return the caller and the valid core request of a call. WireError: it is invalid."""
         identity = await self._callers.authenticate(metadata)
         check_version(metadata, version=service.version, is_strict=self._is_strict)
-        given = await parse_request(method.request, await self.limits.receive(context))
+        parsed = await parse_request(method.request, await self.limits.receive(context))
         if service.has_old_files and uses_raw_file_bytes(metadata.get(b"user-agent") or ""):
-            encode_file_bytes(given.request)
-        request = method.to_core(given.request)
+            encode_file_bytes(parsed.request)
+        request = method.to_core(parsed.request)
         caller = self._callers.build_caller(
             identity,
             metadata,
@@ -273,61 +249,67 @@ class GrpcBinding:
             version=service.version,
         )
         tracing.name_request_span(method.name, caller.agent)
-        # That an agent isn't there is said before the rest is looked at.
-        self._operations.check_agent(caller.agent, _request_task_id(request))
-        method.check(request)
-        if given.is_deep and isinstance(request, a2a_pb2.SendMessageRequest):
-            params.check_nesting(request)
+        # Report a missing agent before any other error in the request.
+        id_fields = method.operation.id_fields
+        task_id = getattr(request, id_fields[0]) if id_fields else ""
+        self._operations.check_agent(caller.agent, task_id)
+        method.validate(request)
+        if parsed.is_deep and isinstance(request, a2a_pb2.SendMessageRequest):
+            parser.check_nesting(request)
         return caller, request
 
-    async def _answered(
+    async def _serve(
         self, service: GrpcService, method: GrpcMethod, context: GrpcContext, work: _CallWork
     ) -> bytes:
         metadata = CallMetadata(context.invocation_metadata())
-        outcome = _CallResult()
+        result: bytes | None = None
+        error: WireError | None = None
 
-        async def say_cut() -> None:
-            outcome.error = to_wire_error(PeerUnavailableError("the bridge", _SHUTDOWN_PROBLEM))
+        async def run() -> None:
+            nonlocal result, error
+            try:
+                result = await work(metadata)
+            except grpc.aio.BaseError:
+                # The client disconnected during a write.
+                return
+            except Exception as failure:  # noqa: BLE001  every error is reported to the client
+                error = to_wire_error(failure)
 
-        with tracing.grpc_call_span(f"{service.name}/{method.name}", metadata.carrier()) as told:
-            trailing: MetadataPairs = (("traceresponse", told),) if told else ()
+        async def report_shutdown() -> None:
+            nonlocal error
+            error = to_wire_error(_SHUTDOWN)
+
+        name = f"{service.name}/{method.name}"
+        with tracing.grpc_call_span(name, metadata.trace_context()) as traceresponse:
+            trailing = _trailing_metadata(traceresponse)
             context.set_trailing_metadata(trailing)
-            # gRPC itself cancels us when the client has gone.
-            await self._answers.run_on(
-                Connection(), _run_call(outcome, work(metadata)), send_abort=say_cut
-            )
-            error = outcome.error
+            # grpc cancels this task when the client disconnects.
+            await self._in_flight.run(Connection(), run(), send_abort=report_shutdown)
             if error is not None:
                 tracing.record_failure(error.kind.reason)
             tracing.record_grpc_code("OK" if error is None else status_code(error).name)
         if error is not None:
             await abort(context, error, text=service.error_text(error), trailing=trailing)
-        return outcome.result or b""
-
-
-async def _run_call(outcome: _CallResult, work: Awaitable[bytes | None]) -> None:
-    try:
-        outcome.result = await work
-    except grpc.aio.BaseError:
-        # The client left while we wrote.
-        return
-    except Exception as error:  # noqa: BLE001  whatever it is, the client is told
-        outcome.error = to_wire_error(error)
+        return result or b""
 
 
 async def _send_extensions(context: GrpcContext, caller: Caller, metadata: CallMetadata) -> None:
-    """Say which extensions are active, by the name that the client has for that."""
+    """Report the active extensions, under the name that the client used for them."""
     if active := extension_headers(caller, metadata):
         await context.send_initial_metadata(tuple(active.items()))
 
 
-def _render_event(event: WireEvent, method: StreamingGrpcMethod, *, with_ids: bool) -> Message:
+def _trailing_metadata(traceresponse: str) -> MetadataPairs:
+    return (("traceresponse", traceresponse),) if traceresponse else ()
+
+
+def _render_event(event: WireEvent, method: GrpcMethod, *, with_ids: bool) -> Message:
     response = event.response
-    # What is in no journal (a direct reply) has no place to resume from.
+    # A direct reply is in no journal, so no stream can resume from it.
     if with_ids and event.sequence:
-        shown = getattr(response, response.WhichOneof("payload") or "task")
-        shown.metadata[EVENT_ID_KEY] = event.id
-    return method.event_from_core(response)
+        payload = getattr(response, response.WhichOneof("payload") or "task")
+        payload.metadata[EVENT_ID_KEY] = event.id
+    return method.from_core(response)
 
 
 def _encode(message: Message, service: GrpcService, caller: Caller) -> bytes:
@@ -336,6 +318,9 @@ def _encode(message: Message, service: GrpcService, caller: Caller) -> bytes:
     return message.SerializeToString()
 
 
-def _request_task_id(request: Any) -> str:  # noqa: ANN401  any request of the core's
-    """Return the task that a request is about, if it is about one."""
-    return getattr(request, "task_id", "") or getattr(request, "id", "")
+def _method_names(service: GrpcService) -> list[str]:
+    return [method.name for method in service.methods]
+
+
+def _quote_name(name: str) -> str:
+    return repr(truncate(name, _SHOWN_BYTES))

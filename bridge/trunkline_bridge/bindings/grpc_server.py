@@ -28,7 +28,7 @@ from grpc_reflection.v1alpha.reflection import aio as reflection
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort
 from trunkline_bridge.bindings.grpc import SERVICES, GrpcBinding, UnknownMethods
-from trunkline_bridge.bindings.grpc_service import GrpcService, StreamingGrpcMethod
+from trunkline_bridge.bindings.grpc_service import GrpcService
 from trunkline_bridge.edge.http_server import bind_socket
 
 # Protobuf has descriptors in Python and in C, and their types have nothing in common.
@@ -64,7 +64,7 @@ def public_file(service: GrpcService) -> descriptor_pb2.FileDescriptorProto:
             name=method.name,
             input_type=_public_name(method.request.DESCRIPTOR, service.package),
             output_type=_public_name(method.response.DESCRIPTOR, service.package),
-            server_streaming=isinstance(method, StreamingGrpcMethod),
+            server_streaming=method.is_streaming,
         )
     for described in _referenced_types(service):
         if isinstance(described, EnumDescriptor):

@@ -1,68 +1,57 @@
-"""What a version of A2A serves over gRPC, as a table: methods, and the operations behind them."""
+"""The methods of a protocol version over gRPC, as a table over the operations."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
 
-from trunkline.a2a.v1 import a2a_pb2
-from trunkline_bridge.bindings.operations import Operations
-from trunkline_bridge.edge.caller import Caller
+from trunkline_bridge.bindings.operation_table import (
+    StreamOperation,
+    UnaryOperation,
+    unchanged,
+)
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.streams.task_streams import WireEvents
-
-
-def identity(message: Any) -> Any:  # noqa: ANN401  any message
-    """Return what is given: v1.0's messages are the core's."""
-    return message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcMethod:
-    """A method: how its request becomes the core's, and what must be right about that."""
+    """A method: its messages, and how they are converted from and to the core model."""
 
     name: str
+    operation: UnaryOperation | StreamOperation
     request: type[Message]
     response: type[Message]
-    to_core: Callable[[Any], Any] = identity
-    """The request in the core model."""
-    check: Callable[[Any], Any] = identity
-    """Sees that the core's request has what A2A requires. WireError: it hasn't."""
+    to_core: Callable[[Any], Any] = unchanged
+    """Converts a request to the core model."""
+    from_core: Callable[[Any], Message] = unchanged
+    """Converts a result or an event from the core model."""
+    check: Callable[[Any], Any] | None = None
+    """Validates the core request, if the operation's own validation does not fit."""
 
+    @property
+    def is_streaming(self) -> bool:
+        """Whether the response is a stream of events."""
+        return isinstance(self.operation, StreamOperation)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnaryGrpcMethod(GrpcMethod):
-    """A method with one answer."""
-
-    call: Callable[[Operations, Caller, Any], Awaitable[Any]]
-    from_core: Callable[[Any], Message] = identity
-    """The answer as this version has it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamingGrpcMethod(GrpcMethod):
-    """A method with a stream of events."""
-
-    open: Callable[[Operations, Caller, Any], AbstractAsyncContextManager[WireEvents]]
-    event_from_core: Callable[[a2a_pb2.StreamResponse], Message] = identity
-    """An event as this version has it."""
+    def validate(self, request: Any) -> Any:  # noqa: ANN401  any request of the core
+        """Return a core request that has what A2A requires. WireError: it lacks something."""
+        return (self.check or self.operation.validate)(request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcService:
-    """All of a version."""
+    """The gRPC service of a protocol version."""
 
     package: str
     version: str
-    methods: Sequence[UnaryGrpcMethod | StreamingGrpcMethod]
+    methods: Sequence[GrpcMethod]
     error_text: Callable[[WireError], str]
-    """What is said of an error beside its status."""
+    """Returns the text of an error beside its status."""
     has_old_files: bool = False
-    """Whether its SDKs disagree on what files hold: see `wire.v0_3_proto.files`."""
+    """Whether SDKs disagree on the content of files; see `versions.v0_3.file_bytes`."""
 
     @property
     def name(self) -> str:
-        """The service's full name."""
+        """The full name of the service."""
         return f"{self.package}.A2AService"

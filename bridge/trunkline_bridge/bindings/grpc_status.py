@@ -12,7 +12,7 @@ from google.rpc import (
 )
 from grpc_status import rpc_status
 
-from trunkline_bridge.errors import EXTENDED_CARD_NOT_CONFIGURED, WireError
+from trunkline_bridge.errors import WireError
 
 GrpcContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 MetadataPairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
@@ -22,26 +22,6 @@ MetadataPairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
 _TEXT_BYTES = 1024
 _FIELD_BYTES = 256
 _VIOLATIONS_BYTES = 1024
-
-# What v0.3 calls an error differently than its reason does.
-_V0_3_NAMES = {
-    EXTENDED_CARD_NOT_CONFIGURED.reason: "AuthenticatedExtendedCardNotConfiguredError",
-}
-# The errors that clients of v0.3 know; all others are told by their status alone.
-_V0_3_REASONS = frozenset(
-    {
-        "TASK_NOT_FOUND",
-        "TASK_NOT_CANCELABLE",
-        "PUSH_NOTIFICATION_NOT_SUPPORTED",
-        "UNSUPPORTED_OPERATION",
-        "CONTENT_TYPE_NOT_SUPPORTED",
-        "INVALID_AGENT_RESPONSE",
-        "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
-        "INVALID_PARAMS",
-        "INVALID_REQUEST",
-        "INTERNAL_ERROR",
-    }
-)
 
 
 def to_status(error: WireError) -> status_pb2.Status:
@@ -63,21 +43,6 @@ def status_code(error: WireError) -> grpc.StatusCode:
 def error_text(error: WireError) -> str:
     """Return what v1.0 says of an error beside its status."""
     return error.text
-
-
-def v0_3_error_text(error: WireError) -> str:
-    """Return what v0.3 says: clients find the error by the name before the colon."""
-    name = v0_3_error_name(error)
-    return f"{name}: {error.text}" if name else error.text
-
-
-def v0_3_error_name(error: WireError) -> str:
-    """Return an error's name in v0.3; empty: it has none there."""
-    reason = error.kind.reason
-    if reason not in _V0_3_REASONS:
-        return ""
-    words = "".join(word.capitalize() for word in reason.removesuffix("_ERROR").split("_"))
-    return _V0_3_NAMES.get(reason, f"{words}Error")
 
 
 async def abort(

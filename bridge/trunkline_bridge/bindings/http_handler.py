@@ -1,126 +1,152 @@
-"""One HTTP request and its answer, whatever binding of A2A is spoken on it."""
+"""Serves one HTTP request, whatever binding it uses: limits, responses, errors, shutdown."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from functools import partial
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from starlette.requests import ClientDisconnect
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from trunkline.errors import PeerUnavailableError
 from trunkline_bridge.edge import tracing
-from trunkline_bridge.edge.http import RequestBody, RequestHeaders, encode_headers, send_json
-from trunkline_bridge.edge.in_flight import InFlightRequests
+from trunkline_bridge.edge.http import RequestBody, RequestHeaders, ResponseSender
+from trunkline_bridge.edge.in_flight import InFlightRequests, find_connection, watch_connection
 from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.settings import BridgeSettings
-from trunkline_bridge.streams.event_renderer import EventRenderer  # noqa: TC001
+from trunkline_bridge.streams.event_renderer import EventRenderer
 from trunkline_bridge.streams.sse import Heartbeats, send_events
 from trunkline_bridge.streams.task_streams import WireEvents
 
+_SHUTDOWN = PeerUnavailableError(
+    "the bridge",
+    "it is shutting down; ask again, a stream with the Last-Event-ID that came last",
+)
+
+EventsContext: TypeAlias = AbstractAsyncContextManager[WireEvents]
+
 
 class HttpRequest(NamedTuple):
-    """A request, its body read."""
+    """A request whose body has been read."""
 
     scope: Scope
     headers: RequestHeaders
     body: bytes
 
 
-class ErrorResponse(NamedTuple):
-    """An error as a binding answers with it."""
+class Response(Protocol):
+    """The response to a request."""
 
-    status: int
-    body: bytes
-    content_type: str = "application/json"
+    async def send(self, sender: ResponseSender, heartbeats: Heartbeats) -> None:
+        """Send all of it; streams of events use `heartbeats`.
+
+        Raises:
+            Exception: any. If nothing has been sent yet, it becomes the response.
+        """
+        ...
+
+    def last_event(self, error: WireError) -> bytes | None:
+        """Return the bytes that report an error in the middle of the body; None: impossible."""
+        ...
 
 
+@dataclass(slots=True)
 class HttpResponse:
-    """The response to one request: what goes on it, and whether it has begun."""
+    """A response with a whole body. An empty content type stands for no content."""
 
-    __slots__ = ("_send", "binding", "has_begun", "headers", "is_over", "note", "renderer")
+    body: bytes = b""
+    status: int = 200
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
-    def __init__(self, send: Send, binding: "Binding") -> None:
-        self._send = send
-        self.binding = binding
-        self.headers: dict[str, str] = {}
-        """Response headers beside those of the content."""
-        self.note: object = None
-        """What the binding has to remember for its errors: JSON-RPC its request's id."""
-        self.renderer: EventRenderer | None = None
-        """Set by the binding before it opens a stream."""
-        self.has_begun = False
-        self.is_over = False
+    async def send(self, sender: ResponseSender, _heartbeats: Heartbeats) -> None:
+        """Send all of it."""
+        await self.start(sender)
+        await sender.finish(self.body)
 
-    async def send(self, message: Message) -> None:
-        """Send an ASGI message."""
-        if not self.has_begun:
-            self.has_begun = True
-        elif not message.get("more_body", False):
-            self.is_over = True
-        await self._send(message)
+    async def start(self, sender: ResponseSender) -> None:
+        """Send the status and the headers."""
+        headers = dict(self.headers)
+        if self.content_type:
+            headers = {
+                "content-type": self.content_type,
+                "content-length": str(len(self.body)),
+                "cache-control": "no-store",
+                **headers,
+            }
+        await sender.start(self.status, headers)
 
-    async def send_json(
-        self, body: bytes, *, status: int = 200, content_type: str = "application/json"
-    ) -> None:
-        """Send a whole answer."""
-        headers = {**self.headers, "content-type": content_type}
-        await send_json(self.send, body, status=status, headers=headers)
-
-    async def send_nothing(self) -> None:
-        """Send an answer without content: its headers say all."""
-        start = {
-            "type": "http.response.start",
-            "status": 204,
-            "headers": encode_headers(self.headers),
-        }
-        await self.send(start)
-        await self.send({"type": "http.response.body", "body": b""})
+    def last_event(self, _error: WireError) -> bytes | None:
+        """Return None: a body of another kind can't report errors."""
+        return None
 
 
-# What a binding answers a call with: nothing when it has sent the answer, or the stream to send.
-EventsContext: TypeAlias = AbstractAsyncContextManager[WireEvents]
+@dataclass(slots=True)
+class EventStreamResponse:
+    """A stream of server-sent events."""
+
+    events: EventsContext
+    renderer: EventRenderer
+    headers: Mapping[str, str]
+
+    async def send(self, sender: ResponseSender, heartbeats: Heartbeats) -> None:
+        """Open the events and send them to their end."""
+        async with self.events as events:
+            await send_events(
+                sender, events, self.renderer, heartbeats=heartbeats, headers=self.headers
+            )
+
+    def last_event(self, error: WireError) -> bytes:
+        """Return the event that reports an error."""
+        return self.renderer.render_error(error)
+
+
+class BindingCall(Protocol):
+    """One request to a binding."""
+
+    async def respond(self, request: HttpRequest) -> Response:
+        """Return the response.
+
+        Raises:
+            Exception: any. `error_response` renders it.
+        """
+        ...
+
+    def error_response(self, error: WireError) -> HttpResponse:
+        """Return the response to a request that failed before its response began."""
+        ...
 
 
 class Binding(Protocol):
     """A binding of A2A over HTTP."""
 
-    async def respond(self, call: HttpRequest, reply: HttpResponse) -> EventsContext | None:
-        """Answer a call on `reply`, or return the stream that is its answer.
-
-        Raises:
-            Exception: any; it becomes the answer, by `failure`.
-        """
-        ...
-
-    def failure(self, error: WireError, reply: HttpResponse) -> ErrorResponse:
-        """Return an error as this binding says it before a stream has begun."""
+    def new_call(self) -> BindingCall:
+        """Return an object for one request."""
         ...
 
 
 class HttpHandler:
-    """Answers requests over HTTP: bodies within limits, streams as server-sent events.
+    """The ASGI application of a binding.
 
-    An answer is given as long as somebody is there to read it; `cut` ends all with an error that
-    says how to go on.
+    A request is served while its client is connected. If the process stops first, an error tells
+    the client how to continue.
     """
 
-    def __init__(self, settings: BridgeSettings) -> None:
+    def __init__(
+        self,
+        binding: Binding,
+        settings: BridgeSettings,
+        in_flight: InFlightRequests,
+        heartbeats: Heartbeats,
+    ) -> None:
+        self._binding = binding
         self._settings = settings
-        self._answers = InFlightRequests()
-        self._beats = Heartbeats(settings.heartbeat_s)
+        self._in_flight = in_flight
+        self._heartbeats = heartbeats
 
-    def __len__(self) -> int:
-        """How many answers are under way."""
-        return len(self._answers)
-
-    def abort_all(self) -> None:
-        """End all answers that are under way, each with an error that says how to go on."""
-        self._answers.abort_all()
-
-    async def serve(self, binding: Binding, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        reply = HttpResponse(send, binding)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        exchange = _Exchange(self._binding.new_call(), ResponseSender(send), self._heartbeats)
         headers = RequestHeaders(scope)
         body = RequestBody(
             headers,
@@ -131,78 +157,66 @@ class HttpHandler:
         try:
             content = await body.read()
         except WireError as error:
-            await _refuse(body, reply, error)
+            await exchange.reject(body, error)
+            return
         except ClientDisconnect:
             return
+        work = exchange.run(HttpRequest(scope, headers, content))
+        del headers, body, content
+        connection = find_connection(scope)
+        if connection is not None:
+            await self._in_flight.run(connection, work, send_abort=exchange.abort)
         else:
-            work = self._serve(HttpRequest(scope, headers, content), reply)
-            del headers, body, content
-            await self._answers.run(scope, receive, work, send_abort=partial(_say_cut, reply))
+            async with watch_connection(receive) as connection:
+                await self._in_flight.run(connection, work, send_abort=exchange.abort)
 
-    async def _serve(self, call: HttpRequest, reply: HttpResponse) -> None:
+
+class _Exchange:
+    """A request and the response to it."""
+
+    __slots__ = ("_call", "_heartbeats", "_response", "_sender")
+
+    def __init__(self, call: BindingCall, sender: ResponseSender, heartbeats: Heartbeats) -> None:
+        self._call = call
+        self._sender = sender
+        self._heartbeats = heartbeats
+        self._response: Response | None = None
+
+    async def run(self, request: HttpRequest) -> None:
         try:
-            opening = await reply.binding.respond(call, reply)
-            # A stream may last for days: what it was asked with is not kept so long.
-            del call
-            if opening is not None:
-                async with opening as events:
-                    await self._send_stream(events, reply)
+            self._response = await self._call.respond(request)
+            # A stream may last for days: release the request.
+            del request
+            await self._response.send(self._sender, self._heartbeats)
         except Exception as error:
-            if reply.has_begun:
+            if self._sender.has_started:
                 raise
-            await _fail(reply, error)
+            await self._error_response(error).send(self._sender, self._heartbeats)
 
-    async def _send_stream(self, events: WireEvents, reply: HttpResponse) -> None:
-        if reply.renderer is None:
-            raise RuntimeError("a binding sets the renderer of the streams that it opens")
-        await send_events(
-            reply.send, events, reply.renderer, heartbeats=self._beats, headers=reply.headers
-        )
+    async def reject(self, body: RequestBody, error: WireError) -> None:
+        """Respond before the body has been read, and close the connection."""
+        response = self._error_response(error)
+        response.headers = {"connection": "close", **response.headers}
+        await response.start(self._sender)
+        await self._sender.write(response.body)
+        # If we closed at once, the connection would be reset and the client might not read this.
+        await body.drain()
+        await self._sender.finish()
 
+    async def abort(self) -> None:
+        """Report the shutdown: as the response, or as the last event of a stream."""
+        if not self._sender.has_started:
+            await self._error_response(_SHUTDOWN).send(self._sender, self._heartbeats)
+        elif self._response is not None and not self._sender.is_complete:
+            error = to_wire_error(_SHUTDOWN)
+            last = self._response.last_event(error)
+            if last is not None:
+                tracing.record_failure(error.kind.reason)
+                await self._sender.finish(last)
 
-class Served:
-    """A binding as an ASGI application."""
-
-    def __init__(self, binding: Binding, exchanges: HttpHandler) -> None:
-        self._binding = binding
-        self._exchanges = exchanges
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Answer one request."""
-        return self._exchanges.serve(self._binding, scope, receive, send)
-
-
-async def _refuse(body: RequestBody, reply: HttpResponse, error: WireError) -> None:
-    """Answer before the body is read, and close the connection."""
-    reply.headers["connection"] = "close"
-    await _fail(reply, error, is_open=True)
-    # Closed at once, the connection would be reset, and the client might never read this.
-    await body.drain()
-    await reply.send({"type": "http.response.body", "body": b""})
-
-
-async def _say_cut(reply: HttpResponse) -> None:
-    """Say that this process stops, in the place of the answer or as the last event of a stream."""
-    problem = "it is shutting down; ask again, a stream with the Last-Event-ID that came last"
-    error = PeerUnavailableError("the bridge", problem)
-    if not reply.has_begun:
-        await _fail(reply, error)
-    elif reply.renderer is not None and not reply.is_over:
-        said = to_wire_error(error)
-        tracing.record_failure(said.kind.reason)
-        last = reply.renderer.render_error(said)
-        await reply.send({"type": "http.response.body", "body": last})
-
-
-async def _fail(reply: HttpResponse, error: Exception, *, is_open: bool = False) -> None:
-    said = to_wire_error(error)
-    tracing.record_failure(said.kind.reason)
-    failure = reply.binding.failure(said, reply)
-    headers: Mapping[str, str] = {
-        **reply.headers,
-        **said.headers(),
-        "content-type": failure.content_type,
-    }
-    await send_json(
-        reply.send, failure.body, status=failure.status, headers=headers, is_open=is_open
-    )
+    def _error_response(self, error: Exception) -> HttpResponse:
+        wire_error = to_wire_error(error)
+        tracing.record_failure(wire_error.kind.reason)
+        response = self._call.error_response(wire_error)
+        response.headers = {**response.headers, **wire_error.headers()}
+        return response

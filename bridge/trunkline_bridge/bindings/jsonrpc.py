@@ -1,15 +1,13 @@
-"""Which version of A2A a JSON-RPC call is in: what it says, else what its method is."""
+"""A2A's JSON-RPC binding: one POST per call; streams are server-sent events."""
 
 import contextlib
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from trunkline_bridge.bindings.http_handler import (
-    ErrorResponse,
-    EventsContext,
+    EventStreamResponse,
     HttpRequest,
     HttpResponse,
+    Response,
 )
 from trunkline_bridge.bindings.jsonrpc_envelope import (
     JsonRpcRequest,
@@ -28,7 +26,6 @@ from trunkline_bridge.edge.caller import (
     Caller,
     CallerFactory,
     Identity,
-    agent_in_path,
     extension_headers,
     resolve_agent,
 )
@@ -43,14 +40,15 @@ from trunkline_bridge.edge.version_header import parse_version, version_required
 from trunkline_bridge.errors import METHOD_NOT_FOUND, WireError, to_wire_error
 from trunkline_bridge.protocol import V0_1, V0_3, V1_0
 from trunkline_bridge.streams.event_renderer import EventRenderer, render_error_event
-from trunkline_bridge.versions.json_values import Json
-from trunkline_bridge.versions.v0_1.jsonrpc_methods import JsonRpcV01
+from trunkline_bridge.versions.v0_1 import jsonrpc_methods as v0_1
 from trunkline_bridge.versions.v0_1.task_aliases import TaskAliases
-from trunkline_bridge.versions.v0_3.jsonrpc_methods import JsonRpcV03
-from trunkline_bridge.versions.v1_0.jsonrpc_methods import JsonRpcV10
+from trunkline_bridge.versions.v0_3 import jsonrpc_methods as v0_3
+from trunkline_bridge.versions.v1_0 import json_methods as v1_0
+
+logger = logging.getLogger(__name__)
 
 _SHOWN_LENGTH = 100
-# What a method of one version is called in another.
+# The names of each operation in v1.0, v0.3 and v0.1.
 _METHOD_NAMES = (
     ("SendMessage", "message/send", "tasks/send"),
     ("SendStreamingMessage", "message/stream", "tasks/sendSubscribe"),
@@ -75,80 +73,67 @@ _METHOD_NAMES = (
 
 
 class JsonRpcVersions:
-    """The versions that are served over JSON-RPC, the newest one first."""
+    """The versions that are served over JSON-RPC."""
 
-    def __init__(self, *dialects: JsonRpcVersion, is_strict: bool) -> None:
-        """`is_strict`: a call that names no version is in v0.3, as the specification has it."""
-        self.by_version = {one.version: one for one in dialects}
+    def __init__(self, *versions: JsonRpcVersion, is_strict: bool) -> None:
+        """List the versions, the newest first.
+
+        With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6).
+        """
+        self.by_version = {one.version: one for one in versions}
         self._is_strict = is_strict
-        # Of two that have a method the later one counts.
+        # If two versions share a method, the newer one wins.
         self._by_method = {
-            method: dialect
-            for dialect in sorted(dialects, key=lambda one: one.version)
-            for method in (*dialect.unary, *dialect.streams)
+            method: one
+            for one in sorted(versions, key=lambda one: one.version)
+            for method in (*one.unary, *one.streams)
         }
 
     def choose(self, version: str, method: str) -> JsonRpcVersion:
-        """Return the version of a call; `version` is what it says, if anything.
+        """Return the version of a request; `version` is its version header, or empty.
 
         Raises:
-            WireError: no version has the method, or not the one that the call is in.
+            WireError: no version has the method, or the named version lacks it.
         """
-        dialect = self._by_method.get(method)
+        by_method = self._by_method.get(method)
         if version:
             named = self.by_version[version]
-            if not _has(named, method):
-                raise _unknown_method(method, version, dialect)
+            if method not in named:
+                raise _unknown_method(method, version, by_method)
             return named
-        if dialect is None:
+        if by_method is None:
             raise _unknown_method(method, "", None)
-        if self._is_strict and dialect.version != V0_3:
+        if self._is_strict and by_method.version != V0_3:
             raise version_required(self.by_version)
-        return dialect
+        return by_method
 
-    def may_be_original(self, version: str, method: str) -> bool:
-        """Whether a call of one task is of v0.1, or names no version and may be of v0.1 or v0.3."""
+    def may_be_v0_1(self, version: str, method: str) -> bool:
+        """Return whether a request is in v0.1, or names no version and v0.1 has its method."""
         is_open = version == V0_1 or not (version or self._is_strict)
-        return is_open and _has(self.by_version[V0_1], method)
-
-
-def _has(dialect: JsonRpcVersion, method: str) -> bool:
-    return method in dialect.unary or method in dialect.streams
+        return is_open and method in self.by_version[V0_1]
 
 
 def _unknown_method(method: str, version: str, owner: JsonRpcVersion | None) -> WireError:
-    """The error for a method that isn't there, with the one to take instead."""
+    """Return the error for an unknown method; it names the method to use instead."""
     method = method[:_SHOWN_LENGTH]
-    heir = _name_in(version or V1_0, method)
+    replacement = _translate_method(version or V1_0, method)
     if owner is not None:
         text = f"method {method!r} is of A2A {owner.version}, and the request says {version}"
-        text += f": send {heir}" if heir else f": send A2A-Version: {owner.version}"
-    elif heir:
-        text = f"no version of A2A has the method {method!r} over JSON-RPC: send {heir}"
+        text += f": send {replacement or f'A2A-Version: {owner.version}'}"
+    elif replacement:
+        text = f"no version of A2A has the method {method!r} over JSON-RPC: send {replacement}"
     else:
         text = f"no method {method!r}; A2A 1.0 has SendMessage, SendStreamingMessage and others"
     return WireError(METHOD_NOT_FOUND, text, {"method": method})
 
 
-def _name_in(version: str, method: str) -> str:
-    place = (V1_0, V0_3, V0_1).index(version)
-    return next((names[place] for names in _METHOD_NAMES if method in names), "")
-
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Asked:
-    """What errors need of a request: its id, how its version says them, and in what."""
-
-    request_id: RequestId = None
-    error: Callable[[WireError], Json] = error_object
-    as_event: bool = False
+def _translate_method(version: str, method: str) -> str:
+    index = (V1_0, V0_3, V0_1).index(version)
+    return next((names[index] for names in _METHOD_NAMES if method in names), "")
 
 
 class JsonRpcBinding:
-    """JSON-RPC of all agents: the path says which one, or at the root a tenant."""
+    """JSON-RPC of all agents. The path names the agent; at the root, a tenant may."""
 
     def __init__(
         self,
@@ -158,122 +143,134 @@ class JsonRpcBinding:
         *,
         is_strict: bool,
     ) -> None:
-        self._operations = operations
-        self._callers = callers
-        self._aliases = aliases
-        self._dialects = JsonRpcVersions(
-            JsonRpcV10(operations),
-            JsonRpcV03(operations),
-            JsonRpcV01(operations, aliases),
+        self.operations = operations
+        self.callers = callers
+        self.aliases = aliases
+        self.versions = JsonRpcVersions(
+            v1_0.build_jsonrpc(operations),
+            v0_3.build_jsonrpc(operations),
+            v0_1.build_jsonrpc(operations, aliases),
             is_strict=is_strict,
         )
 
-    async def respond(self, call: HttpRequest, reply: HttpResponse) -> EventsContext | None:
-        """Answer a call, or return the stream that is its answer."""
-        asked = reply.note = _Asked()
-        identity = await self._callers.authenticate(call.headers)
-        _check_content_type(call, asked)
-        value = await parse_json_body(call.body)
-        asked.request_id = find_request_id(value)
-        request = parse_request(value)
-        if request.is_notification:
-            await self._perform(call, identity, request, reply)
-            return None
-        dialect, caller = await self._route(call, identity, request, asked)
-        reply.headers |= extension_headers(caller, call.headers)
-        stream = dialect.streams.get(request.method)
-        if stream is not None:
-            shape, opening = stream(caller, request.params)
-            reply.renderer = EventRenderer(
-                shape, event_frame(request.request_id, dialect.error_object)
-            )
-            return opening
-        result = await dialect.unary[request.method](caller, request.params)
-        await reply.send_json(encode_result(request.request_id, result))
-        return None
+    def new_call(self) -> "JsonRpcCall":
+        """Return an object for one request."""
+        return JsonRpcCall(self)
 
-    def failure(self, error: WireError, reply: HttpResponse) -> ErrorResponse:
-        """Return an error; most have HTTP's 200, as the JSON-RPC binding wants it.
 
-        Clients of older versions that asked for events read nothing else: it is an event for them.
+class JsonRpcCall:
+    """One request over JSON-RPC. It keeps what an error needs: the id, the version, the format."""
+
+    __slots__ = ("_as_event", "_binding", "_headers", "_request_id", "_version")
+
+    def __init__(self, binding: JsonRpcBinding) -> None:
+        self._binding = binding
+        self._headers: dict[str, str] = {}
+        self._request_id: RequestId = None
+        self._version: JsonRpcVersion | None = None
+        self._as_event = False
+
+    async def respond(self, request: HttpRequest) -> Response:
+        """Return the response."""
+        identity = await self._binding.callers.authenticate(request.headers)
+        self._check_content_type(request)
+        value = await parse_json_body(request.body)
+        self._request_id = find_request_id(value)
+        call = parse_request(value)
+        if call.is_notification:
+            return await self._notify(request, identity, call)
+        version, caller = await self._resolve(request, identity, call)
+        self._headers = extension_headers(caller, request.headers)
+        stream = version.streams.get(call.method)
+        if stream is None:
+            result = await version.unary[call.method](caller, call.params)
+            return HttpResponse(encode_result(call.request_id, result), headers=self._headers)
+        writer, events = stream(caller, call.params)
+        renderer = EventRenderer(writer, event_frame(call.request_id, version.error_object))
+        return EventStreamResponse(events, renderer, self._headers)
+
+    def error_response(self, error: WireError) -> HttpResponse:
+        """Return an error, with HTTP's 200 unless HTTP itself or the whole server failed.
+
+        Clients of older versions that asked for events read nothing else, so it is an event.
         """
         status = error.kind.http_status if error.kind in HTTP_LEVEL_KINDS else 200
-        asked = reply.note if isinstance(reply.note, _Asked) else _Asked()
-        body = encode_error(asked.request_id, asked.error(error))
-        if asked.as_event and status == 200:
-            return ErrorResponse(status, render_error_event(body), "text/event-stream")
-        return ErrorResponse(status, body)
+        render = self._version.error_object if self._version else error_object
+        body = encode_error(self._request_id, render(error))
+        if self._as_event and status == 200:
+            body = render_error_event(body)
+            return HttpResponse(body, status, "text/event-stream", self._headers)
+        return HttpResponse(body, status, headers=self._headers)
 
-    async def _route(
-        self, call: HttpRequest, identity: Identity, request: JsonRpcRequest, asked: _Asked
+    async def _resolve(
+        self, request: HttpRequest, identity: Identity, call: JsonRpcRequest
     ) -> tuple[JsonRpcVersion, Caller]:
-        """Find out in which version a request is, and for which agent, who must be there."""
-        scope, headers, _ = call
-        version = parse_version(headers, scope["query_string"], served=self._dialects.by_version)
-        dialect = self._dialects.choose(version, request.method)
-        caller = self._callers.build_caller(
-            identity,
-            headers,
-            agent=_agent(scope["path"], request, dialect),
-            version=dialect.version,
+        """Return the version and the caller of a request; its agent must exist."""
+        binding, headers = self._binding, request.headers
+        versions = binding.versions
+        named = parse_version(headers, request.scope["query_string"], served=versions.by_version)
+        version = versions.choose(named, call.method)
+        agent = request.scope["path_params"].get("agent", "")
+        caller = binding.callers.build_caller(
+            identity, headers, agent=_find_agent(agent, call, version), version=version.version
         )
-        task_id = dialect.find_task_id(request.method, request.params)
-        if task_id and self._dialects.may_be_original(version, request.method):
-            known = await self._aliases.find(caller, task_id)
+        task_id = version.find_task_id(call.method, call.params)
+        if task_id and versions.may_be_v0_1(named, call.method):
+            known = await binding.aliases.find(caller, task_id)
             if known and known != task_id:
-                # It goes by an id that only a client of v0.1 can have chosen.
-                dialect = self._dialects.by_version[V0_1]
+                # Only a client of v0.1 can have chosen this id.
+                version = versions.by_version[V0_1]
                 caller, task_id = caller._replace(version=V0_1), known
-        asked.error = dialect.error_object
-        accepted = headers.get(b"accept") or ""
-        is_older_stream = caller.is_older and request.method in dialect.streams
-        asked.as_event = is_older_stream and "text/event-stream" in accepted
-        tracing.name_request_span(request.method, caller.agent)
-        # That an agent isn't there is said before its parameters are looked at.
-        self._operations.check_agent(caller.agent, task_id)
-        return dialect, caller
+        if not call.is_notification:
+            self._version = version
+            accepts_events = "text/event-stream" in (headers.get(b"accept") or "")
+            is_stream = call.method in version.streams
+            self._as_event = caller.is_older and is_stream and accepts_events
+        tracing.name_request_span(call.method, caller.agent)
+        # Report a missing agent before any error in the parameters.
+        binding.operations.check_agent(caller.agent, task_id)
+        return version, caller
 
-    async def _perform(
-        self, call: HttpRequest, identity: Identity, request: JsonRpcRequest, reply: HttpResponse
-    ) -> None:
-        """Do what a notification asks for; nobody wants to know what comes of it.
+    async def _notify(
+        self, request: HttpRequest, identity: Identity, call: JsonRpcRequest
+    ) -> HttpResponse:
+        """Perform a notification; JSON-RPC has no response to it (JSON-RPC 2.0, 4.1).
 
-        A message is given, and its turn goes on by itself. Only errors of HTTP itself are answered.
+        A message is submitted, and nothing waits for its turn. Only errors of HTTP are reported.
         """
         try:
-            dialect, caller = await self._route(call, identity, request, _Asked())
-            method = dialect.sends.get(request.method, request.method)
-            if method in dialect.streams:
-                _, opening = dialect.streams[method](caller, request.params)
-                async with opening:
+            version, caller = await self._resolve(request, identity, call)
+            method = version.streaming_sends.get(call.method, call.method)
+            if method in version.streams:
+                _, events = version.streams[method](caller, call.params)
+                async with events:
                     pass
             else:
-                await dialect.unary[method](caller, request.params)
+                await version.unary[method](caller, call.params)
         except Exception as error:
-            said = to_wire_error(error)
-            if said.kind in HTTP_LEVEL_KINDS:
+            wire_error = to_wire_error(error)
+            if wire_error.kind in HTTP_LEVEL_KINDS:
                 raise
-            tracing.record_failure(said.kind.reason)
-            logger.info("notification.failed", extra={"reason": said.kind.reason})
-        await reply.send_nothing()
+            tracing.record_failure(wire_error.kind.reason)
+            logger.info("notification.failed", extra={"reason": wire_error.kind.reason})
+        return HttpResponse(status=204, content_type="")
+
+    def _check_content_type(self, request: HttpRequest) -> None:
+        """Reject a body that is not declared as JSON. The error has its id if it is JSON."""
+        try:
+            check_content_type(request.headers)
+        except WireError:
+            if len(request.body) <= INLINE_PARSE_BYTES:
+                with contextlib.suppress(WireError):
+                    self._request_id = find_request_id(parse_json(request.body))
+            raise
 
 
-def _agent(path: str, request: JsonRpcRequest, dialect: JsonRpcVersion) -> str:
-    """Return the agent that a request names, empty for the default one. WireError: it names two."""
-    agent, params = agent_in_path(path) or "", request.params
+def _find_agent(agent: str, call: JsonRpcRequest, version: JsonRpcVersion) -> str:
+    """Return the agent of a request; empty: the default one. WireError: it names two agents."""
+    params = call.params
     # Older versions have no tenants.
-    if dialect.version == V1_0 and isinstance(params, dict) and "tenant" in params:
+    if version.version == V1_0 and isinstance(params, dict) and "tenant" in params:
         tenant = params["tenant"]
         return resolve_agent(agent, [tenant]) if isinstance(tenant, str) else agent
     return agent
-
-
-def _check_content_type(call: HttpRequest, asked: _Asked) -> None:
-    """Refuse what isn't declared as JSON, under its id if it is JSON all the same."""
-    try:
-        check_content_type(call.headers)
-    except WireError:
-        if len(call.body) <= INLINE_PARSE_BYTES:
-            with contextlib.suppress(WireError):
-                asked.request_id = find_request_id(parse_json(call.body))
-        raise

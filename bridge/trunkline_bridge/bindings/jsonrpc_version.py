@@ -1,18 +1,14 @@
 """What a version of A2A is over JSON-RPC, and what the older ones share."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
-from trunkline_bridge.bindings.http_handler import EventsContext
 from trunkline_bridge.bindings.jsonrpc_envelope import error_object
-from trunkline_bridge.bindings.operation_table import StreamMethod, UnaryMethod
+from trunkline_bridge.bindings.operation_table import StreamHandler, UnaryHandler
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.errors import INTERNAL_ERROR, WireError, invalid_params
 from trunkline_bridge.protocol import LAST_EVENT_ID_KEY
-from trunkline_bridge.streams.event_renderer import EventWriter
 from trunkline_bridge.versions.json_values import Json
 
 OLDER_VOCABULARY = {
@@ -31,37 +27,31 @@ OLDER_VOCABULARY = {
 _FIRST_OF_A2A = -32001
 _LAST_OF_A2A = -32099
 
-# Opens a stream, and says how its events are written.
-StreamOpener: TypeAlias = Callable[[Caller, object], tuple[EventWriter, EventsContext]]
 
-
-class JsonRpcVersion(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonRpcVersion:
     """A version of A2A over JSON-RPC."""
 
     version: str
+    unary: Mapping[str, UnaryHandler]
+    """Methods with one result, by name."""
+    streams: Mapping[str, StreamHandler]
+    """Methods with a stream of events, by name."""
+    task_fields: Mapping[str, str]
+    """The parameter that names the task, by method."""
+    streaming_sends: Mapping[str, str]
+    """The methods that send a message and wait, and the one that streams the same."""
+    error_object: Callable[[WireError], Json]
+    """Returns JSON-RPC's error object."""
 
-    @property
-    def unary(self) -> Mapping[str, UnaryMethod]:
-        """Methods that have one result."""
-        ...
-
-    @property
-    def streams(self) -> Mapping[str, StreamOpener]:
-        """Methods whose result is a stream."""
-        ...
-
-    @property
-    def sends(self) -> Mapping[str, str]:
-        """Methods that give a message and wait, and those that stream what comes of it."""
-        ...
+    def __contains__(self, method: str) -> bool:
+        return method in self.unary or method in self.streams
 
     def find_task_id(self, method: str, params: object) -> str:
-        """Return the task that parameters may name, before they are read; empty: none."""
-        ...
-
-    def error_object(self, error: WireError) -> Json:
-        """Return JSON-RPC's error object."""
-        ...
+        """Return the task that unparsed parameters name; empty: none."""
+        name = self.task_fields.get(method)
+        task_id = params.get(name) if name and isinstance(params, dict) else None
+        return task_id if isinstance(task_id, str) else ""
 
 
 class ErrorVocabulary:
@@ -74,32 +64,21 @@ class ErrorVocabulary:
         ordered = sorted(words, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, ordered)))
 
-    def error(self, error: WireError) -> Json:
+    def error_object(self, error: WireError) -> Json:
         """Return an error's object, in the words and with the codes of the version."""
-        violations = tuple((self._say(name), self._say(said)) for name, said in error.violations)
-        result = error_object(replace(error, text=self._say(error.text), violations=violations))
+        violations = tuple(
+            (self._translate(name), self._translate(said)) for name, said in error.violations
+        )
+        result = error_object(
+            replace(error, text=self._translate(error.text), violations=violations)
+        )
         code = error.kind.rpc_code
         if _FIRST_OF_A2A >= code >= _LAST_OF_A2A and code not in self._codes:
             result["code"] = INTERNAL_ERROR.rpc_code
         return result
 
-    def _say(self, text: str) -> str:
+    def _translate(self, text: str) -> str:
         return self._pattern.sub(lambda found: self._words[found[0]], text)
-
-
-def with_shape(stream: StreamMethod, shape: Callable[[], EventWriter]) -> StreamOpener:
-    """Return a stream together with a shape of its own."""
-    return lambda caller, given: (shape(), stream(caller, given))
-
-
-def find_task_id(params: object, *names: str) -> str:
-    """Return the task that parameters name by one of these members; empty: they name none."""
-    if isinstance(params, dict):
-        for name in names:
-            task_id = params.get(name)
-            if isinstance(task_id, str):
-                return task_id
-    return ""
 
 
 def with_cursor_from_metadata(caller: Caller, params: object) -> Caller:
@@ -111,20 +90,3 @@ def with_cursor_from_metadata(caller: Caller, params: object) -> Caller:
     if not isinstance(cursor, str):
         raise invalid_params((f"metadata.{LAST_EVENT_ID_KEY}", "must be a string"))
     return caller._replace(last_event_id=cursor)
-
-
-@contextmanager
-def renamed_fields(names: Mapping[str, str]) -> Iterator[None]:
-    """Give fields that a WireError complains of the names that the version has for them."""
-    try:
-        yield
-    except WireError as error:
-        if not error.violations:
-            raise
-        said = ((_called(field, names), problem) for field, problem in error.violations)
-        raise invalid_params(*said) from None
-
-
-def _called(field: str, names: Mapping[str, str]) -> str:
-    first, dot, rest = field.partition(".")
-    return f"{names.get(first, first)}{dot}{rest}"

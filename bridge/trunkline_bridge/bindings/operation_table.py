@@ -1,108 +1,199 @@
-"""A2A v1.0's methods by name: parameters in, JSON results or streams of events out."""
+"""The operations of A2A: one table that all bindings and protocol versions share.
+
+A version adds its own table of methods: their names, how their parameters are parsed into the
+request of an operation, and how the result is rendered.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
-from trunkline.v1 import message_pb2
-from trunkline_bridge.bindings import request_parser as params
+from google.protobuf.message import Message
+
+from trunkline.a2a.v1 import a2a_pb2
+from trunkline.v1 import push_notification_pb2
+from trunkline_bridge.bindings import request_parser
+from trunkline_bridge.bindings.field_violations import renamed_fields
 from trunkline_bridge.bindings.operations import Operations
 from trunkline_bridge.edge.caller import Caller
+from trunkline_bridge.streams.event_renderer import EventWriter
 from trunkline_bridge.streams.task_streams import WireEvents
-from trunkline_bridge.versions import json_values
-from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 
-UnaryMethod: TypeAlias = Callable[[Caller, object], Awaitable[object]]
-StreamMethod: TypeAlias = Callable[[Caller, object], AbstractAsyncContextManager[WireEvents]]
-
-# What concerns one task, and which parameter names it; all else needs its agent to be there.
-TASK_FIELDS: Mapping[str, str] = {
-    "GetTask": "id",
-    "CancelTask": "id",
-    "SubscribeToTask": "id",
-    "CreateTaskPushNotificationConfig": "taskId",
-    "GetTaskPushNotificationConfig": "taskId",
-    "ListTaskPushNotificationConfigs": "taskId",
-    "DeleteTaskPushNotificationConfig": "taskId",
-}
+EventsContext: TypeAlias = AbstractAsyncContextManager[WireEvents]
+UnaryHandler: TypeAlias = Callable[[Caller, object], Awaitable[object]]
+"""Takes the parameters of a method and returns its result as JSON."""
+StreamHandler: TypeAlias = Callable[[Caller, object], tuple[EventWriter, EventsContext]]
+"""Takes the parameters of a method and returns its events, with the writer of their JSON."""
 
 
-class Methods:
-    """The methods: `answers` return a result, `streams` open a stream."""
+def unchanged(value: Any) -> Any:  # noqa: ANN401  any value
+    """Return the argument."""
+    return value
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-        self.unary: Mapping[str, UnaryMethod] = {
-            "SendMessage": self._send_message,
-            "GetTask": self._get_task,
-            "ListTasks": self._list_tasks,
-            "CancelTask": self._cancel_task,
-            "CreateTaskPushNotificationConfig": self._create_push_config,
-            "GetTaskPushNotificationConfig": self._get_push_config,
-            "ListTaskPushNotificationConfigs": self._list_push_configs,
-            "DeleteTaskPushNotificationConfig": self._delete_push_config,
-            "GetExtendedAgentCard": self._get_extended_card,
-        }
-        self.streams: Mapping[str, StreamMethod] = {
-            "SendStreamingMessage": self._send_streaming_message,
-            "SubscribeToTask": self._subscribe_to_task,
-        }
 
-    async def _send_message(self, caller: Caller, given: object) -> json_values.Json:
-        answer = await self._operations.send_message(caller, params.parse_send(given))
-        if isinstance(answer, message_pb2.Message):
-            return {"message": v1_json.message_json(answer)}
-        return {"task": v1_json.task_json(answer)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """An operation of A2A, under its v1.0 name."""
 
-    async def _get_task(self, caller: Caller, given: object) -> json_values.Json:
-        return v1_json.task_json(await self._operations.get_task(caller, params.parse_get(given)))
+    name: str
+    request: type[Message]
+    """The request in the core model."""
+    validate: Callable[[Any], Any] = unchanged
+    """Returns a request that has what A2A requires, or raises WireError."""
+    id_fields: tuple[str, ...] = ()
+    """Fields of the request that name the task and the push notification config, in this order."""
 
-    async def _cancel_task(self, caller: Caller, given: object) -> json_values.Json:
-        return v1_json.task_json(
-            await self._operations.cancel_task(caller, params.parse_cancel(given))
-        )
+    @property
+    def task_field(self) -> str:
+        """The JSON name of the field that names the task; empty if the operation has no task."""
+        if not self.id_fields:
+            return ""
+        name: str = self.request.DESCRIPTOR.fields_by_name[self.id_fields[0]].json_name
+        return name
 
-    async def _list_tasks(self, caller: Caller, given: object) -> json_values.Json:
-        request = params.parse_list(given)
-        page = await self._operations.list_tasks(caller, request)
-        return {
-            "tasks": [
-                v1_json.task_json(one, with_artifacts=request.include_artifacts)
-                for one in page.tasks
-            ],
-            "nextPageToken": page.next_page_token,
-            "pageSize": page.page_size,
-            "totalSize": page.total_size,
-        }
 
-    async def _create_push_config(self, caller: Caller, given: object) -> json_values.Json:
-        config = params.parse_create_push(given)
-        return v1_json.push_config_json(await self._operations.create_push_config(caller, config))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnaryOperation(Operation):
+    """An operation with one result."""
 
-    async def _get_push_config(self, caller: Caller, given: object) -> json_values.Json:
-        request = params.parse_get_push(given)
-        return v1_json.push_config_json(await self._operations.get_push_config(caller, request))
+    call: Callable[[Operations, Caller, Any], Awaitable[Any]]
 
-    async def _list_push_configs(self, caller: Caller, given: object) -> json_values.Json:
-        request = params.parse_list_pushes(given)
-        page = await self._operations.list_push_configs(caller, request)
-        return {
-            "configs": [v1_json.push_config_json(one) for one in page.configs],
-            "nextPageToken": page.next_page_token,
-        }
 
-    async def _delete_push_config(self, caller: Caller, given: object) -> None:
-        await self._operations.delete_push_config(caller, params.parse_delete_push(given))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOperation(Operation):
+    """An operation with a stream of events."""
 
-    async def _get_extended_card(self, caller: Caller, _given: object) -> json_values.Json:
-        return v1_json.agent_card_json(await self._operations.get_extended_card(caller))
+    open: Callable[[Operations, Caller, Any], EventsContext]
 
-    def _send_streaming_message(
-        self, caller: Caller, given: object
-    ) -> AbstractAsyncContextManager[WireEvents]:
-        return self._operations.stream_message(caller, params.parse_send(given))
 
-    def _subscribe_to_task(
-        self, caller: Caller, given: object
-    ) -> AbstractAsyncContextManager[WireEvents]:
-        return self._operations.subscribe_to_task(caller, params.parse_subscribe(given))
+SEND_MESSAGE = UnaryOperation(
+    name="SendMessage",
+    request=a2a_pb2.SendMessageRequest,
+    validate=request_parser.check_send,
+    call=Operations.send_message,
+)
+SEND_STREAMING_MESSAGE = StreamOperation(
+    name="SendStreamingMessage",
+    request=a2a_pb2.SendMessageRequest,
+    validate=request_parser.check_send,
+    open=Operations.stream_message,
+)
+GET_TASK = UnaryOperation(
+    name="GetTask",
+    request=a2a_pb2.GetTaskRequest,
+    validate=request_parser.check_get,
+    id_fields=("id",),
+    call=Operations.get_task,
+)
+LIST_TASKS = UnaryOperation(
+    name="ListTasks",
+    request=a2a_pb2.ListTasksRequest,
+    validate=request_parser.check_list,
+    call=Operations.list_tasks,
+)
+CANCEL_TASK = UnaryOperation(
+    name="CancelTask",
+    request=a2a_pb2.CancelTaskRequest,
+    validate=request_parser.check_id,
+    id_fields=("id",),
+    call=Operations.cancel_task,
+)
+SUBSCRIBE_TO_TASK = StreamOperation(
+    name="SubscribeToTask",
+    request=a2a_pb2.SubscribeToTaskRequest,
+    validate=request_parser.check_id,
+    id_fields=("id",),
+    open=Operations.subscribe_to_task,
+)
+CREATE_PUSH_CONFIG = UnaryOperation(
+    name="CreateTaskPushNotificationConfig",
+    request=push_notification_pb2.TaskPushNotificationConfig,
+    validate=request_parser.check_push_config,
+    id_fields=("task_id",),
+    call=Operations.create_push_config,
+)
+GET_PUSH_CONFIG = UnaryOperation(
+    name="GetTaskPushNotificationConfig",
+    request=a2a_pb2.GetTaskPushNotificationConfigRequest,
+    validate=request_parser.check_push_ids,
+    id_fields=("task_id", "id"),
+    call=Operations.get_push_config,
+)
+LIST_PUSH_CONFIGS = UnaryOperation(
+    name="ListTaskPushNotificationConfigs",
+    request=a2a_pb2.ListTaskPushNotificationConfigsRequest,
+    validate=request_parser.check_list_pushes,
+    id_fields=("task_id",),
+    call=Operations.list_push_configs,
+)
+DELETE_PUSH_CONFIG = UnaryOperation(
+    name="DeleteTaskPushNotificationConfig",
+    request=a2a_pb2.DeleteTaskPushNotificationConfigRequest,
+    validate=request_parser.check_push_ids,
+    id_fields=("task_id", "id"),
+    call=Operations.delete_push_config,
+)
+GET_EXTENDED_CARD = UnaryOperation(
+    name="GetExtendedAgentCard",
+    request=a2a_pb2.GetExtendedAgentCardRequest,
+    call=Operations.get_extended_card,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnaryMethod:
+    """A method with one JSON result, in one protocol version."""
+
+    name: str
+    operation: UnaryOperation
+    parse: Callable[[object], Any]
+    """Parses parameters into a valid request of the operation, or raises WireError."""
+    render: Callable[[Any], object]
+    """Renders the result of the operation as JSON."""
+    field_names: Mapping[str, str] = field(default_factory=dict)
+    """Names that this version has for top-level fields, in errors of the operation."""
+
+    def bind(self, operations: Operations) -> UnaryHandler:
+        """Return the handler of the method."""
+        if self.field_names:
+            return self._bind_renamed(operations)
+
+        async def handle(caller: Caller, params: object) -> object:
+            request = self.parse(params)
+            return self.render(await self.operation.call(operations, caller, request))
+
+        return handle
+
+    def _bind_renamed(self, operations: Operations) -> UnaryHandler:
+        async def handle(caller: Caller, params: object) -> object:
+            request = self.parse(params)
+            with renamed_fields(self.field_names):
+                result = await self.operation.call(operations, caller, request)
+            return self.render(result)
+
+        return handle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamMethod:
+    """A method with a stream of JSON events, in one protocol version."""
+
+    name: str
+    operation: StreamOperation
+    parse: Callable[[object], Any]
+    """Parses parameters into a valid request of the operation, or raises WireError."""
+    event_writer: Callable[[], EventWriter]
+    update_caller: Callable[[Caller, object], Caller] | None = None
+    """Reads from the parameters what other versions have in headers."""
+
+    def bind(self, operations: Operations) -> StreamHandler:
+        """Return the handler of the method."""
+
+        def handle(caller: Caller, params: object) -> tuple[EventWriter, EventsContext]:
+            request = self.parse(params)
+            if self.update_caller is not None:
+                caller = self.update_caller(caller, params)
+            return self.event_writer(), self.operation.open(operations, caller, request)
+
+        return handle

@@ -224,7 +224,9 @@ class Operations:
         self._cards = cards
         self._webhooks = webhooks
 
-    async def get_extended_card(self, caller: Caller) -> agent_card_pb2.AgentCard:
+    async def get_extended_card(
+        self, caller: Caller, _request: a2a_pb2.GetExtendedAgentCardRequest | None = None
+    ) -> agent_card_pb2.AgentCard:
         """Return the agent's card for callers that have said who they are."""
         return self._cards.extended_card(caller)
 

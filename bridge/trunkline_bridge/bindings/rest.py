@@ -1,52 +1,54 @@
 """A2A's HTTP+JSON binding, in both of its versions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from starlette.types import Scope
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
-from trunkline_bridge.bindings import rest_request as paths
 from trunkline_bridge.bindings.http_handler import (
-    ErrorResponse,
-    EventsContext,
+    Binding,
+    EventStreamResponse,
     HttpRequest,
     HttpResponse,
+    Response,
 )
-from trunkline_bridge.bindings.jsonrpc_version import StreamOpener
-from trunkline_bridge.bindings.operation_table import UnaryMethod
+from trunkline_bridge.bindings.operation_table import StreamHandler, UnaryHandler
 from trunkline_bridge.bindings.operations import Operations
-from trunkline_bridge.bindings.rest_request import Place, read_body, read_query
+from trunkline_bridge.bindings.rest_request import PathParams, read_body, read_query
 from trunkline_bridge.edge import tracing
 from trunkline_bridge.edge.caller import CallerFactory, extension_headers, resolve_agent
-from trunkline_bridge.edge.http import METHOD_NOT_ALLOWED
+from trunkline_bridge.edge.http import METHOD_NOT_ALLOWED, mount
 from trunkline_bridge.edge.version_header import check_version
 from trunkline_bridge.errors import WireError
-from trunkline_bridge.protocol import V0_3, V1_0
 from trunkline_bridge.streams.event_renderer import EventFrame, EventRenderer
 from trunkline_bridge.versions.json_values import Json, dumps
 from trunkline_bridge.versions.v0_3.rest_methods import RestV03
-from trunkline_bridge.versions.v1_0.rest_methods import RestV1
+from trunkline_bridge.versions.v1_0.json_methods import RestV1
 
 _SHOWN_LENGTH = 100
 
 
 class RestVersion(Protocol):
-    """A version of A2A over HTTP+JSON: operations by name, and how they are asked and answered."""
+    """A version of A2A over HTTP+JSON. Its operations have the names of v1.0."""
 
+    version: str
     media_type: str
-    unary: Mapping[str, UnaryMethod]
-    streams: Mapping[str, StreamOpener]
+    routes: Mapping[str, Mapping[str, str]]
+    """The operation of each path and HTTP method."""
+    unary: Mapping[str, UnaryHandler]
+    streams: Mapping[str, StreamHandler]
 
-    def fields(self, operation: str) -> Any:  # noqa: ANN401  descriptors have no common type
+    def query_fields(self, operation: str) -> Any:  # noqa: ANN401  descriptors have no common type
         """Return the fields that a query may have."""
         ...
 
-    def parameters(self, operation: str, given: Json, place: Place) -> Json:
-        """Return the parameters, with those that the path names. WireError: they contradict it."""
+    def parameters(self, operation: str, params: Json, path: PathParams) -> Json:
+        """Return the parameters with those of the path. WireError: they contradict each other."""
         ...
 
-    def tenant(self, given: Json) -> str:
-        """Return the tenant that parameters name."""
+    def find_tenant(self, params: Json) -> str:
+        """Return the tenant in the parameters; empty: none."""
         ...
 
     def error_body(self, error: WireError) -> Json:
@@ -58,95 +60,104 @@ class RestBinding:
     """HTTP+JSON of all agents."""
 
     def __init__(self, operations: Operations, callers: CallerFactory, *, is_strict: bool) -> None:
-        """`is_strict`: a request that names no version is in v0.3, as the specification has it."""
+        """With `is_strict`, a request without a version is in v0.3 (A2A v1.0, §3.6)."""
         self.operations = operations
         self.callers = callers
         self.is_strict = is_strict
-        self.dialects: Mapping[str, RestVersion] = {
-            V1_0: RestV1(operations),
-            V0_3: RestV03(operations),
-        }
+        self._v1_0 = RestV1(operations)
+        self._v0_3 = RestV03(operations)
 
-    def at(self, scope: Scope) -> "RestResource | None":
-        """Return the binding as it is at a request's path; None: no operation is there."""
-        place = paths.find_place(scope)
-        if place is None:
-            return None
-        return RestResource(self, place, self.dialects[place.version])
+    def routes(self, serve: Callable[[Binding], ASGIApp]) -> list[BaseRoute]:
+        """Return the routes below an agent's address; `serve` makes an application of each."""
+
+        def routes(version: RestVersion) -> list[BaseRoute]:
+            return [
+                Route(path, serve(RestResource(self, version, operations)))
+                for path, operations in version.routes.items()
+            ]
+
+        return [
+            mount("/v1", routes(self._v0_3)),
+            *routes(self._v1_0),
+            mount("/{tenant:tenant}", routes(self._v1_0)),
+        ]
 
 
 class RestResource:
-    """What a path of HTTP+JSON answers."""
+    """The operations at one path."""
 
-    __slots__ = ("_dialect", "_place", "_rest")
+    def __init__(
+        self, binding: RestBinding, version: RestVersion, operations: Mapping[str, str]
+    ) -> None:
+        """`operations` are by HTTP method."""
+        self.binding = binding
+        self.version = version
+        self.operations = operations
+        allowed = [*operations, "OPTIONS"]
+        if operations.get("GET", "SubscribeToTask") not in version.streams:
+            allowed.append("HEAD")
+        self.allowed = ", ".join(allowed)
 
-    def __init__(self, rest: RestBinding, place: Place, dialect: RestVersion) -> None:
-        self._rest = rest
-        self._place = place
-        self._dialect = dialect
+    def new_call(self) -> "RestCall":
+        """Return an object for one request."""
+        return RestCall(self)
 
-    async def respond(self, call: HttpRequest, reply: HttpResponse) -> EventsContext | None:
-        """Answer a call, or return the stream that is its answer."""
-        method = call.scope["method"]
+    def find_operation(self, method: str) -> str | None:
+        """Return the operation of an HTTP method; a stream has no HEAD."""
+        operation = self.operations.get("GET" if method == "HEAD" else method)
+        return None if method == "HEAD" and operation in self.version.streams else operation
+
+
+class RestCall:
+    """One request over HTTP+JSON."""
+
+    __slots__ = ("_headers", "_resource")
+
+    def __init__(self, resource: RestResource) -> None:
+        self._resource = resource
+        self._headers: dict[str, str] = {}
+
+    async def respond(self, request: HttpRequest) -> Response:
+        """Return the response."""
+        resource, version = self._resource, self._resource.version
+        binding = resource.binding
+        scope, headers, _ = request
+        method = scope["method"]
         if method == "OPTIONS":
-            reply.headers["allow"] = self._allowed()
-            await reply.send_nothing()
-            return None
-        operation = self._operation(method, reply)
-        dialect = self._dialect
-        identity = await self._rest.callers.authenticate(call.headers)
-        check_version(
-            call.headers,
-            call.scope["query_string"],
-            version=self._place.version,
-            is_strict=self._rest.is_strict,
-        )
-        given = await self._given(operation, call)
-        tenants = (self._place.tenant, dialect.tenant(given))
-        caller = self._rest.callers.build_caller(
-            identity,
-            call.headers,
-            agent=resolve_agent(self._place.agent, tenants),
-            version=self._place.version,
+            return HttpResponse(status=204, content_type="", headers={"allow": resource.allowed})
+        operation = resource.find_operation(method)
+        if operation is None:
+            self._headers = {"allow": resource.allowed}
+            text = f"{method[:_SHOWN_LENGTH]} is not served here; send {resource.allowed}"
+            raise WireError(METHOD_NOT_ALLOWED, text)
+        identity = await binding.callers.authenticate(headers)
+        query = scope["query_string"]
+        check_version(headers, query, version=version.version, is_strict=binding.is_strict)
+        path = PathParams(**scope["path_params"])
+        if method == "POST":
+            params = await read_body(request)
+        else:
+            params = read_query(query, version.query_fields(operation))
+        agent = resolve_agent(path.agent, (path.tenant, version.find_tenant(params)))
+        caller = binding.callers.build_caller(
+            identity, headers, agent=agent, version=version.version
         )
         tracing.name_request_span(operation, caller.agent)
-        reply.headers |= extension_headers(caller, call.headers)
-        # That an agent isn't there is said before the parameters are looked at.
-        self._rest.operations.check_agent(caller.agent, self._place.task_id)
-        parameters = dialect.parameters(operation, given, self._place)
-        stream = dialect.streams.get(operation)
-        if stream is not None:
-            shape, opening = stream(caller, parameters)
-            reply.renderer = EventRenderer(shape, EventFrame("", "", dialect.error_body))
-            return opening
-        result = await dialect.unary[operation](caller, parameters)
-        # What is deleted leaves nothing to say.
-        body = dumps({} if result is None else result).encode("utf-8")
-        await reply.send_json(body, content_type=dialect.media_type)
-        return None
+        self._headers = extension_headers(caller, headers)
+        # Report a missing agent before any error in the parameters.
+        binding.operations.check_agent(caller.agent, path.task_id)
+        params = version.parameters(operation, params, path)
+        stream = version.streams.get(operation)
+        if stream is None:
+            result = await version.unary[operation](caller, params)
+            body = dumps({} if result is None else result).encode("utf-8")
+            return HttpResponse(body, content_type=version.media_type, headers=self._headers)
+        writer, events = stream(caller, params)
+        renderer = EventRenderer(writer, EventFrame("", "", version.error_body))
+        return EventStreamResponse(events, renderer, self._headers)
 
-    def failure(self, error: WireError, _reply: HttpResponse) -> ErrorResponse:
-        """Return an error, under its own status."""
-        body = dumps(self._dialect.error_body(error)).encode("utf-8")
-        return ErrorResponse(error.kind.http_status, body, self._dialect.media_type)
-
-    def _operation(self, method: str, reply: HttpResponse) -> str:
-        verbs = self._place.verbs
-        operation = verbs.get("GET" if method == "HEAD" else method)
-        if operation is None or (method == "HEAD" and operation in self._dialect.streams):
-            allowed = reply.headers["allow"] = self._allowed()
-            text = f"{method[:_SHOWN_LENGTH]} is not served here; send {allowed}"
-            raise WireError(METHOD_NOT_ALLOWED, text)
-        return operation
-
-    def _allowed(self) -> str:
-        verbs = self._place.verbs
-        allowed = [*verbs, "OPTIONS"]
-        if verbs.get("GET", "SubscribeToTask") not in self._dialect.streams:
-            allowed.append("HEAD")
-        return ", ".join(allowed)
-
-    async def _given(self, operation: str, call: HttpRequest) -> Json:
-        if call.scope["method"] == "POST":
-            return await read_body(call)
-        return read_query(call.scope["query_string"], self._dialect.fields(operation))
+    def error_response(self, error: WireError) -> HttpResponse:
+        """Return an error under its HTTP status."""
+        version = self._resource.version
+        body = dumps(version.error_body(error)).encode("utf-8")
+        return HttpResponse(body, error.kind.http_status, version.media_type, self._headers)

@@ -1,121 +1,106 @@
-"""Which operation of which agent, and of which version, a path of HTTP+JSON names.
+"""Requests over HTTP+JSON: their routes, and the parameters in path, query and body.
 
-A2A v1.0 (§11.3): `{base}[/{tenant}]/message:send` and so on; v0.3: `{base}/v1/message:send`. The
-base is the agent's address, `/agents/NAME`, or `/` for the default agent.
+A2A v1.0 (§11.3) has `{base}[/{tenant}]/message:send` and so on, v0.3 `{base}/v1/message:send`. The
+base is the agent's address: `/agents/NAME`, or `/` for the default agent.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import parse_qsl, quote, unquote, unquote_to_bytes
 
 from google.protobuf.descriptor import FieldDescriptor
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Scope
 
 from trunkline_bridge.bindings.http_handler import HttpRequest
 from trunkline_bridge.edge.http import check_content_type, parse_json_body
 from trunkline_bridge.errors import invalid_params
-from trunkline_bridge.protocol import V0_3, V1_0
 from trunkline_bridge.versions.json_values import Json
 
-# What may be done at a place: A2A's operation for each method of HTTP.
-Verbs = Mapping[str, str]
+# Protobuf has descriptors in Python and in C, whose types have nothing in common.
+_Descriptor: TypeAlias = Any
 
-_ALONE: Mapping[str, Mapping[str, Verbs]] = {
-    V1_0: {
-        "message:send": {"POST": "SendMessage"},
-        "message:stream": {"POST": "SendStreamingMessage"},
-        "tasks": {"GET": "ListTasks"},
-        "extendedAgentCard": {"GET": "GetExtendedAgentCard"},
+_BOOLEANS = {"true": True, "false": False}
+_CONFIGS = "/tasks/{task_id:segment}/pushNotificationConfigs"
+# An address that ends with a slash, joined to a path that begins with one.
+_DOUBLE_SLASH = re.compile(r"^(/agents/[^/]+)?//(?!/)")
+
+SHARED_ROUTES: Mapping[str, Mapping[str, str]] = {
+    "/message:send": {"POST": "SendMessage"},
+    "/message:stream": {"POST": "SendStreamingMessage"},
+    "/tasks/{task_id:segment}:cancel": {"POST": "CancelTask"},
+    # The proto of A2A has GET here, and its text POST.
+    "/tasks/{task_id:segment}:subscribe": {"GET": "SubscribeToTask", "POST": "SubscribeToTask"},
+    "/tasks/{task_id:segment}": {"GET": "GetTask"},
+    _CONFIGS: {
+        "GET": "ListTaskPushNotificationConfigs",
+        "POST": "CreateTaskPushNotificationConfig",
     },
-    V0_3: {
-        "message:send": {"POST": "SendMessage"},
-        "message:stream": {"POST": "SendStreamingMessage"},
-        "card": {"GET": "GetExtendedAgentCard"},
+    f"{_CONFIGS}/{{config_id:segment}}": {
+        "GET": "GetTaskPushNotificationConfig",
+        "DELETE": "DeleteTaskPushNotificationConfig",
     },
 }
-_TASK: Verbs = {"GET": "GetTask"}
-_OF_A_TASK: Mapping[str, Verbs] = {
-    "cancel": {"POST": "CancelTask"},
-    # A2A's proto has GET here, and its text POST.
-    "subscribe": {"GET": "SubscribeToTask", "POST": "SubscribeToTask"},
-}
-_CONFIGS: Verbs = {
-    "GET": "ListTaskPushNotificationConfigs",
-    "POST": "CreateTaskPushNotificationConfig",
-}
-_CONFIG: Verbs = {
-    "GET": "GetTaskPushNotificationConfig",
-    "DELETE": "DeleteTaskPushNotificationConfig",
-}
-_OLD_PREFIX = "v1"
-# What no tenant can be called, or its paths would be those of others.
-_RESERVED = frozenset({*_ALONE[V1_0], "agents", _OLD_PREFIX, ".well-known"})
+"""The operation of each path and HTTP method, in every version. The first route that fits wins."""
 
 
-class Place(NamedTuple):
-    """What a path names."""
+class PathParams(NamedTuple):
+    """The names in a path; an absent one is empty."""
 
-    version: str
-    """Of A2A: V1_0 or V0_3."""
-    verbs: Verbs
-    agent: str
-    """Whose address the path is below; empty at the default agent's."""
+    agent: str = ""
     tenant: str = ""
     task_id: str = ""
     config_id: str = ""
 
 
-def find_place(scope: Scope) -> Place | None:
-    """Return the place that a request's path names; None: no operation has such a path."""
-    agent, below = _below_agent(_segments(scope))
-    if below[:1] == [_OLD_PREFIX]:
-        return _place(V0_3, agent, "", below[1:])
-    found = _place(V1_0, agent, "", below)
-    if found is None and below and below[0] and below[0] not in _RESERVED:
-        return _place(V1_0, agent, below[0], below[1:])
-    return found
+class _SegmentConvertor(Convertor[str]):
+    """One segment of a path, which may contain an encoded slash. See `encode_segments`."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        return unquote(value)
+
+    def to_string(self, value: str) -> str:
+        return quote(value, safe="")
 
 
-def _segments(scope: Scope) -> list[str]:
-    """A path's parts. They are taken apart before they are decoded: a name may have a slash."""
+class _TenantConvertor(_SegmentConvertor):
+    """A tenant. No tenant has the name of another first segment, or their paths would clash."""
+
+    regex = (
+        r"(?!(?:agents|v1|\.well-known|tasks|message:send|message:stream|extendedAgentCard)/)[^/]+"
+    )
+
+
+register_url_convertor("segment", _SegmentConvertor())
+register_url_convertor("tenant", _TenantConvertor())
+
+
+def encode_segments(scope: Scope) -> Scope:
+    """Return a scope whose path has `%2F` where a segment contains a slash, and `%25` for `%`.
+
+    ASGI decodes the path as a whole, which would make a slash in a name a separator. The
+    convertors of the routes decode the segments.
+    """
     raw: bytes | None = scope.get("raw_path")
+    path: str = scope["path"]
     if raw is None:
-        return str(scope["path"]).split("/")[1:]
-    return [unquote_to_bytes(part).decode("utf-8", "replace") for part in raw.split(b"/")[1:]]
+        encoded = path.replace("%", "%25")
+    elif b"%" in raw:
+        encoded = "/".join(map(_encode_segment, raw.split(b"/")))
+    else:
+        encoded = path
+    if "//" in encoded:
+        encoded = _DOUBLE_SLASH.sub(r"\1/", encoded)
+    return scope if encoded == path else {**scope, "path": encoded}
 
 
-def _below_agent(segments: list[str]) -> tuple[str, list[str]]:
-    agent = ""
-    if segments[:1] == ["agents"] and len(segments) > 1:
-        agent, segments = segments[1], segments[2:]
-        if not agent:
-            return "", []
-    # An address that ends with a slash, and a path behind it that begins with one.
-    if segments[:1] == [""]:
-        segments = segments[1:]
-    return agent, segments
-
-
-def _place(version: str, agent: str, tenant: str, segments: Sequence[str]) -> Place | None:
-    match segments:
-        case [name] if name in _ALONE[version]:
-            return Place(version, _ALONE[version][name], agent, tenant)
-        case ["tasks", name] if name:
-            task_id, _, verb = name.rpartition(":")
-            if task_id and verb in _OF_A_TASK:
-                return Place(version, _OF_A_TASK[verb], agent, tenant, task_id)
-            return Place(version, _TASK, agent, tenant, name)
-        case ["tasks", task_id, "pushNotificationConfigs"] if task_id:
-            return Place(version, _CONFIGS, agent, tenant, task_id)
-        case ["tasks", task_id, "pushNotificationConfigs", config_id] if task_id and config_id:
-            return Place(version, _CONFIG, agent, tenant, task_id, config_id)
-    return None
-
-
-# Protobuf has descriptors in Python and in C, and their types have nothing in common.
-_Descriptor: TypeAlias = Any
-
-_BOOLEANS = {"true": True, "false": False}
+def _encode_segment(raw: bytes) -> str:
+    text = unquote_to_bytes(raw).decode("utf-8", "replace")
+    # Starlette's patterns take a line end for the end of the path.
+    return text.replace("%", "%25").replace("/", "%2F").replace("\n", "%0A")
 
 
 async def read_body(call: HttpRequest) -> Json:

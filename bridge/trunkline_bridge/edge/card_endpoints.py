@@ -10,13 +10,13 @@ from email.utils import format_datetime, parsedate_to_datetime
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from trunkline.errors import TrunklineError
 from trunkline.v1 import agent_card_pb2
 from trunkline_bridge.edge.agent_cards import AgentCards
 from trunkline_bridge.edge.caller import CallerFactory, request_origin
-from trunkline_bridge.edge.http import RequestHeaders, error_response
+from trunkline_bridge.edge.http import Page, RequestHeaders, error_response
 from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.protocol import (
     CARD_PATH,
@@ -99,18 +99,17 @@ class CardEndpoints:
         self._max_age_s = max_age_s
         self._ages = ModificationTimes()
 
-    def routes(self) -> list[Route]:
-        """Return where they are: below each agent's URL; the keys that sign them once for all."""
-        keys = [Route(KEYS_PATH, self._keys)] if self._cards.public_keys else []
-        return keys + [
-            Route(base + path, page)
-            for base in ("", "/agents/{agent}")
-            for path, page in (
-                (CARD_PATH, self._card),
-                (LEGACY_CARD_PATH, self._original_card),
-                (LEGACY_EXTENDED_PATH, self._extended_card),
-            )
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes below an agent's address."""
+        return [
+            Route(CARD_PATH, Page(self._card)),
+            Route(LEGACY_CARD_PATH, Page(self._original_card)),
+            Route(LEGACY_EXTENDED_PATH, Page(self._extended_card)),
         ]
+
+    def key_routes(self) -> list[BaseRoute]:
+        """Return the route of the public keys, if cards are signed."""
+        return [Route(KEYS_PATH, Page(self._keys))] if self._cards.public_keys else []
 
     async def _card(self, request: Request) -> Response:
         return self._public(request, merged_card_json)

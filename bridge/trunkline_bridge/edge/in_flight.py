@@ -1,12 +1,13 @@
-"""Answers last as long as somebody is there to read them, and as long as this process serves.
+"""Tracks requests in flight: stops them when the client disconnects or the process shuts down.
 
-A server of ours tells when a connection is lost (`Connection`), which costs nothing while it
-stands; under any other ASGI server a task of its own waits for that.
+Our own server reports a lost connection through a `Connection`, which costs nothing until then.
+Under any other ASGI server a task waits for `http.disconnect`.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from enum import Enum
 from typing import Any
 
@@ -14,136 +15,136 @@ from starlette.types import Receive, Scope
 
 from trunkline.client import run_in_background
 
-# Where a connection is found in a request's `scope["state"]`.
 CONNECTION_KEY = "trunkline.connection"
+"""Key of the `Connection` in a request's `scope["state"]`."""
 
-# How long the last words of an answer that is cut may take.
+# Time limit for the last message of an aborted response.
 _ABORT_TIMEOUT_S = 0.5
 
 
 class _StopReason(Enum):
-    LEFT = "the client has gone"
-    CUT = "this process stops serving"
+    DISCONNECTED = "the client has disconnected"
+    ABORTED = "this process stops serving"
 
 
 class _InFlightRequest:
-    """A task that answers a request, and may be told to stop."""
+    """A task that serves a request and can be stopped."""
 
-    __slots__ = ("_task", "end")
+    __slots__ = ("_task", "reason")
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self._task = task
-        self.end: _StopReason | None = None
+        self.reason: _StopReason | None = None
 
-    def stop(self, end: _StopReason) -> None:
-        if self.end is None:
-            self.end = end
+    def stop(self, reason: _StopReason) -> None:
+        if self.reason is None:
+            self.reason = reason
             self._task.cancel()
 
     def is_stopped(self) -> bool:
-        """Whether the cancellation at hand is ours and nobody else's."""
-        return self.end is not None and self._task.uncancel() == 0
+        """Return whether the current cancellation is ours alone."""
+        return self.reason is not None and self._task.uncancel() == 0
 
 
 class Connection:
-    """A client's connection: those who answer on it are stopped when it is lost."""
+    """A client's connection: its requests stop when it is lost."""
 
-    __slots__ = ("_abort", "_answers")
+    __slots__ = ("_abort", "_requests")
 
     def __init__(self, abort: Callable[[], None] | None = None) -> None:
-        """`abort` closes it at once."""
-        self._answers: list[_InFlightRequest] = []
+        """`abort` closes the connection at once."""
+        self._requests: list[_InFlightRequest] = []
         self._abort = abort
 
     async def abort(self) -> None:
-        """Close it in the middle of an answer, which ends whoever answers, if that can be done."""
+        """Close the connection in the middle of a response, if the server allows it.
+
+        Closing cancels the requests on it, usually the calling task as well.
+        """
         if self._abort is None:
             return
         self._abort()
-        # The loss is told in one of the next turns of the loop.
+        # The event loop reports the loss in one of its next iterations.
         async with asyncio.timeout(_ABORT_TIMEOUT_S):
             await asyncio.Event().wait()
 
-    def add(self, answer: _InFlightRequest) -> None:
-        """Stop an answer when the connection is lost."""
-        self._answers.append(answer)
+    def add(self, request: _InFlightRequest) -> None:
+        """Stop a request when the connection is lost."""
+        self._requests.append(request)
 
-    def remove(self, answer: _InFlightRequest) -> None:
-        """Forget an answer: it is over."""
-        self._answers.remove(answer)
+    def remove(self, request: _InFlightRequest) -> None:
+        """Forget a request that has ended."""
+        self._requests.remove(request)
 
     def stop_requests(self) -> None:
-        """Stop whoever answers."""
-        for answer in self._answers:
-            answer.stop(_StopReason.LEFT)
+        """Stop all requests: the connection is lost."""
+        for request in self._requests:
+            request.stop(_StopReason.DISCONNECTED)
+
+
+def find_connection(scope: Scope) -> Connection | None:
+    """Return the connection of a request; None unless our own server serves it."""
+    connection: Connection | None = scope.get("state", {}).get(CONNECTION_KEY)
+    return connection
+
+
+@asynccontextmanager
+async def watch_connection(receive: Receive) -> AsyncIterator[Connection]:
+    """Yield a connection that ASGI's `http.disconnect` ends. The body must have been read."""
+    connection = Connection()
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        connection.stop_requests()
+
+    async with run_in_background(watch()):
+        yield connection
 
 
 class InFlightRequests:
-    """The answers that this process is giving.
+    """The requests that this process is serving.
 
     The end of a request ends no task of the mesh, only the call that waits for it.
     """
 
     def __init__(self) -> None:
-        self._open: set[_InFlightRequest] = set()
+        self._requests: set[_InFlightRequest] = set()
 
     def __len__(self) -> int:
-        return len(self._open)
-
-    async def run(
-        self,
-        scope: Scope,
-        receive: Receive,
-        work: Coroutine[Any, Any, None],
-        *,
-        send_abort: Callable[[], Awaitable[None]],
-    ) -> None:
-        """Run `work` until it is done or the client has gone. The body must have been read.
-
-        When the process stops serving, `say_cut` says so in the place of what was still to come.
-        """
-        connection = scope.get("state", {}).get(CONNECTION_KEY)
-        if connection is not None:
-            await self.run_on(connection, work, send_abort=send_abort)
-            return
-        connection = Connection()
-        async with run_in_background(_watch_disconnect(receive, connection)):
-            await self.run_on(connection, work, send_abort=send_abort)
+        return len(self._requests)
 
     def abort_all(self) -> None:
-        """Stop all that are under way: this process stops serving."""
-        for answer in list(self._open):
-            answer.stop(_StopReason.CUT)
+        """Stop all requests: this process stops serving."""
+        for request in list(self._requests):
+            request.stop(_StopReason.ABORTED)
 
-    async def run_on(
+    async def run(
         self,
         connection: Connection,
         work: Coroutine[Any, Any, None],
         *,
         send_abort: Callable[[], Awaitable[None]],
     ) -> None:
-        """Do what `give` does, on a connection whose loss somebody else tells."""
+        """Run `work` until it ends or the client disconnects.
+
+        If the process stops serving first, `send_abort` ends the response with an error.
+        """
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("an answer is given in a task")
-        answer = _InFlightRequest(task)
-        self._open.add(answer)
-        connection.add(answer)
+            raise RuntimeError("requests are served in a task")
+        request = _InFlightRequest(task)
+        self._requests.add(request)
+        connection.add(request)
         try:
             await work
         except asyncio.CancelledError:
-            if not answer.is_stopped():
+            if not request.is_stopped():
                 raise
-            if answer.end is _StopReason.CUT:
+            if request.reason is _StopReason.ABORTED:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_ABORT_TIMEOUT_S):
                         await send_abort()
         finally:
-            connection.remove(answer)
-            self._open.discard(answer)
-
-
-async def _watch_disconnect(receive: Receive, connection: Connection) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    connection.stop_requests()
+            connection.remove(request)
+            self._requests.discard(request)

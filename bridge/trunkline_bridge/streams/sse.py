@@ -10,7 +10,7 @@ from typing import Final
 from starlette.types import Send
 
 from trunkline_bridge.edge import tracing
-from trunkline_bridge.edge.http import encode_headers
+from trunkline_bridge.edge.http import ResponseSender
 from trunkline_bridge.errors import to_wire_error
 from trunkline_bridge.streams.event_renderer import HEARTBEAT, EventRenderer
 from trunkline_bridge.streams.task_streams import WireEvents
@@ -125,21 +125,20 @@ _HEADERS = {
 
 
 async def send_events(
-    send: Send,
+    sender: ResponseSender,
     events: WireEvents,
     renderer: EventRenderer,
     *,
     heartbeats: Heartbeats,
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Send a stream to its end; what goes wrong on the way is its last event.
+    """Send a stream of events to its end. An error on the way becomes its last event.
 
-    Each write waits until the client has room for it, and nothing more is asked of the mesh
-    meanwhile: a slow client slows its own stream and nothing else.
+    Each write waits until the client has room for it, and meanwhile nothing more is read from the
+    mesh: a slow client slows down only its own stream.
     """
-    all_headers = encode_headers({**_HEADERS, **(headers or {})})
-    await send({"type": "http.response.start", "status": 200, "headers": all_headers})
-    stream = EventStream(send, heartbeats)
+    await sender.start(200, {**_HEADERS, **(headers or {})})
+    stream = EventStream(sender.send, heartbeats)
     heartbeats.add(stream)
     last = b""
     try:
@@ -147,12 +146,12 @@ async def send_events(
             async for ready in events:
                 for body in renderer.render_chunks(ready):
                     await stream.write(body)
-                # What comes next may come in days.
+                # The next events may take days: release these.
                 ready, body = (), b""
-    except Exception as error:  # noqa: BLE001  the response has begun: an event is all that is left
-        said = to_wire_error(error)
-        tracing.record_failure(said.kind.reason)
-        last = renderer.render_error(said)
+    except Exception as error:  # noqa: BLE001  the response has started: only an event can report it
+        wire_error = to_wire_error(error)
+        tracing.record_failure(wire_error.kind.reason)
+        last = renderer.render_error(wire_error)
     finally:
         heartbeats.remove(stream)
-    await send({"type": "http.response.body", "body": last})
+    await sender.finish(last)

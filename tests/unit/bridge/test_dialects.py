@@ -19,10 +19,10 @@ from trunkline_bridge.projection import FullEvent
 from trunkline_bridge.protocol import LAST_EVENT_ID_KEY
 from trunkline_bridge.streams.task_streams import WireEvents
 from trunkline_bridge.versions.v0_1 import json_reader as v0_1_input
-from trunkline_bridge.versions.v0_1.jsonrpc_methods import JsonRpcV01
+from trunkline_bridge.versions.v0_1 import jsonrpc_methods as v0_1
 from trunkline_bridge.versions.v0_3 import json_reader as v0_3_input
-from trunkline_bridge.versions.v0_3.jsonrpc_methods import JsonRpcV03
-from trunkline_bridge.versions.v1_0.jsonrpc_methods import JsonRpcV10
+from trunkline_bridge.versions.v0_3 import jsonrpc_methods as v0_3
+from trunkline_bridge.versions.v1_0 import json_methods as v1_0
 
 Json: TypeAlias = dict[str, Any]
 
@@ -39,7 +39,10 @@ def dialects(*, is_strict: bool = False) -> JsonRpcVersions:
     # What they would do is of no interest here.
     nothing: Any = None
     return JsonRpcVersions(
-        JsonRpcV10(nothing), JsonRpcV03(nothing), JsonRpcV01(nothing, nothing), is_strict=is_strict
+        v1_0.build_jsonrpc(nothing),
+        v0_3.build_jsonrpc(nothing),
+        v0_1.build_jsonrpc(nothing, nothing),
+        is_strict=is_strict,
     )
 
 
@@ -59,7 +62,7 @@ class Parameters:
 def test_a_method_tells_its_version_if_nothing_else_does(version: str, method: str) -> None:
     assert dialects().choose("", method).version == version
     assert dialects().choose(version, method).version == version
-    assert dialects().may_be_original("", method) == (version == "0.1")
+    assert dialects().may_be_v0_1("", method) == (version == "0.1")
     for other in set(SERVED) - {version}:
         with pytest.raises(WireError, match=f"is of A2A {version}") as raised:
             dialects().choose(other, method)
@@ -69,10 +72,10 @@ def test_a_method_tells_its_version_if_nothing_else_does(version: str, method: s
 @pytest.mark.parametrize("method", SHARED)
 def test_methods_of_two_versions_are_of_the_later_unless_the_task_tells(method: str) -> None:
     assert dialects().choose("", method).version == "0.3"
-    assert dialects().may_be_original("", method)
+    assert dialects().may_be_v0_1("", method)
     assert dialects().choose("0.1", method).version == "0.1"
-    assert not dialects().may_be_original("0.3", method)
-    assert not dialects(is_strict=True).may_be_original("", method)
+    assert not dialects().may_be_v0_1("0.3", method)
+    assert not dialects(is_strict=True).may_be_v0_1("", method)
 
 
 @pytest.mark.parametrize("method", [*METHODS["1.0"], *METHODS["0.1"]])
@@ -292,7 +295,9 @@ class LostTask:
 async def test_an_error_within_a_stream_of_v0_1_calls_its_task_what_the_client_does() -> None:
     lost: Any = LostTask()
     caller = Caller(agent="echo", version="0.1")
-    _, opening = JsonRpcV01(lost, lost).streams["tasks/resubscribe"](caller, {"id": "chosen"})
+    _, opening = v0_1.build_jsonrpc(lost, lost).streams["tasks/resubscribe"](
+        caller, {"id": "chosen"}
+    )
     async with opening as events:
         assert len(await anext(events)) == 1
         with pytest.raises(WireError) as raised:

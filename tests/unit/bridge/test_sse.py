@@ -8,6 +8,7 @@ from starlette.types import Message
 
 from harness.a2a.bridged_mesh import v1_renderer
 from trunkline.a2a.v1 import a2a_pb2
+from trunkline_bridge.edge.http import ResponseSender
 from trunkline_bridge.projection import FullEvent, WireEvent
 from trunkline_bridge.streams.event_renderer import HEARTBEAT
 from trunkline_bridge.streams.sse import EventStream, Heartbeats, send_events
@@ -48,7 +49,9 @@ async def test_nothing_is_asked_of_the_mesh_while_the_client_has_no_room() -> No
                 client.room.clear()
             yield [EVENT]
 
-    sending = send_events(client.send, events(), v1_renderer(1), heartbeats=Heartbeats(60))
+    sending = send_events(
+        ResponseSender(client.send), events(), v1_renderer(1), heartbeats=Heartbeats(60)
+    )
     async with asyncio.TaskGroup() as group:
         task = group.create_task(sending)
         await client.until(3)

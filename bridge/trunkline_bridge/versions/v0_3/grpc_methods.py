@@ -1,32 +1,66 @@
-"""A2A v0.3 over gRPC: other names and numbers of fields for the same operations."""
+"""A2A v0.3 over gRPC, whose messages have other fields for the same operations."""
 
 from google.protobuf import empty_pb2
 
 from trunkline.a2a.v0_3 import a2a_pb2, agent_card_pb2, task_pb2
 from trunkline.a2a.v1 import a2a_pb2 as core_pb2
-from trunkline_bridge.bindings import request_parser as params
-from trunkline_bridge.bindings.grpc_service import GrpcService, StreamingGrpcMethod, UnaryGrpcMethod
-from trunkline_bridge.bindings.grpc_status import v0_3_error_text
-from trunkline_bridge.bindings.operations import Operations
-from trunkline_bridge.errors import WireError, invalid_params
+from trunkline_bridge.bindings import operation_table as table
+from trunkline_bridge.bindings import request_parser as parser
+from trunkline_bridge.bindings.grpc_service import GrpcMethod, GrpcService
+from trunkline_bridge.errors import EXTENDED_CARD_NOT_CONFIGURED, WireError, invalid_params
 from trunkline_bridge.protocol import V0_3
-from trunkline_bridge.versions.v0_3 import proto_card as card
-from trunkline_bridge.versions.v0_3 import proto_reader as requests
-from trunkline_bridge.versions.v0_3 import proto_writer as writing
+from trunkline_bridge.versions.v0_3 import proto_card, proto_reader, proto_writer
 from trunkline_bridge.versions.v1_0.grpc_methods import empty_response
 
+# Names that do not follow from the reason of the error.
+_ERROR_NAMES = {
+    EXTENDED_CARD_NOT_CONFIGURED.reason: "AuthenticatedExtendedCardNotConfiguredError",
+}
+# The reasons that v0.3 has names for. Other errors have only their status.
+_NAMED_REASONS = frozenset(
+    {
+        "TASK_NOT_FOUND",
+        "TASK_NOT_CANCELABLE",
+        "PUSH_NOTIFICATION_NOT_SUPPORTED",
+        "UNSUPPORTED_OPERATION",
+        "CONTENT_TYPE_NOT_SUPPORTED",
+        "INVALID_AGENT_RESPONSE",
+        "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+        "INVALID_PARAMS",
+        "INVALID_REQUEST",
+        "INTERNAL_ERROR",
+    }
+)
 
-def _core_card(_request: a2a_pb2.GetAgentCardRequest) -> core_pb2.GetExtendedAgentCardRequest:
+
+def v0_3_error_text(error: WireError) -> str:
+    """Return the text of an error. Clients take the name before the colon for the error."""
+    name = v0_3_error_name(error)
+    return f"{name}: {error.text}" if name else error.text
+
+
+def v0_3_error_name(error: WireError) -> str:
+    """Return the name of an error in v0.3; empty: it has none."""
+    reason = error.kind.reason
+    if reason not in _NAMED_REASONS:
+        return ""
+    words = "".join(word.capitalize() for word in reason.removesuffix("_ERROR").split("_"))
+    return _ERROR_NAMES.get(reason, f"{words}Error")
+
+
+def _core_card_request(
+    _request: a2a_pb2.GetAgentCardRequest,
+) -> core_pb2.GetExtendedAgentCardRequest:
     return core_pb2.GetExtendedAgentCardRequest()
 
 
 def _check_send(request: core_pb2.SendMessageRequest) -> core_pb2.SendMessageRequest:
-    """Do as for v1.0, and say what is wrong in the words of v0.3."""
+    """Validate like v1.0, with the field names of v0.3 in errors."""
     try:
-        return params.check_send(request)
+        return parser.check_send(request)
     except WireError as error:
-        said = ((_v0_3_words(name), _v0_3_words(problem)) for name, problem in error.violations)
-        raise invalid_params(*said) from None
+        violations = ((_v0_3_words(name), _v0_3_words(text)) for name, text in error.violations)
+        raise invalid_params(*violations) from None
 
 
 def _v0_3_words(text: str) -> str:
@@ -39,93 +73,89 @@ SERVICE = GrpcService(
     error_text=v0_3_error_text,
     has_old_files=True,
     methods=(
-        UnaryGrpcMethod(
+        GrpcMethod(
             name="SendMessage",
+            operation=table.SEND_MESSAGE,
             request=a2a_pb2.SendMessageRequest,
             response=a2a_pb2.SendMessageResponse,
-            to_core=requests.from_v0_3_send,
+            to_core=proto_reader.from_v0_3_send,
             check=_check_send,
-            call=Operations.send_message,
-            from_core=writing.to_v0_3_send_response,
+            from_core=proto_writer.to_v0_3_send_response,
         ),
-        StreamingGrpcMethod(
+        GrpcMethod(
             name="SendStreamingMessage",
+            operation=table.SEND_STREAMING_MESSAGE,
             request=a2a_pb2.SendMessageRequest,
             response=a2a_pb2.StreamResponse,
-            to_core=requests.from_v0_3_send,
+            to_core=proto_reader.from_v0_3_send,
             check=_check_send,
-            open=Operations.stream_message,
-            event_from_core=writing.to_v0_3_stream_response,
+            from_core=proto_writer.to_v0_3_stream_response,
         ),
-        UnaryGrpcMethod(
+        GrpcMethod(
             name="GetTask",
+            operation=table.GET_TASK,
             request=a2a_pb2.GetTaskRequest,
             response=task_pb2.Task,
-            to_core=requests.from_v0_3_get,
-            check=params.check_get,
-            call=Operations.get_task,
-            from_core=writing.to_v0_3_task,
+            to_core=proto_reader.from_v0_3_get,
+            from_core=proto_writer.to_v0_3_task,
         ),
-        UnaryGrpcMethod(
+        GrpcMethod(
             name="CancelTask",
+            operation=table.CANCEL_TASK,
             request=a2a_pb2.CancelTaskRequest,
             response=task_pb2.Task,
-            to_core=requests.from_v0_3_cancel,
-            check=params.check_id,
-            call=Operations.cancel_task,
-            from_core=writing.to_v0_3_task,
+            to_core=proto_reader.from_v0_3_cancel,
+            from_core=proto_writer.to_v0_3_task,
         ),
-        StreamingGrpcMethod(
+        GrpcMethod(
             name="TaskSubscription",
+            operation=table.SUBSCRIBE_TO_TASK,
             request=a2a_pb2.TaskSubscriptionRequest,
             response=a2a_pb2.StreamResponse,
-            to_core=requests.from_v0_3_subscribe,
-            check=params.check_id,
-            open=Operations.subscribe_to_task,
-            event_from_core=writing.to_v0_3_stream_response,
+            to_core=proto_reader.from_v0_3_subscribe,
+            from_core=proto_writer.to_v0_3_stream_response,
         ),
-        UnaryGrpcMethod(
+        GrpcMethod(
             name="CreateTaskPushNotificationConfig",
+            operation=table.CREATE_PUSH_CONFIG,
             request=a2a_pb2.CreateTaskPushNotificationConfigRequest,
             response=task_pb2.TaskPushNotificationConfig,
-            to_core=requests.from_v0_3_create_push,
-            check=params.check_push_config,
-            call=Operations.create_push_config,
-            from_core=writing.to_v0_3_push_config,
+            to_core=proto_reader.from_v0_3_create_push,
+            from_core=proto_writer.to_v0_3_push_config,
         ),
-        UnaryGrpcMethod(
+        GrpcMethod(
             name="GetTaskPushNotificationConfig",
+            operation=table.GET_PUSH_CONFIG,
             request=a2a_pb2.GetTaskPushNotificationConfigRequest,
             response=task_pb2.TaskPushNotificationConfig,
-            to_core=requests.from_v0_3_get_push,
-            call=Operations.get_push_config,
-            from_core=writing.to_v0_3_push_config,
+            to_core=proto_reader.from_v0_3_get_push,
+            # Without a config id it is the task's first one.
+            check=table.unchanged,
+            from_core=proto_writer.to_v0_3_push_config,
         ),
-        UnaryGrpcMethod(
+        GrpcMethod(
             name="ListTaskPushNotificationConfig",
+            operation=table.LIST_PUSH_CONFIGS,
             request=a2a_pb2.ListTaskPushNotificationConfigRequest,
             response=a2a_pb2.ListTaskPushNotificationConfigResponse,
-            to_core=requests.from_v0_3_list_push,
-            check=params.check_list_pushes,
-            call=Operations.list_push_configs,
-            from_core=writing.to_v0_3_push_configs,
+            to_core=proto_reader.from_v0_3_list_push,
+            from_core=proto_writer.to_v0_3_push_configs,
         ),
-        UnaryGrpcMethod(
+        GrpcMethod(
             name="DeleteTaskPushNotificationConfig",
+            operation=table.DELETE_PUSH_CONFIG,
             request=a2a_pb2.DeleteTaskPushNotificationConfigRequest,
             response=empty_pb2.Empty,
-            to_core=requests.from_v0_3_delete_push,
-            check=params.check_push_ids,
-            call=Operations.delete_push_config,
+            to_core=proto_reader.from_v0_3_delete_push,
             from_core=empty_response,
         ),
-        UnaryGrpcMethod(
+        GrpcMethod(
             name="GetAgentCard",
+            operation=table.GET_EXTENDED_CARD,
             request=a2a_pb2.GetAgentCardRequest,
             response=agent_card_pb2.AgentCard,
-            to_core=_core_card,
-            call=lambda operations, caller, _request: operations.get_extended_card(caller),
-            from_core=card.to_v0_3_agent_card,
+            to_core=_core_card_request,
+            from_core=proto_card.to_v0_3_agent_card,
         ),
     ),
 )

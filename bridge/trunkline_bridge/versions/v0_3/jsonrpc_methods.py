@@ -1,28 +1,27 @@
-"""A2A v0.3 over JSON-RPC, and v0.2, whose methods are among those of v0.3."""
+"""A2A v0.3 over JSON-RPC. It includes v0.2, whose methods are among those of v0.3."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
+from typing import Any
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline.v1 import message_pb2
-from trunkline_bridge.bindings import request_parser as params
+from trunkline.v1 import message_pb2, push_notification_pb2, task_pb2
+from trunkline_bridge.bindings import operation_table as table
+from trunkline_bridge.bindings import request_parser as parser
+from trunkline_bridge.bindings.field_violations import renamed_fields
 from trunkline_bridge.bindings.jsonrpc_envelope import error_object
 from trunkline_bridge.bindings.jsonrpc_version import (
     OLDER_VOCABULARY,
     ErrorVocabulary,
-    find_task_id,
-    renamed_fields,
+    JsonRpcVersion,
     with_cursor_from_metadata,
-    with_shape,
 )
+from trunkline_bridge.bindings.operation_table import StreamMethod, UnaryMethod
 from trunkline_bridge.bindings.operations import Operations
-from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.errors import VERSION_NOT_SUPPORTED, WireError, invalid_params
 from trunkline_bridge.protocol import V0_3
-from trunkline_bridge.streams.task_streams import WireEvents
 from trunkline_bridge.versions import card_json
 from trunkline_bridge.versions.json_values import Json
-from trunkline_bridge.versions.v0_3 import json_reader as v0_3_input
-from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
+from trunkline_bridge.versions.v0_3 import json_reader, json_writer
 from trunkline_bridge.versions.v0_3.json_writer import V03EventWriter
 
 _VOCABULARY = ErrorVocabulary(
@@ -48,110 +47,151 @@ _TASK_FIELDS = {
     "tasks/pushNotificationConfig/list": "id",
     "tasks/pushNotificationConfig/delete": "id",
 }
-# A webhook is flat in v1.0, and in an object of its own here.
+# A push notification config is flat in v1.0 and a nested object here.
 _CONFIG = "pushNotificationConfig"
-_FLAT = {name: f"{_CONFIG}.{name}" for name in ("id", "url", "token", "authentication")}
-_IDS = {"taskId": "id", "id": "pushNotificationConfigId"}
+_NESTED_NAMES = {name: f"{_CONFIG}.{name}" for name in ("id", "url", "token", "authentication")}
+_ID_NAMES = {"taskId": "id", "id": "pushNotificationConfigId"}
 
 
-class JsonRpcV03:
-    """The methods of v0.3."""
-
-    version = V0_3
-
-    def __init__(self, operations: Operations) -> None:
-        self.sends = {"message/send": "message/stream"}
-        self._operations = operations
-        self.unary = {
-            "message/send": self._send,
-            "tasks/get": self._get,
-            "tasks/cancel": self._cancel,
-            "tasks/pushNotificationConfig/set": self._set_push,
-            "tasks/pushNotificationConfig/get": self._get_push,
-            "tasks/pushNotificationConfig/list": self._list_pushes,
-            "tasks/pushNotificationConfig/delete": self._delete_push,
-            "agent/getAuthenticatedExtendedCard": self._extended_card,
-        }
-        self.streams = {
-            "message/stream": with_shape(self._stream, V03EventWriter),
-            "tasks/resubscribe": with_shape(self._resubscribe, V03EventWriter),
-        }
-
-    def find_task_id(self, method: str, given: object) -> str:
-        """Return the task that parameters may name."""
-        return find_task_id(given, _TASK_FIELDS[method]) if method in _TASK_FIELDS else ""
-
-    def error_object(self, error: WireError) -> Json:
-        """Return JSON-RPC's error object; what v0.3 has no code for is an internal error."""
-        if error.kind is VERSION_NOT_SUPPORTED:
-            return error_object(error)
-        return _VOCABULARY.error(error)
-
-    async def _send(self, caller: Caller, given: object) -> Json:
-        request = params.parse_send(v0_3_input.convert_send_params(given))
-        answer = await self._operations.send_message(caller, request)
-        if isinstance(answer, message_pb2.Message):
-            return v0_3_json.message_json(answer)
-        return v0_3_json.task_json(answer)
-
-    def _stream(self, caller: Caller, given: object) -> AbstractAsyncContextManager[WireEvents]:
-        request = params.parse_send(v0_3_input.convert_send_params(given))
-        return self._operations.stream_message(caller, request)
-
-    async def _get(self, caller: Caller, given: object) -> Json:
-        request = params.parse_get(v0_3_input.convert_get_params(given))
-        return v0_3_json.task_json(await self._operations.get_task(caller, request))
-
-    async def _cancel(self, caller: Caller, given: object) -> Json:
-        request = params.parse_cancel(given)
-        return v0_3_json.task_json(await self._operations.cancel_task(caller, request))
-
-    def _resubscribe(
-        self, caller: Caller, given: object
-    ) -> AbstractAsyncContextManager[WireEvents]:
-        request = params.parse_subscribe(given)
-        return self._operations.subscribe_to_task(with_cursor_from_metadata(caller, given), request)
-
-    async def _set_push(self, caller: Caller, given: object) -> Json:
-        config = given.get(_CONFIG) if isinstance(given, dict) else None
-        if not isinstance(given, dict) or not isinstance(config, dict):
-            raise invalid_params((_CONFIG, "must be an object"))
-        flat = {**v0_3_input.convert_webhook(config), **v0_3_input.pick_members(given, ("taskId",))}
-        with renamed_fields(_FLAT):
-            request = params.parse_create_push(flat)
-            made = await self._operations.create_push_config(caller, request)
-        return v0_3_json.push_config_json(made)
-
-    async def _get_push(self, caller: Caller, given: object) -> Json:
-        request = a2a_pb2.GetTaskPushNotificationConfigRequest(
-            task_id=params.parse_subscribe(given).id, id=_config_id(given)
-        )
-        with renamed_fields(_IDS):
-            config = await self._operations.get_push_config(caller, request)
-        return v0_3_json.push_config_json(config)
-
-    async def _list_pushes(self, caller: Caller, given: object) -> list[Json]:
-        request = a2a_pb2.ListTaskPushNotificationConfigsRequest(
-            task_id=params.parse_subscribe(given).id
-        )
-        page = await self._operations.list_push_configs(caller, request)
-        return [v0_3_json.push_config_json(one) for one in page.configs]
-
-    async def _delete_push(self, caller: Caller, given: object) -> None:
-        request = a2a_pb2.DeleteTaskPushNotificationConfigRequest(
-            task_id=params.parse_subscribe(given).id, id=_config_id(given)
-        )
-        with renamed_fields(_IDS):
-            await self._operations.delete_push_config(caller, params.check_push_ids(request))
-
-    async def _extended_card(self, caller: Caller, _given: object) -> Json:
-        return card_json.v0_3_card_json(await self._operations.get_extended_card(caller))
+def _parse_send(params: object) -> a2a_pb2.SendMessageRequest:
+    return parser.parse_send(json_reader.convert_send_params(params))
 
 
-def _config_id(given: object) -> str:
-    config_id = given.get("pushNotificationConfigId") if isinstance(given, dict) else None
+def _parse_get(params: object) -> a2a_pb2.GetTaskRequest:
+    return parser.parse_get(json_reader.convert_get_params(params))
+
+
+def _parse_set_push(params: object) -> push_notification_pb2.TaskPushNotificationConfig:
+    config = params.get(_CONFIG) if isinstance(params, dict) else None
+    if not isinstance(params, dict) or not isinstance(config, dict):
+        raise invalid_params((_CONFIG, "must be an object"))
+    flat = {
+        **json_reader.convert_webhook(config),
+        **json_reader.pick_members(params, ("taskId",)),
+    }
+    with renamed_fields(_NESTED_NAMES):
+        return parser.parse_create_push(flat)
+
+
+def _parse_get_push(params: object) -> a2a_pb2.GetTaskPushNotificationConfigRequest:
+    task_id = parser.parse_subscribe(params).id
+    return a2a_pb2.GetTaskPushNotificationConfigRequest(task_id=task_id, id=_config_id(params))
+
+
+def _parse_list_pushes(params: object) -> a2a_pb2.ListTaskPushNotificationConfigsRequest:
+    task_id = parser.parse_subscribe(params).id
+    return a2a_pb2.ListTaskPushNotificationConfigsRequest(task_id=task_id)
+
+
+def _parse_delete_push(params: object) -> a2a_pb2.DeleteTaskPushNotificationConfigRequest:
+    task_id = parser.parse_subscribe(params).id
+    request = a2a_pb2.DeleteTaskPushNotificationConfigRequest(
+        task_id=task_id, id=_config_id(params)
+    )
+    with renamed_fields(_ID_NAMES):
+        return parser.check_push_ids(request)
+
+
+def _config_id(params: object) -> str:
+    config_id = params.get("pushNotificationConfigId") if isinstance(params, dict) else None
     if config_id is None:
         return ""
     if not isinstance(config_id, str):
         raise invalid_params(("pushNotificationConfigId", "must be a string"))
     return config_id
+
+
+def _send_result_json(result: task_pb2.Task | message_pb2.Message) -> Json:
+    if isinstance(result, message_pb2.Message):
+        return json_writer.message_json(result)
+    return json_writer.task_json(result)
+
+
+def _push_configs_json(page: a2a_pb2.ListTaskPushNotificationConfigsResponse) -> list[Json]:
+    return [json_writer.push_config_json(config) for config in page.configs]
+
+
+def _method(
+    name: str,
+    operation: table.UnaryOperation,
+    parse: Callable[[object], Any],
+    render: Callable[[Any], object],
+    field_names: dict[str, str] | None = None,
+) -> UnaryMethod:
+    return UnaryMethod(
+        name=name, operation=operation, parse=parse, render=render, field_names=field_names or {}
+    )
+
+
+_UNARY = (
+    _method("message/send", table.SEND_MESSAGE, _parse_send, _send_result_json),
+    _method("tasks/get", table.GET_TASK, _parse_get, json_writer.task_json),
+    _method("tasks/cancel", table.CANCEL_TASK, parser.parse_cancel, json_writer.task_json),
+    _method(
+        "tasks/pushNotificationConfig/set",
+        table.CREATE_PUSH_CONFIG,
+        _parse_set_push,
+        json_writer.push_config_json,
+        _NESTED_NAMES,
+    ),
+    _method(
+        "tasks/pushNotificationConfig/get",
+        table.GET_PUSH_CONFIG,
+        _parse_get_push,
+        json_writer.push_config_json,
+        _ID_NAMES,
+    ),
+    _method(
+        "tasks/pushNotificationConfig/list",
+        table.LIST_PUSH_CONFIGS,
+        _parse_list_pushes,
+        _push_configs_json,
+    ),
+    _method(
+        "tasks/pushNotificationConfig/delete",
+        table.DELETE_PUSH_CONFIG,
+        _parse_delete_push,
+        table.unchanged,
+        _ID_NAMES,
+    ),
+    _method(
+        "agent/getAuthenticatedExtendedCard",
+        table.GET_EXTENDED_CARD,
+        table.unchanged,
+        card_json.v0_3_card_json,
+    ),
+)
+_STREAMS = (
+    StreamMethod(
+        name="message/stream",
+        operation=table.SEND_STREAMING_MESSAGE,
+        parse=_parse_send,
+        event_writer=V03EventWriter,
+    ),
+    StreamMethod(
+        name="tasks/resubscribe",
+        operation=table.SUBSCRIBE_TO_TASK,
+        parse=parser.parse_subscribe,
+        event_writer=V03EventWriter,
+        update_caller=with_cursor_from_metadata,
+    ),
+)
+
+
+def build_jsonrpc(operations: Operations) -> JsonRpcVersion:
+    """Return A2A v0.3 over JSON-RPC."""
+    return JsonRpcVersion(
+        version=V0_3,
+        unary={method.name: method.bind(operations) for method in _UNARY},
+        streams={method.name: method.bind(operations) for method in _STREAMS},
+        task_fields=_TASK_FIELDS,
+        streaming_sends={"message/send": "message/stream"},
+        error_object=_error_object,
+    )
+
+
+def _error_object(error: WireError) -> Json:
+    """Return JSON-RPC's error object. An error that v0.3 has no code for is an internal error."""
+    if error.kind is VERSION_NOT_SUPPORTED:
+        return error_object(error)
+    return _VOCABULARY.error_object(error)

@@ -1,22 +1,26 @@
-"""HTTP+JSON as A2A v0.3 has it: its gRPC methods with messages as JSON, not its JSON-RPC."""
+"""A2A v0.3 over HTTP+JSON: its gRPC methods with messages as ProtoJSON, unlike its JSON-RPC."""
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from trunkline.a2a.v1 import a2a_pb2
-from trunkline_bridge.bindings import request_parser as params
-from trunkline_bridge.bindings.grpc_service import GrpcMethod, UnaryGrpcMethod
-from trunkline_bridge.bindings.grpc_service import StreamingGrpcMethod as Stream
-from trunkline_bridge.bindings.grpc_status import v0_3_error_name
-from trunkline_bridge.bindings.http_handler import EventsContext
-from trunkline_bridge.bindings.jsonrpc_version import StreamOpener  # noqa: TC001
-from trunkline_bridge.bindings.operation_table import UnaryMethod
+from trunkline_bridge.bindings import operation_table as table
+from trunkline_bridge.bindings import request_parser as parser
+from trunkline_bridge.bindings.grpc_service import GrpcMethod
+from trunkline_bridge.bindings.operation_table import (
+    EventsContext,
+    StreamHandler,
+    StreamOperation,
+    UnaryHandler,
+    UnaryOperation,
+)
 from trunkline_bridge.bindings.operations import Operations
-from trunkline_bridge.bindings.rest_request import Place, put_path_field
+from trunkline_bridge.bindings.rest_request import SHARED_ROUTES, PathParams, put_path_field
 from trunkline_bridge.edge.caller import Caller
 from trunkline_bridge.edge.http import rest_error_body
 from trunkline_bridge.errors import WireError
+from trunkline_bridge.protocol import V0_3
 from trunkline_bridge.streams.event_renderer import EventWriter
 from trunkline_bridge.versions.card_json import merged_card_json
 from trunkline_bridge.versions.json_values import Json
@@ -25,24 +29,15 @@ from trunkline_bridge.versions.v0_3.file_bytes import (
     encode_file_bytes,
     uses_raw_file_bytes,
 )
-from trunkline_bridge.versions.v0_3.grpc_methods import SERVICE
-from trunkline_bridge.versions.v0_3.jsonrpc_methods import JsonRpcV03
+from trunkline_bridge.versions.v0_3.grpc_methods import SERVICE, v0_3_error_name
+from trunkline_bridge.versions.v0_3.jsonrpc_methods import build_jsonrpc
 from trunkline_bridge.versions.v0_3.proto_json import V03ProtoEventWriter, proto_message_json
 
-# Descriptors' types have nothing in common.
-_Fields: TypeAlias = Any
-
-# Operations that v0.3 calls otherwise.
-_OTHER_NAMES = {
-    "TaskSubscription": "SubscribeToTask",
-    "ListTaskPushNotificationConfig": "ListTaskPushNotificationConfigs",
-    "GetAgentCard": "GetExtendedAgentCard",
-}
-_METHODS = {_OTHER_NAMES.get(method.name, method.name): method for method in SERVICE.methods}
-# The field that a path names instead of the body, and how.
+_METHODS = {method.operation.name: method for method in SERVICE.methods}
+# The field that holds what the path names, and its form.
 _TASK = "tasks/{task_id}"
 _CONFIG = f"{_TASK}/pushNotificationConfigs/{{config_id}}"
-_IN_PATH: Mapping[str, tuple[str, str]] = {
+_PATH_FIELDS: Mapping[str, tuple[str, str]] = {
     "GetTask": ("name", _TASK),
     "CancelTask": ("name", _TASK),
     "SubscribeToTask": ("name", _TASK),
@@ -51,58 +46,58 @@ _IN_PATH: Mapping[str, tuple[str, str]] = {
     "ListTaskPushNotificationConfigs": ("parent", _TASK),
     "DeleteTaskPushNotificationConfig": ("name", _CONFIG),
 }
-# By both spellings of ProtoJSON.
+# Both spellings that ProtoJSON accepts.
 _WEBHOOK = ("pushNotificationConfig", "push_notification_config")
 
 
 class RestV03:
     """A2A v0.3 over HTTP+JSON."""
 
+    version = V0_3
     media_type = "application/json"
+    routes: Mapping[str, Mapping[str, str]] = {
+        **SHARED_ROUTES,
+        "/card": {"GET": "GetExtendedAgentCard"},
+    }
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
-        self._json_rpc = JsonRpcV03(operations)
-        unary = {
-            name: partial(self._answer, method)
+        self._jsonrpc = build_jsonrpc(operations)
+        self.unary: Mapping[str, UnaryHandler] = {
+            name: partial(self._call, method, method.operation)
             for name, method in _METHODS.items()
-            if isinstance(method, UnaryGrpcMethod)
+            if isinstance(method.operation, UnaryOperation)
         }
-        self.unary: Mapping[str, UnaryMethod] = {
-            **unary,
-            "SendMessage": partial(self._send, unary["SendMessage"]),
-            "GetExtendedAgentCard": self._get_card,
-        }
-        self.streams: Mapping[str, StreamOpener] = {
-            name: partial(self._open, method)
+        self.streams: Mapping[str, StreamHandler] = {
+            name: partial(self._open, method, method.operation)
             for name, method in _METHODS.items()
-            if isinstance(method, Stream)
+            if isinstance(method.operation, StreamOperation)
         }
 
-    def fields(self, operation: str) -> _Fields:
+    def query_fields(self, operation: str) -> Any:  # noqa: ANN401  descriptors have no common type
         """Return the fields that a query may have."""
         return _METHODS[operation].request.DESCRIPTOR.fields
 
-    def parameters(self, operation: str, given: Json, place: Place) -> Json:
-        """Return the parameters, with those that the path names. WireError: they contradict it."""
+    def parameters(self, operation: str, params: Json, path: PathParams) -> Json:
+        """Return the parameters with those of the path. WireError: they contradict each other."""
         if operation == "CreateTaskPushNotificationConfig":
-            given = _whole_creation(given)
-        if operation in _IN_PATH:
-            name, template = _IN_PATH[operation]
+            params = _wrap_config(params)
+        if operation in _PATH_FIELDS:
+            name, form = _PATH_FIELDS[operation]
             field = _METHODS[operation].request.DESCRIPTOR.fields_by_name[name]
-            put_path_field(
-                given, field, template.format(task_id=place.task_id, config_id=place.config_id)
-            )
-        return given
+            value = form.format(task_id=path.task_id, config_id=path.config_id)
+            put_path_field(params, field, value)
+        return params
 
-    def tenant(self, _given: Json) -> str:
+    def find_tenant(self, _params: Json) -> str:
         """Return nothing: v0.3 has no tenants."""
         return ""
 
     def error_body(self, error: WireError) -> Json:
-        """Return the body of an error: the specification has none, so all that clients look for.
+        """Return the body of an error with the members that clients look for.
 
-        Those in JavaScript look for JSON-RPC's members, those in Python for `type` or the status.
+        The specification defines none. Clients in JavaScript read JSON-RPC's members, those in
+        Python `type` or the status.
         """
         return {
             "code": error.kind.rpc_code,
@@ -112,56 +107,57 @@ class RestV03:
             **rest_error_body(error),
         }
 
-    async def _answer(self, method: UnaryGrpcMethod, caller: Caller, given: object) -> Json:
-        answer = await method.call(self._operations, caller, _read(method, caller, given))
-        result = method.from_core(answer)
+    async def _call(
+        self, method: GrpcMethod, operation: UnaryOperation, caller: Caller, params: object
+    ) -> object:
+        if operation is table.GET_EXTENDED_CARD:
+            # SDKs of v0.3 expect the JSON of JSON-RPC here, those of v1.0 that of protobuf.
+            return merged_card_json(await self._operations.get_extended_card(caller))
+        if operation is table.SEND_MESSAGE and _is_jsonrpc_message(params):
+            return await self._jsonrpc.unary["message/send"](caller, params)
+        request = _parse(method, caller, params)
+        message = method.from_core(await operation.call(self._operations, caller, request))
         if uses_raw_file_bytes(caller.user_agent):
-            decode_file_bytes(result)
-        return proto_message_json(result)
-
-    async def _send(self, answer: UnaryMethod, caller: Caller, given: object) -> object:
-        if _is_of_json_rpc(given):
-            answer = self._json_rpc.unary["message/send"]
-        return await answer(caller, given)
+            decode_file_bytes(message)
+        return proto_message_json(message)
 
     def _open(
-        self, method: Stream, caller: Caller, given: object
+        self, method: GrpcMethod, operation: StreamOperation, caller: Caller, params: object
     ) -> tuple[EventWriter, EventsContext]:
-        if _is_of_json_rpc(given):
-            return self._json_rpc.streams["message/stream"](caller, given)
-        opening = method.open(self._operations, caller, _read(method, caller, given))
-        return V03ProtoEventWriter(with_plain_files=uses_raw_file_bytes(caller.user_agent)), opening
-
-    async def _get_card(self, caller: Caller, _given: object) -> Json:
-        # SDKs of v0.3 read it as JSON-RPC has it, those of v1.0 as protobuf: this one is both.
-        return merged_card_json(await self._operations.get_extended_card(caller))
+        if _is_jsonrpc_message(params):
+            return self._jsonrpc.streams["message/stream"](caller, params)
+        events = operation.open(self._operations, caller, _parse(method, caller, params))
+        return V03ProtoEventWriter(with_plain_files=uses_raw_file_bytes(caller.user_agent)), events
 
 
-def _read(method: GrpcMethod, caller: Caller, given: object) -> Any:  # noqa: ANN401  any of the core
-    request = params.parse_message(given, message_type=method.request)
+def _parse(method: GrpcMethod, caller: Caller, params: object) -> Any:  # noqa: ANN401  any request
+    message = parser.parse_message(params, message_type=method.request)
     if uses_raw_file_bytes(caller.user_agent):
-        encode_file_bytes(request)
-    core = method.check(method.to_core(request))
-    if isinstance(core, a2a_pb2.SendMessageRequest):
-        params.check_nesting(core)
-    return core
+        encode_file_bytes(message)
+    request = method.validate(method.to_core(message))
+    if isinstance(request, a2a_pb2.SendMessageRequest):
+        parser.check_nesting(request)
+    return request
 
 
-def _is_of_json_rpc(given: object) -> bool:
-    """Whether a message is as JSON-RPC has it: many send that here, and want the like of it."""
-    message = given.get("message") if isinstance(given, dict) else None
+def _is_jsonrpc_message(params: object) -> bool:
+    """Return whether a message has JSON-RPC's form.
+
+    Many clients send that form here, and expect the same form in the response.
+    """
+    message = params.get("message") if isinstance(params, dict) else None
     return isinstance(message, dict) and "parts" in message and "content" not in message
 
 
-def _whole_creation(given: Json) -> Json:
-    """Return the whole request to create a webhook, of any of the forms that are sent for it.
+def _wrap_config(params: Json) -> Json:
+    """Return a request to create a push notification config in the form of its message.
 
-    The proto's annotation has the body be what is called `config` in the whole one; and clients
-    leave out its wrapping, too.
+    By the annotation in the proto, the body is only the message's field `config`. Some clients
+    leave out the wrapping inside that as well.
     """
-    config = given["config"] if isinstance(given.get("config"), dict) else given
+    config = params["config"] if isinstance(params.get("config"), dict) else params
     if "url" in config:
         config = {"pushNotificationConfig": config}
     if any(name in config for name in _WEBHOOK):
-        return {**given, "config": config} if "config" in given else {"config": config}
-    return given
+        return {**params, "config": config} if "config" in params else {"config": config}
+    return params

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trunkline.a2a.v0_3 import a2a_pb2 as old
 from trunkline.v1 import artifact_pb2
-from trunkline_bridge.bindings.rest_request import Place
+from trunkline_bridge.bindings.rest_request import PathParams
 from trunkline_bridge.errors import TASK_NOT_FOUND, UNAVAILABLE, WireError
 from trunkline_bridge.projection import ArtifactView, FullEvent, TextDelta
 from trunkline_bridge.streams.event_renderer import EventFrame, EventRenderer
@@ -84,8 +84,8 @@ DIALECT = RestV03(None)  # type: ignore[arg-type]
 @pytest.mark.parametrize("given", CREATIONS)
 def test_a_webhook_may_be_sent_in_any_wrapping(given: dict[str, Any]) -> None:
     operation = "CreateTaskPushNotificationConfig"
-    place = Place("0.3", {}, "", task_id="t-1")
-    whole = DIALECT.parameters(operation, dict(given), place)
+    path = PathParams(task_id="t-1")
+    whole = DIALECT.parameters(operation, dict(given), path)
     request = json_format.ParseDict(whole, old.CreateTaskPushNotificationConfigRequest())
     assert request.parent == "tasks/t-1"
     assert request.config.push_notification_config.url == WEBHOOK["url"]
