@@ -29,7 +29,7 @@ class V03ProtoEventWriter(V1EventWriter):
     def __init__(self, *, with_plain_files: bool = False) -> None:
         self._with_plain_files = with_plain_files
 
-    def whole(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
+    def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
         """Return any other event."""
         event = writing.to_v0_3_stream_response(response)
         if self._with_plain_files:

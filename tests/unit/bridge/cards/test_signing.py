@@ -190,6 +190,7 @@ def forgeries() -> dict[str, tuple[str, str]]:
         "none": (encoded({"alg": "none", "kid": "main"}), ""),
         "HMAC by the public key": (head, hs256),
         "another algorithm": (encoded({"alg": "ES256", "kid": "main"}), "eA" * 43),
+        "a list of algorithms": (encoded({"alg": ["RS256"], "kid": "main"}), "eA"),
         "no kid": (encoded({"alg": "RS256"}), "eA"),
         "critical": (encoded({"alg": "RS256", "kid": "main", "crit": ["b64"], "b64": False}), "eA"),
         "empty": (good, ""),
