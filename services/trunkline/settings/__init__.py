@@ -1,7 +1,8 @@
-"""Settings of a mesh: what can be set, where that is found, what may be reached from outside."""
+"""Settings of a mesh: their names and defaults, their sources, and addresses to listen on."""
 
 from trunkline.settings.addresses import HostPort, advertised_address, check_exposure, dial_address
-from trunkline.settings.loading import AGENT_PLUGIN_GROUP, ENV_PREFIX, load_settings
+from trunkline.settings.constraints import check_optional_url
+from trunkline.settings.loading import load_settings, parse_remote
 from trunkline.settings.plugins import OptionsT, load_plugin_settings, read_options
 from trunkline.settings.sections import (
     AgentSettings,
@@ -11,9 +12,7 @@ from trunkline.settings.sections import (
     RemoteEndpointSettings,
     SupervisorSettings,
 )
-from trunkline.settings.settings import Settings
-from trunkline.settings.tables import parse_remote
-from trunkline.settings.values import check_optional_url
+from trunkline.settings.settings import AGENT_PLUGIN_GROUP, ENV_PREFIX, Settings
 
 __all__ = [
     "AGENT_PLUGIN_GROUP",

@@ -3,10 +3,14 @@
 import ipaddress
 import socket
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from trunkline.errors import ConfigurationError
 from trunkline.network import is_loopback
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,22 @@ class HostPort:
     def with_bound_port(self, bound: str) -> str:
         """Return it as text; instead of port 0, with the port of something that listens."""
         return str(self if self.port else HostPort(self.host, HostPort.parse(bound).port))
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, _source: object, _handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(cls._validate)
+
+    @classmethod
+    def _validate(cls, value: object) -> Self:
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, str):
+            raise ValueError(f"expected HOST:PORT, got {value!r}")
+        return cls.parse(value)
 
     @property
     def is_loopback(self) -> bool:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from trunkline.errors import ConfigurationError
-from trunkline.settings.loading import ENV_PREFIX
 from trunkline.settings.sections import PluginTable
-from trunkline.settings.settings import Settings
+from trunkline.settings.settings import ENV_PREFIX, Settings
 
 OptionsT = TypeVar("OptionsT")
 

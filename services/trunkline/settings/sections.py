@@ -1,98 +1,117 @@
-"""What can be set of one agent, and of one model or of all models of a provider."""
+"""Tables of `trunkline.toml`: one agent, model, supervisor, remote agent or plugin each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Annotated, ClassVar, Final
+
+from trunkline.settings.constraints import (
+    DAY_S,
+    Between,
+    OptionalUrl,
+    Seconds,
+    Texts,
+    Url,
+)
+
+# pydantic then refuses keys that a table does not have.
+_NO_OTHER_KEYS: Final = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentSettings:
-    """Of one agent: an `[agent.NAME]` table of `trunkline.toml`."""
+    """The table `[agent.NAME]` of one agent."""
 
-    timeout_s: float | None = None
-    """A task of it fails after so many seconds if its caller gave no deadline, or a later one."""
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    timeout_s: Annotated[float, Between(0.001, 365 * DAY_S)] | None = None
+    """The agent's tasks fail after this time unless the caller's deadline is earlier."""
     model: str = ""
-    """What it reasons with, as `provider:name`; empty: what the mesh reasons with."""
-    fallbacks: tuple[str, ...] = ()
-    """Models that are asked in turn when that one can't answer; none: those of the mesh."""
+    """The agent's model as `provider:name`. Empty: the mesh's model."""
+    fallbacks: Texts = ()
+    """Models to try in order when that one fails. Empty: the mesh's fallbacks."""
     check: bool | None = None
-    """Whether a model judges its answers before they are final; None: if it has one that can."""
-    allow_tools: tuple[str, ...] = ()
-    """Only these tools of its servers, each SERVER/TOOL or TOOL, where * stands for anything."""
-    deny_tools: tuple[str, ...] = ()
-    """Not these tools; written alike."""
+    """Let a model judge answers before they are final. None: if the agent's model can."""
+    allow_tools: Texts = ()
+    """Patterns of the only tools that the agent may use: SERVER/TOOL or TOOL, `*` is a wildcard."""
+    deny_tools: Texts = ()
+    """Patterns of tools that the agent may not use. They take precedence over `allow_tools`."""
     options: Mapping[str, object] = field(default_factory=dict)
-    """Settings of its own, checked by itself: its table `[agent.NAME.options]`."""
+    """The agent's own settings, table `[agent.NAME.options]`. The agent's type validates them."""
 
     def allows_tool(self, server: str, tool: str) -> bool:
-        """Whether the agent may see and call a tool. What is denied is so whatever is allowed."""
+        """Return whether the agent may see and call a tool."""
 
-        def is_one(pattern: str) -> bool:
+        def matches(pattern: str) -> bool:
             name = f"{server}/{tool}" if "/" in pattern else tool
             return fnmatchcase(name, pattern)
 
-        is_allowed = not self.allow_tools or any(map(is_one, self.allow_tools))
-        return is_allowed and not any(map(is_one, self.deny_tools))
+        is_allowed = not self.allow_tools or any(map(matches, self.allow_tools))
+        return is_allowed and not any(map(matches, self.deny_tools))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSettings:
-    """Of one model, or of all of a provider: a `[models."openai:NAME"]` or `[models.openai]` table.
+    """The table `[models."openai:NAME"]` of one model, or `[models.openai]` of a provider.
 
-    What the table of a model leaves out, that of its provider says.
+    A provider's table holds the defaults of its models.
     """
 
-    base_url: str | None = None
-    """Where its provider's interface is served; None: where the provider itself does."""
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    base_url: OptionalUrl | None = None
+    """The address of the provider's API. None: the provider's own."""
     api_key_env: str | None = None
-    """The variable that holds the key; None: the provider's usual one. Empty: there is no key."""
-    timeout_s: float | None = None
-    """How long one reply may take in all; None: five minutes."""
-    first_token_s: float | None = None
-    """How long a model may say nothing, before a reply and within it; None: a minute."""
-    max_tokens: int | None = None
-    """Longest reply; None: 4096."""
-    turn_tokens: int | None = None
-    """Tokens, read and written, that one turn may take; None: 200 000."""
-    temperature: float | None = None
-    """How freely it answers; None: what the provider does by itself."""
+    """The variable that holds the key. None: the provider's usual variable. Empty: no key."""
+    timeout_s: Seconds | None = None
+    """The time limit of one reply. None: five minutes."""
+    first_token_s: Seconds | None = None
+    """The longest silence before or within a reply. None: one minute."""
+    max_tokens: Annotated[int, Between(1, 10_000_000)] | None = None
+    """The longest reply. None: 4096."""
+    turn_tokens: Annotated[int, Between(1, 1_000_000_000)] | None = None
+    """The tokens that one turn may read and write. None: 200 000."""
+    temperature: Annotated[float, Between(0, 2)] | None = None
+    """The sampling temperature. None: the provider's default."""
     extra: Mapping[str, object] = field(default_factory=dict)
-    """Further arguments of the provider's LangChain class, as they are."""
+    """Further arguments of the provider's LangChain class, passed on unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteEndpointSettings:
-    """A remote A2A agent: where it is, what it gets of us, and what is put up with from it."""
+    """The address of a remote A2A agent, and the limits on exchanges with it."""
 
-    url: str
-    """Of the agent, or of its card."""
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    url: Url
+    """The URL of the agent or of its card."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of each request."""
-    hosts: tuple[str, ...] = ()
-    """Where its card may lead beside the card's own host; it gets messages and credentials."""
-    bindings: tuple[str, ...] = ()
-    """Only these of JSONRPC, HTTP+JSON and GRPC; none: what its card has first."""
-    versions: tuple[str, ...] = ()
-    """Only these of 1.0 and 0.3; none: what its card has first."""
-    idle_s: float = 300.0
-    """A task of which nothing is heard for so long is canceled there, and fails here."""
-    patience_s: float = 30.0
-    """How long a task goes on trying while the remote agent can't be reached."""
-    refresh_s: float = 300.0
-    """How often its card is read again."""
+    hosts: Texts = ()
+    """Hosts, besides the card's own, that the card may name. They get messages and credentials."""
+    bindings: Texts = ()
+    """The only bindings to use: JSONRPC, HTTP+JSON, GRPC. Empty: the card's first."""
+    versions: Texts = ()
+    """The only protocol versions to use: 1.0, 0.3. Empty: the card's first."""
+    idle_s: Seconds = 300.0
+    """A task without events for this long is canceled at the remote agent and fails here."""
+    patience_s: Seconds = 30.0
+    """The time for which a task retries an unreachable remote agent."""
+    refresh_s: Seconds = 300.0
+    """The interval between reads of the agent's card."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteAgentSettings(RemoteEndpointSettings):
-    """One that is put on the mesh: a `[remote.NAME]` table of `trunkline.toml`."""
+    """The table `[remote.NAME]` of a remote agent that is on the mesh."""
 
     token_env: str = ""
-    """The variable that holds its bearer token."""
+    """The variable that holds the bearer token."""
     api_key_env: str = ""
-    """The variable that holds its API key."""
+    """The variable that holds the API key."""
     api_key_header: str = "X-API-Key"
-    """The header that the key goes in."""
+    """The header that carries the API key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +122,27 @@ class PluginTable:
     where: str = ""
     """The file and the table's name, for errors."""
     folder: Path = Path()
-    """Where relative paths in it start."""
+    """The folder that relative paths in the table start at."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SupervisorSettings:
-    """Of one supervisor: a `[supervisor.NAME]` table of `trunkline.toml`, which also makes it.
+    """The table `[supervisor.NAME]`, which adds a supervisor to the mesh.
 
-    The one that is there anyway is named `supervisor`.
+    The default supervisor is named `supervisor`.
     """
 
-    agents: tuple[str, ...] = ()
-    """Whom it may ask, other supervisors too; none: every agent that says what it is for."""
+    __pydantic_config__: ClassVar[dict[str, str]] = _NO_OTHER_KEYS
+
+    agents: Texts = ()
+    """Agents to choose from, other supervisors included. Empty: all agents with a description."""
     description: str = ""
-    """What it is for. Other supervisors ask it if this or `tags` is set."""
-    tags: tuple[str, ...] = ()
-    """Words by which other supervisors find it in a request."""
-    examples: tuple[str, ...] = ()
+    """The supervisor's purpose. Other supervisors ask it if this or `tags` is set."""
+    tags: Texts = ()
+    """Words by which other supervisors recognise its requests."""
+    examples: Texts = ()
     """Requests that it can answer."""
     default_agent: str = ""
-    """Who gets what fits nobody clearly; empty: the user is asked."""
+    """The agent for requests that match no agent clearly. Empty: the supervisor asks the user."""
     model: str = ""
-    """What it plans with; empty: `planner_model` of the mesh."""
+    """The model that plans. Empty: the mesh's `planner_model`."""

@@ -1,0 +1,138 @@
+"""Constraints of settings, written into their annotations and applied by pydantic.
+
+They build their schema on demand, so that importing the settings does not load pydantic.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from trunkline.settings.addresses import HostPort
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
+
+DAY_S: Final = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A number from `least` to `most`, both included. A boolean is not a number."""
+
+    least: float = 0
+    most: float = math.inf
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        number = core_schema.no_info_before_validator_function(_refuse_boolean, handler(source))
+        return core_schema.no_info_after_validator_function(self._check, number)
+
+    def _check(self, number: float) -> float:
+        if not self.least <= number <= self.most or math.isinf(number):
+            raise ValueError(f"{number} is not between {self.least} and {self.most}")
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """Converts what a source holds before pydantic reads it."""
+
+    function: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_before_validator_function(self.function, handler(source))
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Checks a value of the right type. The function returns the value or raises ValueError."""
+
+    function: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(self.function, handler(source))
+
+
+def check_url(url: str) -> str:
+    """Return the URL of an HTTP server.
+
+    Raises:
+        ValueError: it is not an HTTP URL, or it contains a password.
+    """
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise ValueError("credentials don't belong into a URL; name a variable that holds them")
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(f"{url!r} is not a URL that starts with http:// or https://")
+    return url
+
+
+def check_optional_url(url: str) -> str:
+    """Return the URL of an HTTP server, or an empty text.
+
+    Raises:
+        ValueError: it is not an HTTP URL, or it contains a password.
+    """
+    return check_url(url) if url else url
+
+
+def check_optional_address(text: str) -> str:
+    """Return `HOST:PORT`, or an empty text.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text:
+        HostPort.parse(text)
+    return text
+
+
+def split_texts(value: object) -> object:
+    """Split a text at its commas. Variables and flags hold a list that way."""
+    if isinstance(value, str):
+        return [piece.strip() for piece in value.split(",") if piece.strip()]
+    return value
+
+
+def expand_path(value: object) -> object:
+    """Return a path in which `~` is the user's home.
+
+    Raises:
+        ValueError: it is empty, which pydantic would read as the current folder.
+    """
+    if value == "":
+        raise ValueError("expected a path, got nothing")
+    return Path(value).expanduser() if isinstance(value, str) else value
+
+
+def _refuse_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"expected a number, got {value!r}")
+    return value
+
+
+Number: TypeAlias = Annotated[float, Between()]
+"""Zero or more."""
+Seconds: TypeAlias = Annotated[float, Between(0.001, DAY_S)]
+"""More than nothing, at most a day."""
+Texts: TypeAlias = Annotated[tuple[str, ...], Convert(split_texts)]
+"""A list of texts; in a variable or a flag, separated by commas."""
+FilePath: TypeAlias = Annotated[Path, Convert(expand_path)]
+Url: TypeAlias = Annotated[str, Check(check_url)]
+OptionalUrl: TypeAlias = Annotated[str, Check(check_optional_url)]
+OptionalAddress: TypeAlias = Annotated[str, Check(check_optional_address)]

@@ -1,0 +1,261 @@
+"""Reads settings with pydantic-settings: flags over the environment over the file.
+
+`load_settings` and `parse_remote` import this module when they are called, because
+pydantic-settings takes a third of a second to load.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NoReturn, get_args, get_type_hints
+
+from pydantic import Field, TypeAdapter, ValidationError, create_model
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from trunkline.errors import ConfigurationError
+from trunkline.settings.sections import PluginTable, RemoteAgentSettings
+from trunkline.settings.settings import AGENT_PLUGIN_GROUP, ENV_PREFIX, Settings
+
+# Settings that are `[KEY.NAME]` tables of the file, by that key.
+_TABLES: Final = {
+    "agent": "agent_options",
+    "models": "models",
+    "remote": "remotes",
+    "supervisor": "supervisors",
+}
+_TABLE_KEYS: Final = {setting: key for key, setting in _TABLES.items()}
+# Settings that the file has no key for.
+_NOT_KEYS: Final = frozenset({"agent_options", "plugins", "remotes", "supervisors"})
+# Flags whose names differ from the setting's.
+_FLAGS: Final = {
+    "a2a_grpc": "--a2a-grpc",
+    "data_dir": "--data",
+    "mcp_file": "--mcp",
+    "agents": "--agent",
+    "default_agent": "--default",
+    "allow_webhook": "--allow-webhook",
+}
+_TYPES: Final[Mapping[str, Any]] = get_type_hints(Settings)
+_UNKNOWN_KEY: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+_NOT_A_TABLE: Final = frozenset({"dataclass_type", "dict_type", "mapping_type"})
+
+
+class _Flags(InitSettingsSource):
+    """Values of the command line; None stands for a flag that was not given."""
+
+    def __init__(self, model: type[BaseSettings], flags: Mapping[str, object]) -> None:
+        given = {name: value for name, value in flags.items() if value is not None}
+        super().__init__(model, given)
+
+    def locate(self, path: Sequence[str]) -> str:
+        return _FLAGS.get(path[0], f"--{path[0]}")
+
+
+class _Environment(EnvSettingsSource):
+    """Variables TRUNKLINE_NAME. Clusters set others of this prefix: unknown names are ignored."""
+
+    def __init__(self, model: type[BaseSettings], environment: Mapping[str, str]) -> None:
+        super().__init__(model, case_sensitive=False, env_prefix=ENV_PREFIX)
+        # An empty variable counts as not set.
+        self.env_vars = {
+            name.lower(): text for name, text in environment.items() if text and name.isupper()
+        }
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the values by setting. TRUNKLINE_AGENT_TIMEOUTS is `NAME=SECONDS,…`."""
+        values = super().__call__()
+        timeouts = self.env_vars.get(f"{ENV_PREFIX}AGENT_TIMEOUTS".lower())
+        if timeouts:
+            pairs = [piece.partition("=") for piece in timeouts.split(",") if piece.strip()]
+            values["agent_options"] = {
+                name.strip(): {"timeout_s": seconds.strip()} for name, _, seconds in pairs
+            }
+        return values
+
+    def locate(self, path: Sequence[str]) -> str:
+        if path[0] == "agent_options" and len(path) > 1:
+            return f"{ENV_PREFIX}AGENT_TIMEOUTS: {path[1]}"
+        return f"{ENV_PREFIX}{path[0].upper()}"
+
+
+class _File(TomlConfigSettingsSource):
+    """The TOML file. Relative paths in it start at its folder."""
+
+    def __init__(self, model: type[BaseSettings], path: Path | None) -> None:
+        self._path = path
+        try:
+            super().__init__(model, toml_file=path)
+            if path is not None and not path.is_file():
+                path.read_bytes()
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror}"
+            raise ConfigurationError(where=str(path), problem=problem) from error
+        except ValueError as error:
+            raise ConfigurationError(where=str(path), problem=f"is not TOML: {error}") from error
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the values by setting."""
+        values: dict[str, Any] = {}
+        plugins: dict[str, PluginTable] = {}
+        for key, value in self.toml_data.items():
+            if key in _TABLES:
+                values[_TABLES[key]] = value
+            elif key in _TYPES and key not in _NOT_KEYS:
+                values[key] = self._resolve_path(value) if _is_path(key) else value
+            elif key in _plugin_names():
+                plugins[key] = self._plugin_table(key, value)
+            else:
+                raise _unknown_key(self.locate([key]), _list_keys())
+        return values | ({"plugins": plugins} if plugins else {})
+
+    def locate(self, path: Sequence[str]) -> str:
+        return f"{self._path}: {'.'.join([_TABLE_KEYS.get(path[0], path[0]), *path[1:]])}"
+
+    def _resolve_path(self, value: object) -> object:
+        if not isinstance(value, str) or not value or self._path is None:
+            return value
+        return self._path.parent / Path(value).expanduser()
+
+    def _plugin_table(self, name: str, value: object) -> PluginTable:
+        where = self.locate([name])
+        if not isinstance(value, dict) or self._path is None:
+            raise ConfigurationError(where=where, problem="expected a table")
+        return PluginTable(value, where=where, folder=self._path.parent)
+
+
+def read_settings(
+    *, flags: Mapping[str, object], environment: Mapping[str, str], file: Path | None
+) -> Settings:
+    """Return the settings that flags, environment and file hold, in this order of precedence.
+
+    Raises:
+        ConfigurationError: it names the file and key, the variable or the flag that is wrong.
+    """
+    sources: list[_Flags | _Environment | _File] = []
+
+    class Sources(BaseSettings):
+        # A list in a variable is text with commas, not JSON: see `constraints.Texts`.
+        model_config = SettingsConfigDict(
+            extra="forbid", case_sensitive=True, enable_decoding=False, protected_namespaces=()
+        )
+
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            sources.append(_Flags(settings_cls, flags))
+            sources.append(_Environment(settings_cls, environment))
+            sources.append(_File(settings_cls, file))
+            return tuple(sources)
+
+    try:
+        # `Settings` itself is a dataclass: importing it is cheap, and making one reads nothing.
+        loaded = create_model("LoadedSettings", __base__=Sources, **_field_definitions())()
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        path = [str(one) for one in problem["loc"]]
+        # The first source of the longest match: a key that is missing has only its table there.
+        source = max(sources, key=lambda one: _depth(one(), path))
+        _raise(problem, source.locate(path), path)
+    return Settings(**{name: getattr(loaded, name) for name in loaded.model_fields_set})
+
+
+def read_remote(table: object, *, where: str) -> RemoteAgentSettings:
+    """Return the settings of a remote agent from a table.
+
+    Raises:
+        ConfigurationError: a key or a value is wrong, or the URL is missing.
+    """
+    try:
+        return TypeAdapter(RemoteAgentSettings).validate_python(table)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        path = [str(one) for one in problem["loc"]]
+        _raise(problem, ".".join([where, *path]), ["remotes", where, *path])
+
+
+def _field_definitions() -> dict[str, Any]:
+    """Return the fields of `Settings` as `create_model` takes them."""
+    annotations = get_type_hints(Settings, include_extras=True)
+    definitions: dict[str, Any] = {}
+    for one in fields(Settings):
+        default: Any = one.default
+        if default is MISSING:
+            factory: Any = one.default_factory
+            default = Field(default_factory=factory)
+        definitions[one.name] = (annotations[one.name], default)
+    return definitions
+
+
+def _raise(error: ErrorDetails, where: str, path: Sequence[str]) -> NoReturn:
+    """Raise the ConfigurationError for an error of pydantic's.
+
+    pydantic's texts do not repeat the value, which may be a secret.
+    """
+    kind = error["type"]
+    if kind in _UNKNOWN_KEY:
+        raise _unknown_key(where, _list_keys(path[:-1]))
+    if kind == "missing":
+        raise ConfigurationError(where=where.rpartition(".")[0], problem=f"write {path[-1]} there")
+    if kind in _NOT_A_TABLE:
+        keys = ", ".join(_list_keys([path[0], ""]))
+        if len(path) == 1:
+            table = _TABLE_KEYS.get(path[0], path[0])
+            problem = f"write [{table}.NAME] as a table into trunkline.toml; its keys are: {keys}"
+        else:
+            problem = (
+                f"expected a table; its keys are: {keys}" if len(path) == 2 else "expected a table"
+            )
+        raise ConfigurationError(where=where, problem=problem)
+    if kind == "tuple_type":
+        raise ConfigurationError(where=where, problem="expected a list of texts")
+    # Our own checks raise ValueError; pydantic puts a prefix before its text.
+    raise ConfigurationError(where=where, problem=error["msg"].removeprefix("Value error, "))
+
+
+def _unknown_key(where: str, keys: Sequence[str]) -> ConfigurationError:
+    return ConfigurationError(where=where, problem=f"no such setting; there are: {', '.join(keys)}")
+
+
+def _list_keys(path: Sequence[str] = ()) -> list[str]:
+    """Return the keys that the file may have at a place: at the top, or in a `[KEY.NAME]` table."""
+    if path:
+        arguments = get_args(_TYPES[path[0]])
+        table = arguments[-1] if arguments else None
+        return sorted(one.name for one in fields(table)) if is_dataclass(table) else []
+    return sorted((_TYPES.keys() - _NOT_KEYS) | _TABLES.keys())
+
+
+def _depth(values: object, path: Sequence[str]) -> int:
+    """Return how many keys of a path lead into a source's values."""
+    for number, key in enumerate(path):
+        if not isinstance(values, dict) or key not in values:
+            return number
+        values = values[key]
+    return len(path)
+
+
+def _is_path(name: str) -> bool:
+    return Path in (_TYPES[name], *get_args(_TYPES[name]))
+
+
+@cache
+def _plugin_names() -> frozenset[str]:
+    # It takes a tenth of a second, and few files have a plugin's table.
+    from importlib.metadata import entry_points
+
+    return frozenset(point.name for point in entry_points(group=AGENT_PLUGIN_GROUP))
