@@ -73,7 +73,7 @@ def _check_name(name: str, module: str) -> None:
             "does not end with a hyphen"
         )
         raise ConfigurationError(where, problem)
-    is_ours = module in _NEEDED or importlib.util.find_spec(f"trunkline.agents.{module}")
+    is_ours = module in _NEEDED or importlib.util.find_spec(f"trunkline_agents.{module}")
     if keyword.iskeyword(module) or is_ours or importlib.util.find_spec(module):
         raise ConfigurationError(where, "the name is taken; choose another")
 

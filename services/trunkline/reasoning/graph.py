@@ -107,7 +107,7 @@ async def _at_start(state: ReasoningState) -> str:
 
 
 async def _unless_over(state: ReasoningState) -> str:
-    return END if state.get("verdict") else "agent"
+    return END if state.get("result") else "agent"
 
 
 def _before(turn: ReasoningTurn, conversation: ConversationHistory | None) -> list[BaseMessage]:
@@ -138,7 +138,7 @@ def _cut_off(
 
 
 def _verdict_of(end: Mapping[str, Any]) -> TurnResult:
-    found = end.get("verdict") or {"status": ResultStatus.ERROR, "text": "There is no answer."}
+    found = end.get("result") or {"status": ResultStatus.ERROR, "text": "There is no answer."}
     return TurnResult(ResultStatus(found["status"]), found["text"])
 
 

@@ -81,7 +81,7 @@ async def check_answer(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -
         await turn.close_answer()
         said = build_agent_message(called.text, called.status)
         said.id = reply.id
-        return {"messages": [said], "verdict": asdict(called)}
+        return {"messages": [said], "result": asdict(called)}
     status = reply_status(reply)
     if reply.invalid_tool_calls:
         return {"messages": [build_feedback(_BAD_CALL)]}
@@ -91,7 +91,7 @@ async def check_answer(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -
     if status == ResultStatus.COMPLETED and (objection := await _objection(turn, state, text)):
         await turn.truncate_answer()
         return {"messages": [build_feedback(f"{_UNHELPFUL} {objection}")], "written": {}}
-    return {"verdict": {"status": status.value, "text": text}}
+    return {"result": {"status": status.value, "text": text}}
 
 
 async def _objection(turn: ReasoningTurn, state: ReasoningState, answer: str) -> str:

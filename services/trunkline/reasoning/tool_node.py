@@ -57,7 +57,7 @@ async def call_tools(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
     if gate.waiting:
         await request_approvals(turn, state, gate, results)
         await turn.pause_answer()
-        found["verdict"] = {"status": ResultStatus.INPUT_REQUIRED.value, "text": ""}
+        found["result"] = {"status": ResultStatus.INPUT_REQUIRED.value, "text": ""}
     else:
         await turn.task.progress(_PROCESSING)
     found["parts"] = [part.SerializeToString() for part in turn.parts]

@@ -120,7 +120,7 @@ async def test_one_that_is_canceled_as_it_is_let_in_passes_the_place_on() -> Non
 
 
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering, "WAIT_S", 0.01)
+    monkeypatch.setattr(ordering, "WAIT_LIMIT_S", 0.01)
     first, second = Turn("1"), Turn("2")
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         group.create_task(first.run())

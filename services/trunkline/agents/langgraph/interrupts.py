@@ -38,8 +38,11 @@ class GraphContinuation:
     @classmethod
     def load(cls, task: TaskContext[Any]) -> "GraphContinuation | None":
         """Return what the task waited for; None: its message is no answer."""
-        kept = task.snapshot.continuation
-        return cls(**json.loads(kept)) if kept else None
+        data = task.snapshot.continuation
+        if not data:
+            return None
+        fields = json.loads(data)
+        return cls(fields["at"], fields["base"], fields["interrupts"], fields["approvals"])
 
     def save(self, task: TaskContext[Any]) -> None:
         """Let the turn's status carry it."""
