@@ -1,4 +1,4 @@
-"""An agent whose turns are reasoned: a model, and the tools of some MCP servers."""
+"""The reasoning agent: a model that answers with the tools of some MCP servers."""
 
 import importlib
 from collections.abc import Sequence
@@ -15,22 +15,21 @@ from trunkline.tasks.context import TaskContext
 from trunkline.v1 import agent_card_pb2
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from trunkline.reasoning.checkpoint_files import TurnCheckpoints
     from trunkline.reasoning.graph import ReasoningGraph
 
 
 async def prewarm() -> None:
-    """Load LangGraph now, beside other work, so that the first turn need not wait for it."""
-    await _load()
+    """Load LangGraph in a thread, so that the first turn does not wait for it."""
+    # Loading takes seconds and some 80 MB. The event loop stays free meanwhile.
+    await runtime.load_in_thread(importlib.import_module, "trunkline.reasoning.graph")
 
 
 class ReasoningAgent:
     """Runs each turn through the reasoning loop. Implements trunkline.tasks.Agent."""
 
     direct_replies = False
-    # From the last checkpoint of the turn, or from its start if there is none.
+    # A turn resumes from its last checkpoint, or from its start if it has none.
     resumable = True
     timeout_s: float | None = None
     routable = True
@@ -47,13 +46,14 @@ class ReasoningAgent:
         instructions: str = "",
         repeatable: bool = False,
     ) -> None:
-        """`servers` are the MCP servers whose tools the agent may call; no model: the built-in one.
+        """Create an agent that may call the tools of the MCP servers `servers`.
 
-        One that is chosen by its name judges its answers, too; one that is given doesn't. What
-        `instructions` say is told to models beside what the card says.
+        Without a `model` the built-in one answers. A ModelChoice also checks its own answers,
+        a Model does not. `instructions` are added to the system prompt, after the card's
+        description.
 
         Raises:
-            ModelUnavailableError: there is no model of such a name.
+            ModelUnavailableError: no model has that name.
         """
         self.card = card
         self.repeatable = repeatable
@@ -71,7 +71,7 @@ class ReasoningAgent:
         self._graph: ReasoningGraph | None = None
 
     def with_model(self, model: Model) -> "ReasoningAgent":
-        """Return the agent, reasoning with another model, which judges no answers."""
+        """Return a copy of the agent with another model, whose answers are not checked."""
         return ReasoningAgent(
             self.card,
             servers=self._servers,
@@ -82,65 +82,63 @@ class ReasoningAgent:
         )
 
     async def run(self, task: TaskContext) -> None:
-        """Answer this turn's question, ask back, or fail with what is wrong.
+        """Answer the question of this turn, ask the user, or fail with the reason.
 
         Raises:
-            ModelUnavailableError: the model can't be had.
-            PeerUnavailableError: nobody serves tools.
-            StepLimitError: there was no answer within the limit.
+            ModelUnavailableError: no model gave a reply.
+            PeerUnavailableError: no host on the mesh serves tools.
+            StepLimitError: the turn reached its message limit without an answer.
         """
         if not task.text.strip() and not task.snapshot.continuation:
             await task.require_input(f"Ask something{self._for_example()}.")
             return
         if task.attempt == 1:
-            # What a model or a tool needs to be loaded, nobody need wait for in silence.
+            # Report `working` before slow loading.
             await task.working()
-        graphs = await _load()
+        await prewarm()
         from trunkline.reasoning.checkpoint_files import open_turn_checkpoints
 
         async with lock_conversation(task):
-            with open_turn_checkpoints(task) as thread:
+            with open_turn_checkpoints(task) as checkpoints:
                 if task.attempt > 1:
-                    found = (thread.state or {}) if thread else {}
-                    await task.rewind(found.get("written"))
-                await self._run(task, graphs, thread)
+                    state = (checkpoints.state or {}) if checkpoints else {}
+                    await task.rewind(state.get("written"))
+                await self._run(task, checkpoints)
 
-    async def _run(
-        self, task: TaskContext, graphs: "ModuleType", thread: "TurnCheckpoints | None"
-    ) -> None:
+    async def _run(self, task: TaskContext, checkpoints: "TurnCheckpoints | None") -> None:
+        from trunkline.reasoning.graph import build_graph, run_turn
+        from trunkline.reasoning.turn import ReasoningTurn
+
         listing = await self._tools.list_tools(self._servers)
         if not listing.tools:
-            await task.fail(_without_tools(listing))
+            await task.fail(_no_tools_reason(listing))
             return
-        turn = graphs.Turn(
+        if self._graph is None:
+            self._graph = build_graph()
+        turn = ReasoningTurn(
             task=task,
             model=self._model,
             tools=Toolbox(listing.tools),
             source=self._tools,
             checker=self._checker,
-            thread=thread,
+            checkpoints=checkpoints,
         )
         try:
-            verdict = await graphs.answer(self._open_graph(graphs), turn, self._prompt())
+            result = await run_turn(self._graph, turn, self._prompt())
         except ModelOverflowError as error:
             await task.require_input(str(error))
             return
-        match verdict.status:
+        match result.status:
             case ResultStatus.COMPLETED:
                 await task.complete()
             case ResultStatus.INPUT_REQUIRED:
-                await task.require_input(verdict.text or None)
+                await task.require_input(result.text or None)
             case _:
-                await task.fail(verdict.text)
+                await task.fail(result.text)
 
     async def load(self) -> None:
-        """Load what its model needs, so that the first question need not wait for it."""
+        """Load the model's client, so that the first question does not wait for it."""
         await self._model.load()
-
-    def _open_graph(self, graphs: "ModuleType") -> "ReasoningGraph":
-        if self._graph is None:
-            self._graph = graphs.build_graph()
-        return self._graph
 
     def _prompt(self) -> str:
         return (
@@ -157,11 +155,6 @@ class ReasoningAgent:
         return f', for example "{examples[0]}"' if examples else ""
 
 
-async def _load() -> "ModuleType":
-    # Takes seconds and some 80 MB: in a thread, so that everything else goes on.
-    return await runtime.load_in_thread(importlib.import_module, "trunkline.reasoning.graph")
-
-
-def _without_tools(listing: ToolListing) -> str:
+def _no_tools_reason(listing: ToolListing) -> str:
     problems = [f"tool server {name!r} is down: {why}" for name, why in listing.unavailable.items()]
     return "; ".join(problems) or "the tool servers of this agent offer no tools"
