@@ -1,8 +1,7 @@
-"""One message to an agent, and its answer shown while it comes."""
+"""`trunkline ask` and `chat`: send a message to an agent, print its answer while it streams."""
 
 import asyncio
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field
@@ -11,23 +10,24 @@ from typing import Any, TypeAlias
 
 from trunkline.cli.agent_client import AgentClient
 from trunkline.cli.attachments import read_parts, save_files
-from trunkline.cli.ephemeral_mesh import open_mesh, start_ephemeral_mesh
+from trunkline.cli.ephemeral_mesh import open_mesh
 from trunkline.cli.exits import ExitCode, complain
-from trunkline.cli.mesh_view import open_mesh_view
 from trunkline.cli.options import build_agent_url
 from trunkline.cli.streamed_answer import StreamedAnswer
-from trunkline.cli.terminal import BOLD, is_text, note, paint, print_json, say, state_name, write
-from trunkline.cli.trace import fetch_trace, render_trace
+from trunkline.cli.terminal import is_text, note, print_json, say, state_name, write
 from trunkline.errors import (
     InvalidArgumentError,
     PeerTimeoutError,
     TaskNotCancelableError,
     TrunklineError,
 )
-from trunkline.traces.tree import TraceTree
 
 # The mesh ends a task at its deadline and says so; this much later the command gives up on it.
 TIMEOUT_GRACE_S = 5.0
+# How long a command that gave up on the answer waits for the cancellation of its task.
+CANCEL_LIMIT_S = 2.0
+
+Parts: TypeAlias = Sequence[Mapping[str, Any]]
 
 _EXITS = {
     "completed": ExitCode.OK,
@@ -143,12 +143,6 @@ def turn_exit_code(answer: StreamedAnswer) -> ExitCode:
 def turn_state(answer: StreamedAnswer) -> str:
     """Return the state a turn ended in; a direct reply has none and is complete."""
     return state_name(answer.state) or "completed"
-
-
-# Whoever gave up on the answer doesn't wait longer than this for its task to be canceled.
-CANCEL_LIMIT_S = 2.0
-
-Parts: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,51 +354,3 @@ class _Conversation:
             return
         except TrunklineError as error:
             complain(error)
-
-
-# The last one is answered by two agents in parallel; its trace is shown.
-QUESTIONS = (
-    "what is 1+2",
-    "solve x^2-5x+6=0",
-    "100 USD to EUR on 2020-03-02",
-    "what is 15% of 240, and convert 36 USD to EUR",
-)
-
-
-async def demo(*, as_json: bool) -> ExitCode:
-    """Start a mesh, ask it questions, show what it answers and the trace of the last answer.
-
-    The exit code is 0 if every question was answered and the trace is whole.
-    """
-    if not as_json:
-        print("starting a mesh of its own", flush=True)
-    async with start_ephemeral_mesh() as mesh:
-        async with AgentClient(mesh.http) as client:
-            outcomes = [
-                await _ask_in_demo(client, question, as_json=as_json) for question in QUESTIONS
-            ]
-        async with open_mesh_view(mesh.mesh) as view:
-            spans = await fetch_trace(view.trace_client(), outcomes[-1].trace_id)
-    tree = TraceTree.build(spans)
-    if as_json:
-        print_json([one.to_json() for one in outcomes])
-    else:
-        print("\n".join(["", *render_trace(tree)]), flush=True)
-    is_well = tree.is_complete and all(one.exit_code is ExitCode.OK for one in outcomes)
-    return ExitCode.OK if is_well else ExitCode.FAILED
-
-
-async def _ask_in_demo(client: AgentClient, question: str, *, as_json: bool) -> TurnReport:
-    if as_json:
-        answer = StreamedAnswer(write=lambda text: None)
-    else:
-        print(paint(f"\n> {question}", BOLD, sys.stdout), flush=True)
-        answer = terminal_answer(continues=False)
-    started = time.monotonic()
-    await send_turn(client, answer, question)
-    took_ms = (time.monotonic() - started) * 1000
-    outcome = await build_report(client, answer, agent=None)
-    if not as_json:
-        show_end(answer)
-        print(f"  [{outcome.agent}, confidence {outcome.confidence or 0:.2f}, {took_ms:.0f} ms]")
-    return outcome

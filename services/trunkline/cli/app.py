@@ -1,6 +1,7 @@
 """The command line: its commands, in the order in which help lists them.
 
-`commands/` says what each takes; what it does is in the folder of that name, loaded when it runs.
+`commands/` holds the arguments and options of each command. The module of the same subject beside
+it holds the work and is imported when the command runs, so that `--help` stays fast.
 """
 
 import sys
@@ -8,18 +9,14 @@ from typing import Annotated
 
 import typer
 
-from trunkline.cli.commands import a2a as talk
-from trunkline.cli.commands import identity as public
-from trunkline.cli.commands import inspect as inside
-from trunkline.cli.commands import new
-from trunkline.cli.commands import serve as serving
-from trunkline.cli.commands import storage as kept
+from trunkline.cli.commands import a2a, identity, inspect, serve, storage
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.plugins import PluginGroup
+from trunkline.cli.project import new
 from trunkline.cli.terminal import accept_any_text
 from trunkline.cli.usage import QuestionCommand, parse_and_run
 
-# Rich help and tracebacks take half a second to load.
+# Rich help and tracebacks are off because Rich takes half a second to load.
 app = typer.Typer(
     name="trunkline",
     cls=PluginGroup,
@@ -29,29 +26,29 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(serving.up)
-app.command()(serving.join)
-app.command(cls=QuestionCommand)(talk.ask)
+app.command()(serve.up)
+app.command()(serve.join)
+app.command(cls=QuestionCommand)(a2a.ask)
 for _command in (
-    talk.chat,
-    talk.demo,
-    inside.agents,
-    inside.tools,
-    inside.tasks,
-    inside.task,
-    inside.cancel,
-    inside.approvals,
-    inside.approve,
-    inside.reject,
-    inside.trace,
+    a2a.chat,
+    a2a.demo,
+    inspect.agents,
+    inspect.tools,
+    inspect.tasks,
+    inspect.task,
+    inspect.cancel,
+    inspect.approvals,
+    inspect.approve,
+    inspect.reject,
+    inspect.trace,
 ):
     app.command()(_command)
-app.add_typer(serving.serve, name="serve")
-app.add_typer(inside.webhooks, name="webhooks")
-app.add_typer(kept.data, name="data")
-app.add_typer(public.keys, name="keys")
-app.add_typer(public.card, name="card")
-app.add_typer(new.new, name="new")
+app.add_typer(serve.serve, name="serve")
+app.add_typer(inspect.webhooks, name="webhooks")
+app.add_typer(storage.data, name="data")
+app.add_typer(identity.keys, name="keys")
+app.add_typer(identity.card, name="card")
+app.add_typer(new, name="new")
 
 
 def run_command() -> int:

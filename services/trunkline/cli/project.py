@@ -1,13 +1,14 @@
-"""Makes a project of an agent of one's own."""
+"""`trunkline new agent`: creates a project with an agent, its settings and its tests."""
 
-import importlib.util
 import keyword
 import re
-from importlib import metadata, resources
 from pathlib import Path
-from string import Template
-from typing import Final
+from typing import Annotated, Final
 
+import typer
+
+from trunkline.cli.exits import finish
+from trunkline.cli.options import Json
 from trunkline.cli.terminal import print_json
 from trunkline.errors import ConfigurationError
 from trunkline.settings import ENV_PREFIX
@@ -27,12 +28,37 @@ _FILES: Final = {
 _NEEDED: Final = {"supervisor", "tests", "pytest", "hatchling"}
 
 
+new = typer.Typer(help="Make a project to begin with.", rich_markup_mode=None)
+
+
+@new.callback()
+def _group() -> None:
+    """Make a project to begin with."""
+
+
+@new.command("agent")
+def new_agent(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the agent.", show_default=False)],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Make it there. [NAME]")
+    ] = None,
+    *,
+    langgraph: Annotated[bool, typer.Option("--langgraph", help="Of a LangGraph graph.")] = False,
+    json: Json = False,
+) -> None:
+    """Make an agent of one's own: code, settings, tests, and how to run them."""
+    finish(lambda: create_project(name, folder, with_graph=langgraph, as_json=json))
+
+
 def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json: bool) -> int:
     """Make the project in a folder, that called NAME here if none is given.
 
     Raises:
-        ConfigurationError: the name is none for an agent and a package, or the folder isn't empty.
+        ConfigurationError: the name does not suit an agent and a Python package, or the folder is
+            not empty.
     """
+    from importlib import metadata
+
     module = name.replace("-", "_")
     _check_name(name, module)
     folder = folder or Path(name)
@@ -65,19 +91,24 @@ def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json:
 
 
 def _check_name(name: str, module: str) -> None:
+    from importlib.util import find_spec
+
     where = f"agent {name!r}"
-    # What packages may be called, and Python's modules, and agents.
+    # The name must be valid for an agent, a package and, with underscores, a Python module.
     if not re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name):
         problem = (
             "a name is made of lower-case letters, digits and hyphens, begins with a letter and "
             "does not end with a hyphen"
         )
         raise ConfigurationError(where, problem)
-    is_ours = module in _NEEDED or importlib.util.find_spec(f"trunkline_agents.{module}")
-    if keyword.iskeyword(module) or is_ours or importlib.util.find_spec(module):
+    is_ours = module in _NEEDED or find_spec(f"trunkline_agents.{module}")
+    if keyword.iskeyword(module) or is_ours or find_spec(module):
         raise ConfigurationError(where, "the name is taken; choose another")
 
 
 def _filled(name: str, values: dict[str, str]) -> str:
+    from importlib import resources
+    from string import Template
+
     template = resources.files("trunkline.cli") / "project_templates" / f"{name}.tmpl"
     return Template(template.read_text(encoding="utf-8")).substitute(values)

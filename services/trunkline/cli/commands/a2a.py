@@ -52,6 +52,6 @@ def chat(agent: Agent = None, url: Url = None, *, key: ApiKey = None, json: Json
 
 def demo(*, json: Json = False) -> None:
     """Run the main job on a mesh of its own: questions, answers, and the trace of one."""
-    from trunkline.cli import a2a as command
+    from trunkline.cli import demo as command
 
     run(command.demo(as_json=json))
