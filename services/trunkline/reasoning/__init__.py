@@ -1,4 +1,4 @@
-"""Agents that reason: a model in a loop with tools. LangGraph is loaded by the first turn."""
+"""Reasoning agents: a model in a loop with tools. LangGraph is loaded by the first turn."""
 
 from trunkline.reasoning.agent import ReasoningAgent, prewarm
 from trunkline.reasoning.models import Model, ModelChoice, open_model

@@ -1,4 +1,4 @@
-"""Which calls of a model's reply may be made now, and which wait for a person.
+"""Sorts the tool calls of a model's reply: call now, or wait for a person's approval.
 
 Imports LangChain, so load it lazily.
 """
@@ -18,20 +18,20 @@ from trunkline.v1 import event_pb2, snapshot_pb2, tool_service_pb2
 
 @dataclass(slots=True)
 class PendingCalls:
-    """The calls of a reply that have no result yet, by whether they may be made."""
+    """The tool calls of a reply that have no result yet, sorted by what they need."""
 
     ready: list[tuple[ToolCall, str]] = field(default_factory=list)
-    """Those to make now, as they are to be made, each with the approval that it has; or none."""
+    """Calls to make now, with their final arguments. Each has the id of its approval, or ""."""
     results: list[BaseMessage] = field(default_factory=list)
-    """What is said of those that were rejected; and the reply, if a person edited its calls."""
+    """Results for rejected calls. If a person edited calls, the changed reply comes first."""
     waiting: list[ToolCall] = field(default_factory=list)
-    """Those that need an answer first."""
+    """Calls that wait for a person's answer."""
     approvals: dict[str, str] = field(default_factory=dict)
-    """The approvals that were asked for, by the ids of the calls."""
+    """The ids of the requested approvals, keyed by call id."""
 
 
 def sort_pending_calls(turn: ReasoningTurn, state: ReasoningState) -> PendingCalls:
-    """Sort the calls by what they need and what people have answered."""
+    """Sort the open calls by the approval they need and the answers that people gave."""
     gate = PendingCalls(approvals=dict(state.get("approvals") or {}))
     edited: dict[str, ToolCall] = {}
     for call in find_open_calls(state["messages"]):
@@ -41,7 +41,7 @@ def sort_pending_calls(turn: ReasoningTurn, state: ReasoningState) -> PendingCal
             continue
         approval = _approval(turn, gate, tool, call)
         if approval is None and exact_json(call["args"]):
-            # Whoever approves it would be shown other numbers.
+            # The person would see rounded numbers and approve other arguments than the tool gets.
             gate.results.append(_unshown(tool, call))
         elif approval is None or not approval.HasField("answered"):
             gate.waiting.append(call)
@@ -60,7 +60,7 @@ def sort_pending_calls(turn: ReasoningTurn, state: ReasoningState) -> PendingCal
 async def request_approvals(
     turn: ReasoningTurn, state: ReasoningState, gate: PendingCalls, results: Sequence[BaseMessage]
 ) -> None:
-    """Ask for what was not asked for yet, and keep what the turn of the answer goes on from."""
+    """Request missing approvals, and save the state that the turn of the answer continues from."""
     events = []
     for call in gate.waiting:
         if _key(call) not in gate.approvals:
@@ -80,14 +80,14 @@ async def request_approvals(
 def _approval(
     turn: ReasoningTurn, gate: PendingCalls, tool: tool_service_pb2.Tool, call: ToolCall
 ) -> snapshot_pb2.ApprovalInfo | None:
-    """Return the approval that was asked for a call; one that a lost attempt asked for counts."""
+    """Return the approval of a call. An approval requested by an interrupted attempt counts."""
     asking = turn.task.pending_approvals
     if (known := gate.approvals.get(_key(call))) is not None:
         return asking.find(known)
     if turn.task.attempt == 1:
         return None
     found = asking.find_call(f"{tool.server}/{tool.name}", call["args"])
-    # What was approved in an earlier turn was for a call of that turn.
+    # An approval of an earlier turn belongs to a call of that turn.
     earlier = [one.requested.approval_id for one in turn.task.snapshot.approvals]
     taken = {*earlier, *gate.approvals.values()}
     if found is None or found.requested.approval_id in taken:
@@ -107,21 +107,21 @@ def _unshown(tool: tool_service_pb2.Tool, call: ToolCall) -> ToolMessage:
 def _rejection(
     tool: tool_service_pb2.Tool, call: ToolCall, answered: event_pb2.ApprovalAnswered
 ) -> ToolMessage:
-    # No error: that would be mended, or tried elsewhere. It is what the user wants.
+    # A rejection is no error: the model would try to fix or work around an error.
     why = f": {answered.reason}" if answered.reason else ""
     text = f"{tool.server}/{tool.name} was not called. It was rejected{why.rstrip('.')}."
     return ToolMessage(content=text, tool_call_id=call["id"] or "")
 
 
 def _edited_reply(messages: Sequence[BaseMessage], edited: Mapping[str, ToolCall]) -> BaseMessage:
-    """Return the model's reply as if it had asked for what a person made of it."""
+    """Return the model's reply with the arguments that a person edited."""
     reply = next(one for one in reversed(messages) if isinstance(one, AIMessage))
     calls = [edited.get(_key(call), call) for call in reply.tool_calls]
     return reply.model_copy(update={"tool_calls": calls})
 
 
 def _merged(messages: Sequence[BaseMessage], results: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """Return the messages with results behind them; a changed one stands in the old one's place."""
+    """Append results to the messages. A changed reply replaces the original."""
     changed = {one.id: one for one in results if isinstance(one, AIMessage)}
     kept = [changed.get(one.id, one) for one in messages]
     return [*kept, *(one for one in results if not isinstance(one, AIMessage))]

@@ -1,8 +1,7 @@
-"""The SQLite files that hold checkpoints: one beside each journal, open while turns use it.
+"""SQLite files for checkpoints: one beside each journal, open while turns use it.
 
-A file stays open for a while after its last turn, since opening one takes longer than all that a
-turn does with it. Those of other hosts, which may be dead or alive, are only read. Imports
-LangGraph, so load it lazily.
+A file stays open for a while after its last turn, because opening it takes longer than the work of
+a turn on it. Files of other hosts are opened read-only. Imports LangGraph, so load it lazily.
 """
 
 import asyncio
@@ -22,23 +21,23 @@ from trunkline.tasks.context import TaskContext
 logger = logging.getLogger(__name__)
 
 FILE_SUFFIX: Final = ".checkpoints"
-"""How the names of these files end."""
+"""The suffix of checkpoint file names."""
 
-# Of turns that nobody took up again; and of conversations that nobody has gone on with.
+# Age limits: for turns that were never resumed, and for conversations without new messages.
 _TURNS_KEPT_DAYS: Final = 7
 _CONVERSATIONS_KEPT_DAYS: Final = 90
 _DAY_NS: Final = 24 * 3600 * 1_000_000_000
-# From 1582, where UUIDs begin to count, to 1970; in steps of 100 ns.
+# The time from 1582, where UUID timestamps begin, to 1970, in units of 100 ns.
 _UUID_EPOCH: Final = 0x01B21DD213814000
 _LINGER_S: Final = 20.0
-# Reading in the file of another host must not hold up our own turns.
+# A lock held by another host must not delay our turns.
 _BUSY_S: Final = 0.05
 _IN_MEMORY: Final = ":memory:"
 
 
 @dataclass(slots=True)
 class CheckpointFile:
-    """A file of checkpoints that is open, and those beside it as far as they were read."""
+    """An open checkpoint file, and read-only connections to the other files in its folder."""
 
     path: Path
     saver: CheckpointSaver
@@ -49,7 +48,7 @@ class CheckpointFile:
     connections: dict[Path, tuple[int, sqlite3.Connection]] = field(default_factory=dict)
 
     def open_other_files(self) -> Iterator[sqlite3.Connection]:
-        """Open the files of other journals in the same folder, to be read only."""
+        """Yield read-only connections to the checkpoint files of other journals in the folder."""
         found = {path for path in self.path.parent.glob(f"*{FILE_SUFFIX}") if path != self.path}
         for path in self.connections.keys() - found:
             self.connections.pop(path)[1].close()
@@ -73,7 +72,7 @@ class CheckpointFile:
         return known[1]
 
     def close(self) -> None:
-        """Close all that is open."""
+        """Close all connections."""
         if self.close_timer is not None:
             self.close_timer.cancel()
         self.saver.conn.close()
@@ -87,14 +86,14 @@ _open_files: dict[Path, CheckpointFile] = {}
 
 @contextmanager
 def open_checkpoint_file(path: Path) -> Iterator[CheckpointFile]:
-    """Open a file of checkpoints for a turn; turns that run at once share it.
+    """Open a checkpoint file for a turn. Concurrent turns share the connection.
 
-    A file that can't be read is made anew: what it held is started over.
+    A file that can't be read is created anew, and the turns in it start over.
     """
     _close_left_over()
     file = _open_files.get(path)
     if file is not None and not file.users and _inode(path) != file.inode:
-        # Removed meanwhile, with its journal.
+        # The file was deleted together with its journal.
         _forget(file)
         file = None
     if file is None:
@@ -113,7 +112,7 @@ def open_checkpoint_file(path: Path) -> Iterator[CheckpointFile]:
 
 
 def _linger(file: CheckpointFile) -> None:
-    """Close the file soon, unless somebody comes; at once where nobody could come."""
+    """Close the file after a delay, unless another turn opens it. Without a loop, close it now."""
     try:
         file.loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -123,7 +122,7 @@ def _linger(file: CheckpointFile) -> None:
 
 
 def _close_left_over() -> None:
-    """Close what a loop that is over had opened: its timers never come."""
+    """Close files opened under a closed event loop, whose timers never fire."""
     for file in tuple(_open_files.values()):
         if not file.users and file.loop is not None and file.loop.is_closed():
             _forget(file)
@@ -152,14 +151,14 @@ def _open(path: Path) -> CheckpointSaver:
     try:
         return _connected(path)
     except sqlite3.DatabaseError:
-        # No file can be made there now: this turn does without.
+        # No file can be created there, so this turn keeps its checkpoints in memory.
         return _connected(Path(_IN_MEMORY))
 
 
 def _connected(path: Path) -> CheckpointSaver:
     if str(path) != _IN_MEMORY:
-        # It holds what people said: nobody else may read it. SQLite's other files follow suit, and
-        # SQLite says what is wrong when there can be none.
+        # The file holds conversations, so only its owner may read it. SQLite gives its -wal and
+        # -shm files the same mode, and reports the error if no file can be created.
         with suppress(OSError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     connection = sqlite3.connect(path, check_same_thread=False)
@@ -170,7 +169,8 @@ def _connected(path: Path) -> CheckpointSaver:
         with closing(connection.cursor()) as cursor:
             cursor.execute(
                 "DELETE FROM checkpoints WHERE checkpoint_id < ? AND checkpoint_ns = ''"
-                # Tasks of graphs of their authors wait for answers for as long as conversations.
+                # Threads of users' graphs are exempt: their tasks may wait as long as conversations
+                # are kept.
                 " AND thread_id NOT LIKE 'graph/%'",
                 (_id_of_age(_TURNS_KEPT_DAYS),),
             )
@@ -187,7 +187,7 @@ def _connected(path: Path) -> CheckpointSaver:
 
 
 def _id_of_age(days: int) -> str:
-    """The id of a checkpoint that is so old: the ids begin with their time."""
+    """Return the smallest checkpoint id of this age. Checkpoint ids begin with their time."""
     steps = (time.time_ns() - days * _DAY_NS) // 100 + _UUID_EPOCH
     digits = f"{steps >> 12:012x}"
     return f"{digits[:8]}-{digits[8:]}"
@@ -200,25 +200,27 @@ class TurnCheckpoints:
     file: CheckpointFile
     thread_id: str
     state: dict[str, Any] | None
-    """What the last one holds, if an earlier attempt of the turn made any."""
+    """The last saved state, if an earlier attempt at the turn saved one."""
 
     @property
     def saver(self) -> CheckpointSaver:
-        """Where they are saved."""
+        """The saver of the file."""
         return self.file.saver
 
 
 @contextmanager
 def open_turn_checkpoints(task: TaskContext) -> Iterator[TurnCheckpoints | None]:
-    """Open the checkpoints of a turn; when it has ended they are deleted.
+    """Open the checkpoints of a turn, and delete them when the turn ends.
 
-    None where the host keeps none.
+    Each turn is a LangGraph thread of its own, so a waiting task does not block others. The file is
+    beside the journal, so the host that takes over the journal finds it. Yields None if the host
+    keeps no checkpoints.
     """
     path = task.checkpoint_path
     if path is None:
         yield None
         return
-    # Task ids begin with their journal's, those of conversations with an agent's name.
+    # Task ids begin with a journal id, conversation ids with an agent name, so they never collide.
     thread_id = f"{task.id}/{task.turn}"
     with open_checkpoint_file(path) as file:
         saver = file.saver

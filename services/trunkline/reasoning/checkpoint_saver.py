@@ -1,4 +1,4 @@
-"""Saves LangGraph's checkpoints in a SQLite file. Imports LangGraph, so load it lazily."""
+"""Saves LangGraph checkpoints in a SQLite file. Imports LangGraph, so load it lazily."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 logger = logging.getLogger(__name__)
 
-# A thread of one checkpoint, and nothing of how it came to be.
+# The only checkpoint of a conversation's thread, which has no earlier ones.
 _SELECT: Final = (
     "SELECT type, checkpoint, metadata FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ?"
 )
@@ -38,10 +38,10 @@ _DELETE_SOME: Final = (
 
 
 class EventLoopSaver(SqliteSaver):
-    """Saves on the event loop: a checkpoint takes some 50 µs there, and more in a thread."""
+    """Saves checkpoints on the event loop: one takes about 50 µs there, and longer in a thread."""
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the checkpoint that a run goes on from."""
+        """Return the checkpoint that a run resumes from."""
         return self.get_tuple(config)
 
     async def aput(
@@ -61,13 +61,13 @@ class EventLoopSaver(SqliteSaver):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Save what a node wrote: it doesn't run again."""
+        """Save what a node wrote, so that the node does not run again."""
         self.put_writes(config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """Delete all checkpoints of a thread, the oldest first.
+        """Delete all checkpoints of a thread, oldest first.
 
-        Those of a long run take seconds: others have their turns meanwhile.
+        Deletes in small batches, because the many checkpoints of a long run take seconds.
         """
         for statement in _DELETE_SOME:
             count = _SOME
@@ -78,11 +78,11 @@ class EventLoopSaver(SqliteSaver):
 
 
 class CheckpointSaver(EventLoopSaver):
-    """Keeps turns and conversations of agents that reason.
+    """Saves turns and conversations of reasoning agents.
 
-    Nothing is synced: a killed process loses nothing, and after a power failure a turn that finds
-    no checkpoint starts over. Trouble with the file is no trouble of the turn's: it goes on, and
-    would be gone on with from an earlier checkpoint.
+    Writes are not synced: they survive a killed process, and after a power failure a turn without a
+    checkpoint starts over. A failed write is logged and does not fail the turn. A later attempt
+    then resumes from an earlier checkpoint.
     """
 
     async def aput(
@@ -92,7 +92,7 @@ class CheckpointSaver(EventLoopSaver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Save a checkpoint, if that is possible."""
+        """Save a checkpoint, or log the failure."""
         try:
             return await super().aput(config, checkpoint, metadata, new_versions)
         except sqlite3.Error as error:
@@ -106,15 +106,16 @@ class CheckpointSaver(EventLoopSaver):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Save nothing: a node whose checkpoint is missing runs again, and streams again."""
+        """Do nothing: a node without a checkpoint runs and streams again."""
 
     def load_state(self, thread_id: str) -> dict[str, Any] | None:
-        """Return the state that the last checkpoint of a thread holds; None without one."""
+        """Return the state in the last checkpoint of a thread, or None if it has none."""
         config: RunnableConfig = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
         try:
             found = self.get_tuple(config)
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
-            # Torn by a power failure, or of another version: the turn starts over.
+            # The checkpoint is torn after a power failure or of another version. The turn starts
+            # over.
             logger.warning("checkpoint.not_read", extra={"problem": type(error).__name__})
             self.delete_checkpoints(thread_id)
             return None
@@ -130,7 +131,7 @@ class CheckpointSaver(EventLoopSaver):
     def replace_state(
         self, thread_id: str, namespace: str, values: dict[str, Any], step: int
     ) -> None:
-        """Save a state in the place of all that a thread held, in one write."""
+        """Replace everything saved for a thread by one state, in one transaction."""
         checkpoint = empty_checkpoint()
         checkpoint["channel_values"] = values
         kind, body = self.serde.dumps_typed(checkpoint)
@@ -151,10 +152,10 @@ class CheckpointSaver(EventLoopSaver):
         *,
         known_step: int = 0,
     ) -> tuple[int, dict[str, Any]] | None:
-        """Return the state of the thread that most steps have led to, and how many.
+        """Return the thread's state with the most steps, and the number of its steps.
 
-        It is looked for in several files: in each that a host has kept the thread in. None: there
-        is none behind the step that is `known`.
+        Searches one file per host that may have saved the thread. Returns None if no file has more
+        steps than `known_step`.
         """
         best: tuple[int, str, bytes] | None = None
         for connection in connections:

@@ -1,7 +1,7 @@
-"""What a question that waits for approvals is gone on with: all that was said since it was asked.
+"""The saved state of a question whose tool calls wait for approval.
 
-The status that ends the turn carries it: it lies in the task's journal, for as long as the task
-waits, and wherever that is taken up. Imports LangChain, so load it lazily.
+The status that ends the turn carries it, so it is in the task's journal and available to any host
+that takes over the task. Imports LangChain, so load it lazily.
 """
 
 import json
@@ -24,26 +24,26 @@ from trunkline.tasks.context import TaskContext
 
 logger = logging.getLogger(__name__)
 
-# What an event may hold, with room for the question itself.
+# The size limit of an event, minus room for the question text.
 _LIMIT_BYTES: Final = 48 * 1024
-# What is left of each answer of a tool when all of them are too long.
+# Limits for each tool result, tried in this order until the continuation fits.
 _CLIPPED_CHARS: Final = (32_768, 8_192, 2_048, 512)
 
 
 @dataclass(frozen=True, slots=True)
 class TurnContinuation:
-    """A question whose calls wait for approval."""
+    """A question whose tool calls wait for approval."""
 
     messages: Sequence[BaseMessage]
-    """From the question on; the last one of the model's has calls without an answer."""
+    """All messages since the question. The model's last reply has calls without a result."""
     approvals: Mapping[str, str]
-    """The ids of the approvals by the model's ids of the calls."""
+    """Approval ids, keyed by the model's call ids."""
     earlier_count: int
-    """How many messages of the task's history were there before the question."""
+    """The number of messages in the task's history before the question."""
 
 
 def encode_continuation(waiting: TurnContinuation) -> bytes:
-    """Return what the status carries; answers of tools are clipped when they are too long."""
+    """Encode a continuation for the status. Tool results are clipped if they don't fit."""
     messages = list(waiting.messages)
     kept = _dumped(messages, waiting)
     for chars in _CLIPPED_CHARS:
@@ -55,7 +55,7 @@ def encode_continuation(waiting: TurnContinuation) -> bytes:
 
 
 def decode_continuation(task: TaskContext) -> TurnContinuation | None:
-    """Return the question that a turn of a task goes on with; None: its message is a new one."""
+    """Return the question that a turn continues, or None if its message is a new question."""
     kept = task.snapshot.continuation
     if not kept:
         return None
@@ -64,14 +64,15 @@ def decode_continuation(task: TaskContext) -> TurnContinuation | None:
         messages = messages_from_dict(found["messages"])
         return TurnContinuation(messages, found["approvals"], found["history"])
     except (zlib.error, ValueError, KeyError, TypeError) as error:
-        # Of another version: the question is thought through anew, and asks for approval anew.
+        # Written by another version: the model answers the question again and requests new
+        # approvals.
         extra = {"task_id": task.id, "problem": type(error).__name__}
         logger.warning("waiting.not_read", extra=extra)
         return None
 
 
 def find_open_calls(messages: Sequence[BaseMessage]) -> Sequence[ToolCall]:
-    """Return the calls that the model asked for last and that have no answer yet."""
+    """Return the calls in the model's last reply that have no result yet."""
     answered: set[str] = set()
     for message in reversed(messages):
         if isinstance(message, ToolMessage):

@@ -1,10 +1,10 @@
-"""What was said in a conversation: the LangGraph thread `<agent>/<context id>` of the checkpoints.
+"""The stored messages of a conversation, in the LangGraph thread `<agent>/<context id>`.
 
-It is read when a turn begins, from the files of all hosts that the data directory knows, and gets
-what the turn has said in one write before the turn's end is told: a process that is killed loses
-nothing that anybody was told. Its namespace is the account, whose conversation it is alone. What
-it holds is made for models of any provider: texts, calls of tools and their answers.
-Imports LangGraph, so load it lazily.
+A turn reads it at the start, from the checkpoint files of all hosts in the data directory. It
+writes its own messages in one transaction before it publishes its end, so a killed process loses
+nothing that was published. The checkpoint namespace is the account, which isolates accounts. The
+messages suit models of any provider: texts, tool calls and tool results. Imports LangGraph, so load
+it lazily.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,14 +29,14 @@ _TOOL_CHARS: Final = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What was said in one turn of a task, from its question to how it ended."""
+    """The messages of one turn of a task, from its question to its end."""
 
     task_id: str
     turn: int
     messages: tuple[BaseMessage, ...]
 
     def count_chars(self) -> int:
-        """How long it is, about, as a model reads it."""
+        """Return the approximate length of the messages as a model reads them."""
         return sum(
             len(message.text) + len(str(get_tool_calls(message))) for message in self.messages
         )
@@ -54,25 +54,25 @@ class ConversationHistory:
         self._read()
 
     def earlier_messages(self) -> list[BaseMessage]:
-        """Return what was said in other tasks, and then in the turns before of this one.
+        """Return the messages of other tasks, then those of earlier turns of this task.
 
-        A task that waited is gone on with where it stood, whatever was asked beside it.
+        The order keeps a resumed task's own messages last, whatever other tasks said meanwhile.
         """
         own = [one for one in self._exchanges if one.task_id == self._task.id]
         others = [one for one in self._exchanges if one.task_id != self._task.id]
         return [message for one in (*others, *own) for message in one.messages]
 
     def has_own_turns(self) -> bool:
-        """Whether earlier turns of this task are in it."""
+        """Whether it has earlier turns of this task."""
         return any(one.task_id == self._task.id for one in self._exchanges)
 
     def append(self, messages: Sequence[BaseMessage]) -> None:
-        """Add what this turn has said; what it added before, in an earlier attempt, it replaces.
+        """Add this turn's messages, replacing those of an earlier attempt.
 
-        The oldest exchanges go, so that MESSAGES_KEPT and CHARS_KEPT hold for all others
-        together; the newest stays whatever it holds.
+        Drops the oldest exchanges until the rest fits MESSAGES_KEPT and CHARS_KEPT. The newest
+        exchange is always kept.
         """
-        # Turns that one parent asked for run at once: another may have written meanwhile.
+        # Children of one parent run at the same time, so another turn may have written meanwhile.
         self._read()
         new = Exchange(self._task.id, self._task.turn, tuple(_plain(messages)))
         key = (new.task_id, new.turn)
@@ -86,7 +86,7 @@ class ConversationHistory:
         self._file.saver.replace_state(self._thread_id, self._task.account, values, self._step)
 
     def _read(self) -> None:
-        """Read what is newer than what is known."""
+        """Read the stored exchanges if they are newer than the known ones."""
         saver = self._file.saver
         connections = (saver.conn, *self._file.open_other_files())
         found = saver.find_newest_state(
@@ -97,7 +97,7 @@ class ConversationHistory:
 
 
 def get_tool_calls(message: BaseMessage) -> Sequence[ToolCall]:
-    """Return the calls of tools that a message asks for."""
+    """Return the tool calls of a message."""
     return message.tool_calls if isinstance(message, AIMessage) else ()
 
 
@@ -109,7 +109,7 @@ def _exchanges(values: dict[str, Any]) -> Iterator[Exchange]:
 
 
 def _bounded(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    """Return the newest exchanges that fit; whole ones, so that no answer lacks its call."""
+    """Return the newest exchanges that fit, never a part of one, so calls keep their results."""
     kept: list[Exchange] = []
     count = chars = 0
     for one in reversed(exchanges):
@@ -122,12 +122,12 @@ def _bounded(exchanges: Sequence[Exchange]) -> list[Exchange]:
 
 
 def _plain(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """Return what is worth remembering, without what one provider alone would understand."""
+    """Return messages without content that only one provider understands."""
     kept: list[BaseMessage] = []
     for message in messages:
         match message:
             case HumanMessage() if is_feedback(message):
-                # The answer that was none goes with what it was told.
+                # A rejected answer is dropped together with the feedback on it.
                 if kept and isinstance(kept[-1], AIMessage) and not kept[-1].tool_calls:
                     kept.pop()
             case HumanMessage():

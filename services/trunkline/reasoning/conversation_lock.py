@@ -1,4 +1,4 @@
-"""The turns of one conversation run one after another; those that one parent asks for, at once."""
+"""A lock for conversations: their turns run one at a time, children of one parent together."""
 
 import asyncio
 import contextlib
@@ -13,17 +13,18 @@ from trunkline.tasks.context import TaskContext
 
 logger = logging.getLogger(__name__)
 
-# A turn that holds the others up for longer is left behind: nothing waits for ever.
+# A turn that holds the lock for longer no longer blocks the others.
 WAIT_LIMIT_S: Final = 300.0
 _WAITS: Final = "Waiting for what was asked before this in the conversation…"
 
 
 @dataclass(slots=True)
 class _Line:
-    """Who of one conversation is at work, and who waits."""
+    """The lock of one conversation: its holders, and a queue of waiting turns."""
 
     parent: str = ""
-    """Whose tasks are at work: of a parent's steps each has its own question."""
+    """The parent whose tasks hold the lock. They may run together, because each has its own
+    question."""
     at_work: int = 0
     waiting: deque[tuple[str, asyncio.Future[None]]] = field(default_factory=deque)
 
@@ -33,9 +34,9 @@ _lines: dict[tuple[str, str, str], _Line] = {}
 
 @asynccontextmanager
 async def lock_conversation(task: TaskContext) -> AsyncIterator[None]:
-    """Hold the conversation of a task for a turn, first come, first served.
+    """Hold the conversation of a task for a turn, in order of arrival.
 
-    A task that waits for its user holds nothing.
+    A task that waits for its user does not hold the lock.
     """
     key = (task.agent, task.context_id, task.account)
     line = _lines.setdefault(key, _Line())
@@ -58,7 +59,7 @@ async def lock_conversation(task: TaskContext) -> AsyncIterator[None]:
 
 
 async def _wait(line: _Line, parent: str, task_id: str) -> None:
-    """Wait to be let in; whoever lets in counts."""
+    """Wait for the lock. The task that grants it increments the number of holders."""
     place = asyncio.get_running_loop().create_future()
     entry = (parent, place)
     line.waiting.append(entry)
@@ -80,7 +81,7 @@ async def _wait(line: _Line, parent: str, task_id: str) -> None:
 
 
 def _pass_on(line: _Line) -> None:
-    """Let the next one in, and all others that its parent asked for."""
+    """Grant the lock to the next turn and to all waiting turns of the same parent."""
     if line.at_work or not line.waiting:
         return
     line.parent = line.waiting[0][0]

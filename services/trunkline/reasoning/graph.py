@@ -1,4 +1,4 @@
-"""The reasoning loop as a LangGraph graph: agent, tools, agent, check, until there is a verdict.
+"""The reasoning loop as a LangGraph graph: agent, tools, agent, check, until there is a result.
 
 Imports LangGraph, so load it lazily.
 """
@@ -37,12 +37,12 @@ ReasoningGraph = CompiledStateGraph[ReasoningState, ReasoningTurn, ReasoningStat
 
 
 def build_graph() -> ReasoningGraph:
-    """Return the loop, ready to run for any agent and model."""
+    """Compile the loop. One graph serves any agent and model."""
     graph = StateGraph(ReasoningState, context_schema=ReasoningTurn)
     graph.add_node("agent", call_model)
     graph.add_node("tools", call_tools)
     graph.add_node("check", check_answer)
-    # A question whose calls waited for approval goes on with those.
+    # A question whose calls waited for approval resumes with those calls.
     graph.add_conditional_edges(START, _at_start, ["agent", "tools"])
     graph.add_conditional_edges("agent", _after_agent, ["tools", "check"])
     graph.add_conditional_edges("tools", _unless_over, ["agent", END])
@@ -51,12 +51,12 @@ def build_graph() -> ReasoningGraph:
 
 
 async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> TurnResult:
-    """Run a turn's question through the loop. What is completed has been streamed and closed.
+    """Answer a turn's question. A completed answer has been streamed and closed.
 
-    A turn that a checkpoint was found of goes on from there.
+    Resumes from the turn's checkpoint if there is one.
 
     Raises:
-        StepLimitError: there was no answer within the limit.
+        StepLimitError: the turn reached its message limit without an answer.
     """
     waited = decode_continuation(turn.task)
     question = waited.messages if waited else [HumanMessage(turn.task.text)]
@@ -65,7 +65,7 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
         ConversationHistory(turn.checkpoints.file, turn.task) if turn.checkpoints else None
     )
     turn.earlier_messages = [SystemMessage(prompt), *_before(turn, conversation)]
-    # Each message takes at most two steps of LangGraph's own count.
+    # Each message takes at most two LangGraph steps.
     config: dict[str, Any] = {"recursion_limit": 3 * MESSAGE_LIMIT}
     state: dict[str, Any] | None = {"messages": question}
     if waited is not None:
@@ -90,13 +90,13 @@ async def run_turn(graph: ReasoningGraph, turn: ReasoningTurn, prompt: str) -> T
         if sources := render_sources(said, turn.streamed, earlier=len(turn.earlier_messages)):
             await turn.append_answer(sources)
         await turn.finish_answer()
-    # What waits for approval is no exchange yet.
+    # A turn that waits for approval is not a finished exchange yet.
     if conversation is not None and not find_open_calls(end["messages"]):
         conversation.append(_ended(end["messages"], verdict))
     return verdict
 
 
-# What decides is awaited: LangGraph would run anything else in a thread.
+# These are coroutines because LangGraph runs plain functions in threads.
 async def _after_agent(state: ReasoningState) -> str:
     calls = get_last_reply(state).tool_calls
     return "tools" if calls and find_result_call(calls) is None else "check"
@@ -111,7 +111,7 @@ async def _unless_over(state: ReasoningState) -> str:
 
 
 def _before(turn: ReasoningTurn, conversation: ConversationHistory | None) -> list[BaseMessage]:
-    """Return what was said before this turn's question: in its context, and in its task."""
+    """Return the messages before this turn's question, of its context and its task."""
     before = conversation.earlier_messages() if conversation else []
     if conversation is None or not conversation.has_own_turns():
         before += _history(turn.task.history[: turn.earlier_count])
@@ -119,7 +119,7 @@ def _before(turn: ReasoningTurn, conversation: ConversationHistory | None) -> li
 
 
 def _ended(messages: Sequence[BaseMessage], verdict: TurnResult) -> Sequence[BaseMessage]:
-    """Return what was said in a turn, with an answer at its end in any case."""
+    """Return the messages of a turn, with an answer as the last one."""
     if isinstance(messages[-1], AIMessage) and messages[-1].text:
         return messages
     return [*messages, build_agent_message(verdict.text or _NO_TEXT, verdict.status)]
@@ -128,7 +128,7 @@ def _ended(messages: Sequence[BaseMessage], verdict: TurnResult) -> Sequence[Bas
 def _cut_off(
     turn: ReasoningTurn, question: Sequence[BaseMessage], error: BaseException
 ) -> Sequence[BaseMessage]:
-    """Return what was said in a turn that was canceled or failed, as far as is known."""
+    """Return the known messages of a turn that was canceled or failed."""
     thread = turn.checkpoints
     state = (thread.saver.load_state(thread.thread_id) if thread else None) or {}
     why = (
@@ -143,7 +143,7 @@ def _verdict_of(end: Mapping[str, Any]) -> TurnResult:
 
 
 def _history(messages: Sequence[message_pb2.Message]) -> list[BaseMessage]:
-    """Return earlier messages of the task as the model is shown them."""
+    """Convert the task's earlier messages to the model's."""
     shown: list[BaseMessage] = []
     for message in messages:
         text = message_text(message)

@@ -1,4 +1,4 @@
-"""Calls that an earlier attempt at a turn began: not made again unless that can't do harm."""
+"""Tool calls that an earlier attempt at a turn started. Only safe ones are repeated."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,7 +17,7 @@ from trunkline.tasks.content import to_struct
 from trunkline.tasks.context import HOST_STOPPED
 from trunkline.v1 import snapshot_pb2, tool_service_pb2
 
-# What ended a call that had reached its tool, or may have.
+# Errors that end a call which reached its tool, or may have.
 _CUT_OFF: Final = (
     PeerProtocolError,
     PeerTimeoutError,
@@ -25,12 +25,12 @@ _CUT_OFF: Final = (
     ToolServerUnavailableError,
 )
 SUMMARY_CHARS: Final = 200
-"""What the journal keeps of a result."""
+"""The length of a tool result's summary in the journal."""
 MAY_HAVE_RUN: Final = "It may have been done all the same: see before you ask for it again."
 
 
 class InterruptedCalls:
-    """The calls that the journal knows of this turn, from before its host died."""
+    """The calls that the journal has of this turn from before its host died."""
 
     def __init__(self, turn: ReasoningTurn, messages: Sequence[BaseMessage]) -> None:
         task = turn.task
@@ -42,9 +42,9 @@ class InterruptedCalls:
     def pop_match(
         self, tool: tool_service_pb2.Tool, arguments: dict[str, object], approval_id: str
     ) -> snapshot_pb2.ToolCallInfo | None:
-        """Return how such a call was begun before; each is returned once."""
+        """Remove and return the earlier start of such a call; None if there is none."""
         label = f"{tool.server}/{tool.name}"
-        # As the journal has them, where large numbers are rounded.
+        # Compare what the journal holds, which rounds large numbers.
         wanted = to_struct(arguments) if self._calls else None
         for call in self._calls:
             started = call.started
@@ -57,7 +57,7 @@ class InterruptedCalls:
         return None
 
     def _forget_answered(self, turn: ReasoningTurn, messages: Sequence[BaseMessage]) -> None:
-        """Leave out those whose results the model has: the same may well be asked for again."""
+        """Drop calls whose results the model has: it may request the same call again."""
         if not self._calls:
             return
         answered = {one.tool_call_id for one in messages if isinstance(one, ToolMessage)}
@@ -69,19 +69,19 @@ class InterruptedCalls:
 
 
 def is_safe_to_repeat(tool: tool_service_pb2.Tool) -> bool:
-    """Tell whether making a call twice is like making it once."""
+    """Whether repeating a call has no further effect."""
     return tool.read_only or tool.idempotent
 
 
 def may_have_run(tool: tool_service_pb2.Tool, error: TrunklineError) -> bool:
-    """Tell whether a call that ended with an error may have done what can do harm twice."""
+    """Whether a failed call may have had an effect that must not be repeated."""
     return isinstance(error, _CUT_OFF) and not is_safe_to_repeat(tool)
 
 
 def describe_interrupted_call(
     tool: tool_service_pb2.Tool, begun: snapshot_pb2.ToolCallInfo
 ) -> tuple[str, bool]:
-    """Return what the journal says of a call that is not made again, and whether it failed."""
+    """Describe an interrupted call that is not repeated, and return whether it failed."""
     label = f"{tool.server}/{tool.name}"
     finished = begun.finished
     if not begun.HasField("finished") or finished.summary == HOST_STOPPED:

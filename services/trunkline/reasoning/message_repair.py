@@ -1,7 +1,7 @@
-"""Makes what was said something that every provider takes: no call of a tool without an answer.
+"""Repairs message lists so that every provider accepts them: each tool call has one result.
 
-A turn that was canceled, killed or failed in the middle leaves such calls, and providers refuse
-every later request that shows them. Imports LangChain, so load it lazily.
+A turn that was canceled, killed or failed leaves calls without results, and providers reject all
+later requests with such calls. Imports LangChain, so load it lazily.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,17 +16,17 @@ _FEEDBACK_KEY: Final = "trunkline/feedback"
 
 
 def build_feedback(text: str) -> HumanMessage:
-    """Return what the loop tells a model itself: some providers take system messages only first."""
+    """Build a user message with feedback: some providers allow system messages only first."""
     return HumanMessage(text, additional_kwargs={_FEEDBACK_KEY: True})
 
 
 def is_feedback(message: BaseMessage) -> bool:
-    """Whether the loop said it, and no user."""
+    """Whether a message is from the loop and not from the user."""
     return bool(message.additional_kwargs.get(_FEEDBACK_KEY))
 
 
 def repair_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """Return messages in which each call has one answer, behind it, and each answer its call."""
+    """Return messages in which one result follows each call, and no result lacks its call."""
     kept: list[BaseMessage] = []
     open_calls: dict[str, str] = {}
     for message in messages:
@@ -42,9 +42,10 @@ def repair_messages(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
 
 
 def assign_unique_ids(reply: AIMessage, said: Sequence[BaseMessage]) -> AIMessage:
-    """Return a reply whose calls have ids that no other call of the turn has.
+    """Return a reply whose call ids are unique in the turn.
 
-    Answers and approvals go by them, and some providers count anew in each reply, or send none.
+    Results and approvals refer to call ids. Some providers restart numbering in each reply, or send
+    no ids.
     """
     seen = {
         call["id"]
@@ -74,11 +75,11 @@ def assign_unique_ids(reply: AIMessage, said: Sequence[BaseMessage]) -> AIMessag
 
 
 def _calls(message: BaseMessage) -> dict[str, str]:
-    """Return what to answer to the calls of a message, by their ids, if nobody does."""
+    """Return the results to use for a message's calls if there are none, keyed by call id."""
     if not isinstance(message, AIMessage):
         return {}
     calls = {call["id"] or "": CALL_INTERRUPTED for call in message.tool_calls}
-    # They are shown to the provider again, as it sent them.
+    # Invalid calls stay in the message as the provider sent them.
     return calls | {call["id"] or "": CALL_MALFORMED for call in message.invalid_tool_calls}
 
 

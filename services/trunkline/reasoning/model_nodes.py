@@ -1,4 +1,4 @@
-"""The node `agent` of the reasoning loop: asks the model, and streams what it answers."""
+"""The nodes `agent` and `check` of the reasoning loop, which ask the model."""
 
 import asyncio
 import logging
@@ -25,11 +25,11 @@ from trunkline.reasoning.turn_result import ResultStatus, find_result_call
 
 
 async def call_model(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> dict[str, Any]:
-    """Add the model's reply.
+    """Ask the model, stream its answer and add its reply.
 
     Raises:
-        ModelUnavailableError: no model gave one.
-        TokenLimitError: the turn has taken as many tokens as it may.
+        ModelUnavailableError: no model gave a reply.
+        TokenLimitError: the turn has used all its tokens.
     """
     turn = runtime.context
     check_message_limit(turn, state)
@@ -44,7 +44,7 @@ async def call_model(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
         on_discard=partial(turn.truncate_answer, before),
     )
     if reply.tool_calls and find_result_call(reply.tool_calls) is None:
-        # What it says beside its calls is how it thinks, not what it answers.
+        # Text beside tool calls is reasoning and not part of the answer.
         await turn.truncate_answer(before)
     elif note := truncation_note(reply):
         await turn.append_answer(note)
@@ -55,7 +55,7 @@ async def call_model(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> 
 logger = logging.getLogger(__name__)
 
 CHECK_TIMEOUT_S: Final = 30.0
-"""An answer that nobody has judged by then is taken as it is."""
+"""An answer whose check takes longer is accepted."""
 _NO_ANSWER: Final = "That was no answer. Answer the question."
 _BAD_CALL: Final = "The arguments of your call are no valid JSON object. Call again, or answer."
 _UNHELPFUL: Final = "Your answer was not sent: it does not help yet. Answer again, completely."
@@ -67,17 +67,17 @@ _INSTRUCTIONS: Final = (
 _CHARS: Final = 8_000
 _EARLIER: Final = 6
 _EARLIER_CHARS: Final = 500
-# What the model is told, and its next reply.
+# Room for the feedback to the model and its next reply.
 _ANOTHER_ROUND: Final = 2
 
 
 async def check_answer(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> dict[str, Any]:
-    """Judge whether the reply is an answer; if it is none, the model is asked again."""
+    """Check whether the reply is an answer. If not, the model gets feedback and another round."""
     turn = runtime.context
     reply = get_last_reply(state)
     called = find_result_call(reply.tool_calls)
     if called is not None:
-        # What it wrote before stays, for what it is worth.
+        # Text streamed before the call stays in the artifact.
         await turn.close_answer()
         said = build_agent_message(called.text, called.status)
         said.id = reply.id
@@ -95,9 +95,9 @@ async def check_answer(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -
 
 
 async def _objection(turn: ReasoningTurn, state: ReasoningState, answer: str) -> str:
-    """Return what an answer lacks, as a model sees it; empty: it may be sent.
+    """Return what an answer lacks according to the checking model; "" if it is good.
 
-    Where there is no room for a better one, or nobody to judge it, an answer is good enough.
+    An answer is good if there is no room for another round, or no model to check it.
     """
     if turn.checker is None or remaining_messages(state) < _ANOTHER_ROUND:
         return ""
@@ -120,7 +120,7 @@ def _question(state: ReasoningState) -> str:
 
 
 def _earlier(turn: ReasoningTurn) -> str:
-    """What was said before, as far as a request may refer to it."""
+    """Return earlier messages as context for the check, because the request may refer to them."""
     said = [
         f"{'User' if isinstance(one, HumanMessage) else 'Agent'}: {one.text[:_EARLIER_CHARS]}"
         for one in turn.earlier_messages

@@ -1,8 +1,8 @@
-"""The node `tools` of the reasoning loop: all calls of one reply at once.
+"""The node `tools` of the reasoning loop: makes all tool calls of one reply concurrently.
 
-Those that need a person's approval wait for it: the turn ends with the question, and the answer's
-turn begins here. The journal holds that a call was begun before it is made, so that it is known
-after a crash, and whatever may do harm twice is made once.
+If calls need a person's approval, the turn ends with a question and the turn of the answer starts
+here. The journal records the start of a call before the call is made, so an interrupted call is
+known after a crash and is not repeated if that could do harm.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _PROCESSING = "Processing the results…"
 
 
 async def call_tools(state: ReasoningState, runtime: Runtime[ReasoningTurn]) -> dict[str, Any]:
-    """Add the results of the calls that the model asked for, or end the turn by asking first."""
+    """Add the results of the requested calls, or end the turn to ask for approval."""
     turn = runtime.context
     check_message_limit(turn, state)
     gate = sort_pending_calls(turn, state)

@@ -1,4 +1,4 @@
-"""Where a reasoning agent gets its tools from: the tool adapter, wherever on the mesh it is."""
+"""Tool sources for reasoning agents, such as the mesh's tool adapter."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,36 +14,36 @@ from trunkline.v1 import tool_service_pb2
 
 TOOL_SERVICE = "trunkline.v1.ToolService"
 SETTLE_TIMEOUT_S = 60.0
-"""How long a turn waits for servers that are just being started."""
+"""How long a turn waits for servers that are starting."""
 
 OnProgress: TypeAlias = Callable[[tool_service_pb2.ToolProgress], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolListing:
-    """The tools of some servers, and what is wrong with those that have none to offer."""
+    """The tools of some servers, and the reasons why others are unavailable."""
 
     tools: tuple[tool_service_pb2.Tool, ...]
     unavailable: Mapping[str, str]
 
 
 class ToolSource(Protocol):
-    """Tools that can be listed and called."""
+    """A source of tools that can be listed and called."""
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
         """Return the tools of these servers.
 
         Raises:
-            PeerUnavailableError: nobody serves tools.
+            PeerUnavailableError: no host serves tools.
         """
 
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool. Canceling this cancels the tool.
+        """Call a tool. Cancellation cancels the tool.
 
         Raises:
-            TrunklineError: the call failed; a tool that failed is a result.
+            TrunklineError: the call failed. An error of the tool is a result.
         """
 
 
@@ -54,7 +54,7 @@ class MeshTools:
         self._directory = directory
 
     async def list_tools(self, servers: Sequence[str]) -> ToolListing:
-        """Return the tools of these servers; those that are just starting are waited for."""
+        """Return the tools of these servers. Waits for servers that are starting."""
         client = self._client()
         found: tool_service_pb2.ListToolsResponse | tool_service_pb2.WatchToolsResponse
         found = await client.list_tools(tuple(servers))
@@ -66,7 +66,7 @@ class MeshTools:
                             if not _is_starting(found.servers):
                                 break
         except TimeoutError:
-            # What is there by now is what there is; the rest counts as down.
+            # Servers that are still starting count as unavailable.
             pass
         return _listing(servers, found)
 
@@ -88,7 +88,7 @@ class MeshTools:
 
 
 class AllowedTools:
-    """Those tools of a source that an agent may use: it sees no others, and calls no others."""
+    """Filters a tool source by the agent's settings."""
 
     def __init__(self, source: ToolSource, options: AgentSettings) -> None:
         self._source = source
@@ -104,7 +104,7 @@ class AllowedTools:
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest, *, on_progress: OnProgress
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool. ToolNotFoundError: the agent may not use it, or there is none."""
+        """Call a tool. Raises ToolNotFoundError if the agent may not use it."""
         if not self._options.allows_tool(request.server, request.tool):
             raise ToolNotFoundError(request.server, request.tool)
         return await self._source.call_tool(request, on_progress=on_progress)

@@ -1,4 +1,4 @@
-"""The tools of one turn, under names that any model's provider takes."""
+"""The tools of one turn, under names that every model provider accepts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,22 +11,22 @@ from trunkline.v1 import tool_service_pb2
 
 _NAME_CHARS = 64
 ToolSpec = dict[str, Any]
-"""A tool in the shape in which every provider's chat model takes it."""
+"""A tool in the form that chat models of all providers take."""
 
 
 def build_tool_spec(name: str, description: str, parameters: Mapping[str, Any]) -> ToolSpec:
-    """Return a tool as a model is told of it; `parameters` is the JSON Schema of its arguments."""
+    """Build the spec of a tool. `parameters` is the JSON Schema of its arguments."""
     function = {"name": name, "description": description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
 def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of an object that has all of these properties."""
+    """Build the JSON Schema of an object that requires all of these properties."""
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 class Toolbox:
-    """Tools by the name a model calls them."""
+    """Tools by the name that the model uses."""
 
     def __init__(self, tools: Sequence[tool_service_pb2.Tool]) -> None:
         self._tools: dict[str, tool_service_pb2.Tool] = {}
@@ -34,11 +34,11 @@ class Toolbox:
             self._tools[self._free_name(tool)] = tool
 
     def find(self, name: str) -> tool_service_pb2.Tool | None:
-        """Return the tool that a model calls so."""
+        """Return the tool with this model name, or None."""
         return self._tools.get(name)
 
     def specs(self, *, with_metadata: bool) -> list[ToolSpec]:
-        """Return the tools as a model is told of them; `metadata` is for models of ours."""
+        """Return the specs for a model. Only built-in models take `metadata`."""
         return [self._spec(name, with_metadata=with_metadata) for name in self._tools]
 
     def _spec(self, name: str, *, with_metadata: bool) -> ToolSpec:
@@ -51,7 +51,7 @@ class Toolbox:
         return spec
 
     def _free_name(self, tool: tool_service_pb2.Tool) -> str:
-        """Providers take letters, digits, `_` and `-`; ours are made unique by a number."""
+        """Return an unused name of letters, digits, `_` and `-`, which all providers accept."""
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", f"{tool.server}__{tool.name}")[:_NAME_CHARS]
         name, number = plain, 2
         while name in self._tools:
@@ -62,7 +62,7 @@ class Toolbox:
 
 @lru_cache(maxsize=512)
 def _described(tool: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a tool's schema and metadata as JSON: not made anew for each reply of each turn."""
+    """Return a tool's schema and metadata as JSON. Cached, because each reply needs them."""
     message = tool_service_pb2.Tool.FromString(tool)
     metadata = json_format.MessageToDict(message.metadata)
     titled = metadata | {"title": message.title or message.name}

@@ -1,4 +1,4 @@
-"""What the nodes of the reasoning loop work on during one turn. Imports LangGraph."""
+"""The context and the state of one turn in the reasoning loop. Imports LangGraph."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ from trunkline.tasks.writers import ArtifactWriter
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
 
 MESSAGE_LIMIT = 10
-"""Messages that one turn may take: the question, the model's replies, what tools answered."""
+"""The messages that one turn may take: the question, replies and tool results."""
 
 _ANSWER = "answer"
-# A reply that calls tools, what they answer, and what comes of it.
+# A reply with tool calls, the results, and the next reply.
 _ROUND = 3
 _LAST = (
     "This is your last message, and you can't call tools any more: answer now with what you know, "
@@ -33,37 +33,37 @@ _LAST = (
 
 @dataclass(slots=True)
 class ReasoningTurn:
-    """What the nodes of one run work on."""
+    """The context of one run, which all nodes share. It is not saved in checkpoints."""
 
     task: TaskContext
     model: Model
     tools: Toolbox
     source: ToolSource
     checker: Model | None = None
-    """Judges whether an answer helps; None: answers are taken as they are."""
+    """The model that checks answers; None: answers are not checked."""
     earlier_messages: Sequence[BaseMessage] = ()
-    """What the model is shown ahead of the turn: its instructions, and what was said earlier."""
+    """The messages before the turn: the system prompt, and the earlier conversation."""
     earlier_count: int = 0
-    """Messages of the task's history that are older than this turn's question."""
+    """The number of messages in the task's history before this turn's question."""
     checkpoints: TurnCheckpoints | None = None
-    """Where the turn's checkpoints are; None: nobody could go on from them."""
+    """The turn's checkpoints; None: the host keeps none."""
     streamed: str = ""
     parts: list[part_pb2.Part] = field(default_factory=list)
-    """What tools gave that is no text."""
+    """Tool content that is not text."""
     _answer: ArtifactWriter | None = None
 
     def model_messages(self, state: "ReasoningState") -> list[BaseMessage]:
-        """Return what the model is shown: whatever was cut off in it is repaired."""
+        """Return the messages for the model, repaired."""
         messages = repair_messages([*self.earlier_messages, *state["messages"]])
         return [*messages, build_feedback(_LAST)] if self.is_last_round(state) else messages
 
     def tool_specs(self, state: "ReasoningState") -> list[ToolSpec]:
-        """Return the tools that are bound to the model, which may only end the turn at last."""
+        """Return the tools for the model. In the last round it can only end the turn."""
         own = [] if self.is_last_round(state) else self.tools.specs(with_metadata=True)
         return [*own, *RESULT_TOOLS]
 
     def is_last_round(self, state: "ReasoningState") -> bool:
-        """Whether tools would leave no room for an answer, so that this had better be one."""
+        """Whether tool calls would leave no room for an answer."""
         return not self.model.is_rules and remaining_messages(state) < _ROUND
 
     async def append_answer(self, text: str) -> None:
@@ -72,9 +72,9 @@ class ReasoningTurn:
         self.streamed += text
 
     async def truncate_answer(self, length: int = 0) -> None:
-        """Take back what was streamed of the answer behind its first so many characters.
+        """Shorten the streamed answer to its first `length` characters.
 
-        For what a model says anew: readers are told what remains, and the rest follows it.
+        Used when a model answers anew. Readers get the rest of the artifact as a replacement.
         """
         if length >= len(self.streamed):
             return
@@ -85,7 +85,7 @@ class ReasoningTurn:
         await self._artifact().replace(remains)
 
     async def save_written_length(self) -> dict[str, int]:
-        """Return how much of the answer is in the journal: what a checkpoint may count on."""
+        """Flush the answer to the journal and return its length, for the checkpoint."""
         if self._answer is None or not self.streamed:
             return {}
         if self.checkpoints is not None:
@@ -93,12 +93,12 @@ class ReasoningTurn:
         return {self._answer.id: len(self.streamed)}
 
     async def close_answer(self) -> None:
-        """Complete what was written, if anything was, though it is no answer."""
+        """Close the artifact, if any was written, though it is not an answer."""
         if self._answer is not None:
             await self._answer.close()
 
     async def pause_answer(self) -> None:
-        """Give what there is, before the turn ends to go on in another one."""
+        """Publish what there is before the turn ends and continues in another one."""
         if self.parts:
             await self.finish_answer()
             self.parts = []
@@ -106,21 +106,21 @@ class ReasoningTurn:
             await self.close_answer()
 
     async def finish_answer(self) -> None:
-        """Complete the answer with what is no text."""
+        """Append the parts that are not text, and close the artifact."""
         answer = self._artifact()
         for part in self.parts:
             await answer.append(part)
         await answer.close()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Stand where a checkpoint of this turn was made; the answer has been rewound to there."""
+        """Restore the position of a checkpoint, to which the answer has been rewound."""
         self.parts = [part_pb2.Part.FromString(part) for part in state.get("parts", ())]
         written = state.get("written") or {}
         for artifact in self.task.latest.task.artifacts:
             if length := written.get(artifact.artifact_id):
                 text = "".join(part.text for part in artifact.parts)
                 self.streamed = text[:length]
-                # Whatever stood behind the whole of it was not cut off.
+                # Parts behind an uncut text are still in the artifact.
                 kept = 0 if length < len(text) else len(artifact.parts) - 1
                 del self.parts[: max(0, kept)]
 
@@ -132,18 +132,18 @@ class ReasoningTurn:
 
 
 class ReasoningState(MessagesState, total=False):
-    """What a checkpoint holds of a turn, in types that any serialiser takes."""
+    """The state of a turn in its checkpoints, in types that every serializer takes."""
 
     written: dict[str, int]
-    """Characters of the turn's artifacts, by their ids."""
+    """The lengths of the turn's artifacts in characters, keyed by artifact id."""
     parts: list[bytes]
     approvals: dict[str, str]
-    """Ids of approvals by the model's ids of the calls that wait for them."""
+    """Approval ids, keyed by the model's ids of the waiting calls."""
     result: dict[str, str]
 
 
 def remaining_messages(state: ReasoningState) -> int:
-    """Return how many messages there is room for; the answers to one reply's calls are one."""
+    """Return how many more messages fit. The results of one reply count as one message."""
     messages = state["messages"]
     answers = sum(
         isinstance(one, ToolMessage) and isinstance(before, ToolMessage)
@@ -153,26 +153,26 @@ def remaining_messages(state: ReasoningState) -> int:
 
 
 def check_message_limit(turn: ReasoningTurn, state: ReasoningState) -> None:
-    """Refuse what would take more messages than a turn may.
+    """Check that the turn has room for another message.
 
     Raises:
-        StepLimitError: there is no room for another one.
+        StepLimitError: the limit is reached.
     """
     if remaining_messages(state) < 1:
         raise StepLimitError(turn.task.agent, str(MESSAGE_LIMIT))
 
 
 def get_last_reply(state: ReasoningState) -> AIMessage:
-    """Return what the model said last."""
+    """Return the model's last reply."""
     reply = state["messages"][-1]
     return reply if isinstance(reply, AIMessage) else AIMessage(reply.text)
 
 
 def build_agent_message(text: str, status: ResultStatus) -> AIMessage:
-    """Return what the agent said, as a message that is no answer unless it is completed."""
+    """Build an agent message. Only a completed one counts as an answer."""
     return AIMessage(text, response_metadata={STATUS_KEY: status.value})
 
 
 def reply_status(reply: AIMessage) -> ResultStatus:
-    """A model that says nothing of it, as those of providers do, has answered."""
+    """Return a reply's status. Replies of providers carry none and are completed."""
     return ResultStatus(reply.response_metadata.get(STATUS_KEY, ResultStatus.COMPLETED))

@@ -1,7 +1,7 @@
-"""How a turn of reasoning ends, and the tools by which a provider's model says so.
+"""The result of a reasoning turn, and the tools by which a model gives one.
 
-A model that answers just writes its answer, and that streams as it comes. What is no answer it
-says by calling one of VERDICT_TOOLS, which are bound beside the agent's own and never run.
+A model answers by writing text, which streams at once. To ask the user or to give up it calls one
+of RESULT_TOOLS, which are offered beside the agent's own tools and never run.
 """
 
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from typing import Any, Final
 from trunkline.reasoning.toolbox import build_tool_spec, object_schema
 
 STATUS_KEY: Final = "trunkline/status"
-"""Where a model of ours says the status, in the response metadata of its first chunk."""
+"""The key of the status in the response metadata of a built-in model's first chunk."""
 
 ASK_USER: Final = "ask_user"
 GIVE_UP: Final = "give_up"
 ASK_USER_PROPERTIES: Final = {
     "question": {"type": "string", "description": "The question, complete and brief."}
 }
-"""What ASK_USER is called with."""
+"""The parameters of ASK_USER."""
 
 
 class ResultStatus(StrEnum):
-    """What became of the question."""
+    """The outcome of the question."""
 
     COMPLETED = "completed"
     INPUT_REQUIRED = "input_required"
@@ -31,7 +31,7 @@ class ResultStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """The structured answer. The text of a completed one has been streamed, exactly."""
+    """The structured answer. The text of a completed one has been streamed exactly."""
 
     status: ResultStatus
     text: str
@@ -60,9 +60,9 @@ RESULT_TOOLS: Final = (
 
 
 def find_result_call(calls: list[Any]) -> TurnResult | None:
-    """Return what the first of a reply's calls to one of VERDICT_TOOLS says; None: there is none.
+    """Return the result of the first call to one of RESULT_TOOLS; None if there is none.
 
-    Whatever it leaves out is taken for the least: a reason without words still ends the turn.
+    Missing arguments get defaults, so a call without a reason still ends the turn.
     """
     for call in calls:
         given = call["args"]

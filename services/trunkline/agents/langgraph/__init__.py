@@ -1,4 +1,4 @@
-"""LangGraph graphs as agents. Imports LangGraph: only whoever has a graph comes here."""
+"""LangGraph graphs as agents. Importing this package loads LangGraph."""
 
 from trunkline.agents.langgraph.agent import from_langgraph
 

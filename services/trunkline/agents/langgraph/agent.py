@@ -1,4 +1,4 @@
-"""Makes an agent of a LangGraph graph: `from_langgraph`."""
+"""Wraps a LangGraph graph as an agent: `from_langgraph`."""
 
 import asyncio
 import inspect
@@ -25,7 +25,7 @@ from trunkline.v1 import agent_card_pb2, part_pb2
 Output: TypeAlias = str | part_pb2.Part | Sequence[str | part_pb2.Part] | None
 
 STEP_LIMIT = 250
-"""Steps that a graph takes in one turn at most, unless it is said otherwise."""
+"""The default limit of steps that a graph takes in one turn."""
 _GONE = "what it stood at is no longer known; ask anew"
 
 
@@ -52,32 +52,33 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     stream: Collection[str] | None = None,
     step_limit: int | None = None,
 ) -> FunctionAgent:
-    """Make an agent of a compiled LangGraph graph. The card's fields are those of `@agent`.
+    """Wrap a compiled LangGraph graph as an agent. The card's fields are those of `@agent`.
 
-    A graph whose state has `messages` is given the task's message there, and the last one of them
-    is the answer; for any other, `input` makes what it is given of the task (it may be `async`),
-    and `output` makes the answer of its last state: a text, a part or several. `context` makes
-    what its nodes find as `runtime.context`.
+    If the graph's state has `messages`, the task's message is added there and the last message is
+    the answer. For any other graph, `input` converts the task to the graph's input (it may be
+    `async`) and `output` converts the final state to the answer: a text, a part or several.
+    `context` builds the `runtime.context` of its nodes.
 
-    What its models say streams as they say it, also in graphs below it: the artifact holds the
-    message that is being said, and in the end the answer. `stream` names the nodes whose words are
-    wanted, () none. Calls of tools become tool events and progress; a text that a node gives to
-    LangGraph's stream writer becomes progress, a `Part` an artifact.
+    The words of its models stream, also those of subgraphs. The answer artifact holds the current
+    message while the graph runs, and the answer at the end. `stream` names the nodes whose words
+    stream, () for none. Tool calls become tool events and progress. Text that a node gives to
+    LangGraph's stream writer becomes progress, a `Part` becomes an artifact.
 
-    `interrupt(value)` ends the turn with a question, and the next message is what it returns: its
-    first data part, else its text, or what `resume` makes of the task. Calls that LangChain's
-    human-in-the-loop middleware interrupts for are asked for as approvals.
+    `interrupt(value)` ends the turn with a question. It returns the next message: its first data
+    part, else its text, or the result of `resume`. Calls that LangChain's human-in-the-loop
+    middleware interrupts for become approval requests.
 
     Tasks of one context are a conversation: the thread `NAME/CONTEXT ID` of the graph's own
-    checkpointer, or of ours if it has none, which outlives the process. They run one after another;
-    each works on a copy that takes the thread's place when it has completed. When the host dies,
-    the graph goes on from its last checkpoint, and nodes that had not ended run again; without one
-    that outlives the host the task fails, unless it is `repeatable`. A turn takes `step_limit`
-    steps at most, else what the graph's own config says, else STEP_LIMIT: each has a checkpoint.
+    checkpointer. If it has none, the host's checkpoint file is used, which survives a restart.
+    Tasks run one at a time, each on a copy of the thread that replaces the thread when the task
+    completes. When the host dies, the graph resumes from its last checkpoint, and unfinished nodes
+    run again. Without a durable checkpoint the task fails, unless it is `repeatable`. A turn takes
+    at most `step_limit` steps, else the limit in the graph's config, else STEP_LIMIT. Each step
+    writes a checkpoint.
 
     Raises:
-        ConfigurationError: the graph is not compiled, or needs `input` and `output`; and whatever
-            `@agent` raises.
+        ConfigurationError: the graph is not compiled, needs `input` and `output`, or the arguments
+            are invalid for `@agent`.
     """
     if not isinstance(graph, Pregel):
         raise ConfigurationError(f"agent {name!r}", "give it a compiled graph: graph.compile()")
@@ -126,10 +127,10 @@ class _Runner:
     step_limit: int | None
     repeatable: bool
     spare: InMemorySaver = field(default_factory=InMemorySaver)
-    """For hosts that keep nothing."""
+    """For hosts without a data directory."""
 
     async def run(self, task: TaskContext[Any]) -> None:
-        """Run one turn, or go on with one that its host was lost in."""
+        """Run one turn, or resume one whose host was lost."""
         own = self.graph.checkpointer
         saver = own if isinstance(own, BaseCheckpointSaver) else None
         await task.rewind()
@@ -137,7 +138,8 @@ class _Runner:
             try:
                 is_waiting, is_completed = await self._run(task, thread)
             except asyncio.CancelledError:
-                # Canceled, it is over; where only its host stops, another one goes on with it.
+                # If the task was canceled, it is over. If only the host stops, another one resumes
+                # it.
                 if task.is_over:
                     await thread.close(is_completed=False)
                 raise
@@ -149,7 +151,7 @@ class _Runner:
                 await thread.close(is_completed=is_completed)
 
     async def _run(self, task: TaskContext[Any], thread: TaskThread) -> tuple[bool, bool]:
-        """Return whether the task waits now, and whether the graph came to its end."""
+        """Return whether the task now waits for input, and whether the graph reached its end."""
         waiting = GraphContinuation.load(task)
         if waiting is not None:
             thread.base_checkpoint_id = waiting.base_checkpoint_id
@@ -170,7 +172,7 @@ class _Runner:
         return await self._follow(task, thread, given)
 
     def _may_begin(self, task: TaskContext[Any], thread: TaskThread) -> bool:
-        """Whether nothing of the graph can have run yet, or it may run again."""
+        """Whether no part of the graph can have run yet, or it may run again."""
         return task.attempt == 1 or thread.is_durable or self.repeatable
 
     async def _follow(
@@ -215,7 +217,7 @@ class _Runner:
 
 
 def _sorted(output: Output) -> tuple[str, list[part_pb2.Part]]:
-    """Return the text of what a graph has made, and the other parts."""
+    """Split the graph's output into its text and the other parts."""
     pieces = [output] if isinstance(output, str | part_pb2.Part) else list(output or ())
     text = "".join(
         one if isinstance(one, str) else one.text

@@ -1,9 +1,9 @@
-"""What a graph interrupts itself for: asked as a question, or as calls that need approval.
+"""Converts interrupts of a graph to questions and approval requests, and back.
 
-`interrupt(value)` ends the turn: a text, or a JSON value as data, is what the task asks; the next
-message is what `interrupt` returns. The form of LangChain's human-in-the-loop middleware,
-`{"action_requests": [{"name", "args"}, …]}`, asks for approval of these calls as all other agents
-do, and returns `{"decisions": [{"type": "approve" | "edit" | "reject", …}, …]}`.
+`interrupt(value)` ends the turn and asks the value, as text or as JSON data. The next message is
+what `interrupt` returns. A value in the form of LangChain's human-in-the-loop middleware,
+`{"action_requests": [{"name", "args"}, …]}`, requests approval of these calls. It then returns
+`{"decisions": [{"type": "approve" | "edit" | "reject", …}, …]}`.
 """
 
 import json
@@ -24,20 +24,20 @@ _TEXTS: Final = ("question", "message", "prompt", "description")
 
 @dataclass(frozen=True, slots=True)
 class GraphContinuation:
-    """What a task waits for, as its status carries it."""
+    """The saved state of a waiting task, which its status carries as JSON."""
 
     checkpoint_id: str
-    """The checkpoint that it stands at."""
+    """The task's last checkpoint."""
     base_checkpoint_id: str | None
-    """The checkpoint that the conversation stood at when the task began."""
+    """The conversation's checkpoint when the task began."""
     interrupt_ids: Sequence[str] = ()
-    """The ids of what the next message answers; none: it is only to go on."""
+    """The ids of the interrupts that the next message answers. Empty: it only resumes the graph."""
     approvals: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Instead: the ids of the approvals that an interrupt waits for, by its id."""
+    """Approval ids, keyed by the interrupt that waits for them, instead of a question."""
 
     @classmethod
     def load(cls, task: TaskContext[Any]) -> "GraphContinuation | None":
-        """Return what the task waited for; None: its message is no answer."""
+        """Return the state that the task waits in, or None if its message is not an answer."""
         data = task.snapshot.continuation
         if not data:
             return None
@@ -45,7 +45,7 @@ class GraphContinuation:
         return cls(fields["at"], fields["base"], fields["interrupts"], fields["approvals"])
 
     def save(self, task: TaskContext[Any]) -> None:
-        """Let the turn's status carry it."""
+        """Store the state in the turn's status."""
         said = {
             "at": self.checkpoint_id,
             "base": self.base_checkpoint_id,
@@ -55,13 +55,13 @@ class GraphContinuation:
         task.pending_approvals.continuation = json.dumps({**said, "approvals": known}).encode()
 
     def is_answered(self, task: TaskContext[Any]) -> bool:
-        """Whether nothing waits for approval any more."""
+        """Whether every approval has an answer."""
         return all(_answer(task, one) for ids in self.approvals.values() for one in ids)
 
     def build_command(
         self, task: TaskContext[Any], read: Callable[[], object]
     ) -> Command[Any] | None:
-        """Return what the graph goes on with; `read` says what the message answers."""
+        """Build the command that resumes the graph. `read` returns the answer in the message."""
         if self.approvals:
             decided = {
                 name: {"decisions": [_decision(task, one) for one in ids]}
@@ -74,10 +74,10 @@ class GraphContinuation:
 async def ask_for_interrupts(
     task: TaskContext[Any], stand: StateSnapshot, *, at: str, base: str | None
 ) -> None:
-    """End the turn with what the graph waits for: its calls first, else one question."""
+    """End the turn with the graph's interrupts: all requested calls, else the first question."""
     interrupts = stand.interrupts
     if not interrupts:
-        # Compiled with interrupt_before or interrupt_after.
+        # The graph was compiled with interrupt_before or interrupt_after.
         GraphContinuation(at, base).save(task)
         await task.require_input(f"Shall it go on with {', '.join(stand.next)}?")
         return
@@ -106,7 +106,7 @@ def _asks_for_calls(one: Interrupt[Any]) -> bool:
 
 
 def _question(value: object) -> message_pb2.Message:
-    """Return the question that a value is: its text for people, and all of it for programs."""
+    """Convert a value to a question: its text for people, and the value as data for programs."""
     message = message_pb2.Message()
     if isinstance(value, str):
         message.parts.add(text=value)

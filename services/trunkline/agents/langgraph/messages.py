@@ -1,4 +1,4 @@
-"""Messages of the mesh as LangChain's, and back."""
+"""Converts messages of the mesh to LangChain's, and back."""
 
 import base64
 import json
@@ -16,10 +16,10 @@ _KINDS: Final = {"image": "image", "audio": "audio", "video": "video"}
 
 
 async def build_human_message(task: TaskContext[Any]) -> HumanMessage:
-    """Return a turn's message: a text if it is one, else LangChain's standard content blocks.
+    """Convert a turn's message: to text if it is only text, else to standard content blocks.
 
     Raises:
-        InvalidArgumentError: a file is larger than may be read at once.
+        InvalidArgumentError: a file is too large to be read at once.
     """
     parts = task.message.parts
     if all(part.HasField("text") for part in parts):
@@ -28,7 +28,7 @@ async def build_human_message(task: TaskContext[Any]) -> HumanMessage:
 
 
 def get_data(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
-    """Return the value of the turn's first data part; its text if there is none."""
+    """Return the value of the turn's first data part, or its text if it has none."""
     for part in task.message.parts:
         if part.HasField("data"):
             return to_json(part.data)
@@ -36,21 +36,21 @@ def get_data(task: TaskContext[Any]) -> Any:  # noqa: ANN401  a JSON value
 
 
 def build_data_part(value: object) -> part_pb2.Part:
-    """Return a data part of a JSON value. What is none is written as a text."""
+    """Build a data part from a value. Whatever JSON can't hold is written as text."""
     part = part_pb2.Part(media_type="application/json")
     json_format.ParseDict(json.loads(json.dumps(value, default=str)), part.data)
     return part
 
 
 def last_answer_text(state: object) -> str:
-    """Return the text that a state of messages ends with, unless a person said it."""
+    """Return the text of the last message in a state, unless the user sent it."""
     found = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", ())
     last = found[-1] if found else None
     return str(last.text) if isinstance(last, AIMessage | ToolMessage) else ""
 
 
 def find_messages(update: object) -> list[BaseMessage]:
-    """Return the messages that a node has put anywhere into the state."""
+    """Return all messages in a node's update of the state."""
     if isinstance(update, BaseMessage):
         return [update]
     if isinstance(update, Mapping):

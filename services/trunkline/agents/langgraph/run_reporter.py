@@ -1,8 +1,8 @@
-"""What a graph's models say, as the one artifact that is the answer.
+"""Reports a graph's run to its task: the answer, tool calls and progress.
 
-Which message is the answer shows only at the end. So the artifact holds the text of the message
-that is being said now: the next one takes its place, and in the end it is made what the graph's
-state has. Readers are told of each such change; mostly there is none.
+Only the end of the run shows which message is the answer. So the artifact holds the text of the
+current message, the next message replaces it, and at the end it is made equal to the output of the
+graph's state. Readers see each replacement, but most runs have none.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trunkline.tasks.writers import ToolCall
 
 
-# A graph within the graph, by the names and ids that lead to it; and a node there.
+# The path of names and ids that leads to a subgraph, and a node in it.
 Node: TypeAlias = tuple[tuple[str, ...], str]
 
 _NAME: Final = "answer"
@@ -31,10 +31,10 @@ _NEWS_CHARS: Final = 300
 
 
 class AnswerStream:
-    """The artifact, and who is speaking."""
+    """The answer artifact, and the message that is being streamed to it."""
 
     def __init__(self, task: TaskContext[Any], nodes: Collection[str] | None) -> None:
-        """Only what models say in these `nodes`, or in graphs below them, is streamed."""
+        """`nodes` limits streaming to these nodes and the subgraphs below them; None: all nodes."""
         self._task = task
         self._nodes = nodes
         self._is_heard: dict[str, bool] = {}
@@ -42,11 +42,11 @@ class AnswerStream:
         self._written = ""
         self._speaker: str | None = None
         self._node: Node | None = None
-        # What is said beside the speaker, by the ids of the messages; None: it had its turn.
+        # Text of messages that stream concurrently, by message id; None: already replaced.
         self._others: dict[str, str | None] = {}
 
     async def add_text(self, message: BaseMessage, metadata: dict[str, Any], node: Node) -> None:
-        """Take in a piece of a message that a model says in a node, or a whole one."""
+        """Add a piece of a message, or a whole one, that a model writes in a node."""
         if not isinstance(message, AIMessageChunk | AIMessage):
             return
         text = str(message.text)
@@ -61,7 +61,7 @@ class AnswerStream:
             return
         text = held + text
         if self._node not in (None, node):
-            # Somebody speaks elsewhere: one after the other.
+            # Another node is streaming. Messages follow one after the other.
             self._others[said_by] = text if len(text) <= _HELD_CHARS else None
             return
         if self._speaker is not None:
@@ -72,24 +72,24 @@ class AnswerStream:
         await self._append(text)
 
     def end_node(self, node: Node) -> None:
-        """Take in that a node has ended: what it said is said, and others may speak."""
+        """End a node: its message is complete, and other messages may stream."""
         if node == self._node:
             self._node = None
 
     async def discard_as_progress(self, message: AIMessage) -> None:
-        """Take in that a message calls tools: then its text was no answer, but news."""
+        """Handle a message with tool calls: its streamed text was progress, not the answer."""
         if self._written and message.id == self._speaker:
             news = self._written.strip()
             await self._clear()
             await self._task.working(news if len(news) <= _NEWS_CHARS else f"{news[:_NEWS_CHARS]}…")
 
     async def close(self) -> None:
-        """Close the artifact as it is, if there is one: it stands beside a question."""
+        """Close the artifact, if there is one, when the task asks a question."""
         if self._writer is not None:
             await self._writer.close()
 
     async def finish(self, text: str, parts: Sequence[part_pb2.Part]) -> None:
-        """Make the artifact hold this text, and then these parts, and close it."""
+        """Make the artifact hold this text and these parts, and close it."""
         if not text.startswith(self._written):
             await self._clear()
         if rest := text[len(self._written) :]:
@@ -130,7 +130,7 @@ _SUMMARY_CHARS: Final = 200
 
 
 class RunReporter:
-    """What a task tells of a run of its graph, as LangGraph streams it."""
+    """Reports the stream of a graph's run to its task."""
 
     def __init__(self, task: TaskContext[Any], answer: AnswerStream) -> None:
         self._task = task
@@ -139,7 +139,7 @@ class RunReporter:
         self._calls: dict[str, tuple[AbstractAsyncContextManager[ToolCall], ToolCall]] = {}
 
     async def report(self, path: tuple[str, ...], mode: str, payload: Any) -> None:  # noqa: ANN401
-        """Take in what LangGraph streams of the graph that `path` leads to, in one of MODES."""
+        """Report an item of the stream, in one of STREAM_MODES, from the graph at `path`."""
         if mode == "messages":
             message, metadata = payload
             node = (path, str(metadata.get("langgraph_node", "")))
@@ -161,7 +161,7 @@ class RunReporter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Give an end to the calls that have none: their graph has stopped."""
+        """End the tool events of calls that have no result, because the graph has stopped."""
         calls, self._calls = self._calls, {}
         for manager, record in calls.values():
             record.summary = "" if error else "it waits for an answer"
@@ -187,7 +187,7 @@ class RunReporter:
                     await self._task.working("Processing the results…")
 
     async def _begin(self, call_id: str, tool: str, arguments: dict[str, Any]) -> None:
-        # A graph passes on what the one below it has said.
+        # A graph repeats the messages of its subgraphs.
         if call_id in self._known:
             return
         self._known.add(call_id)
@@ -196,7 +196,7 @@ class RunReporter:
         self._calls[call_id] = (manager, await manager.__aenter__())
 
     async def _finish(self, call_id: str, summary: str, *, is_error: bool) -> bool:
-        """Record the end of a call; return whether it was the last one under way."""
+        """Record the end of a call. Return whether no other call is running."""
         if call_id not in self._calls:
             return False
         manager, record = self._calls.pop(call_id)

@@ -1,8 +1,8 @@
-"""The LangGraph threads of a task and of its conversation.
+"""The LangGraph threads of tasks and conversations.
 
-A task runs on a thread of its own, which begins where the conversation `<agent>/<context id>`
-stands and is put in its place when the task has completed. So a task that waits holds up nobody,
-and one that failed or was canceled leaves nothing behind.
+A task runs on its own thread, which starts as a copy of the conversation `<agent>/<context id>` and
+replaces it when the task completes. So a waiting task blocks no other task, and a failed or
+canceled one leaves nothing behind.
 """
 
 from collections.abc import AsyncIterator
@@ -31,21 +31,21 @@ _MESSAGES: Final = "messages"
 
 
 class ThreadHead(NamedTuple):
-    """Where a conversation stands."""
+    """The latest checkpoint of a conversation."""
 
     checkpoint: Checkpoint
     step: int
 
 
 class ConversationStore(Protocol):
-    """Where a conversation is kept."""
+    """Stores the head of a conversation."""
 
     async def load_head(self) -> ThreadHead | None:
-        """Return where it stands; None: it has not begun."""
+        """Return the head, or None if the conversation is new."""
         ...
 
     async def save_head(self, stand: ThreadHead) -> None:
-        """Let it stand somewhere else."""
+        """Replace the head."""
         ...
 
 
@@ -56,23 +56,23 @@ class TaskThread:
     saver: BaseCheckpointSaver[Any]
     id: str
     is_durable: bool
-    """Whether it is still there when its host has died."""
+    """Whether it survives the death of its host."""
     _conversation: ConversationStore
     base_checkpoint_id: str | None = None
-    """The id of the checkpoint that the conversation stood at when the task began."""
+    """The conversation's checkpoint when the task began."""
 
     @property
     def config(self) -> RunnableConfig:
-        """What LangGraph finds it by."""
+        """The LangGraph config that identifies the thread."""
         return {"configurable": {"thread_id": self.id, "checkpoint_ns": ""}}
 
     async def latest_checkpoint(self) -> CheckpointTuple | None:
-        """Return the last checkpoint that the graph made of the task; None: it made none."""
+        """Return the last checkpoint of the task's own run, or None."""
         found = await self.saver.aget_tuple(self.config)
         return None if found is None or found.metadata.get("source") == _FORKED else found
 
     async def fork_conversation(self) -> None:
-        """Begin where the conversation stands."""
+        """Start the thread as a copy of the conversation."""
         stand = await self._conversation.load_head()
         if stand is None:
             return
@@ -80,7 +80,7 @@ class TaskThread:
         await _put(self.saver, self.config, stand)
 
     async def close(self, *, is_completed: bool) -> None:
-        """Let the conversation stand where a completed task does, and delete the thread."""
+        """Delete the thread. A completed task's head becomes that of the conversation."""
         found = await self.saver.aget_tuple(self.config)
         if is_completed and found is not None:
             now = await self._conversation.load_head()
@@ -96,9 +96,10 @@ class TaskThread:
 async def open_task_thread(
     task: TaskContext[Any], own: BaseCheckpointSaver[Any] | None, spare: InMemorySaver
 ) -> AsyncIterator[TaskThread]:
-    """Open the thread of a task, with the checkpointer of the graph's author if there is one.
+    """Open the thread of a task, with the author's checkpointer if there is one.
 
-    Else it lies beside the host's journal; where the host keeps nothing, in `spare`.
+    Otherwise the thread is in the file beside the host's journal, or in `spare` if the host keeps
+    no files.
     """
     is_anonymous = task.account == ANONYMOUS_ACCOUNT
     account = "" if is_anonymous else f"@{quote(task.account, safe='')}"
@@ -116,7 +117,7 @@ async def open_task_thread(
 
 
 class _SaverConversation:
-    """A conversation that is a thread of the author's checkpointer."""
+    """A conversation in a thread of the author's checkpointer."""
 
     def __init__(self, saver: BaseCheckpointSaver[Any], name: str) -> None:
         self._saver = saver
@@ -133,7 +134,7 @@ class _SaverConversation:
 
 
 class _FileConversation:
-    """A conversation in the checkpoint files: it is looked for in those of all hosts."""
+    """A conversation in the checkpoint files of all hosts."""
 
     def __init__(self, file: CheckpointFile, name: str, account: str) -> None:
         self._file = file
@@ -157,9 +158,9 @@ async def _put(saver: BaseCheckpointSaver[Any], config: RunnableConfig, stand: T
 
 
 def _merged(now: ThreadHead, then: ThreadHead) -> ThreadHead:
-    """Return where a task's thread stands, behind what others have said in the conversation.
+    """Merge the head of a task's thread with messages that other tasks added meanwhile.
 
-    That is known of messages alone: of what else the state holds, the task's is taken.
+    Only messages can be merged. The task's values replace all other values.
     """
     said = now.checkpoint["channel_values"].get(_MESSAGES)
     own = then.checkpoint["channel_values"].get(_MESSAGES)

@@ -1,9 +1,9 @@
-"""Models by `provider:name`: their limits, what is done when one fails, and what their spans say.
+"""Models by `provider:name`, with limits, retries, fallbacks and spans.
 
     model = open_model("openai:gpt-5", fallbacks=("anthropic:claude-5", "rules"))
-    reply = await model.ask(messages, tools=specs, say=stream_it, unsay=take_it_back)
+    reply = await model.ask(messages, tools=specs, on_text=stream, on_discard=discard)
 
-Importing this loads no LangChain; a provider's package is loaded when its model is asked first.
+Importing this package does not load LangChain. A provider's package loads at its first call.
 """
 
 from trunkline.reasoning.models.model import RULES, Model, ModelChoice, open_model

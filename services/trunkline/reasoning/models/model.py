@@ -1,4 +1,4 @@
-"""Which model an agent has, by the settings, and what one reply of a model may take."""
+"""Models with fallbacks, and the settings that choose a model."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 RULES: Final = "rules"
-"""The model that is built in."""
+"""The name of the built-in model."""
 
 DEFAULTS: Final = ModelSettings(
     timeout_s=300.0, first_token_s=60.0, max_tokens=4096, turn_tokens=200_000
@@ -30,29 +30,29 @@ DEFAULTS: Final = ModelSettings(
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A model by its name, others for when it can't answer, and what is set of models."""
+    """The name of a model, those of its fallbacks, and the options set for models."""
 
     name: str = RULES
     fallbacks: tuple[str, ...] = ()
     tables: Mapping[str, ModelSettings] = field(default_factory=dict)
     check: bool | None = None
-    """Whether it judges its answers before they are final; None: if it isn't the built-in one."""
+    """Whether the model checks its answers; None: yes, unless it is the built-in one."""
 
     @classmethod
     def for_agent(cls, settings: Settings, agent: str) -> Self:
-        """Return what an agent reasons with."""
+        """Return the choice for an agent."""
         own = settings.agent_options.get(agent, AgentSettings())
         fallbacks = own.fallbacks or settings.fallbacks
         return cls(own.model or settings.model, fallbacks, settings.models, own.check)
 
     @classmethod
     def for_planner(cls, settings: Settings, own: str = "") -> Self:
-        """Return what a supervisor plans with; `own` is its own setting, if it has one."""
+        """Return the choice for a planner. `own` is the supervisor's own setting, or ""."""
         name = own or settings.planner_model or settings.model
         return cls(name, settings.fallbacks, settings.models)
 
     def resolve_options(self, name: str) -> ModelSettings:
-        """Return what is set of a model: by its own table, its provider's, or nobody."""
+        """Return a model's options: from its own table, then its provider's, then DEFAULTS."""
         tables = [self.tables.get(name), self.tables.get(name.partition(":")[0]), DEFAULTS]
         layers = [table for table in tables if table is not None]
         found: dict[str, Any] = {}
@@ -68,41 +68,41 @@ class ModelChoice:
 logger = logging.getLogger(__name__)
 
 _ROUNDS: Final = 3
-"""How often all models that may yet answer are asked."""
+"""How often each model that may recover is asked."""
 FIRST_PAUSE_S = 0.5
-"""Between two rounds; the next pause is twice as long."""
+"""The pause before the second round, in seconds. It doubles before each further round."""
 _LONGEST_WAIT_S: Final = 15.0
-"""A provider that wants a longer pause is not waited for."""
+"""Models that ask for a longer pause are not asked again."""
 
 
 class Model:
-    """What an agent reasons with. One serves any number of turns at once."""
+    """A model and its fallbacks. One instance serves any number of turns at once."""
 
     def __init__(self, models: Sequence[ModelClient]) -> None:
         self._models = tuple(models)
 
     @classmethod
     def from_chat_model(cls, chat: "BaseChatModel", *, name: str = "scripted") -> Self:
-        """Return a chat model of LangChain's as a model, within the usual limits of time."""
+        """Wrap a LangChain chat model, with the default time limits."""
         return cls([ModelClient(name, DEFAULTS, lambda: chat)])
 
     @property
     def name(self) -> str:
-        """The first one's: the others are asked only when it can't answer."""
+        """The name of the first model. The others are its fallbacks."""
         return self._models[0].name
 
     @property
     def is_rules(self) -> bool:
-        """Whether it is the built-in one, which judges its answers itself."""
+        """Whether it is the built-in model, which reports the status of its answers."""
         return self.name == RULES
 
     @property
     def turn_tokens(self) -> int | None:
-        """Tokens that one turn may take; None: any number."""
+        """The number of tokens that one turn may use; None: unlimited."""
         return self._models[0].options.turn_tokens
 
     async def load(self) -> None:
-        """Load what its client needs, as the first question would. What fails, fails then."""
+        """Load the first model's client. A failure is only logged: the first question raises it."""
         try:
             await self._models[0].load()
         except ModelCallError as trouble:
@@ -118,17 +118,17 @@ class Model:
         on_chunk: OnChunk | None = None,
         on_discard: Callable[[], Awaitable[None]] | None = None,
     ) -> "AIMessage":
-        """Return the reply of the first model that gives one; canceled, it closes its request.
+        """Return the reply of the first model that gives one. Cancellation closes the request.
 
-        `tools` are specs as a Toolbox gives them; what they hold under `metadata` only models of
-        ours are shown. `tool_choice` names one that has to be called. `say` gets an answer's text
-        while it comes, `hear` each piece of the reply as it is. When a model fails, `unsay` is
-        called, to take back what this reply had said, and the next model is asked; when all have
-        failed, those that may yet answer are asked again after a pause, thrice in all.
+        `tools` are specs from a Toolbox. Only built-in models get their `metadata`. `tool_choice`
+        names a tool that must be called. `on_text` gets the text of an answer while it streams,
+        `on_chunk` each piece of the reply. When a model fails, `on_discard` is called to discard
+        what it streamed, and the next model is asked. When all have failed, those that may recover
+        are asked again after a pause, at most three times.
 
         Raises:
-            ModelUnavailableError: none gave a reply; it says why not, and what to do.
-            ModelOverflowError: one of those, since what was said is too long for it.
+            ModelUnavailableError: no model gave a reply. The text names the reason and what to do.
+            ModelOverflowError: the messages are too long for the first model.
         """
         troubles: dict[str, ModelCallError] = {}
         left = list(self._models)
@@ -163,10 +163,10 @@ class Model:
 
 
 def open_model(choice: ModelChoice | str, *, examples: Iterable[str] = ()) -> Model:
-    """Return a model; `examples` are questions that its agent can answer.
+    """Create a model. `examples` are questions that its agent can answer.
 
     Raises:
-        ModelUnavailableError: there is no model of such a name.
+        ModelUnavailableError: no model has that name.
     """
     if isinstance(choice, str):
         choice = ModelChoice(choice)
@@ -182,7 +182,7 @@ def _open_one(name: str, options: ModelSettings, examples: tuple[str, ...]) -> M
 
 
 def _make_rules(examples: tuple[str, ...]) -> "BaseChatModel":
-    # Loads LangChain, so not before a model is wanted.
+    # Loads LangChain, so import it only when a model is needed.
     from trunkline.reasoning.models.rules import RulesModel
 
     return RulesModel(examples=examples)

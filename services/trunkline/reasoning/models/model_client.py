@@ -1,4 +1,4 @@
-"""One model is asked once: within its time limits, streamed as it answers, with a span."""
+"""Asks one model once, within its time limits, streamed, in a span."""
 
 import asyncio
 import math
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
 
 OnText = Callable[[str], Awaitable[None]]
-"""Takes a piece of an answer, as soon as the model has said it."""
+"""Called with each piece of an answer."""
 OnChunk: TypeAlias = Callable[["AIMessageChunk"], Awaitable[None]]
-"""Takes a piece of a reply as it is, with what there is of its calls."""
+"""Called with each piece of a reply, including partial tool calls."""
 
 
 class ModelClient:
-    """A model without any other to fall back to."""
+    """The client of one model, without fallbacks."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ModelClient:
         make: "Callable[[], BaseChatModel]",
         provider: Provider | None = None,
     ) -> None:
-        """`make` returns its client, and is called in a thread; `provider` is None if it's ours."""
+        """`make` creates the chat model, in a thread. `provider` is None for built-in models."""
         self.name = name
         self.options = options
         self._make = make
@@ -45,10 +45,10 @@ class ModelClient:
         self._chat: BaseChatModel | None = None
 
     async def load(self) -> "BaseChatModel":
-        """Return its client, made at the first call.
+        """Return the chat model, created at the first call.
 
         Raises:
-            ModelTrouble: it can't be made.
+            ModelCallError: it can't be created.
         """
         if self._chat is None:
             self._chat = await runtime.load_in_thread(self._make)
@@ -63,10 +63,10 @@ class ModelClient:
         on_text: OnText | None,
         on_chunk: "OnChunk | None" = None,
     ) -> "AIMessage":
-        """Return its reply; `say` gets the text of an answer while it comes, `hear` every piece.
+        """Return its reply. `on_text` gets an answer's text as it streams, `on_chunk` each piece.
 
         Raises:
-            ModelTrouble: there is no reply, or only a part of one.
+            ModelCallError: there is no reply, or only a part of one.
         """
         provider = self._provider
         attributes = {
@@ -85,7 +85,8 @@ class ModelClient:
                 if provider is not None:
                     check_reply(reply, max_tokens=self.options.max_tokens)
             except ModelCallError as error:
-                # Not through the span's end: it is to say what kind of trouble that was.
+                # Raised after the span, which would record the exception's class instead of its
+                # kind.
                 telemetry.mark_error(span, error.kind)
                 trouble = error
         if trouble is not None:
@@ -105,7 +106,7 @@ class ModelClient:
         end = loop.time() + (self.options.timeout_s or math.inf)
         chunks: list[AIMessageChunk] = []
         is_answer = True
-        # What it returns is a generator; closed, it closes its connection.
+        # astream() returns a generator. Closing it closes the connection.
         stream = cast("AsyncGenerator[BaseMessage]", model.astream(list(messages)))
         async with aclosing(stream):
             while (chunk := await self._next(stream, end)) is not None:
@@ -122,7 +123,7 @@ class ModelClient:
     async def _next(
         self, stream: "AsyncGenerator[BaseMessage]", end: float
     ) -> "BaseMessage | None":
-        """Return the next piece; None behind the last."""
+        """Return the next piece, or None after the last one."""
         first_token_s = self.options.first_token_s or math.inf
         silent = asyncio.get_running_loop().time() + first_token_s
         soonest = min(end, silent)
@@ -131,7 +132,7 @@ class ModelClient:
             async with limit:
                 return await anext(stream, None)
         except Exception as error:
-            # Each client has errors of its own.
+            # Each provider's client raises its own exceptions.
             if limit.expired():
                 problem = (
                     f"it said nothing for {first_token_s:g} s; raise first_token_s"
@@ -145,7 +146,7 @@ class ModelClient:
 
 
 def _is_answer(chunk: "AIMessageChunk") -> bool:
-    """A model that says nothing of it, as those of providers do, answers."""
+    """Whether the text is an answer. Providers' models send no status, so theirs always is."""
     return bool(
         chunk.response_metadata.get(STATUS_KEY, ResultStatus.COMPLETED) == ResultStatus.COMPLETED
     )

@@ -1,11 +1,11 @@
-"""What went wrong when a model was asked, whoever made the client that says so."""
+"""Classifies the errors of model clients."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from trunkline.network import parse_retry_after
 
-# Errors whose class has no status: what LangChain's own names of them stand for.
+# LangChain's error classes without a status code, and the status they stand for.
 _STATUSES: Final = {
     "ModelAuthenticationError": 401,
     "ModelPermissionDeniedError": 403,
@@ -14,7 +14,7 @@ _STATUSES: Final = {
     "ModelInvalidRequestError": 400,
     "ModelAPIError": 500,
 }
-# Clients of HTTP: their errors mean that there is no connection, or no longer one.
+# HTTP clients. Their errors mean that there is no connection, or that it broke.
 _TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp"})
 _PROBLEM_CHARS: Final = 200
 _MAX_RETRY_AFTER_S: Final = 24 * 3600.0
@@ -25,22 +25,22 @@ class ModelCallError(Exception):
     """One model did not answer."""
 
     kind: str
-    """Of few values, for spans: a status of HTTP, `timeout`, `connection`, …."""
+    """A value for spans, from a small set: an HTTP status, `timeout`, `connection`, …."""
     problem: str
-    """What is wrong and what to do, for people."""
+    """The reason and what to do, for people."""
     is_transient: bool = False
-    """Whether it may be over soon, so that the same model is asked once more."""
+    """Whether the error may be temporary, so that the same model is asked again."""
     retry_after_s: float = 0.0
-    """How long the provider asked to wait."""
+    """The wait that the provider asked for, in seconds."""
 
     def __str__(self) -> str:
         return self.problem
 
 
 def classify_error(error: Exception, *, provider: str, key: str) -> ModelCallError:
-    """Return what an error of a provider's client means; `key` is the variable of its key.
+    """Classify an error of a provider's client. `key` is the environment variable of its key.
 
-    Callers of the mesh read it: it says no more of where the provider is than its name.
+    Callers of the mesh see the text, so it never holds the provider's address.
     """
     if isinstance(error, ModelCallError):
         return error
@@ -78,7 +78,7 @@ def _refusal(status: int, error: Exception, *, provider: str, key: str) -> Model
     if status >= 500 or status == 408:
         problem = f"{provider} failed ({status}); try again later"
         return ModelCallError(kind, problem, is_transient=True, retry_after_s=_retry_after_s(error))
-    # What was asked is refused: only the provider knows why, and its words are about the request.
+    # Only the provider knows why it rejected the request, and its text is about the request.
     why = " ".join(str(getattr(error, "message", error)).split())[:_PROBLEM_CHARS]
     return ModelCallError(kind, f"{provider} refused the request ({status}): {why}")
 
@@ -92,7 +92,7 @@ def _status_of(error: Exception, names: set[str]) -> int:
 
 
 def _retry_after_s(error: Exception) -> float:
-    """Return the seconds that the provider's Retry-After asks for, 0 if there is none."""
+    """Parse `Retry-After`, seconds or a date (RFC 9110 §10.2.3); 0 if it is missing."""
     said = ""
     cause: BaseException | None = error
     while cause is not None and not said:

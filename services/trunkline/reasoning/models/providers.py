@@ -1,4 +1,4 @@
-"""Providers of models: their LangChain packages, their keys, and how their clients are set up."""
+"""Model providers: their LangChain packages, API keys and client options."""
 
 import importlib
 import os
@@ -13,29 +13,29 @@ from trunkline.settings import ModelSettings
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
 
-# What a client wants as a key where none is needed.
+# A placeholder, because clients require a key even for servers that need none.
 _NO_KEY: Final = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Who serves models, and the LangChain class that asks them."""
+    """A provider of models, and the LangChain class of its client."""
 
     name: str
-    """In `provider:name`, and of the extra that installs its package."""
+    """The name in `provider:name`, and of the extra that installs its package."""
     module: str
     class_name: str
     trace_name: str
-    """In spans, by the GenAI conventions."""
+    """The name in spans, from the GenAI semantic conventions."""
     key_variables: tuple[str, ...]
-    """Variables that hold its key; none: it needs none."""
+    """Environment variables for its key; empty: it needs none."""
     url_variables: tuple[str, ...]
-    """Variables that say where it is; its client reads them by itself."""
+    """Environment variables for its address, which its client reads itself."""
     client_options: Callable[[ModelSettings], Mapping[str, Any]]
-    """What its class calls our options. Retrying is ours, so each client's own is turned off."""
+    """Converts our options to the client's arguments. Turns off its retries, because we retry."""
 
     def key_variable(self, options: ModelSettings) -> str:
-        """Return the variable that holds the key: one that is set, if any is; empty: no key."""
+        """Return the variable that holds the key, preferring one that is set; "" without a key."""
         if options.api_key_env is not None:
             return options.api_key_env
         return next(
@@ -44,10 +44,10 @@ class Provider:
         )
 
     def build_client(self, name: str, options: ModelSettings) -> "BaseChatModel":
-        """Load the package and return a model's client. Takes a second or two.
+        """Load the package and create a model's client. Takes a second or two.
 
         Raises:
-            ModelTrouble: the package or the key is missing, or an option is wrong.
+            ModelCallError: the package or the key is missing, or an option is wrong.
         """
         arguments: dict[str, Any] = {"model": name, **self.client_options(options)}
         if self.key_variables:
@@ -65,7 +65,7 @@ class Provider:
         try:
             model: BaseChatModel = made(**arguments | dict(options.extra))
         except (ValueError, TypeError) as error:
-            # A ValidationError of pydantic's is a ValueError, and quotes what it was given.
+            # A pydantic ValidationError is a ValueError, and its text quotes the input.
             problem = (
                 f"its options are wrong ({type(error).__name__}); check [models] and its extra"
             )
@@ -78,14 +78,14 @@ class Provider:
             return key
         is_elsewhere = options.base_url or any(os.environ.get(name) for name in self.url_variables)
         if is_elsewhere and options.api_key_env is None:
-            # Servers of one's own rarely ask for one; those that do say so.
+            # Self-hosted servers rarely need a key. One that does rejects the call.
             return _NO_KEY
         problem = f"there is no key: set {variable}, or name another variable by api_key_env"
         raise ModelCallError("no_key", problem)
 
 
 def _openai(options: ModelSettings) -> Mapping[str, Any]:
-    # Time limits are ours: its own between two chunks would come first.
+    # The client's own timeout between two chunks would fire before ours.
     limits = {"timeout": options.timeout_s, "stream_chunk_timeout": None}
     return {**limits, "max_retries": 0, "max_tokens": options.max_tokens, "stream_usage": True}
 
@@ -96,7 +96,7 @@ def _anthropic(options: ModelSettings) -> Mapping[str, Any]:
 
 
 def _google(options: ModelSettings) -> Mapping[str, Any]:
-    # Of its client, 1 means: not again.
+    # For this client, 1 means a single attempt.
     timeout_s, max_tokens = options.timeout_s, options.max_tokens
     return {"timeout": timeout_s, "max_retries": 1, "max_output_tokens": max_tokens}
 
@@ -148,10 +148,10 @@ PROVIDERS: Final[Mapping[str, Provider]] = {one.name: one for one in _ALL}
 
 
 def find_provider(model: str) -> tuple[Provider, str]:
-    """Return who serves a model, and what it is called there.
+    """Return the provider of a model, and the model's name there.
 
     Raises:
-        ModelUnavailableError: the name is no `provider:name`, or nobody knows the provider.
+        ModelUnavailableError: the name is not `provider:name`, or the provider is unknown.
     """
     provider, _, name = model.partition(":")
     if provider not in PROVIDERS or not name:

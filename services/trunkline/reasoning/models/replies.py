@@ -1,4 +1,4 @@
-"""What a model's reply says besides its text."""
+"""Reads and checks model replies: finish reason, tool calls, tokens."""
 
 import json
 from typing import TYPE_CHECKING, Any, Final
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
-# Each provider has a name of its own for why a reply ended, and for its end by length.
+# Providers use different keys and values for the finish reason.
 _REASONS: Final = ("finish_reason", "stop_reason", "done_reason")
 _USUAL: Final = frozenset({"stop", "end_turn", "STOP", "tool_calls", "tool_use"})
-# What LangChain says in `model_provider` of a reply.
+# LangChain's values of `model_provider` in a reply.
 _PROVIDERS: Final = {
     "openai": "openai",
     "anthropic": "anthropic",
@@ -31,23 +31,23 @@ _FILTERS: Final = frozenset(
 
 
 def finish_reason(reply: "AIMessage") -> str:
-    """Return why a reply ended, in its provider's words; empty: it doesn't say."""
+    """Return the finish reason in the provider's words; "" if there is none."""
     said = (reply.response_metadata.get(name) for name in _REASONS)
     return next((str(reason) for reason in said if reason), "")
 
 
 def join_chunks(chunks: "Sequence[AIMessageChunk]") -> "AIMessage":
-    """Return the reply that pieces are of; a call with half its arguments is no valid one."""
+    """Join the pieces of a reply. A call whose arguments are incomplete becomes an invalid call."""
     from langchain_core.messages import AIMessage
     from langchain_core.messages.tool import invalid_tool_call, tool_call
 
     if not chunks:
         return AIMessage("")
-    # All at once: one after the other would copy the text each time.
+    # Joined in one step: pairwise addition would copy the text each time.
     whole = chunks[0] + list(chunks[1:])
     calls, invalid = list(whole.tool_calls), list(whole.invalid_tool_calls)
     if len(whole.tool_call_chunks) == len(calls) + len(invalid):
-        # LangChain completes what breaks off, so that half an answer would be called.
+        # LangChain completes truncated JSON, so a call with half its arguments would look valid.
         calls, invalid = [], []
         for one in whole.tool_call_chunks:
             given = _arguments(one["args"])
@@ -72,24 +72,24 @@ def join_chunks(chunks: "Sequence[AIMessageChunk]") -> "AIMessage":
 def _arguments(text: str | None) -> dict[str, Any] | None:
     try:
         given = json.loads(text or "{}")
-        # What no message can carry to the tool is no arguments either.
+        # Arguments that don't fit a protobuf Struct can't be sent to the tool.
         return given if isinstance(given, dict) and to_struct(given) is not None else None
     except (ValueError, RecursionError):
         return None
 
 
 def is_truncated(reply: "AIMessage") -> bool:
-    """Whether a reply ended because it may not be longer."""
+    """Whether a reply reached its length limit."""
     return finish_reason(reply) in _LENGTHS
 
 
 def is_filtered(reply: "AIMessage") -> bool:
-    """Whether a reply ended because its provider lets no more of it pass."""
+    """Whether the provider's content filter ended the reply."""
     return finish_reason(reply) in _FILTERS
 
 
 def truncation_note(reply: "AIMessage") -> str:
-    """Return what readers are told behind an answer whose end is missing; empty: it is whole."""
+    """Return a note to append to a truncated answer; "" if the answer is complete."""
     if is_truncated(reply):
         return "\n\n(The answer ends here: it may not be longer.)"
     if is_filtered(reply):
@@ -98,16 +98,16 @@ def truncation_note(reply: "AIMessage") -> str:
 
 
 def count_tokens(messages: "Sequence[BaseMessage]") -> int:
-    """Return how many tokens were read and written for the replies among messages."""
+    """Return the number of tokens, input and output, used for the replies among messages."""
     usages = (getattr(message, "usage_metadata", None) for message in messages)
     return sum(usage["total_tokens"] for usage in usages if usage)
 
 
 def check_reply(reply: "AIMessage", *, max_tokens: int | None) -> None:
-    """Refuse a provider's reply that asking it on would not mend.
+    """Reject a reply that another round with the model would not improve.
 
     Raises:
-        ModelTrouble: it is not whole, or its provider holds it back.
+        ModelCallError: it is incomplete, or the provider filtered it.
     """
     reason = finish_reason(reply)
     if not reason:
@@ -122,10 +122,10 @@ def check_reply(reply: "AIMessage", *, max_tokens: int | None) -> None:
 
 
 def adapt_messages(messages: "Sequence[BaseMessage]", model: str) -> "list[BaseMessage]":
-    """Return messages as `model` is given them: what another provider added to them is left out.
+    """Return messages for `model`, without the fields that other providers added.
 
-    A provider's own are left as they are: it may want back what it put into them. Only calls whose
-    arguments are no JSON have none: many servers read what they are given.
+    A provider's own messages keep their fields, because it may need them. Calls with invalid JSON
+    get empty arguments, because many servers parse them.
     """
     from langchain_core.messages import AIMessage
     from langchain_core.messages.tool import tool_call

@@ -1,8 +1,8 @@
-"""The built-in chat model, `rules`: deterministic, offline, driven by what the tools declare.
+"""The built-in chat model `rules`: deterministic, offline, driven by the tools' declarations.
 
-It knows no tool and no agent. A question that some tool's `trunkline/match` fits becomes a call of
-that tool, and several that are joined by "and" become calls of each; the tools' text is the answer.
-Anything else is answered with what would work.
+It has no knowledge of tools or agents. A question that matches some tool's `trunkline/match`
+becomes a call of that tool. Questions joined by "and" become one call each. The tools' text is the
+answer. For any other question it lists examples that work.
 """
 
 import json
@@ -36,15 +36,15 @@ from trunkline.reasoning.toolbox import ToolSpec
 from trunkline.reasoning.turn_result import STATUS_KEY, ResultStatus
 
 MATCH_KEY = "trunkline/match"
-# A text streams in about so many pieces at most, however long it is.
+# The largest number of pieces in which an answer streams, whatever its length.
 _PIECES = 500
 
 
 class RulesModel(BaseChatModel):
-    """Answers by the declarations of the tools that are bound to it."""
+    """Answers by the declarations of its bound tools."""
 
     examples: tuple[str, ...] = ()
-    """Questions that work, for those whose question did not."""
+    """Example questions, shown when a question does not match."""
 
     @property
     def _llm_type(self) -> str:
@@ -53,7 +53,7 @@ class RulesModel(BaseChatModel):
     def bind_tools(
         self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: object
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Return the model with these tools, given as specs of a Toolbox with metadata."""
+        """Return the model with these tools, given as a Toolbox's specs with metadata."""
         return self.bind(tools=list(tools), **kwargs)
 
     def _generate(
@@ -83,7 +83,7 @@ class RulesModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: object,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        # Not in a thread, as the base class would: there is nothing to wait for.
+        # The base class would use a thread, but nothing here blocks.
         for chunk in self._stream(messages, tools=_tools_of(kwargs)):
             yield chunk
 
@@ -105,7 +105,7 @@ class RulesModel(BaseChatModel):
             return _answer(results, found)
         if not found:
             return _message(self._suggestion(tools), ResultStatus.INPUT_REQUIRED)
-        # The same turn gives the same ids: nothing here is random.
+        # Ids are deterministic: the same turn gives the same ids.
         calls = [
             tool_call(name=one.tool, args=one.arguments, id=f"rules-{len(messages)}.{number}")
             for number, one in enumerate(found)
@@ -123,13 +123,13 @@ class RulesModel(BaseChatModel):
 
 
 def _tools_of(arguments: Mapping[str, object]) -> list[ToolSpec]:
-    """Return the tools of a call's extra arguments, where bind_tools has put them."""
+    """Return the tools that bind_tools() put among the call's arguments."""
     tools = arguments.get("tools")
     return tools if isinstance(tools, list) else []
 
 
 def _latest(messages: Sequence[BaseMessage]) -> tuple[str, list[ToolMessage], list[str]]:
-    """Return the latest question, what tools have answered to it, and the answers before it."""
+    """Return the latest question, the tool results for it, and the earlier answers."""
     asked = [n for n, one in enumerate(messages) if isinstance(one, HumanMessage)]
     if not asked:
         return "", [one for one in messages if isinstance(one, ToolMessage)], []
@@ -142,7 +142,7 @@ def _latest(messages: Sequence[BaseMessage]) -> tuple[str, list[ToolMessage], li
 
 
 def _is_answer(reply: AIMessage) -> bool:
-    """Whether a reply has answered a question: none that asks back, fails or calls tools."""
+    """Whether a reply answers a question. Questions, failures and tool calls do not."""
     status = reply.response_metadata.get(STATUS_KEY, ResultStatus.COMPLETED)
     return status == ResultStatus.COMPLETED and not reply.tool_calls and bool(reply.text)
 
@@ -171,7 +171,7 @@ def _message(text: str, status: ResultStatus) -> AIMessage:
 
 
 def _chunks(reply: AIMessage) -> Iterator[AIMessageChunk]:
-    """Yield a reply as a provider would stream it: what it is first, then its words."""
+    """Yield a reply as a provider would stream it: calls and status first, then the words."""
     calls = [
         tool_call_chunk(
             name=call["name"], args=json.dumps(call["args"]), id=call["id"], index=index

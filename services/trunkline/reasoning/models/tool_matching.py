@@ -1,11 +1,11 @@
-"""Finds the tool that a question asks for, by what the tools declare as `trunkline/match`.
+"""Finds the tool for a question by the declarations `trunkline/match` of the tools.
 
-A declaration is a list of {"pattern", "arguments", "answer"}: the first pattern of a tool that is
-found in the question counts; between tools, the longest matched text does. Arguments are made of
-the pattern's groups, and may take what was answered before in the conversation: `{answer}` is the
-last one and `{answers}` all of them, put together by `join`; an object that is made of them may say
-by a pattern, `only`, which count, and by a number, `least`, how many there have to be. Without them
-the declaration does not match. Pure and deterministic.
+A declaration is a list of {"pattern", "arguments", "answer"}. Of one tool the first pattern found
+in the question counts, between tools the longest matched text. Arguments are built from the
+pattern's groups and from earlier answers of the conversation: `{answer}` is the last one,
+`{answers}` all of them joined by `join`. An argument from answers may select them by a pattern,
+`only`, and require a number of them, `least`. If there are too few, the declaration does not match.
+Pure and deterministic.
 """
 
 import logging
@@ -19,10 +19,11 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 QUESTION_LIMIT_CHARS = 2000
-"""Longer questions match nothing: patterns are other people's, and this bounds what they cost."""
+"""Longer questions match nothing. This bounds the cost of patterns, which others write."""
 _PATTERN_LIMIT_CHARS = 4000
 _PIECES_LIMIT = 8
-# Behind it, a question begins anew; what else stands behind "and" may belong to what is before it.
+# Splits a question before words that start a new one. Other words after "and" may belong to the
+# part before it.
 _JOINT = re.compile(
     r"(?:[,;.?]\s{0,4}|\s)(?:and|then|and\sthen|and\salso)\s{1,4}"
     r"(?=(?:search|look|find|get|list|show|fetch|what|which|how)\b)",
@@ -31,7 +32,7 @@ _JOINT = re.compile(
 _FIELD = re.compile(r"\{(\w+)\}")
 _PATH = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 _TRUE = {"1", "on", "true", "yes"}
-# What declarations that are none make us trip over.
+# Errors that malformed declarations cause.
 _WRONG = (
     re.error,
     AttributeError,
@@ -44,29 +45,30 @@ _WRONG = (
 
 
 class _NotFilled(Exception):  # noqa: N818
-    """A group that an argument is made of did not take part in the match."""
+    """A group that an argument needs did not take part in the match."""
 
 
 class _NothingSaid(Exception):  # noqa: N818
-    """An argument is made of earlier answers, and there are not as many."""
+    """An argument needs more earlier answers than there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolMatch:
-    """What a question asks for."""
+    """A tool call that a question asks for."""
 
     tool: str
     arguments: dict[str, Any]
     answer: str
-    """Template over the structured result; empty: the tool's own text."""
+    """A template for the structured result; "": use the tool's text."""
 
 
 def match_tools(
     question: str, declarations: Mapping[str, Sequence[Any]], answers: Sequence[str] = ()
 ) -> list[ToolMatch]:
-    """Return what a question asks for, one after the other; empty: nothing that is known.
+    """Return the calls that a question asks for, in its order; [] if it matches nothing.
 
-    It is several only where all of each is matched by itself; else as by `match`.
+    Returns several only if each part of the question is matched completely. Otherwise the result is
+    that of `match_tool`.
     """
     text = question.strip()
     pieces = _JOINT.split(text) if len(text) <= QUESTION_LIMIT_CHARS else []
@@ -86,10 +88,10 @@ def match_tools(
 def match_tool(
     question: str, declarations: Mapping[str, Sequence[Any]], answers: Sequence[str] = ()
 ) -> ToolMatch | None:
-    """Return the tool, of those in `declarations` by name, that the question asks for.
+    """Return the best match among `declarations`, keyed by tool name; None if nothing matches.
 
-    `answers` are those of the conversation so far, oldest first. What is wrong with a declaration
-    is logged once, and the declaration is passed over.
+    `answers` are the earlier answers of the conversation, oldest first. A malformed declaration is
+    logged once and skipped.
     """
     text = question.strip()
     if len(text) > QUESTION_LIMIT_CHARS:
@@ -101,7 +103,7 @@ def match_tool(
 def _best(
     text: str, declarations: Mapping[str, Sequence[Any]], answers: Sequence[str]
 ) -> tuple[int, ToolMatch] | None:
-    """Return how much of a text was matched most, and by what."""
+    """Return the longest match and its length."""
     best: tuple[int, ToolMatch] | None = None
     for tool, rules in declarations.items():
         found = _match_tool(text, tool, rules, answers)
@@ -111,7 +113,7 @@ def _best(
 
 
 def fill_answer(template: str, structured: Mapping[str, Any]) -> str | None:
-    """Fill `{name}` and `{name.of.nested}` of an answer; None when the result lacks one."""
+    """Fill `{name}` and `{name.of.nested}` in a template; None if the result lacks a value."""
     missing = False
 
     def value_of(field: re.Match[str]) -> str:
@@ -148,7 +150,7 @@ def _match_tool(
 
 @lru_cache(maxsize=1024)
 def _report(tool: str, problem: str) -> None:
-    """Log what is wrong with a declaration: cached, so not with every question."""
+    """Log a malformed declaration. Cached, so that it is logged once."""
     extra = {"tool": tool, "problem": problem}
     logger.warning("matching.declaration_passed_over", extra=extra)
 
@@ -174,7 +176,7 @@ def _arguments(
 
 
 def _argument(found: re.Match[str], spec: object, answers: Sequence[str]) -> object:
-    """Return an argument's value: of a template, a literal, a list of such, or what says more."""
+    """Return an argument's value, from a template, a literal, a list of both, or a table."""
     match spec:
         case str():
             return _fill(found, spec, {}, answers)
@@ -205,7 +207,7 @@ def _fill(
         try:
             value = found[int(name)] if name.isdecimal() else found[name]
         except IndexError:
-            # Patterns of one tool may share their arguments, though not all have all groups.
+            # Patterns of one tool may share arguments and still have different groups.
             value = None
         if value is None:
             raise _NotFilled
@@ -215,7 +217,7 @@ def _fill(
 
 
 def _earlier(spec: Mapping[str, Any], answers: Sequence[str]) -> list[str]:
-    """Return the answers that count for an argument."""
+    """Return the answers that an argument may use."""
     only = _compile(spec.get("only", r"(?s).*"))
     earlier = [answer for answer in answers if only.fullmatch(answer)]
     if len(earlier) < max(1, int(spec.get("least", 1))):
@@ -242,7 +244,7 @@ def _typed(text: str, kind: str) -> object:
 
 
 def _plain(value: object) -> str:
-    """JSON numbers come back as floats; people write 5, not 5.0."""
+    """Format a value for people: JSON numbers arrive as floats, so 5.0 becomes 5."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
