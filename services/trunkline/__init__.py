@@ -1,18 +1,18 @@
-"""Trunkline: a mesh for AI agents. This is its public door.
+"""Trunkline, a mesh for AI agents: the public API.
 
 An agent is a function that takes a task, and `run` puts it on a mesh:
 
     from trunkline import agent, run
 
-    @agent(name="hello", description="Greets people by name.", tags=["hello", "greet"])
+    @agent(description="Greets people by name.", tags=["hello", "greet"])
     async def hello(task):
         return f"Hello, {task.text}!"
 
     if __name__ == "__main__":
         run(hello)
 
-What is behind the door is loaded when it is asked for, since every process of the mesh, down to the
-smallest MCP server, comes through here.
+Each name is imported at its first use, because every process of the mesh, down to the smallest MCP
+server, imports this package.
 """
 
 from importlib import import_module
@@ -27,62 +27,105 @@ if TYPE_CHECKING:
         PluginContext,
         ReasoningAgentSpec,
     )
-    from trunkline.agents.process import run
+    from trunkline.agents.process import run, serve
+    from trunkline.errors import (
+        AgentError,
+        InvalidArgumentError,
+        PeerError,
+        PeerRefusedError,
+        PeerTimeoutError,
+        PeerUnavailableError,
+        RequestError,
+        TrunklineError,
+    )
     from trunkline.mesh.remotes import from_a2a
-    from trunkline.tasks.approvals import ApprovalDecision
-    from trunkline.tasks.context import TaskContext
+    from trunkline.tasks.approvals import ApprovalAnswer, ApprovalDecision
+    from trunkline.tasks.context import TaskContext, get_turn_runtime
+    from trunkline.tasks.lifecycle import TaskState
+    from trunkline.tasks.turn_runtime import TurnRuntime
     from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
     from trunkline.v1.agent_card_pb2 import AgentSkill
-    from trunkline.v1.event_pb2 import ApprovalAnswered, PlanStep
+    from trunkline.v1.event_pb2 import PlanStep
     from trunkline.v1.message_pb2 import Message
     from trunkline.v1.part_pb2 import Part
 
+__version__: str
+
 __all__ = [
+    "AgentError",
     "AgentPlugin",
     "AgentSkill",
-    "ApprovalAnswered",
+    "ApprovalAnswer",
     "ApprovalDecision",
     "ArtifactWriter",
     "FunctionAgent",
+    "InvalidArgumentError",
     "McpServer",
     "Message",
     "Part",
+    "PeerError",
+    "PeerRefusedError",
+    "PeerTimeoutError",
+    "PeerUnavailableError",
     "PlanStep",
     "PlanWriter",
     "PluginContext",
     "ReasoningAgentSpec",
+    "RequestError",
     "TaskContext",
+    "TaskState",
     "ToolCall",
+    "TrunklineError",
+    "TurnRuntime",
+    "__version__",
     "agent",
     "from_a2a",
     "from_langgraph",
+    "get_turn_runtime",
     "run",
+    "serve",
 ]
 
-_HOMES = {
+_MODULES = {
+    "AgentError": "trunkline.errors",
     "AgentPlugin": "trunkline.agents.plugins",
     "AgentSkill": "trunkline.v1.agent_card_pb2",
-    "ApprovalAnswered": "trunkline.v1.event_pb2",
+    "ApprovalAnswer": "trunkline.tasks.approvals",
     "ApprovalDecision": "trunkline.tasks.approvals",
     "ArtifactWriter": "trunkline.tasks.writers",
     "FunctionAgent": "trunkline.agents.authoring",
+    "InvalidArgumentError": "trunkline.errors",
     "McpServer": "trunkline.agents.plugins",
     "Message": "trunkline.v1.message_pb2",
     "Part": "trunkline.v1.part_pb2",
+    "PeerError": "trunkline.errors",
+    "PeerRefusedError": "trunkline.errors",
+    "PeerTimeoutError": "trunkline.errors",
+    "PeerUnavailableError": "trunkline.errors",
     "PlanStep": "trunkline.v1.event_pb2",
     "PlanWriter": "trunkline.tasks.writers",
     "PluginContext": "trunkline.agents.plugins",
     "ReasoningAgentSpec": "trunkline.agents.plugins",
+    "RequestError": "trunkline.errors",
     "TaskContext": "trunkline.tasks.context",
+    "TaskState": "trunkline.tasks.lifecycle",
     "ToolCall": "trunkline.tasks.writers",
+    "TrunklineError": "trunkline.errors",
+    "TurnRuntime": "trunkline.tasks.turn_runtime",
     "agent": "trunkline.agents.authoring",
     "from_a2a": "trunkline.mesh.remotes",
     "from_langgraph": "trunkline.agents.langgraph",
+    "get_turn_runtime": "trunkline.tasks.context",
     "run": "trunkline.agents.process",
+    "serve": "trunkline.agents.process",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("trunkline")
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.agents.inline_agents import NOTHING, define, message
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.journal_host import JournalHost
+from trunkline.tasks.turn_runtime import TurnRuntime
 
 
 class Pace:
@@ -31,7 +31,7 @@ class Pace:
         self._tasks = tasks
         self._begun = 0
 
-    async def run(self, task: TaskContext) -> None:
+    async def run(self, task: TurnRuntime) -> None:
         """Append the tokens, or as many times nothing."""
         loop = asyncio.get_running_loop()
         artifact = task.artifact()

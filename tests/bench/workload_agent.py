@@ -1,7 +1,7 @@
 """The workload as an agent of Trunkline: `--agent bench.workload_agent:workload`, or run alone."""
 
 from bench.workload import PLAN, Ask, tokens
-from trunkline import PlanStep, TaskContext, agent, run
+from trunkline import PlanStep, TaskContext, agent, get_turn_runtime, run
 
 
 @agent(
@@ -13,7 +13,7 @@ from trunkline import PlanStep, TaskContext, agent, run
 async def workload(task: TaskContext) -> None:
     """Answer; asked directly, with the plan, the notice and the whole text of a supervisor."""
     ask = Ask.parse(task.text)
-    if len(task.path) > 1:
+    if len(get_turn_runtime(task).path) > 1:
         await _answer(task, ask)
         return
     plan = task.plan()

@@ -12,7 +12,7 @@ from harness.a2a.sse_client import ClientFold, call, sse, user_message
 from harness.agents.fuzz_agents import act, texts_of
 from harness.mesh.processes import read_line, running_process
 from harness.promise_scale import PromiseScale
-from trunkline import TaskContext, agent
+from trunkline import TaskContext, agent, get_turn_runtime
 from trunkline.agents import FunctionAgent
 from trunkline.client import Directory
 from trunkline.journal.fold import fold_batches
@@ -33,13 +33,13 @@ def branching(directory: Directory) -> FunctionAgent:
             parts=[part_pb2.Part(text=str(seed))],
         )
         async with directory.submit(
-            "leaf", message=message, submission=task.child_submission("")
+            "leaf", message=message, submission=get_turn_runtime(task).child_submission("")
         ) as stream:
             started = event_pb2.ChildStarted(task_id=stream.task_id, agent="leaf")
-            await task.record(event_pb2.Event(child_started=started))
+            await get_turn_runtime(task).record(event_pb2.Event(child_started=started))
             async for batches in stream:
                 for sealed in batches:
-                    await task.forward(sealed, agent="leaf")
+                    await get_turn_runtime(task).forward(sealed, agent="leaf")
 
     @agent(name="branch", description="Forwards.", tags=["branch"])
     async def branch(task: TaskContext) -> None:

@@ -13,10 +13,10 @@ from harness.agents.inline_agents import NOTHING, define, message, status_texts
 from harness.journal.host_death import replay_journal
 from trunkline.journal.events import EventKind, build_draft, delta_event, parse_header, seal
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2
 
@@ -41,7 +41,7 @@ class Script:
     def __init__(self, first: Sequence[str], second: Sequence[str]) -> None:
         self._turns = (first, second)
 
-    async def run(self, task: TaskContext) -> None:
+    async def run(self, task: TurnRuntime) -> None:
         artifact, plan = task.artifact("first"), task.plan()
         is_open = True
         for number, action in enumerate(self._turns[task.turn - 1]):
@@ -60,7 +60,7 @@ class Script:
             await task.complete("done")
 
 
-async def do_beside(task: TaskContext, plan: PlanWriter, action: str, number: int) -> None:
+async def do_beside(task: TurnRuntime, plan: PlanWriter, action: str, number: int) -> None:
     """Do what has nothing to do with artifacts of its own."""
     if action == "plan":
         await plan.append(f"step {number} ")
@@ -77,7 +77,7 @@ async def do_beside(task: TaskContext, plan: PlanWriter, action: str, number: in
         await asyncio.sleep(0.003)
 
 
-async def call_child(task: TaskContext, number: int) -> None:
+async def call_child(task: TurnRuntime, number: int) -> None:
     """Forward what a child says; each attempt has a child of its own."""
     child = f"child-{task.turn}-{number}-{task.attempt}"
     started = event_pb2.ChildStarted(task_id=child, agent="math")
@@ -188,7 +188,7 @@ def test_a_resumable_agent_that_rewinds_everything_ends_so_too(
     script: list[str], where: float
 ) -> None:
     class Rewinding(Script):
-        async def run(self, task: TaskContext) -> None:
+        async def run(self, task: TurnRuntime) -> None:
             await task.rewind()
             await super().run(task)
 

@@ -12,7 +12,7 @@ from langgraph.graph import MessagesState, StateGraph
 from pydantic import BaseModel
 
 from trunkline import (
-    ApprovalAnswered,
+    ApprovalAnswer,
     ApprovalDecision,
     ArtifactWriter,
     FunctionAgent,
@@ -20,11 +20,13 @@ from trunkline import (
     Part,
     PlanWriter,
     TaskContext,
+    TaskState,
     ToolCall,
     agent,
     from_a2a,
     from_langgraph,
     run,
+    serve,
 )
 from trunkline.testing import Answer, Mesh, Stream, async_test, mesh
 
@@ -36,6 +38,9 @@ async def text(task: TaskContext) -> str:
     assert_type(task.history, Sequence[Message])
     assert_type(task.turn, int)
     assert_type(task.deadline, datetime | None)
+    assert_type(task.state, TaskState)
+    task.state == 3  # type: ignore[comparison-overlap]  # noqa: B015
+    task.forward  # type: ignore[attr-defined]  # noqa: B018
     assert_type(task.artifact("name"), ArtifactWriter)
     assert_type(task.plan(), PlanWriter)
     async with task.tool("server/tool", {"argument": 1}) as call:
@@ -54,7 +59,7 @@ async def pieces(task: TaskContext) -> AsyncIterator[str]:
 
 async def approved(task: TaskContext) -> str | None:
     answer = await task.request_approval("shop/buy", {"book": "Dune"})
-    assert_type(answer, ApprovalAnswered | None)
+    assert_type(answer, ApprovalAnswer | None)
     if answer is None:
         return None
     if answer.decision == ApprovalDecision.REJECTED:
@@ -84,11 +89,20 @@ def plain(task: TaskContext) -> str:
 assert_type(agent(name="text", description="Says so.")(text), FunctionAgent)
 assert_type(agent(name="pieces", description="Streams.")(pieces), FunctionAgent)
 agent(name="approved", description="Asks first.")(approved)
-agent(name="nameless")  # type: ignore[call-arg]
+assert_type(agent(text), FunctionAgent)
+assert_type(agent(name="text")(text), FunctionAgent)
+agent(number)  # type: ignore[arg-type]
 agent(name="number", description="Returns a number.")(number)  # type: ignore[arg-type]
 agent(name="plain", description="Isn't asynchronous.")(plain)  # type: ignore[arg-type]
 run(agent(name="text", description="Says so.")(text))
 run("text")  # type: ignore[arg-type]
+
+
+async def served() -> None:
+    await serve(agent(text), mesh="127.0.0.1:50051")
+    await serve("text")  # type: ignore[arg-type]
+
+
 agent(name="placed", description="Has settings.", settings=Place)(placed)
 agent(name="placed", description="Lacks settings.")(placed)  # type: ignore[arg-type]
 agent(name="text", description="Has others.", settings=Place)(text)  # type: ignore[arg-type]

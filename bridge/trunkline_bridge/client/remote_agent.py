@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from trunkline import FunctionAgent, TaskContext, agent
+from trunkline import FunctionAgent, TaskContext, agent, get_turn_runtime
 from trunkline.client import Backoff
 from trunkline.errors import (
     ConfigurationError,
@@ -97,7 +97,7 @@ class RemoteAgent:
         async def pass_on(task: TaskContext) -> None:
             """Have the remote agent do it. What was written stays: it is gone on from."""
             await self._wait_for_card()
-            await RemoteTurn(task, self._peer).run()
+            await RemoteTurn(get_turn_runtime(task), self._peer).run()
 
         return replace(pass_on, cancel_remote=self._cancel_task)
 

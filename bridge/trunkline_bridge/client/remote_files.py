@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Final
 from urllib.parse import urlsplit
 
-from trunkline import TaskContext
+from trunkline import TurnRuntime
 from trunkline.client.artifacts import parse_reference
 from trunkline.errors import InvalidArgumentError, PeerProtocolError, TrunklineError
 from trunkline.v1 import part_pb2
@@ -20,7 +20,7 @@ _STORED_FILE_KEYS: Final = ("size_bytes", "sha256")
 
 
 async def inline_files(
-    task: TaskContext, parts: Iterable[part_pb2.Part], *, peer: str
+    task: TurnRuntime, parts: Iterable[part_pb2.Part], *, peer: str
 ) -> list[part_pb2.Part]:
     """Return the parts of a message as somebody outside the mesh can read them.
 
@@ -67,7 +67,7 @@ class FileReceiver:
     task: it becomes ours. URLs that lead elsewhere stay as they are.
     """
 
-    def __init__(self, task: TaskContext, peer: A2AClient) -> None:
+    def __init__(self, task: TurnRuntime, peer: A2AClient) -> None:
         self._task = task
         self._peer = peer
         # Where our credentials go anyway.

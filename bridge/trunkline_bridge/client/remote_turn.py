@@ -8,7 +8,7 @@ import uuid
 from datetime import UTC, datetime
 from typing import Final
 
-from trunkline import TaskContext
+from trunkline import TurnRuntime
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.client import Backoff
 from trunkline.client.idle_timeout import IdleTimeout
@@ -46,7 +46,7 @@ class RemoteTurn:
     and then, the turn goes on.
     """
 
-    def __init__(self, task: TaskContext, peer: A2AClient) -> None:
+    def __init__(self, task: TurnRuntime, peer: A2AClient) -> None:
         self._task = task
         self._peer = peer
         self._mirror = TaskMirror(

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from google.protobuf import json_format, struct_pb2
 
-from trunkline import ArtifactWriter, TaskContext
+from trunkline import ArtifactWriter, TurnRuntime
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError
 from trunkline.task_states import INTERRUPTED, TERMINAL
@@ -105,7 +105,7 @@ class TaskMirror:
     """One turn of our task, as the remote task's events make it."""
 
     def __init__(
-        self, task: TaskContext, *, peer: str, content_bytes: int, receive: ReceiveParts
+        self, task: TurnRuntime, *, peer: str, content_bytes: int, receive: ReceiveParts
     ) -> None:
         """`receive` makes the peer's parts ours."""
         self._receive = receive

@@ -1,15 +1,16 @@
-"""Makes an agent of a function: `@agent`."""
+"""The `@agent` decorator, and the agent that it makes of a function."""
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 from trunkline.agents.options import validate_options_type
-from trunkline.errors import ConfigurationError
+from trunkline.errors import ConfigurationError, InvalidAgentResponseError
 from trunkline.settings import Settings
 from trunkline.tasks.context import SettingsT, TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2
 
 AgentResult: TypeAlias = str | part_pb2.Part | message_pb2.Message | None
@@ -30,25 +31,25 @@ class FunctionAgent:
     repeatable: bool
     resumable: bool
     routable: bool
-    concurrency: int
+    concurrency: int | None
     timeout_s: float | None
     extended_skills: Sequence[agent_card_pb2.AgentSkill] = ()
     cancel_remote: Callable[[str], Awaitable[None]] | None = None
-    """Cancels what the agent has others do outside the mesh, which is a child task called
-    `NAME:ID`, with the agent's name. It is told the ID, and may be told it again."""
+    """Cancels work that the agent has delegated outside the mesh. Such work is a child task called
+    `NAME:ID`, with the agent's name; the function gets the ID, and may get it more than once."""
     settings_type: type[Any] | None = None
-    """What its settings are read as; None: it takes none."""
+    """The type of its settings; None: it takes none."""
     settings: object = None
-    """Its settings, once they have been read: its host does that, or `with_settings`."""
+    """Its settings, once its host or `with_settings` has set them."""
     lifespan: Lifespan | None = None
-    """Does for as long as the agent is served what it needs for that; one that has this is on the
-    mesh from the first call of what it is given on, which says that it is there or has changed."""
+    """Opened while the agent is served. The agent joins the mesh at the first call of the function
+    that the lifespan gets; each call says that the agent's card has changed."""
 
     def with_settings(self, settings: object) -> "FunctionAgent":
-        """Return the agent with settings that were made elsewhere: none are looked for then.
+        """Return the agent with these settings; its host then reads none.
 
         Raises:
-            ConfigurationError: they aren't of the type that the agent is declared with.
+            ConfigurationError: they are not of the type that the agent declares.
         """
         if self.settings_type is None or not isinstance(settings, self.settings_type):
             wanted = "none" if self.settings_type is None else self.settings_type.__name__
@@ -56,20 +57,24 @@ class FunctionAgent:
             raise ConfigurationError(f"agent {self.card.name!r}", problem)
         return replace(self, settings=settings)
 
-    async def run(self, task: TaskContext[Any]) -> None:
-        """Call the function and emit what it returns or yields."""
-        task.settings = self.settings
-        result = self.function(task)
+    async def run(self, turn: TurnRuntime) -> None:
+        """Call the function, and write what it returns or yields."""
+        result = self.function(TaskContext(turn, self.settings))
         if isinstance(result, AsyncIterator):
-            await _emit_pieces(task, result)
+            await _write_pieces(turn, result)
         else:
-            await _emit_result(task, await result)
+            await _write_result(turn, await result)
 
 
+@overload
+def agent(function: AgentFunction[None], /) -> FunctionAgent: ...
+
+
+@overload
 def agent(
     *,
-    name: str,
-    description: str,
+    name: str | None = None,
+    description: str | None = None,
     tags: Sequence[str] = (),
     examples: Sequence[str] = (),
     version: str = "0.1.0",
@@ -77,57 +82,109 @@ def agent(
     extended_skills: Sequence[agent_card_pb2.AgentSkill] = (),
     input_modes: Sequence[str] = ("text/plain",),
     output_modes: Sequence[str] = ("text/plain",),
-    concurrency: int = 0,
+    concurrency: int | None = None,
     repeatable: bool = False,
     resumable: bool = False,
     timeout_s: float | None = None,
     direct_replies: bool = False,
     routable: bool = True,
     settings: type[SettingsT] | None = None,
-) -> Callable[[AgentFunction[SettingsT]], FunctionAgent]:
-    """Make an agent of an asynchronous function that takes the task.
+) -> Callable[[AgentFunction[SettingsT]], FunctionAgent]: ...
 
-    What the function returns ends the turn: a text or Part is one artifact, a Message a direct
-    reply, None completes. An asynchronous generator yields deltas of one artifact. `tags` are what
-    a supervisor looks for in a request; `skills` replaces the one skill made of them, and
-    `extended_skills` are shown beside to callers that the bridge has authenticated.
 
-    `concurrency` is how many turns run at once, 0 for any number. When the host dies, the turn of
-    a `repeatable` agent runs again from its start, what it wrote is cut off; that of a `resumable`
-    one is called again with all it wrote in place, and itself calls `task.rewind`; that of any
-    other fails, unless it had emitted nothing yet: then it runs. A task lives no longer than
-    `timeout_s`, or its caller's earlier deadline.
+def agent(
+    function: AgentFunction[Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    tags: Sequence[str] = (),
+    examples: Sequence[str] = (),
+    version: str = "0.1.0",
+    skills: Sequence[agent_card_pb2.AgentSkill] = (),
+    extended_skills: Sequence[agent_card_pb2.AgentSkill] = (),
+    input_modes: Sequence[str] = ("text/plain",),
+    output_modes: Sequence[str] = ("text/plain",),
+    concurrency: int | None = None,
+    repeatable: bool = False,
+    resumable: bool = False,
+    timeout_s: float | None = None,
+    direct_replies: bool = False,
+    routable: bool = True,
+    settings: type[Any] | None = None,
+) -> FunctionAgent | Callable[[AgentFunction[Any]], FunctionAgent]:
+    """Make an agent of an asynchronous function that takes a `TaskContext`.
 
-    `settings` is a pydantic model or a dataclass. The host fills it before it serves the agent,
-    from `[agent.NAME.options]` of `trunkline.toml` and, over that, TRUNKLINE_AGENT_NAME_FIELD
-    variables; the turn finds it as `task.settings`.
+    The result of the function ends the turn: a text or a Part becomes one artifact, a Message a
+    direct reply, and None completes the task. An asynchronous generator yields pieces of one
+    artifact. Any other result fails the task with an error that lists these.
+
+    Args:
+        function: the function itself, for `@agent` without arguments.
+        name: made of lower-case letters, digits and hyphens; by default the function's name, with
+            hyphens for underscores.
+        description: by default the first paragraph of the function's docstring.
+        tags: words that a supervisor looks for in a request.
+        examples: requests that the agent answers.
+        version: the version of the agent, for its card.
+        skills: replaces the one skill that is made of the name, description, tags and examples.
+        extended_skills: skills that only authenticated callers see.
+        input_modes: the media types of parts that the agent takes; others are refused.
+        output_modes: the media types of the parts that it makes.
+        concurrency: how many turns run at once; None: no limit.
+        repeatable: after the death of a host, the turn runs again from its start, and what it had
+            written is cut off. For functions that have no effects outside the task.
+        resumable: after the death of a host, the function is called again with all that it had
+            written in place, and cuts back with `task.rewind`. For functions that remember how far
+            they came. The turn of an agent that is neither fails, unless it had not begun.
+        timeout_s: the longest life of a task in seconds; the caller's earlier deadline holds.
+        direct_replies: the function may return a Message, which makes no task.
+        routable: a supervisor may choose the agent.
+        settings: a pydantic model or a dataclass. The host reads it before it serves the agent,
+            from `[agent.NAME.options]` of `trunkline.toml` and from TRUNKLINE_AGENT_NAME_FIELD
+            variables, which take precedence. The function finds it as `task.settings`.
 
     Raises:
-        ConfigurationError: the name isn't made of lower-case letters, digits and hyphens, the
-            function isn't asynchronous, or the settings are no type that can be filled.
+        ConfigurationError: the name is not valid, there is no description, the function is not
+            asynchronous, or the settings are neither a pydantic model nor a dataclass.
     """
-    if not name.replace("-", "").isalnum() or name != name.lower() or not name.isascii():
-        raise ConfigurationError(
-            f"agent {name!r}", "a name is made of lower-case letters, digits and hyphens"
+    if concurrency is not None and concurrency < 1:
+        problem = "its concurrency must be at least 1, or None for no limit"
+        raise ConfigurationError(f"agent {name!r}", problem)
+    if name is not None:
+        _check_name(name)
+        if settings is not None:
+            validate_options_type(name, settings)
+
+    def build(function: AgentFunction[Any]) -> FunctionAgent:
+        is_asynchronous = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(
+            function
         )
-    skill = agent_card_pb2.AgentSkill(
-        id=name, name=name, description=description, tags=tags or [name], examples=examples
-    )
-    card = agent_card_pb2.AgentCard(
-        name=name,
-        description=description,
-        version=version,
-        default_input_modes=input_modes,
-        default_output_modes=output_modes,
-        skills=skills or [skill],
-    )
-
-    if settings is not None:
-        validate_options_type(name, settings)
-
-    def make(function: AgentFunction[SettingsT]) -> FunctionAgent:
-        if not inspect.iscoroutinefunction(function) and not inspect.isasyncgenfunction(function):
-            raise ConfigurationError(f"agent {name!r}", "its function must be `async def`")
+        known_as = name or getattr(function, "__name__", "").replace("_", "-")
+        if not is_asynchronous:
+            raise ConfigurationError(f"agent {known_as!r}", "its function must be `async def`")
+        _check_name(known_as)
+        if settings is not None:
+            validate_options_type(known_as, settings)
+        about = description or _first_paragraph(function)
+        if not about:
+            problem = "it has no description: pass `description`, or give its function a docstring"
+            raise ConfigurationError(f"agent {known_as!r}", problem)
+        skill = agent_card_pb2.AgentSkill(
+            id=known_as,
+            name=known_as,
+            description=about,
+            tags=tags or [known_as],
+            examples=examples,
+        )
+        card = agent_card_pb2.AgentCard(
+            name=known_as,
+            description=about,
+            version=version,
+            default_input_modes=input_modes,
+            default_output_modes=output_modes,
+            skills=skills or [skill],
+        )
         return FunctionAgent(
             card=card,
             function=function,
@@ -141,21 +198,47 @@ def agent(
             settings_type=settings,
         )
 
-    return make
+    return build if function is None else build(function)
 
 
-async def _emit_pieces(task: TaskContext[Any], pieces: AsyncIterator[str | part_pb2.Part]) -> None:
-    artifact = task.artifact()
+def _check_name(name: str) -> None:
+    if not name.replace("-", "").isalnum() or name != name.lower() or not name.isascii():
+        problem = "a name is made of lower-case letters, digits and hyphens"
+        raise ConfigurationError(f"agent {name!r}", problem)
+
+
+def _first_paragraph(function: AgentFunction[Any]) -> str:
+    """Return the first paragraph of a docstring on one line; empty without one."""
+    text = inspect.getdoc(function) or ""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+async def _write_pieces(turn: TurnRuntime, pieces: AsyncIterator[str | part_pb2.Part]) -> None:
+    artifact = turn.artifact()
     is_empty = True
     async for piece in pieces:
+        if not isinstance(piece, (str, part_pb2.Part)):
+            raise _invalid_result(turn, "yielded", piece, "a text (str) or a Part")
         is_empty = False
         await artifact.append(piece)
     if not is_empty:
         await artifact.close()
 
 
-async def _emit_result(task: TaskContext[Any], result: AgentResult) -> None:
+async def _write_result(turn: TurnRuntime, result: AgentResult) -> None:
+    if result is None:
+        return
     if isinstance(result, message_pb2.Message):
-        await task.reply(result)
-    elif result is not None:
-        await task.artifact().append(result, last=True)
+        await turn.reply(result)
+    elif isinstance(result, (str, part_pb2.Part)):
+        await turn.artifact().append(result, last=True)
+    else:
+        wanted = "a text (str), a Part, a Message or None"
+        raise _invalid_result(turn, "returned", result, wanted)
+
+
+def _invalid_result(
+    turn: TurnRuntime, verb: str, value: object, wanted: str
+) -> InvalidAgentResponseError:
+    problem = f"its function {verb} a value of type {type(value).__name__}, not {wanted}"
+    return InvalidAgentResponseError(turn.agent, problem)

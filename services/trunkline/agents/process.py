@@ -1,4 +1,4 @@
-"""Runs agents as a process of their own that joins a mesh: `run`."""
+"""Serving agents from Python: `run` as a process, `serve` in a program, `load_agent` by name."""
 
 import argparse
 import importlib
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trunkline import runtime
-from trunkline.errors import ConfigurationError, TrunklineError
+from trunkline.errors import ConfigurationError, PeerUnavailableError, TrunklineError
 from trunkline.logs import configure_logging
 from trunkline.settings import Settings, load_settings
 from trunkline.tasks.agent import Agent
@@ -17,15 +17,15 @@ from trunkline.tasks.agent import Agent
 def run(*agents: Agent) -> None:
     """Put agents on a mesh and serve them until SIGTERM or Ctrl-C, then finish what runs.
 
-    `--mesh HOST:PORT` (or TRUNKLINE_MESH) says where the mesh is, `--listen HOST:PORT` where this
-    process serves, `--advertise HOST[:PORT]` where others reach it, `--data DIR` where its journal
-    lies. Prints `ready agent=NAME grpc=HOST:PORT` once the agents are registered, and `standby
-    agent=NAME …` while another process has the name: it takes that one's place when it is gone.
-    Exits 1 with one line on stderr when it can't go on.
+    Reads the command line: `--mesh HOST:PORT` (or TRUNKLINE_MESH) is the mesh to join, `--listen
+    HOST:PORT` the address to serve on, `--advertise HOST[:PORT]` the address that others use, and
+    `--data DIR` the folder of the journal. Prints `ready agent=NAME grpc=HOST:PORT` for each agent
+    once it is registered. While another process serves an agent of that name, it prints `standby
+    agent=NAME …` and takes over when the other one is gone. Exits with 1 and one line on stderr
+    when it can't continue.
     """
     flags = _parse(agents)
-    # Before gRPC is loaded: it would tell people about every connection that is closed.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    _quiet_grpc()
     try:
         settings = load_settings(flags)
         configure_logging(level=settings.log_level, log_format=settings.log_format)
@@ -34,6 +34,45 @@ def run(*agents: Agent) -> None:
         print(f"error: {error}", file=sys.stderr)
         code = 1
     raise SystemExit(code)
+
+
+async def serve(
+    *agents: Agent,
+    mesh: str | None = None,
+    listen: str | None = None,
+    advertise: str | None = None,
+    data_dir: Path | None = None,
+    insecure: bool | None = None,
+) -> None:
+    """Put agents on a mesh and serve them until this is canceled: for programs with a loop.
+
+    Settings come from `trunkline.toml` and the environment, as for `run`; arguments other than
+    None take precedence. Unlike `run`, this handles no signals, prints nothing and leaves logging
+    alone. When it is canceled, running turns get the usual grace to end.
+
+    Raises:
+        ConfigurationError: a setting is wrong.
+        PeerUnavailableError: the agents can't be served any more; the log has the cause.
+    """
+    _quiet_grpc()
+    # gRPC loads slowly, and a module that only defines agents does not need it.
+    from trunkline.agents.hosting import join_mesh
+
+    flags = {
+        "mesh": mesh,
+        "listen": listen,
+        "advertise": advertise,
+        "data_dir": data_dir,
+        "insecure": insecure,
+    }
+    async with join_mesh(lambda _: agents, load_settings(flags)) as status:
+        await status.failed.wait()
+    raise PeerUnavailableError("this host", "it can't serve its agents any more; see the log")
+
+
+def _quiet_grpc() -> None:
+    """Keep gRPC from logging each connection that closes; it reads this when it is imported."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
 def _parse(agents: Sequence[Agent]) -> Mapping[str, object]:
@@ -50,7 +89,7 @@ def _parse(agents: Sequence[Agent]) -> Mapping[str, object]:
 
 
 async def _serve(agents: Sequence[Agent], settings: Settings) -> int:
-    # gRPC and the exporters are loaded by the process that serves, not by whoever defines agents.
+    # gRPC and the exporters load slowly; a module that only defines agents does not need them.
     from trunkline.agents.hosting import join_mesh
 
     return await runtime.serve(
@@ -61,10 +100,10 @@ async def _serve(agents: Sequence[Agent], settings: Settings) -> int:
 
 
 def load_agent(spec: str) -> Agent:
-    """Import an agent; the current folder is on the path.
+    """Import an agent by `MODULE:NAME`; the current folder is put on the path.
 
     Raises:
-        ConfigurationError: there is no such module or name, or it isn't an agent.
+        ConfigurationError: there is no such module or name, or it is not an agent.
     """
     module_name, _, name = spec.partition(":")
     where = f"--agent {spec}"

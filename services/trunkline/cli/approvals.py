@@ -12,7 +12,6 @@ from trunkline.cli.terminal import print_json, print_table
 from trunkline.client import HostClient
 from trunkline.errors import ApprovalNotFoundError, ConfigurationError, PeerError, TaskNotFoundError
 from trunkline.tasks.approvals import (
-    ApprovalDecision,
     approval_task_id,
     arguments_to_dict,
     parse_arguments,
@@ -53,12 +52,12 @@ class DecisionRequest:
 
 def build_approval(approval_id: str, *, account: str, reason: str, edit: str) -> DecisionRequest:
     """Return the decision to let a call be made, with other arguments if they are given."""
-    return DecisionRequest(approval_id, ApprovalDecision.APPROVED, account, reason, edit)
+    return DecisionRequest(approval_id, event_pb2.APPROVAL_DECISION_APPROVED, account, reason, edit)
 
 
 def build_rejection(approval_id: str, *, account: str, reason: str) -> DecisionRequest:
     """Return the decision not to let a call be made."""
-    return DecisionRequest(approval_id, ApprovalDecision.REJECTED, account, reason)
+    return DecisionRequest(approval_id, event_pb2.APPROVAL_DECISION_REJECTED, account, reason)
 
 
 async def list_approvals(mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
@@ -104,7 +103,7 @@ async def answer_approval(mesh: str | None, decided: DecisionRequest, *, as_json
         reason=decided.reason,
     )
     if decided.edit:
-        request.decision = ApprovalDecision.EDITED
+        request.decision = event_pb2.APPROVAL_DECISION_EDITED
         request.arguments.CopyFrom(_arguments(decided.edit))
     async with open_mesh_view(mesh) as view:
         try:

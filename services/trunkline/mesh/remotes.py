@@ -8,7 +8,7 @@ from trunkline.agents.authoring import FunctionAgent, agent
 from trunkline.errors import PeerUnavailableError
 from trunkline.runtime import ServiceStatus
 from trunkline.settings import RemoteAgentSettings, Settings, parse_remote
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.context import TaskContext, get_turn_runtime
 
 
 def from_a2a(  # noqa: PLR0913  what can be said of a remote agent, each by name
@@ -79,7 +79,7 @@ class _StandIn:
         self._found: FunctionAgent | None = None
 
     async def _run(self, task: TaskContext) -> None:
-        await self._opened().run(task)
+        await self._opened().run(get_turn_runtime(task))
 
     async def _cancel(self, task_id: str) -> None:
         if cancel := self._opened().cancel_remote:

@@ -11,7 +11,7 @@ from trunkline.reasoning.models import Model, ModelChoice, open_model
 from trunkline.reasoning.tool_source import ToolListing, ToolSource
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.turn_result import ASK_USER, GIVE_UP, ResultStatus
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ReasoningAgent:
             repeatable=self.repeatable,
         )
 
-    async def run(self, task: TaskContext) -> None:
+    async def run(self, task: TurnRuntime) -> None:
         """Answer the question of this turn, ask the user, or fail with the reason.
 
         Raises:
@@ -105,7 +105,7 @@ class ReasoningAgent:
                     await task.rewind(state.get("written"))
                 await self._run(task, checkpoints)
 
-    async def _run(self, task: TaskContext, checkpoints: "TurnCheckpoints | None") -> None:
+    async def _run(self, task: TurnRuntime, checkpoints: "TurnCheckpoints | None") -> None:
         from trunkline.reasoning.graph import build_graph, run_turn
         from trunkline.reasoning.turn import ReasoningTurn
 

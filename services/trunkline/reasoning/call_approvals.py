@@ -11,7 +11,7 @@ from langchain_core.messages.tool import ToolCall
 
 from trunkline.reasoning.continuation import TurnContinuation, encode_continuation, find_open_calls
 from trunkline.reasoning.turn import ReasoningState, ReasoningTurn
-from trunkline.tasks.approvals import ApprovalDecision, arguments_to_dict
+from trunkline.tasks.approvals import arguments_to_dict
 from trunkline.tasks.content import exact_json
 from trunkline.v1 import event_pb2, snapshot_pb2, tool_service_pb2
 
@@ -45,10 +45,10 @@ def sort_pending_calls(turn: ReasoningTurn, state: ReasoningState) -> PendingCal
             gate.results.append(_unshown(tool, call))
         elif approval is None or not approval.HasField("answered"):
             gate.waiting.append(call)
-        elif approval.answered.decision == ApprovalDecision.REJECTED:
+        elif approval.answered.decision == event_pb2.APPROVAL_DECISION_REJECTED:
             gate.results.append(_rejection(tool, call, approval.answered))
         else:
-            if approval.answered.decision == ApprovalDecision.EDITED:
+            if approval.answered.decision == event_pb2.APPROVAL_DECISION_EDITED:
                 call = {**call, "args": arguments_to_dict(approval.answered.arguments)}
                 edited[call["id"] or ""] = call
             gate.ready.append((call, approval.requested.approval_id))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trunkline.reasoning.checkpoint_saver import CheckpointSaver
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 
 logger = logging.getLogger(__name__)
 
@@ -209,7 +209,7 @@ class TurnCheckpoints:
 
 
 @contextmanager
-def open_turn_checkpoints(task: TaskContext) -> Iterator[TurnCheckpoints | None]:
+def open_turn_checkpoints(task: TurnRuntime) -> Iterator[TurnCheckpoints | None]:
     """Open the checkpoints of a turn, and delete them when the turn ends.
 
     Each turn is a LangGraph thread of its own, so a waiting task does not block others. The file is

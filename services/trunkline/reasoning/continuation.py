@@ -20,7 +20,7 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.tool import ToolCall
 
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def encode_continuation(waiting: TurnContinuation) -> bytes:
     return kept
 
 
-def decode_continuation(task: TaskContext) -> TurnContinuation | None:
+def decode_continuation(task: TurnRuntime) -> TurnContinuation | None:
     """Return the question that a turn continues, or None if its message is a new question."""
     kept = task.snapshot.continuation
     if not kept:

@@ -18,7 +18,7 @@ from trunkline.reasoning.checkpoint_files import CheckpointFile
 from trunkline.reasoning.message_repair import is_feedback, repair_messages
 from trunkline.reasoning.tool_results import get_citations
 from trunkline.reasoning.turn_result import STATUS_KEY
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 
 MESSAGES_KEPT: Final = 20
 CHARS_KEPT: Final = 32_000
@@ -45,7 +45,7 @@ class Exchange:
 class ConversationHistory:
     """The exchanges of an agent with one account in one context, oldest first."""
 
-    def __init__(self, file: CheckpointFile, task: TaskContext) -> None:
+    def __init__(self, file: CheckpointFile, task: TurnRuntime) -> None:
         self._file = file
         self._task = task
         self._thread_id = f"{task.agent}/{task.context_id}"

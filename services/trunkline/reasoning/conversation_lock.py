@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _lines: dict[tuple[str, str, str], _Line] = {}
 
 
 @asynccontextmanager
-async def lock_conversation(task: TaskContext) -> AsyncIterator[None]:
+async def lock_conversation(task: TurnRuntime) -> AsyncIterator[None]:
     """Hold the conversation of a task for a turn, in order of arrival.
 
     A task that waits for its user does not hold the lock.

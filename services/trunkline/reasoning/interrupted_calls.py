@@ -14,7 +14,7 @@ from trunkline.errors import (
 )
 from trunkline.reasoning.turn import ReasoningTurn
 from trunkline.tasks.content import to_struct
-from trunkline.tasks.context import HOST_STOPPED
+from trunkline.tasks.turn_runtime import HOST_STOPPED
 from trunkline.v1 import snapshot_pb2, tool_service_pb2
 
 # Errors that end a call which reached its tool, or may have.

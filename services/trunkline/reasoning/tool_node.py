@@ -30,7 +30,7 @@ from trunkline.reasoning.turn import ReasoningState, ReasoningTurn, check_messag
 from trunkline.reasoning.turn_result import ResultStatus
 from trunkline.redaction import redact_addresses
 from trunkline.tasks.content import exact_json
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import tool_service_pb2
 
 _SEARCHING = "Searching for information…"
@@ -128,7 +128,7 @@ async def _execute(
 
 
 def _request(
-    task: TaskContext, tool: tool_service_pb2.Tool, arguments: dict[str, Any]
+    task: TurnRuntime, tool: tool_service_pb2.Tool, arguments: dict[str, Any]
 ) -> tool_service_pb2.CallToolRequest:
     request = tool_service_pb2.CallToolRequest(
         server=tool.server,

@@ -15,7 +15,7 @@ from trunkline.reasoning.models import Model
 from trunkline.reasoning.tool_source import ToolSource
 from trunkline.reasoning.toolbox import Toolbox, ToolSpec
 from trunkline.reasoning.turn_result import RESULT_TOOLS, STATUS_KEY, ResultStatus
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import ArtifactWriter
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
 
@@ -35,7 +35,7 @@ _LAST = (
 class ReasoningTurn:
     """The context of one run, which all nodes share. It is not saved in checkpoints."""
 
-    task: TaskContext
+    task: TurnRuntime
     model: Model
     tools: Toolbox
     source: ToolSource

@@ -21,7 +21,7 @@ from trunkline.supervisor.recovery import recover_state
 from trunkline.supervisor.router import Router
 from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Step, SupervisorState, describe_files
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, event_pb2
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Supervisor:
     resumable = True
     timeout_s: float | None = None
     extended_skills = ()
-    concurrency = 0
+    concurrency = None
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Supervisor:
         if self._planner is not None:
             await self._planner.load()
 
-    async def run(self, task: TaskContext) -> None:
+    async def run(self, task: TurnRuntime) -> None:
         """Run one turn, or go on with one that its host was lost in."""
         state: SupervisorState | None = None
         if task.attempt > 1:
@@ -138,7 +138,7 @@ class Supervisor:
         ]
 
 
-def _kept(task: TaskContext) -> dict[str, int]:
+def _kept(task: TurnRuntime) -> dict[str, int]:
     """What an attempt before wrote that stays as it is: all but the answer."""
     answers = (event_pb2.ARTIFACT_KIND_SYNTHESIS, event_pb2.ARTIFACT_KIND_DRAFT)
     own = (info for info in task.latest.artifacts if not info.HasField("origin"))

@@ -7,8 +7,8 @@ from trunkline.supervisor.request_splitter import MAX_STEPS
 from trunkline.supervisor.router import SEARCHED_CHARS, Router, top_agents
 from trunkline.supervisor.step_runner import SupervisorTurn
 from trunkline.supervisor.steps import Outcome, StateValue, Step, failed_outcome
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, artifact_pb2, event_pb2
 
 
@@ -200,7 +200,7 @@ def remember_turn(turn: SupervisorTurn, said: str) -> None:
 class _Draft:
     """The answer while a model words it."""
 
-    def __init__(self, task: TaskContext) -> None:
+    def __init__(self, task: TurnRuntime) -> None:
         self.text = ""
         self._artifact = task.artifact(
             _NAME, id=f"draft-{task.turn}", kind=event_pb2.ARTIFACT_KIND_DRAFT

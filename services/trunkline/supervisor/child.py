@@ -19,8 +19,8 @@ from trunkline.journal.events import EventKind
 from trunkline.supervisor.steps import Outcome, shorten
 from trunkline.supervisor.transcript import KEPT_CHARS, Transcript
 from trunkline.tasks.content import message_text
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 
 # Within the grace that a canceled turn has.
@@ -49,7 +49,7 @@ class ChildTask:
 
     def __init__(
         self,
-        task: TaskContext,
+        task: TurnRuntime,
         directory: Directory,
         *,
         agent: str,

@@ -11,7 +11,7 @@ from trunkline.journal.fold import ROUTE_KEY
 from trunkline.supervisor.router import Router, top_agents
 from trunkline.supervisor.steps import Step
 from trunkline.supervisor.tags import split_words
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import task_service_pb2
 
 _TIMEOUT_S = 2.0
@@ -19,7 +19,7 @@ _TIMEOUT_S = 2.0
 _LOOKED_AT = 10
 
 
-async def find_last_agent(task: TaskContext, directory: Directory, router: Router) -> str:
+async def find_last_agent(task: TurnRuntime, directory: Directory, router: Router) -> str:
     """Return who was asked last in the task's conversation with this supervisor.
 
     Empty if nobody was, or if that one can't be asked now. The tasks that its host knows of tell,

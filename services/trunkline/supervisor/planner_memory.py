@@ -11,14 +11,14 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from trunkline.reasoning.checkpoint_files import open_checkpoint_file
 from trunkline.reasoning.conversation import ConversationHistory
 from trunkline.tasks.content import message_text
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import message_pb2
 
 
 class PlannerMemory:
     """What was said before a turn of a task, and then in it."""
 
-    def __init__(self, task: TaskContext, conversation: ConversationHistory | None) -> None:
+    def __init__(self, task: TurnRuntime, conversation: ConversationHistory | None) -> None:
         self._task = task
         self._conversation = conversation
 
@@ -44,7 +44,7 @@ class PlannerMemory:
 
 
 @contextmanager
-def open_planner_memory(task: TaskContext) -> Iterator[PlannerMemory]:
+def open_planner_memory(task: TurnRuntime) -> Iterator[PlannerMemory]:
     """Open what is remembered for the length of a turn; the task alone where nothing is kept."""
     path = task.checkpoint_path
     if path is None:

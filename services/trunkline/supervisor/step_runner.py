@@ -16,8 +16,8 @@ from trunkline.supervisor.references import fill_references
 from trunkline.supervisor.router import Router
 from trunkline.supervisor.steps import Outcome, StateValue, Step, clip, failed_outcome
 from trunkline.tasks import approvals
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State, state_name
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import PlanWriter
 from trunkline.v1 import event_pb2, message_pb2
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class SupervisorTurn:
     """What the nodes of the graph work with during one turn; nothing of it outlives the turn."""
 
-    task: TaskContext
+    task: TurnRuntime
     directory: Directory
     router: Router
     plan: PlanWriter

@@ -44,7 +44,7 @@ class CompletionRate:
 class AgentQueue:
     """Admits the turns of one agent: at most `limit` at once, at most `queue_limit` waiting."""
 
-    def __init__(self, agent: str, *, limit: int, queue_limit: int) -> None:
+    def __init__(self, agent: str, *, limit: int | None, queue_limit: int) -> None:
         self._agent = agent
         self._limit = limit
         self._queue_limit = queue_limit
@@ -60,7 +60,7 @@ class AgentQueue:
         Raises:
             OverloadedError: the queue is full; it says when what waits now will have run.
         """
-        if self._limit > 0 and self._accepted >= self._limit + self._queue_limit:
+        if self._limit is not None and self._accepted >= self._limit + self._queue_limit:
             wait_s = self._pace.estimate_wait_s(self._accepted - self._limit + 1)
             raise OverloadedError(self._agent, str(wait_s))
 
@@ -76,7 +76,7 @@ class AgentQueue:
     @asynccontextmanager
     async def enter(self, priority: int) -> AsyncIterator[None]:
         """Wait for a place, higher priority first and then first come; hold it inside."""
-        if 0 < self._limit <= self._running:
+        if self._limit is not None and self._limit <= self._running:
             await self._wait(priority)
         else:
             self._running += 1

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2
 
 
@@ -39,8 +39,8 @@ class Agent(Protocol):
         """A supervisor may choose it."""
 
     @property
-    def concurrency(self) -> int:
-        """How many turns run at once; 0: no limit."""
+    def concurrency(self) -> int | None:
+        """How many turns run at once; None: no limit."""
 
-    async def run(self, task: TaskContext) -> None:
+    async def run(self, turn: TurnRuntime) -> None:
         """Run one turn. Returning without an end completes the task; raising fails it."""

@@ -1,604 +1,266 @@
-"""What an agent's code sees of its task: the turn that it runs, and what was before."""
+"""The `task` that an agent's function gets: what its author reads, and what it may write."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, cast
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from typing_extensions import TypeVar
 
-from trunkline.errors import FencedError, InvalidAgentResponseError, JournalUnavailableError
-from trunkline.journal.batches import splice
-from trunkline.journal.events import Draft
-from trunkline.tasks.content import Content, build_agent_message, message_text, to_struct
-from trunkline.tasks.emitter import Emitter
-from trunkline.tasks.files import READ_LIMIT_BYTES, Source, TaskFiles
-from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, check_transition
-from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewound, truncate_artifact
-from trunkline.tasks.turn_state import IdAllocator, OpenChildren, PendingApprovals
+from trunkline.tasks.approvals import ApprovalAnswer
+from trunkline.tasks.content import Content
+from trunkline.tasks.files import READ_LIMIT_BYTES, Source
+from trunkline.tasks.lifecycle import TaskState
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import ArtifactWriter, PlanWriter, ToolCall
-from trunkline.v1 import (
-    event_pb2,
-    message_pb2,
-    message_service_pb2,
-    part_pb2,
-    snapshot_pb2,
-    task_pb2,
-)
+from trunkline.v1 import message_pb2, part_pb2, snapshot_pb2
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-
-class Turn:
-    """One message to a task: what is known of both when the agent begins."""
-
-    def __init__(
-        self,
-        snapshot: snapshot_pb2.TaskSnapshot,
-        message: message_pb2.Message,
-        *,
-        forwarded: Mapping[str, int] | None = None,
-        attempt: Attempt | None = None,
-    ) -> None:
-        """`snapshot` is the fold at the start of the turn; see `TaskContext`."""
-        self.snapshot = snapshot
-        self.message = message
-        self._again = attempt
-        self._forwarded = dict(forwarded or {})
-
-    @property
-    def id(self) -> str:
-        """The task's id."""
-        return self.snapshot.task.id
-
-    @property
-    def context_id(self) -> str:
-        """The conversation's id."""
-        return self.snapshot.task.context_id
-
-    @property
-    def agent(self) -> str:
-        """Name of the agent that runs."""
-        return self.snapshot.agent
-
-    @property
-    def account(self) -> str:
-        """Whom the caller belongs to."""
-        return self.snapshot.account
-
-    @property
-    def caller(self) -> str:
-        """The caller within the account."""
-        return self.snapshot.caller
-
-    @property
-    def turn(self) -> int:
-        """Counts the task's messages, from 1."""
-        return self.snapshot.turn
-
-    @property
-    def attempt(self) -> int:
-        """Counts how often this turn was run, from 1: again after its host had died."""
-        return 1 if self._again is None else self._again.number
-
-    @property
-    def is_recovered(self) -> bool:
-        """An earlier host had the task, and died before this turn had ended."""
-        return self._again is not None
-
-    @property
-    def latest(self) -> snapshot_pb2.TaskSnapshot:
-        """The task as it stood when this attempt began; `snapshot` is the start of the turn."""
-        return self.snapshot if self._again is None else self._again.latest
-
-    @property
-    def forwarded(self) -> Mapping[str, int]:
-        """The last sequence that was forwarded of each task that wrote first, by its id."""
-        return self._forwarded
-
-    @property
-    def deadline(self) -> datetime | None:
-        """When the task ends at the latest, in UTC."""
-        if not self.snapshot.HasField("deadline"):
-            return None
-        return self.snapshot.deadline.ToDatetime(tzinfo=UTC)
-
-    @property
-    def accepted_output_modes(self) -> Sequence[str]:
-        """The media types that the caller of the first turn can take; empty: it didn't say."""
-        return self.snapshot.accepted_output_modes
-
-    @property
-    def text(self) -> str:
-        """The text parts of this turn's message, joined by a space."""
-        return message_text(self.message)
-
-    @property
-    def history(self) -> Sequence[message_pb2.Message]:
-        """The messages of the task up to and including this turn's, oldest first."""
-        return self.snapshot.task.history
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """Agents from the root of the request down to this one."""
-        return (*self.snapshot.parent.path, self.agent)
-
-    def child_submission(self, task_id: str) -> message_service_pb2.Submission:
-        """Return the submission of a child: same caller, same deadline, this task as parent."""
-        submission = message_service_pb2.Submission(
-            account=self.account,
-            caller=self.caller,
-            task_id=task_id,
-            priority=self.snapshot.priority,
-            accepted_output_modes=self.accepted_output_modes,
-            parent=event_pb2.ParentTask(task_id=self.id, agent=self.agent, path=self.path),
-        )
-        if self.snapshot.HasField("deadline"):
-            submission.deadline.CopyFrom(self.snapshot.deadline)
-        return submission
-
-
-HOST_STOPPED: Final = "its host stopped"
-"""The summary of a tool call that was under way when its host died: nobody knows what it did."""
-
-# An enum looks its values up by name each time.
-_WORKING: Final = State.TASK_STATE_WORKING
-
+    from collections.abc import AsyncIterator
 
 SettingsT = TypeVar("SettingsT", default=None)
 """The type of an agent's settings; None: it has none."""
 
 
-class TaskContext(Turn, Generic[SettingsT]):
-    """One turn of one task, as its agent sees it.
+class TaskContext(Generic[SettingsT]):
+    """One turn of one task, for the author of its agent.
 
-    Whatever is emitted is journaled in the order of the calls. After the turn has ended, nothing
-    more can be emitted. Only one turn of a task runs at a time, on one host.
+    The agent's function is called once for each message of a task, with a new context each time;
+    nothing but the task itself is kept from turn to turn. Events are journaled in the order of the
+    calls. After the turn has ended, every write raises InvalidAgentResponseError. When the task is
+    canceled, the function gets `asyncio.CancelledError`.
+
+    A facade: all of the surface stands here, so that an editor shows it and nothing else.
     """
 
-    def __init__(  # noqa: PLR0913  what a turn starts with, each by name
-        self,
-        snapshot: snapshot_pb2.TaskSnapshot,
-        message: message_pb2.Message,
-        emitter: Emitter,
-        *,
-        files: TaskFiles,
-        forwarded: Mapping[str, int] | None = None,
-        create: Callable[[], Awaitable[None]] | None = None,
-        attempt: Attempt | None = None,
-    ) -> None:
-        """Start from the fold at the start of the turn.
+    __slots__ = ("_turn", "settings")
 
-        `forwarded` is the last sequence that the task has taken over, by the task that wrote it.
-        `create` makes the task exist, if it does not yet; that of a direct reply never does.
-        """
-        super().__init__(snapshot, message, forwarded=forwarded, attempt=attempt)
-        self.reply_message: message_pb2.Message | None = None
-        """The direct reply, if there was one."""
-        self.settings: SettingsT = cast("SettingsT", None)
-        """The agent's settings, of the type that it is declared with."""
-        self.checkpoint_path: Path | None = None
-        """Where the agent may keep what it goes on from after a takeover; None: nowhere."""
-        self._emitter = emitter
-        self._files = files
-        self._create = create
-        self._exists = create is None
-        latest = self.latest
-        self._state = latest.task.status.state
-        self._is_over = False
-        self._is_canceling = False
-        start = latest.sequence if attempt is None else attempt.turn_start
-        self._names = IdAllocator(latest, start)
-        self._open_calls = {
-            call.started.call_id: ToolCall(call.started.call_id, call.started.tool)
-            for call in latest.tool_calls
-            if not call.HasField("finished")
-        }
-        self.children = OpenChildren(latest)
-        """The children that have not ended."""
-        self.pending_approvals = PendingApprovals(latest, path=self.path)
-        """What it and its children ask a person to approve, and what was answered."""
-        # What earlier attempts at this turn have written, and whether it is closed.
-        self._written = {} if attempt is None else attempt.written_artifacts()
+    def __init__(self, turn: TurnRuntime, settings: object = None) -> None:
+        """`turn` is the host's side of the same turn."""
+        self._turn = turn
+        self.settings: SettingsT = cast("SettingsT", settings)
+        """The agent's settings, of the type that `@agent(settings=…)` declares."""
+
+    # What the author reads.
 
     @property
-    def state(self) -> task_pb2.TaskState.ValueType:
-        """The state the task is in."""
-        return self._state
+    def id(self) -> str:
+        """The task's id."""
+        return self._turn.id
+
+    @property
+    def context_id(self) -> str:
+        """The conversation's id: tasks of one conversation share it."""
+        return self._turn.context_id
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent that runs."""
+        return self._turn.agent
+
+    @property
+    def account(self) -> str:
+        """The account that the task belongs to; `anonymous` without authentication."""
+        return self._turn.account
+
+    @property
+    def caller(self) -> str:
+        """The caller within the account; empty if it is unknown."""
+        return self._turn.caller
+
+    @property
+    def turn(self) -> int:
+        """The number of this message within the task, from 1."""
+        return self._turn.turn
+
+    @property
+    def attempt(self) -> int:
+        """The number of this run of the turn, from 1; higher after the host has died."""
+        return self._turn.attempt
+
+    @property
+    def message(self) -> message_pb2.Message:
+        """The message of this turn, exactly as it was sent."""
+        return self._turn.message
+
+    @property
+    def text(self) -> str:
+        """The text parts of this turn's message, joined by a space."""
+        return self._turn.text
+
+    @property
+    def history(self) -> Sequence[message_pb2.Message]:
+        """The messages of the task, oldest first; the last one is this turn's."""
+        return self._turn.history
+
+    @property
+    def deadline(self) -> datetime | None:
+        """The time at which the task fails if it has not ended, in UTC; None: no limit."""
+        return self._turn.deadline
+
+    @property
+    def accepted_output_modes(self) -> Sequence[str]:
+        """The media types that the caller takes; empty: it takes everything."""
+        return self._turn.accepted_output_modes
+
+    @property
+    def state(self) -> TaskState:
+        """The state that the task is in now."""
+        return TaskState.from_proto(self._turn.state)
 
     @property
     def is_over(self) -> bool:
-        """The turn has ended or is being stopped; the agent can emit nothing more."""
-        return self._is_over or self._is_canceling
-
-    async def working(self, text: str | None = None) -> None:
-        """Say that the work is under way, or how it is getting on."""
-        await self.enter(State.TASK_STATE_WORKING, text)
-
-    async def progress(self, text: str) -> None:
-        """Say how the work is getting on; it is journaled with what comes next, not waited for."""
-        emitter = await self._begin_work()
-        event = _status_event(_WORKING)
-        said = build_agent_message(text, task_id=self.id, context_id=self.context_id)
-        event.status.status.message.CopyFrom(said)
-        emitter.put(event)
-
-    async def complete(self, message: Content | None = None) -> None:
-        """End the task with success."""
-        await self.enter(State.TASK_STATE_COMPLETED, message)
-
-    async def fail(self, message: Content | None = None) -> None:
-        """End the task with an error that the message explains."""
-        await self.enter(State.TASK_STATE_FAILED, message)
-
-    async def reject(self, message: Content | None = None) -> None:
-        """End the task because the agent won't do it."""
-        await self.enter(State.TASK_STATE_REJECTED, message)
-
-    async def require_input(self, message: Content | None = None) -> None:
-        """End the turn with a question; the answer is the next turn's message."""
-        await self.enter(State.TASK_STATE_INPUT_REQUIRED, message)
-
-    async def require_auth(self, message: Content | None = None) -> None:
-        """End the turn because credentials are needed; the message says which."""
-        await self.enter(State.TASK_STATE_AUTH_REQUIRED, message)
-
-    async def enter(
-        self,
-        state: task_pb2.TaskState.ValueType,
-        message: Content | None = None,
-        *,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Enter a state, or give news of it: for agents that pass on what another one says.
-
-        All that `working`, `complete` and the others do is this. `metadata` is merged into the
-        task's.
-
-        Raises:
-            InvalidAgentResponseError: the turn is over, or no task can go there from its state.
-        """
-        emitter = await self._begin()
-        check_transition(self.agent, self._state, state)
-        event = _status_event(state)
-        if message is not None:
-            said = build_agent_message(message, task_id=self.id, context_id=self.context_id)
-            event.status.status.message.CopyFrom(await self._files.store_message(said))
-        if state in INTERRUPTED:
-            self._ask(event.status)
-        if metadata is not None:
-            event.status.metadata.update(dict(metadata))
-        if state in TERMINAL and self._open_calls:
-            self._finish_calls("the task ended")
-        self._state = state
-        self._is_over = state in TERMINAL or state in INTERRUPTED
-        emitter.put(event)
-        await emitter.commit()
+        """The turn has ended or is being canceled: nothing more can be written."""
+        return self._turn.is_over
 
     @property
     def approvals(self) -> Sequence[snapshot_pb2.ApprovalInfo]:
         """The approvals that the task and its children have asked for, in order."""
-        return self.pending_approvals.all
+        return self._turn.pending_approvals.all
 
-    async def request_approval(
-        self, tool: str, arguments: Mapping[str, Any] | None = None
-    ) -> event_pb2.ApprovalAnswered | None:
-        """Ask a person to approve a call; return the answer, once a later turn has brought one.
+    # Progress, and the end of the turn.
 
-        None: there is none yet. Return then: the turn ends with the question, together with all
-        others that were asked in it, and the answer's turn runs the agent again. Its `decision`
-        is one of ApprovalDecision. The same tool with the same arguments is asked for once in a
-        task.
+    async def working(self, text: str | None = None) -> None:
+        """Enter the state `working`, with a status text if one is given.
+
+        Returns when the event is in the journal. The first artifact, plan or tool call does the
+        same without a text, so call this only to say something before slow work. For frequent
+        reports within the work use `progress`, which does not wait.
         """
-        known = self.pending_approvals.find_call(tool, arguments)
-        if known is None:
-            await self.record(self.pending_approvals.request(tool, arguments))
-            return None
-        return known.answered if known.HasField("answered") else None
+        await self._turn.working(text)
+
+    async def progress(self, text: str) -> None:
+        """Report progress as a status text, without waiting for the journal.
+
+        The event is written together with the next ones. The task is `working` afterwards.
+        """
+        await self._turn.progress(text)
+
+    async def complete(self, message: Content | None = None) -> None:
+        """End the task with success. Returning from the function does the same."""
+        await self._turn.complete(message)
+
+    async def fail(self, message: Content | None = None) -> None:
+        """End the task with an error; the message says why. Raising does the same."""
+        await self._turn.fail(message)
+
+    async def reject(self, message: Content | None = None) -> None:
+        """End the task because the agent declines it; the message says why."""
+        await self._turn.reject(message)
+
+    async def require_input(self, message: Content | None = None) -> None:
+        """End the turn with a question. The answer calls the function again, as the next turn."""
+        await self._turn.require_input(message)
+
+    async def require_auth(self, message: Content | None = None) -> None:
+        """End the turn because credentials are missing; the message says which."""
+        await self._turn.require_auth(message)
 
     async def reply(self, message: Content) -> None:
         """Answer with a message instead of a task.
 
         Raises:
-            InvalidAgentResponseError: something was emitted before, or the agent isn't declared
-                with direct_replies.
+            InvalidAgentResponseError: something was written before, or the agent is not declared
+                with `direct_replies`.
         """
-        if self._create is None:
-            raise InvalidAgentResponseError(
-                self.agent, "a direct reply needs direct_replies and must come before anything else"
-            )
-        self._check_open()
-        self.reply_message = build_agent_message(message, task_id="", context_id=self.context_id)
-        self._is_over = True
-        self._create = None
+        await self._turn.reply(message)
+
+    async def request_approval(
+        self, tool: str, arguments: Mapping[str, Any] | None = None
+    ) -> ApprovalAnswer | None:
+        """Ask a person to approve a call; return the answer, or None while there is none.
+
+        On None, return from the function: the turn ends with the question, together with all
+        others that it asked. The answer opens the next turn, where the same call of this method
+        returns it. A task asks once for the same tool with the same arguments.
+        """
+        answer = await self._turn.request_approval(tool, arguments)
+        return None if answer is None else ApprovalAnswer.from_proto(answer)
+
+    # What the agent produces.
 
     def artifact(
         self,
         name: str = "",
         *,
-        id: str = "",  # noqa: A002 - the name authors expect
+        id: str = "",  # noqa: A002  the name that authors expect
         description: str = "",
         metadata: Mapping[str, Any] | None = None,
         extensions: Sequence[str] = (),
-        kind: event_pb2.ArtifactKind.ValueType = event_pb2.ARTIFACT_KIND_UNSPECIFIED,
     ) -> ArtifactWriter:
-        """Return a new artifact to write to. It exists from its first append on.
+        """Return an artifact to write to. It exists from its first append on.
 
-        One that an earlier turn made is gone on with under its id; so is, in a turn that runs
-        again, one that was rewound to some text, or not at all.
+        The `id` of an artifact that an earlier turn wrote continues that one. In a turn that runs
+        again, the same calls return the same artifacts.
         """
-        artifact_id = self._names.next_artifact_id(id)
-        start = event_pb2.ArtifactStart(
-            name=name,
-            description=description,
-            metadata=to_struct(metadata),
-            kind=kind,
-            extensions=extensions,
+        return self._turn.artifact(
+            name, id=id, description=description, metadata=metadata, extensions=extensions
         )
-        is_closed = self._written.get(artifact_id)
-        if is_closed is None and id:
-            is_closed = self._names.is_closed_before(id)
-        if is_closed is None:
-            return ArtifactWriter(self._begin_work, self._files, self.agent, artifact_id, start)
-        return ArtifactWriter(
-            self._begin_work, self._files, self.agent, artifact_id, None, is_closed=is_closed
-        )
-
-    @asynccontextmanager
-    async def open(self, part: part_pb2.Part) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content of any part, of this turn's message for example, in pieces.
-
-        Bytes of the part itself, content that the mesh keeps (`trunkline:`), or what a URL leads
-        to: over https and from hosts that everybody can reach, or those that the operator allows.
-
-        Raises:
-            InvalidArgumentError: the URL leads where nothing is fetched from.
-            TaskNotFoundError, ArtifactNotFoundError: there is nothing that this account may see.
-            PeerUnavailableError, PeerTimeoutError, PeerRefusedError: it can't be fetched.
-        """
-        async with self._files.open(part) as pieces:
-            yield pieces
-
-    async def read(self, part: part_pb2.Part, *, limit_bytes: int = READ_LIMIT_BYTES) -> bytes:
-        """Return the content of any part, as `open` finds it.
-
-        Raises:
-            InvalidArgumentError: it is larger than `limit_bytes`, or as for `open`.
-        """
-        return await self._files.read(part, limit_bytes)
-
-    async def store(
-        self, source: Source, *, media_type: str = "", filename: str = "", key: str = ""
-    ) -> part_pb2.Part:
-        """Keep content of any size with the task; return the part that refers to it.
-
-        For parts of messages; `artifact.attach` does the same for an artifact. What was kept under
-        a `key` before is found again, and its source not read.
-
-        Raises:
-            As `ArtifactWriter.attach`.
-        """
-        return await self._files.attach(source, media_type=media_type, filename=filename, key=key)
 
     def plan(self) -> PlanWriter:
         """Return a new plan to write to."""
-        plan_id, revision = self._names.next_plan()
-        return PlanWriter(self._begin_work, plan_id, revision=revision)
+        return self._turn.plan()
 
-    @asynccontextmanager
-    async def tool(
+    def tool(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        id: str = "",  # noqa: A002 - the name authors expect
-    ) -> AsyncIterator[ToolCall]:
-        """Record a tool call: its start on entering, its end on leaving, whatever happens inside.
+        id: str = "",  # noqa: A002  the name that authors expect
+    ) -> AbstractAsyncContextManager[ToolCall]:
+        """Record a tool call: its start when the block is entered, its end when it is left.
 
-        Set `summary` and `is_error` of what is yielded; an exception makes it an error. An `id` of
-        one's own is unique in the task.
+        Set `summary` and `is_error` of the call that the block yields; an exception makes it an
+        error. An `id` must be unique in the task.
         """
-        call = ToolCall(id or self._names.next_call_id(), name)
-        started = event_pb2.ToolStarted(call_id=call.id, tool=name, arguments=to_struct(arguments))
-        (await self._begin_work()).put(event_pb2.Event(tool_started=started))
-        self._open_calls[call.id] = call
-        try:
-            yield call
-        except BaseException as error:
-            call.is_error = True
-            call.summary = call.summary or f"{name} did not finish ({type(error).__name__})"
-            raise
-        finally:
-            # Unless the task was ended meanwhile, and the call with it.
-            if self._open_calls.pop(call.id, None) is not None:
-                self._emitter.put(call.finished_event())
-
-    async def record(self, *events: event_pb2.Event) -> None:
-        """Put typed facts in the journal; they are there when this returns.
-
-        While the task is being canceled that still works: what was done is to be known.
-        """
-        emitter = self._emitter if self._is_canceling else await self._begin_work()
-        for event in events:
-            self.children.apply(event)
-            self.pending_approvals.apply(event)
-        emitter.put(*events)
-        await emitter.commit()
-
-    async def forward(self, sealed: bytes, *, agent: str) -> None:
-        """Append what a sealed batch of `agent`'s task adds to artifacts, under its origin.
-
-        What was forwarded before is left out, so a child's stream may be read again.
-        """
-        drafts = splice(sealed, agent=agent, forwarded=self._forwarded)
-        if drafts:
-            (await self._begin_work()).put_drafts(drafts)
-            await self._emitter.make_room()
-
-    @property
-    def can_forward_now(self) -> bool:
-        """What is forwarded now needs to wait for nothing."""
-        return (
-            self._state == _WORKING
-            and self._create is None
-            and not (self._is_over or self._is_canceling or self._emitter.is_full)
-            and self._emitter.error is None
-        )
-
-    def forward_now(self, sealed: bytes, header: event_pb2.BatchHeader, *, agent: str) -> None:
-        """Do what `forward` does with a batch whose header was read, while `is_flowing`."""
-        drafts = splice(sealed, agent=agent, forwarded=self._forwarded, header=header)
-        if drafts:
-            self._emitter.put_drafts(drafts)
+        return self._turn.tool(name, arguments, id=id)
 
     async def rewind(self, lengths: Mapping[str, int] | None = None) -> None:
-        """Cut what an earlier attempt of this turn wrote back to what the agent goes on from.
+        """Cut what an earlier attempt at this turn wrote back to where the agent continues.
 
-        Each artifact of the turn keeps so many characters of its joined text as `lengths` says
-        under its id, and nothing if it isn't named. For agents declared `resumable`, before they
-        emit anything; without an earlier attempt it does nothing. What was forwarded from
-        children stays: a child is followed on from where it was, under its id.
+        Only for agents declared `resumable`, before they write anything. Each artifact of the turn
+        keeps as many characters of its joined text as `lengths` says under its id, and nothing if
+        it is not named. Without an earlier attempt this does nothing.
         """
-        if self._again is None or self._again.is_rewound:
-            return
-        latest, lengths = self._again.latest, lengths or {}
-        emitter = await self._begin()
-        for artifact, info in zip(latest.task.artifacts, latest.artifacts, strict=True):
-            if info.artifact_id not in self._written or info.HasField("origin"):
-                continue
-            length = lengths.get(info.artifact_id, 0)
-            remains = truncate_artifact(artifact, length)
-            if remains != artifact or (info.closed and not remains.parts):
-                emitter.put(event_pb2.Event(rewound=build_rewound(remains)), hold=True)
-                self._written[info.artifact_id] = False
-            if not remains.parts:
-                del self._written[info.artifact_id]
-        await emitter.commit()
+        await self._turn.rewind(lengths)
 
-    async def open_turn(self, message: message_pb2.Message) -> None:
-        """Journal that the message opens the task's next turn, and what it answers, as one.
+    # Files.
 
-        For the host only.
+    def open(self, part: part_pb2.Part) -> "AbstractAsyncContextManager[AsyncIterator[bytes]]":
+        """Open the content of a part, of this turn's message for example, in pieces.
+
+        The content may be in the part, stored by the mesh (`trunkline:` URLs), or behind an https
+        URL of a public host or of a host that the operator allows.
 
         Raises:
-            JournalUnavailableError: it can't be written now; nothing has happened.
-            InvalidArgumentError, ApprovalNotFoundError, ApprovalAnsweredError: it answers an
-                approval in a way that can't be.
+            InvalidArgumentError: nothing may be fetched from that URL.
+            TaskNotFoundError, ArtifactNotFoundError: there is no such content for this account.
+            PeerUnavailableError, PeerTimeoutError, PeerRefusedError: fetching it failed.
         """
-        answers = self.pending_approvals.parse_answers(message, turn=self.turn + 1)
-        check_transition(self.agent, self._state, State.TASK_STATE_WORKING)
-        started = event_pb2.TurnStarted(message=message, turn=self.turn + 1)
-        started.message.context_id = self.context_id
-        self._state = State.TASK_STATE_WORKING
-        await self._emitter.write_now(
-            *(event_pb2.Event(approval_answered=answer) for answer in answers),
-            event_pb2.Event(turn_started=started),
-            _status_event(self._state),
-        )
+        return self._turn.open(part)
 
-    async def record_answer(self, answer: event_pb2.ApprovalAnswered) -> None:
-        """Journal the answer to an approval for the next turn to act on. For the host only."""
-        answer.turn = self.turn + 1
-        await self.record(event_pb2.Event(approval_answered=answer))
+    async def read(self, part: part_pb2.Part, *, limit_bytes: int = READ_LIMIT_BYTES) -> bytes:
+        """Return the content of a part, as `open` finds it.
 
-    async def start_attempt(self, drafts: Sequence[Draft]) -> None:
-        """Journal that the turn runs again, behind what ends of the last try. For the host only.
-
-        `drafts` are what is cut back of it.
+        Raises:
+            InvalidArgumentError: it is larger than `limit_bytes`; and as `open`.
         """
-        emitter = await self._begin()
-        self._finish_calls(HOST_STOPPED)
-        self._state = _WORKING
-        marker = _status_event(_WORKING)
-        said = f"its host stopped; this is attempt {self.attempt}"
-        message = build_agent_message(said, task_id=self.id, context_id=self.context_id)
-        marker.status.status.message.CopyFrom(message)
-        marker.status.metadata.update({ATTEMPT_KEY: self.attempt})
-        emitter.put(marker, hold=True)
-        emitter.put_drafts(drafts)
-        await emitter.commit()
+        return await self._turn.read(part, limit_bytes=limit_bytes)
 
-    @property
-    def is_lost(self) -> bool:
-        """Nothing more can be written: somebody else owns the task, or the host is going away."""
-        return isinstance(self._emitter.error, FencedError | JournalUnavailableError)
+    async def store(
+        self, source: Source, *, media_type: str = "", filename: str = "", key: str = ""
+    ) -> part_pb2.Part:
+        """Store content of any size with the task; return the part that refers to it.
 
-    @property
-    def exists(self) -> bool:
-        """The task is in the journal; one that may still be answered directly isn't."""
-        return self._exists
+        For parts of messages; `ArtifactWriter.attach` does the same for an artifact. Content that
+        was stored before under the same `key` is found again, and `source` is not read.
 
-    def approved_calls(self) -> Sequence[str]:
-        """Return the tools that are being called now because a person approved it."""
-        return [
-            call.tool
-            for call in self._open_calls.values()
-            if self.pending_approvals.find(call.id.partition("/")[0]) is not None
-        ]
-
-    async def flush(self) -> None:
-        """Wait until all that was emitted is in the journal; raises as a write does."""
-        await self._emitter.commit()
-
-    def begin_cancel(self) -> None:
-        """Take nothing more from the agent: it is being stopped. For the host only."""
-        self._is_canceling = True
-        self._create = None  # It holds whoever waits for the task; there will be none.
-
-    async def end(self, state: task_pb2.TaskState.ValueType, reason: str) -> None:
-        """End the task over the agent's head. For the host only."""
-        self._is_canceling = self._is_over = False
-        self._finish_calls("the task was ended")
-        await self.enter(state, reason or None)
-
-    def _finish_calls(self, summary: str) -> None:
-        """Give an end to the calls that nobody else will finish."""
-        calls, self._open_calls = self._open_calls, {}
-        for call in calls.values():
-            call.is_error = True
-            call.summary = call.summary or summary
-            self._emitter.put(call.finished_event(), hold=True)
-
-    def _ask(self, change: event_pb2.StatusChanged) -> None:
-        """Put what waits for approval into the status that ends a turn, and what goes on then."""
-        change.continuation = self.pending_approvals.continuation
-        if self.pending_approvals.is_open:
-            message = change.status.message
-            if not message.message_id:
-                blank = build_agent_message(message, task_id=self.id, context_id=self.context_id)
-                message.CopyFrom(blank)
-            self.pending_approvals.add_question(message, self.accepted_output_modes)
-
-    async def _begin(self) -> Emitter:
-        """Make the task exist, if it doesn't."""
-        self._check_open()
-        if self._create is not None:
-            create, self._create = self._create, None
-            self._exists = True
-            await create()
-        return self._emitter
-
-    async def _begin_work(self) -> Emitter:
-        """Working is implied before the first thing that is written."""
-        if self._state == _WORKING and self._create is None:
-            self._check_open()
-            return self._emitter
-        emitter = await self._begin()
-        if self._state != State.TASK_STATE_WORKING:
-            check_transition(self.agent, self._state, State.TASK_STATE_WORKING)
-            self._state = State.TASK_STATE_WORKING
-            emitter.put(_status_event(self._state), hold=True)
-        return emitter
-
-    def _check_open(self) -> None:
-        if self._is_over:
-            raise InvalidAgentResponseError(self.agent, "it emitted something after the turn's end")
-        if self._is_canceling:
-            raise InvalidAgentResponseError(self.agent, "it went on after it was canceled")
+        Raises:
+            As `ArtifactWriter.attach`.
+        """
+        return await self._turn.store(source, media_type=media_type, filename=filename, key=key)
 
 
-def _status_event(state: task_pb2.TaskState.ValueType) -> event_pb2.Event:
-    # Without a time of its own: it has that of its commit, which never goes backwards.
-    status = task_pb2.TaskStatus(state=state)
-    return event_pb2.Event(status=event_pb2.StatusChanged(status=status))
+def get_turn_runtime(task: TaskContext[Any]) -> TurnRuntime:
+    """Return the host's side of a turn, for adapters of frameworks and protocols."""
+    return task._turn  # noqa: SLF001  the pair belongs together

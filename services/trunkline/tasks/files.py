@@ -115,11 +115,11 @@ class TaskFiles:
         self._account = account
 
     def open(self, part: part_pb2.Part) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open a part's content; see `TaskContext.open`."""
+        """Open a part's content; see `TurnRuntime.open`."""
         return self._files.open(part, account=self._account, task_id=self._task_id)
 
     async def read(self, part: part_pb2.Part, limit_bytes: int) -> bytes:
-        """Return a part's content; see `TaskContext.read`."""
+        """Return a part's content; see `TurnRuntime.read`."""
         content = bytearray()
         async with self.open(part) as chunks:
             async for chunk in chunks:

@@ -1,15 +1,47 @@
-"""The state machine of a task: one table, nothing else."""
+"""The state machine of a task: its states, and one table of the legal transitions."""
+
+from enum import StrEnum
 
 from trunkline.errors import InvalidAgentResponseError
 from trunkline.task_states import INTERRUPTED, TERMINAL, state_name
 from trunkline.v1 import task_pb2
 
-__all__ = ["INTERRUPTED", "TERMINAL", "TRANSITIONS", "State", "check_transition", "state_name"]
+__all__ = [
+    "INTERRUPTED",
+    "TERMINAL",
+    "TRANSITIONS",
+    "State",
+    "TaskState",
+    "check_transition",
+    "state_name",
+]
 
 State = task_pb2.TaskState
 
-# From any state that has not ended, a turn may end in any way; an interrupted task goes on working
-# when its next turn starts. Working to working is news about the same state.
+
+class TaskState(StrEnum):
+    """The states of a task, by the names that people read."""
+
+    SUBMITTED = "submitted"
+    """Accepted; the agent has written nothing yet."""
+    WORKING = "working"
+    INPUT_REQUIRED = "input-required"
+    """The agent asks something; the next message continues the task."""
+    AUTH_REQUIRED = "auth-required"
+    """The agent lacks credentials; the next message continues the task."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    CANCELED = "canceled"
+
+    @classmethod
+    def from_proto(cls, state: task_pb2.TaskState.ValueType) -> "TaskState":
+        """Return the member for a state of the contract. ValueError for an unspecified one."""
+        return cls(state_name(state))
+
+
+# A turn may end in any way from every state that is not an end. The next turn takes an interrupted
+# task back to working. Working to working reports progress.
 _ENDS = TERMINAL | INTERRUPTED
 TRANSITIONS: dict[task_pb2.TaskState.ValueType, frozenset[task_pb2.TaskState.ValueType]] = {
     State.TASK_STATE_UNSPECIFIED: frozenset({State.TASK_STATE_SUBMITTED}),
@@ -26,7 +58,7 @@ TRANSITIONS: dict[task_pb2.TaskState.ValueType, frozenset[task_pb2.TaskState.Val
 def check_transition(
     agent: str, before: task_pb2.TaskState.ValueType, after: task_pb2.TaskState.ValueType
 ) -> None:
-    """Refuse what the table doesn't hold.
+    """Refuse a transition that the table does not have.
 
     Raises:
         InvalidAgentResponseError: the transition is illegal, which is a defect of the agent.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from trunkline.errors import TaskNotCancelableError, TaskNotFoundError, TrunklineError
 from trunkline.journal.journal import Journal
 from trunkline.journal.store import OrphanedChild
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 
 if TYPE_CHECKING:
     from trunkline.tasks.termination import CancelChild
@@ -37,7 +37,7 @@ class OrphanedChildren:
         self._is_some = asyncio.Event()
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
-    def add(self, context: TaskContext) -> None:
+    def add(self, context: TurnRuntime) -> None:
         """Mind the children of a task that has ended, as far as they have not."""
         if self._cancel_child is None:
             return

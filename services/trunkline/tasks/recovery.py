@@ -14,7 +14,6 @@ from trunkline.errors import FencedError, JournalUnavailableError
 from trunkline.journal.events import Draft, EventKind, event_count, event_kind, parse_header
 from trunkline.journal.journal import Journal, TaskRow
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.deadlines import DEADLINE_PASSED, DeadlineTimer
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.tasks.rewind import ATTEMPT_KEY, Attempt, build_rewind_drafts
@@ -22,6 +21,7 @@ from trunkline.tasks.settings import TaskSettings
 from trunkline.tasks.slots import TaskSlot, TaskSlots
 from trunkline.tasks.termination import READ_RETRY_S, TaskTerminator
 from trunkline.tasks.turn_factory import TurnFactory
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, task_pb2
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class Recovery:
             await context.start_attempt(drafts)
         return True
 
-    async def _read(self, row: TaskRow, agent: Agent | None) -> tuple[TaskContext, Sequence[Draft]]:
+    async def _read(self, row: TaskRow, agent: Agent | None) -> tuple[TurnRuntime, Sequence[Draft]]:
         """Read the task as its agent will see it, and what is to be cut off before that."""
         task_id = row.task_id
         latest = await self._journal.snapshot(task_id)
@@ -177,7 +177,7 @@ class Recovery:
         context = self._turns.build(snapshot, message, forwarded=forwarded, attempt=again)
         return context, drafts
 
-    def _why_not(self, agent: Agent | None, context: TaskContext) -> str:
+    def _why_not(self, agent: Agent | None, context: TurnRuntime) -> str:
         """Return why a task can't run again; nothing: it can."""
         if context.deadline is not None and context.deadline <= datetime.now(UTC):
             return DEADLINE_PASSED
@@ -191,7 +191,7 @@ class Recovery:
             return f"its host stopped {died} times while it worked on this; ask otherwise"
         return ""
 
-    async def _cancel_children(self, context: TaskContext) -> None:
+    async def _cancel_children(self, context: TurnRuntime) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.cancel_grace_s):
                 await self._endings.cancel_children(context, is_patient=True)
@@ -202,7 +202,7 @@ def _may_have_begun(agent: Agent | None, state: task_pb2.TaskState.ValueType) ->
 
     Only for agents with a limit tasks wait, and nothing tells those from tasks that had begun.
     """
-    return state != State.TASK_STATE_SUBMITTED or agent is None or not agent.concurrency
+    return state != State.TASK_STATE_SUBMITTED or agent is None or agent.concurrency is None
 
 
 def _starts_over(agent: Agent | None) -> bool:

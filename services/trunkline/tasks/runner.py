@@ -15,8 +15,8 @@ from trunkline.errors import (
 )
 from trunkline.redaction import redact_addresses
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import State
+from trunkline.tasks.turn_runtime import TurnRuntime
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-async def run_turn(agent: Agent, task: TaskContext) -> None:
+async def run_turn(agent: Agent, task: TurnRuntime) -> None:
     """Run the turn until it has ended or is stopped, which is how deadlines come, too.
 
     Returning without an end completes the task, or asks for the approvals that it waits for;
@@ -53,7 +53,7 @@ async def run_turn(agent: Agent, task: TaskContext) -> None:
             telemetry.mark_error(span, error or "failed")
 
 
-def _note_approvals(span: Span, task: TaskContext) -> None:
+def _note_approvals(span: Span, task: TurnRuntime) -> None:
     """Say in the turn's span what it asked people to approve, and which answers it acted on."""
     asked = [one.requested.approval_id for one in task.pending_approvals.new]
     if asked:
@@ -67,7 +67,7 @@ def _note_approvals(span: Span, task: TaskContext) -> None:
         span.set_attribute(telemetry.APPROVALS_ANSWERED, answered)
 
 
-async def _run(agent: Agent, task: TaskContext) -> BaseException | None:
+async def _run(agent: Agent, task: TurnRuntime) -> BaseException | None:
     """Run the agent's code and end the turn, if the code did not; return what it raised."""
     try:
         if task.is_recovered and task.state == State.TASK_STATE_SUBMITTED:
@@ -103,12 +103,12 @@ def _is_canceled() -> bool:
     return current is not None and current.cancelling() > 0
 
 
-async def _fail(task: TaskContext, text: str) -> None:
+async def _fail(task: TurnRuntime, text: str) -> None:
     if not task.is_over:
         await task.fail(text)
 
 
-def _defect(task: TaskContext, error: BaseException) -> str:
+def _defect(task: TurnRuntime, error: BaseException) -> str:
     """Log what an agent's code did not expect, and return what may be said of it."""
     logger.error("agent.failed", exc_info=error, extra={"task_id": task.id, "agent": task.agent})
     return f"agent {task.agent!r} failed: {InternalError(telemetry.current_trace_id())}"

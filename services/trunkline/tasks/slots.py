@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from trunkline.tasks.admission import AdmissionControl, AgentQueue
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.runner import run_turn
+from trunkline.tasks.turn_runtime import TurnRuntime
 
 if TYPE_CHECKING:
     from trunkline.tasks.submission import TaskCreation
@@ -34,7 +34,7 @@ class TaskSlot:
         "termination",
     )
 
-    def __init__(self, task_id: str, context: TaskContext | None = None) -> None:
+    def __init__(self, task_id: str, context: TurnRuntime | None = None) -> None:
         self.task_id = task_id
         self.context = context
         """None: it has yet to be read."""
@@ -84,7 +84,7 @@ class TaskSlots:
         """Return all places that are held."""
         return list(self._runs.values())
 
-    def reserve(self, task_id: str, context: TaskContext | None = None) -> TaskSlot:
+    def reserve(self, task_id: str, context: TurnRuntime | None = None) -> TaskSlot:
         """Take the task's place, which is free: without a wait since that was looked up."""
         run = self._runs[task_id] = TaskSlot(task_id, context)
         return run

@@ -16,9 +16,9 @@ from trunkline.errors import (
     TaskNotFoundError,
     TrunklineError,
 )
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State
 from trunkline.tasks.slots import TaskSlot, TaskSlots
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, task_pb2
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class TaskTerminator:
         group: asyncio.TaskGroup,
         runs: TaskSlots,
         *,
-        load: Callable[[str], Awaitable[TaskContext]],
+        load: Callable[[str], Awaitable[TurnRuntime]],
         cancel_child: CancelChild | None,
     ) -> None:
         """`load` returns a context for a task whose place is held and that has none yet."""
@@ -69,7 +69,7 @@ class TaskTerminator:
         return run.termination
 
     async def cancel_children(
-        self, context: TaskContext, tried: set[str] | None = None, *, is_patient: bool = False
+        self, context: TurnRuntime, tried: set[str] | None = None, *, is_patient: bool = False
     ) -> None:
         """Cancel all children that have not ended, but for those that were tried.
 
@@ -110,7 +110,7 @@ class TaskTerminator:
         finally:
             self._runs.release(run)
 
-    async def _context_of(self, run: TaskSlot) -> TaskContext:
+    async def _context_of(self, run: TaskSlot) -> TurnRuntime:
         """Read the task's context; not being able to is no reason to leave it as it is."""
         while True:
             try:
@@ -123,7 +123,7 @@ class TaskTerminator:
             else:
                 return run.context
 
-    async def _let_go(self, run: TaskSlot, context: TaskContext, grace_s: float) -> None:
+    async def _let_go(self, run: TaskSlot, context: TurnRuntime, grace_s: float) -> None:
         """Wait until the code has ended and its children are canceled, within the grace."""
         tried: set[str] = set()
         try:
@@ -136,7 +136,7 @@ class TaskTerminator:
             logger.warning("agent.ignores_cancel", extra={"task_id": run.task_id})
 
     async def _cancel_one_child(
-        self, context: TaskContext, child: event_pb2.ChildStarted, *, is_patient: bool
+        self, context: TurnRuntime, child: event_pb2.ChildStarted, *, is_patient: bool
     ) -> None:
         if self._cancel_child is None:
             return
@@ -205,7 +205,7 @@ async def _all_done(runs: Sequence[TaskSlot]) -> None:
         await run.released.wait()
 
 
-def _left_over(context: TaskContext | None) -> str:
+def _left_over(context: TurnRuntime | None) -> str:
     """Say that the host shut down, and what to do then: what was approved may have been done."""
     approved = context.approved_calls() if context is not None else ()
     if not approved:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from trunkline.journal.fold import initial_snapshot
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.emitter import Emitter, FlushScheduler
 from trunkline.tasks.files import JournalFiles, TaskFiles
 from trunkline.tasks.rewind import Attempt
 from trunkline.tasks.settings import TaskSettings
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 
 
@@ -38,8 +38,8 @@ class TurnFactory:
         forwarded: Mapping[str, int] | None = None,
         create: Callable[[], Awaitable[None]] | None = None,
         attempt: Attempt | None = None,
-    ) -> TaskContext:
-        """Return a context that starts from a fold; see `TaskContext`."""
+    ) -> TurnRuntime:
+        """Return a context that starts from a fold; see `TurnRuntime`."""
         emitter = Emitter(
             self._journal,
             snapshot.task.id,
@@ -47,7 +47,7 @@ class TurnFactory:
             flushing=self._flushing,
             pending_limit_bytes=self._pending_limit_bytes,
         )
-        context = TaskContext(
+        return TurnRuntime(
             snapshot,
             message,
             emitter,
@@ -55,11 +55,10 @@ class TurnFactory:
             forwarded=forwarded,
             create=create,
             attempt=attempt,
+            checkpoint_path=self._checkpoint_path,
         )
-        context.checkpoint_path = self._checkpoint_path
-        return context
 
-    async def load(self, task_id: str) -> TaskContext:
+    async def load(self, task_id: str) -> TurnRuntime:
         """Return a context that goes on with a task from where its journal ends.
 
         Raises:
@@ -75,7 +74,7 @@ class TurnFactory:
         created: event_pb2.TaskCreated,
         *,
         create: Callable[[], Awaitable[None]] | None = None,
-    ) -> TaskContext:
+    ) -> TurnRuntime:
         """Return a context for a task that is journaled as `created`, or will be by `create`."""
         snapshot = initial_snapshot(task_id, created, epoch=self._journal.epoch)
         return self.build(snapshot, created.message, create=create)

@@ -1,11 +1,15 @@
-"""What `@agent` makes of a function, and what it refuses."""
+"""`@agent`: the agent that it makes of a function, and the errors that it raises."""
+
+from collections.abc import AsyncIterator
 
 import pytest
 
+from harness.agents.inline_agents import OpenHost, define, finish, status_texts, texts
 from trunkline.agents import agent
 from trunkline.agents.process import load_agent
 from trunkline.errors import ConfigurationError
 from trunkline.tasks.context import TaskContext
+from trunkline.tasks.lifecycle import State, TaskState
 
 
 async def hello(task: TaskContext) -> str:
@@ -24,6 +28,89 @@ def test_tags_and_examples_become_the_card_s_one_skill() -> None:
 def test_a_name_must_fit_a_url(name: str) -> None:
     with pytest.raises(ConfigurationError, match="lower-case"):
         agent(name=name, description="Greets.")
+
+
+def test_the_name_and_the_description_default_to_those_of_the_function() -> None:
+    @agent
+    async def say_hello(task: TaskContext) -> str:
+        """Greet people
+        by name.
+
+        More about it.
+        """
+        return "hello"
+
+    assert (say_hello.card.name, say_hello.card.description) == (
+        "say-hello",
+        "Greet people by name.",
+    )
+    assert say_hello.card.skills[0].id == "say-hello"
+    assert agent(name="other", tags=["greet"])(say_hello.function).card.name == "other"
+
+
+def test_an_agent_without_a_description_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="docstring"):
+        agent(hello)
+
+
+def test_a_default_name_must_fit_a_url_too() -> None:
+    async def Hello(task: TaskContext) -> None:  # noqa: N802
+        """Greet."""
+
+    with pytest.raises(ConfigurationError, match="lower-case"):
+        agent(Hello)
+
+
+@pytest.mark.parametrize("concurrency", [0, -1])
+def test_a_concurrency_that_lets_nothing_run_is_refused(concurrency: int) -> None:
+    with pytest.raises(ConfigurationError, match="at least 1, or None"):
+        agent(name="hello", description="Greets.", concurrency=concurrency)
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, 3, ["a"], b"raw"])
+async def test_a_result_that_is_no_answer_fails_with_what_may_be_returned(
+    open_host: OpenHost, value: object
+) -> None:
+    async def wrong(task: TaskContext) -> object:
+        return value
+
+    ended = await finish(await open_host(define(wrong)))
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    said = status_texts(ended)
+    assert f"returned a value of type {type(value).__name__}" in said
+    assert "a text (str), a Part, a Message or None" in said
+
+
+async def test_a_piece_that_is_no_answer_fails_with_what_may_be_yielded(
+    open_host: OpenHost,
+) -> None:
+    async def wrong(task: TaskContext) -> AsyncIterator[object]:
+        yield "text"
+        yield 3
+
+    ended = await finish(await open_host(define(wrong)))
+    assert ended.task.status.state == State.TASK_STATE_FAILED
+    assert "yielded a value of type int, not a text (str) or a Part" in status_texts(ended)
+    assert texts(ended) == ["text"]
+
+
+async def test_the_state_is_an_enum_and_there_is_nothing_of_the_host_s(
+    open_host: OpenHost,
+) -> None:
+    async def look(task: TaskContext) -> str:
+        states = [task.state]
+        await task.working()
+        states.append(task.state)
+        assert states == [TaskState.SUBMITTED, TaskState.WORKING]
+        return " ".join(name for name in dir(task) if not name.startswith("_"))
+
+    ended = await finish(await open_host(define(look)))
+    assert texts(ended) == [
+        "accepted_output_modes account agent approvals artifact attempt caller complete "
+        "context_id deadline fail history id is_over message open plan progress read reject reply "
+        "request_approval require_auth require_input rewind settings state store text tool turn "
+        "working"
+    ]
 
 
 def test_a_function_must_be_asynchronous() -> None:

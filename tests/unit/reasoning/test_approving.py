@@ -25,10 +25,10 @@ from trunkline.reasoning.continuation import (
 from trunkline.reasoning.models import Model
 from trunkline.reasoning.tool_source import OnProgress
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.testing import Call, ScriptedModel
 from trunkline.v1 import snapshot_pb2, tool_service_pb2
 
@@ -317,7 +317,7 @@ def test_what_waits_is_kept_within_what_an_event_may_hold() -> None:
     kept = encode_continuation(TurnContinuation(messages, {"c-2": "j-1.1"}, 0))
     assert len(kept) <= 64 * 1024
     snapshot = snapshot_pb2.TaskSnapshot(continuation=kept)
-    task = TaskContext.__new__(TaskContext)
+    task = TurnRuntime.__new__(TurnRuntime)
     task.snapshot = snapshot
     found = decode_continuation(task)
     assert found is not None

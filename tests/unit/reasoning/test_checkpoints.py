@@ -14,7 +14,7 @@ from langgraph.graph import END, START, StateGraph
 from trunkline.reasoning.checkpoint_files import TurnCheckpoints, open_turn_checkpoints
 
 if TYPE_CHECKING:
-    from trunkline.tasks.context import TaskContext
+    from trunkline.tasks.turn_runtime import TurnRuntime
 
 
 @dataclass
@@ -29,8 +29,8 @@ class Turn:
     turn: int = 1
 
     @property
-    def task(self) -> "TaskContext":
-        return cast("TaskContext", self)
+    def task(self) -> "TurnRuntime":
+        return cast("TurnRuntime", self)
 
 
 class State(TypedDict, total=False):

@@ -18,7 +18,7 @@ from trunkline.reasoning.message_repair import CALL_INTERRUPTED, build_feedback
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
-    from trunkline.tasks.context import TaskContext
+    from trunkline.tasks.turn_runtime import TurnRuntime
 
 
 @dataclass
@@ -32,8 +32,8 @@ class Turn:
     account: str = "anonymous"
 
     @property
-    def task(self) -> "TaskContext":
-        return cast("TaskContext", self)
+    def task(self) -> "TurnRuntime":
+        return cast("TurnRuntime", self)
 
 
 def tell(path: Path, turn: Turn, *messages: BaseMessage) -> None:

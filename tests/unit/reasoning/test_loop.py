@@ -28,10 +28,10 @@ from trunkline.reasoning.tool_source import OnProgress
 from trunkline.reasoning.toolbox import Toolbox
 from trunkline.reasoning.turn_result import ResultStatus, TurnResult
 from trunkline.tasks.agent import Agent
-from trunkline.tasks.context import TaskContext
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import (
     agent_card_pb2,
     message_pb2,
@@ -148,12 +148,12 @@ class LoopAgent:
     timeout_s: float | None = None
     routable = True
     extended_skills = ()
-    concurrency = 0
+    concurrency = None
 
     def __post_init__(self) -> None:
         self.model = ScriptedModel(self.step)
 
-    async def run(self, task: TaskContext) -> None:
+    async def run(self, task: TurnRuntime) -> None:
         listing = await self.tools.list_tools(["s"])
         turn = ReasoningTurn(
             task=task,

@@ -11,7 +11,7 @@ from trunkline.reasoning.conversation_lock import lock_conversation
 from trunkline.v1 import event_pb2, snapshot_pb2
 
 if TYPE_CHECKING:
-    from trunkline.tasks.context import TaskContext
+    from trunkline.tasks.turn_runtime import TurnRuntime
 
 PATIENCE_S = 20.0
 
@@ -39,7 +39,7 @@ class Turn:
         self.waits.set()
 
     async def run(self) -> None:
-        async with lock_conversation(cast("TaskContext", self)):
+        async with lock_conversation(cast("TurnRuntime", self)):
             self.began.set()
             await self.go.wait()
 

@@ -14,7 +14,7 @@ from trunkline.errors import PeerProtocolError, PeerUnavailableError
 from trunkline.journal.events import build_draft, delta_event, seal
 from trunkline.supervisor.child import ChildLimits, ChildTask
 from trunkline.supervisor.transcript import Transcript
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
@@ -41,10 +41,11 @@ class Parent:
         self._call = call
 
     async def run(self, task: TaskContext) -> None:
+        turn = get_turn_runtime(task)
         snapshot = snapshot_pb2.TaskSnapshot(sequence=1, epoch=1)
         snapshot.task.status.state = task_pb2.TASK_STATE_WORKING
         directory = None
-        child = ChildTask(task, directory, agent="kid", task_id=CHILD, limits=ChildLimits())  # type: ignore[arg-type]
+        child = ChildTask(turn, directory, agent="kid", task_id=CHILD, limits=ChildLimits())  # type: ignore[arg-type]
         try:
             async with IdleTimeout(60.0) as silence:
                 heard = Transcript(CHILD, "kid", snapshot)

@@ -26,7 +26,7 @@ from trunkline.errors import (
 from trunkline.journal.journal import Journal
 from trunkline.tasks import approvals
 from trunkline.tasks.approvals import ApprovalDecision
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
@@ -37,9 +37,9 @@ from trunkline.v1 import (
     task_service_pb2,
 )
 
-APPROVED = ApprovalDecision.APPROVED
-EDITED = ApprovalDecision.EDITED
-REJECTED = ApprovalDecision.REJECTED
+APPROVED = event_pb2.APPROVAL_DECISION_APPROVED
+EDITED = event_pb2.APPROVAL_DECISION_EDITED
+REJECTED = event_pb2.APPROVAL_DECISION_REJECTED
 
 
 class Shop:
@@ -56,10 +56,15 @@ class Shop:
             for number in range(1, self.items + 1)
         ]
         for number, answer in enumerate(answers, start=1):
-            if answer is not None and answer.turn == task.turn and answer.decision != REJECTED:
-                edited = answer.arguments.fields["n"].number_value
-                self.ordered.append(int(edited) if answer.decision == EDITED else number)
-        return None if task.pending_approvals.is_waiting else f"Ordered {self.ordered}."
+            if (
+                answer is not None
+                and answer.turn == task.turn
+                and answer.decision != ApprovalDecision.REJECTED
+            ):
+                is_edited = answer.decision == ApprovalDecision.EDITED
+                self.ordered.append(answer.arguments["n"] if is_edited else number)
+        is_waiting = get_turn_runtime(task).pending_approvals.is_waiting
+        return None if is_waiting else f"Ordered {self.ordered}."
 
 
 def answer(

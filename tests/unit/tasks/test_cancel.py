@@ -14,7 +14,7 @@ from harness.agents.inline_agents import (
     texts,
 )
 from trunkline.errors import TaskNotCancelableError, TaskNotFoundError
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.settings import TaskSettings
@@ -140,11 +140,11 @@ async def test_cancel_reaches_the_children_that_have_not_ended(open_host: OpenHo
     async def parent(task: TaskContext) -> None:
         for child in ("c-1", "c-2"):
             begun = event_pb2.ChildStarted(task_id=child, agent="math")
-            await task.record(event_pb2.Event(child_started=begun))
+            await get_turn_runtime(task).record(event_pb2.Event(child_started=begun))
         ended = event_pb2.ChildFinished(
             task_id="c-1", agent="math", state=State.TASK_STATE_COMPLETED
         )
-        await task.record(event_pb2.Event(child_finished=ended))
+        await get_turn_runtime(task).record(event_pb2.Event(child_finished=ended))
         started.set()
         await asyncio.Event().wait()
 

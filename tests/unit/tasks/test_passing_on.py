@@ -4,7 +4,7 @@ import pytest
 
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
 from trunkline.errors import InvalidAgentResponseError
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.lifecycle import State
 from trunkline.v1 import artifact_pb2, part_pb2, snapshot_pb2
 
@@ -68,8 +68,9 @@ async def test_an_artifact_of_an_earlier_turn_is_gone_on_with(open_host: OpenHos
 
 async def test_a_state_can_be_entered_with_metadata(open_host: OpenHost) -> None:
     async def cancel_itself(task: TaskContext) -> None:
-        await task.enter(State.TASK_STATE_WORKING, "on it", metadata={"elsewhere": {"id": "7"}})
-        await task.enter(State.TASK_STATE_CANCELED, "somebody there said so")
+        turn = get_turn_runtime(task)
+        await turn.enter(State.TASK_STATE_WORKING, "on it", metadata={"elsewhere": {"id": "7"}})
+        await turn.enter(State.TASK_STATE_CANCELED, "somebody there said so")
 
     snapshot = await finish(await open_host(define(cancel_itself)))
     assert snapshot.task.status.state == State.TASK_STATE_CANCELED

@@ -11,7 +11,7 @@ from harness.journal.host_death import kill_host
 from trunkline.agents import FunctionAgent
 from trunkline.errors import TaskNotFoundError
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.rewind import ATTEMPT_KEY
@@ -44,7 +44,7 @@ async def test_a_resumable_agent_goes_on_from_what_it_remembers(
             await answer.append("0123456789")
             await notes.append("scribbled", last=True)
             async with task.tool("math/calculate"):
-                await task.record(
+                await get_turn_runtime(task).record(
                     event_pb2.Event(child_started=event_pb2.ChildStarted(task_id="c-1"))
                 )
                 reached.set()
@@ -114,7 +114,7 @@ async def test_children_of_a_turn_that_starts_over_are_canceled_first(
         if task.attempt == 1:
             for child in ("c-1", "c-2"):
                 started = event_pb2.ChildStarted(task_id=child, agent="math")
-                await task.record(event_pb2.Event(child_started=started))
+                await get_turn_runtime(task).record(event_pb2.Event(child_started=started))
             reached.set()
             await asyncio.Event().wait()
         return " ".join(sorted(canceled))
@@ -130,14 +130,14 @@ async def test_children_of_a_turn_that_starts_over_are_canceled_first(
 @pytest.mark.parametrize(
     ("says_so", "concurrency", "seen"),
     # Of those that may have waited, the first attempt doesn't count: it may have been none.
-    [(True, 0, [1, 2, 3]), (False, 0, [1, 2, 3]), (False, 1, [1, 1, 2, 3])],
+    [(True, None, [1, 2, 3]), (False, None, [1, 2, 3]), (False, 1, [1, 1, 2, 3])],
     ids=["working", "silently", "silently, with a limit"],
 )
 async def test_a_task_that_kills_its_host_each_time_fails_after_three_attempts(
     journal_path: Path,
     open_host: OpenHost,
     says_so: bool,
-    concurrency: int,
+    concurrency: int | None,
     seen: list[int],
 ) -> None:
     attempts: list[int] = []

@@ -14,7 +14,7 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.journal.journal import Journal
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
@@ -45,12 +45,12 @@ class Children:
 async def calls_children(task: TaskContext) -> None:
     """Call a child; wait for it, or end as the message says."""
     started = event_pb2.ChildStarted(task_id="c-1", agent="math")
-    await task.record(event_pb2.Event(child_started=started))
+    await get_turn_runtime(task).record(event_pb2.Event(child_started=started))
     if task.text == "finish":
         state = event_pb2.ChildFinished(
             task_id="c-1", agent="math", state=State.TASK_STATE_COMPLETED
         )
-        await task.record(event_pb2.Event(child_finished=state))
+        await get_turn_runtime(task).record(event_pb2.Event(child_finished=state))
     if task.text == "wait":
         await asyncio.Event().wait()
 

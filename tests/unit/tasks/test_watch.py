@@ -7,7 +7,7 @@ import pytest
 from harness.agents.inline_agents import NOTHING, OpenHost, define, finish, message, texts
 from trunkline.errors import InvalidArgumentError
 from trunkline.journal.fold import Fold
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.context import TaskContext, get_turn_runtime
 from trunkline.tasks.journal_host import JournalHost
 from trunkline.tasks.lifecycle import State
 from trunkline.tasks.submission import SubmitResult
@@ -120,7 +120,7 @@ async def test_forwarding_the_same_batch_twice_adds_nothing(open_host: OpenHost)
     async def parent(task: TaskContext) -> None:
         again = [batch(3, "a", "b"), batch(4, "b", "c")]
         for forwarded in again if task.turn == 2 else [batch(3, "a", "b"), *again[:1]]:
-            await task.forward(forwarded.SerializeToString(), agent="math")
+            await get_turn_runtime(task).forward(forwarded.SerializeToString(), agent="math")
         if task.turn == 1:
             await task.require_input("and in the next turn?")
 

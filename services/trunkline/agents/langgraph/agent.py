@@ -19,7 +19,8 @@ from trunkline.agents.langgraph.run_reporter import STREAM_MODES, AnswerStream, 
 from trunkline.agents.langgraph.threads import TaskThread, open_task_thread
 from trunkline.errors import ConfigurationError
 from trunkline.reasoning.conversation_lock import lock_conversation
-from trunkline.tasks.context import SettingsT, TaskContext
+from trunkline.tasks.context import SettingsT, TaskContext, get_turn_runtime
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import agent_card_pb2, part_pb2
 
 Output: TypeAlias = str | part_pb2.Part | Sequence[str | part_pb2.Part] | None
@@ -40,7 +41,7 @@ def from_langgraph(  # noqa: PLR0913  a card's fields, and how a graph is used
     skills: Sequence[agent_card_pb2.AgentSkill] = (),
     input_modes: Sequence[str] = ("text/plain",),
     output_modes: Sequence[str] = ("text/plain",),
-    concurrency: int = 0,
+    concurrency: int | None = None,
     repeatable: bool = False,
     timeout_s: float | None = None,
     routable: bool = True,
@@ -133,57 +134,60 @@ class _Runner:
         """Run one turn, or resume one whose host was lost."""
         own = self.graph.checkpointer
         saver = own if isinstance(own, BaseCheckpointSaver) else None
-        await task.rewind()
-        async with lock_conversation(task), open_task_thread(task, saver, self.spare) as thread:
+        turn = get_turn_runtime(task)
+        await turn.rewind()
+        async with lock_conversation(turn), open_task_thread(turn, saver, self.spare) as thread:
             try:
-                is_waiting, is_completed = await self._run(task, thread)
+                is_waiting, is_completed = await self._run(task, turn, thread)
             except asyncio.CancelledError:
                 # If the task was canceled, it is over. If only the host stops, another one resumes
                 # it.
-                if task.is_over:
+                if turn.is_over:
                     await thread.close(is_completed=False)
                 raise
             except BaseException:
-                if not task.is_lost:
+                if not turn.is_lost:
                     await thread.close(is_completed=False)
                 raise
             if not is_waiting:
                 await thread.close(is_completed=is_completed)
 
-    async def _run(self, task: TaskContext[Any], thread: TaskThread) -> tuple[bool, bool]:
+    async def _run(
+        self, task: TaskContext[Any], turn: TurnRuntime, thread: TaskThread
+    ) -> tuple[bool, bool]:
         """Return whether the task now waits for input, and whether the graph reached its end."""
-        waiting = GraphContinuation.load(task)
+        waiting = GraphContinuation.load(turn)
         if waiting is not None:
             thread.base_checkpoint_id = waiting.base_checkpoint_id
-            if not waiting.is_answered(task):
-                waiting.save(task)
+            if not waiting.is_answered(turn):
+                waiting.save(turn)
                 return True, False
         latest = await thread.latest_checkpoint()
-        if latest is None and (waiting is not None or not self._may_begin(task, thread)):
+        if latest is None and (waiting is not None or not self._may_begin(turn, thread)):
             await task.fail(_GONE)
             return False, False
         at = None if latest is None else latest.checkpoint["id"]
         given: object = None
         if waiting is not None and at == waiting.checkpoint_id:
-            given = waiting.build_command(task, lambda: self.resume(task))
+            given = waiting.build_command(turn, lambda: self.resume(task))
         elif waiting is None and latest is None:
             await thread.fork_conversation()
             given = await self._input(task)
-        return await self._follow(task, thread, given)
+        return await self._follow(task, turn, thread, given)
 
-    def _may_begin(self, task: TaskContext[Any], thread: TaskThread) -> bool:
+    def _may_begin(self, turn: TurnRuntime, thread: TaskThread) -> bool:
         """Whether no part of the graph can have run yet, or it may run again."""
-        return task.attempt == 1 or thread.is_durable or self.repeatable
+        return turn.attempt == 1 or thread.is_durable or self.repeatable
 
     async def _follow(
-        self, task: TaskContext[Any], thread: TaskThread, given: object
+        self, task: TaskContext[Any], turn: TurnRuntime, thread: TaskThread, given: object
     ) -> tuple[bool, bool]:
         await task.working()
         graph = self.graph.copy({"checkpointer": thread.saver})
         config = thread.config
         limit = self.step_limit or (graph.config or {}).get("recursion_limit", STEP_LIMIT)
         config["recursion_limit"] = limit
-        answer = AnswerStream(task, self.nodes)
+        answer = AnswerStream(turn, self.nodes)
         events: AsyncGenerator[Any, None] = graph.astream(  # type: ignore[assignment]
             given,
             config,
@@ -193,7 +197,7 @@ class _Runner:
             durability="sync",
         )
         try:
-            async with RunReporter(task, answer) as following, aclosing(events) as stream:
+            async with RunReporter(turn, answer) as following, aclosing(events) as stream:
                 async for path, mode, payload in stream:
                     await following.report(path, mode, payload)
         except GraphRecursionError:
@@ -203,7 +207,7 @@ class _Runner:
         if end.next:
             await answer.close()
             at = end.config["configurable"]["checkpoint_id"]
-            await ask_for_interrupts(task, end, at=at, base=thread.base_checkpoint_id)
+            await ask_for_interrupts(turn, end, at=at, base=thread.base_checkpoint_id)
             return True, False
         text, parts = _sorted(self.output(end.values))
         await answer.finish(text, parts)

@@ -16,7 +16,7 @@ from langgraph.types import Command, Interrupt, StateSnapshot
 from trunkline.agents.langgraph.messages import build_data_part
 from trunkline.tasks.approvals import ApprovalDecision
 from trunkline.tasks.content import to_json
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_pb2
 
 _TEXTS: Final = ("question", "message", "prompt", "description")
@@ -36,7 +36,7 @@ class GraphContinuation:
     """Approval ids, keyed by the interrupt that waits for them, instead of a question."""
 
     @classmethod
-    def load(cls, task: TaskContext[Any]) -> "GraphContinuation | None":
+    def load(cls, task: TurnRuntime) -> "GraphContinuation | None":
         """Return the state that the task waits in, or None if its message is not an answer."""
         data = task.snapshot.continuation
         if not data:
@@ -44,7 +44,7 @@ class GraphContinuation:
         fields = json.loads(data)
         return cls(fields["at"], fields["base"], fields["interrupts"], fields["approvals"])
 
-    def save(self, task: TaskContext[Any]) -> None:
+    def save(self, task: TurnRuntime) -> None:
         """Store the state in the turn's status."""
         said = {
             "at": self.checkpoint_id,
@@ -54,13 +54,11 @@ class GraphContinuation:
         known = {name: list(ids) for name, ids in self.approvals.items()}
         task.pending_approvals.continuation = json.dumps({**said, "approvals": known}).encode()
 
-    def is_answered(self, task: TaskContext[Any]) -> bool:
+    def is_answered(self, task: TurnRuntime) -> bool:
         """Whether every approval has an answer."""
         return all(_answer(task, one) for ids in self.approvals.values() for one in ids)
 
-    def build_command(
-        self, task: TaskContext[Any], read: Callable[[], object]
-    ) -> Command[Any] | None:
+    def build_command(self, task: TurnRuntime, read: Callable[[], object]) -> Command[Any] | None:
         """Build the command that resumes the graph. `read` returns the answer in the message."""
         if self.approvals:
             decided = {
@@ -72,7 +70,7 @@ class GraphContinuation:
 
 
 async def ask_for_interrupts(
-    task: TaskContext[Any], stand: StateSnapshot, *, at: str, base: str | None
+    task: TurnRuntime, stand: StateSnapshot, *, at: str, base: str | None
 ) -> None:
     """End the turn with the graph's interrupts: all requested calls, else the first question."""
     interrupts = stand.interrupts
@@ -120,12 +118,12 @@ def _question(value: object) -> message_pb2.Message:
     return message
 
 
-def _answer(task: TaskContext[Any], approval_id: str) -> event_pb2.ApprovalAnswered | None:
+def _answer(task: TurnRuntime, approval_id: str) -> event_pb2.ApprovalAnswered | None:
     found = task.pending_approvals.find(approval_id)
     return found.answered if found is not None and found.HasField("answered") else None
 
 
-def _decision(task: TaskContext[Any], approval_id: str) -> dict[str, Any]:
+def _decision(task: TurnRuntime, approval_id: str) -> dict[str, Any]:
     found = task.pending_approvals.find(approval_id)
     answered = None if found is None else found.answered
     if found is None or answered is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 
 from trunkline.agents.langgraph.messages import find_messages
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.tasks.writers import ArtifactWriter
 from trunkline.v1 import artifact_pb2, event_pb2, part_pb2
 
@@ -33,7 +33,7 @@ _NEWS_CHARS: Final = 300
 class AnswerStream:
     """The answer artifact, and the message that is being streamed to it."""
 
-    def __init__(self, task: TaskContext[Any], nodes: Collection[str] | None) -> None:
+    def __init__(self, task: TurnRuntime, nodes: Collection[str] | None) -> None:
         """`nodes` limits streaming to these nodes and the subgraphs below them; None: all nodes."""
         self._task = task
         self._nodes = nodes
@@ -132,7 +132,7 @@ _SUMMARY_CHARS: Final = 200
 class RunReporter:
     """Reports the stream of a graph's run to its task."""
 
-    def __init__(self, task: TaskContext[Any], answer: AnswerStream) -> None:
+    def __init__(self, task: TurnRuntime, answer: AnswerStream) -> None:
         self._task = task
         self._answer = answer
         self._known: set[str] = set()

@@ -24,7 +24,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.reasoning.checkpoint_files import CheckpointFile, open_checkpoint_file
 from trunkline.reasoning.checkpoint_saver import EventLoopSaver
-from trunkline.tasks.context import TaskContext
+from trunkline.tasks.turn_runtime import TurnRuntime
 
 _FORKED: Final = "fork"
 _MESSAGES: Final = "messages"
@@ -94,7 +94,7 @@ class TaskThread:
 
 @asynccontextmanager
 async def open_task_thread(
-    task: TaskContext[Any], own: BaseCheckpointSaver[Any] | None, spare: InMemorySaver
+    task: TurnRuntime, own: BaseCheckpointSaver[Any] | None, spare: InMemorySaver
 ) -> AsyncIterator[TaskThread]:
     """Open the thread of a task, with the author's checkpointer if there is one.
 

@@ -21,6 +21,7 @@ from trunkline.tasks.approvals.answers import (
 )
 from trunkline.tasks.approvals.approval import (
     Approval,
+    ApprovalAnswer,
     ApprovalDecision,
     answers_since,
     approval_task_id,
@@ -40,6 +41,7 @@ from trunkline.tasks.approvals.question import (
 
 __all__ = [
     "Approval",
+    "ApprovalAnswer",
     "ApprovalDecision",
     "answers_since",
     "approval_task_id",

@@ -10,7 +10,6 @@ from trunkline.errors import ApprovalNotFoundError, InvalidArgumentError
 from trunkline.task_states import INTERRUPTED
 from trunkline.tasks.approvals.approval import (
     Approval,
-    ApprovalDecision,
     arguments_to_dict,
     check_same_decision,
     is_same_decision,
@@ -21,9 +20,9 @@ from trunkline.v1 import event_pb2, message_pb2, part_pb2, snapshot_pb2
 
 MEDIA_TYPE: Final = "application/json"
 _DECISIONS: Final = {
-    "approve": ApprovalDecision.APPROVED,
-    "reject": ApprovalDecision.REJECTED,
-    "edit": ApprovalDecision.EDITED,
+    "approve": event_pb2.APPROVAL_DECISION_APPROVED,
+    "reject": event_pb2.APPROVAL_DECISION_REJECTED,
+    "edit": event_pb2.APPROVAL_DECISION_EDITED,
 }
 
 
@@ -86,7 +85,7 @@ def _from_data(data: struct_pb2.Struct, where: str) -> event_pb2.ApprovalAnswere
     )
     if "reason" in fields:
         answer.reason = fields["reason"].string_value
-    if decision == ApprovalDecision.EDITED:
+    if decision == event_pb2.APPROVAL_DECISION_EDITED:
         if "arguments" not in fields or not fields["arguments"].HasField("struct_value"):
             raise InvalidArgumentError(f"{where}.arguments", "must be an object, for an edit")
         answer.arguments.CopyFrom(fields["arguments"].struct_value)
@@ -94,14 +93,17 @@ def _from_data(data: struct_pb2.Struct, where: str) -> event_pb2.ApprovalAnswere
 
 
 _WORDS: Final = {
-    "approve": ApprovalDecision.APPROVED,
-    "approved": ApprovalDecision.APPROVED,
-    "reject": ApprovalDecision.REJECTED,
-    "rejected": ApprovalDecision.REJECTED,
-    "edit": ApprovalDecision.EDITED,
+    "approve": event_pb2.APPROVAL_DECISION_APPROVED,
+    "approved": event_pb2.APPROVAL_DECISION_APPROVED,
+    "reject": event_pb2.APPROVAL_DECISION_REJECTED,
+    "rejected": event_pb2.APPROVAL_DECISION_REJECTED,
+    "edit": event_pb2.APPROVAL_DECISION_EDITED,
 }
 # Said to any question, so they answer for a call only when nothing else was asked.
-_BARE_WORDS: Final = {"yes": ApprovalDecision.APPROVED, "no": ApprovalDecision.REJECTED}
+_BARE_WORDS: Final = {
+    "yes": event_pb2.APPROVAL_DECISION_APPROVED,
+    "no": event_pb2.APPROVAL_DECISION_REJECTED,
+}
 
 _LINE = re.compile(r"(?P<word>[A-Za-z]+)\b[.:,!]?\s*(?P<rest>.*)", re.DOTALL)
 _TARGET = re.compile(r"(?P<target>[\w.-]*\w)")
@@ -161,9 +163,8 @@ class _LineReader:
         if found is None:
             return []
         word = found["word"].lower()
-        decision = _WORDS.get(word)
-        if decision is None and self._may_be_bare:
-            decision = _BARE_WORDS.get(word)
+        words = _WORDS | _BARE_WORDS if self._may_be_bare else _WORDS
+        decision = words.get(word)
         if decision is None:
             return []
         targets, rest = self._targets(found["rest"])
@@ -194,11 +195,11 @@ def _complete(
     rest: str,
 ) -> bool:
     """Put what follows into answers; False: it makes no sense there."""
-    if decision == ApprovalDecision.REJECTED:
+    if decision == event_pb2.APPROVAL_DECISION_REJECTED:
         for answer in answers:
             answer.reason = rest
         return True
-    if decision == ApprovalDecision.APPROVED:
+    if decision == event_pb2.APPROVAL_DECISION_APPROVED:
         # Whoever says more than yes may mean something else.
         return rest.lower() in ("", "it", "please", "this")
     try:

@@ -3,6 +3,8 @@
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Final
 
 from google.protobuf import struct_pb2
@@ -14,21 +16,46 @@ from trunkline.v1 import event_pb2, snapshot_pb2
 Approval = snapshot_pb2.ApprovalInfo
 
 
-class ApprovalDecision:
-    """What a person may decide: what `decision` of an ApprovalAnswered is one of."""
+class ApprovalDecision(IntEnum):
+    """The answers that a person can give to an approval, with the numbers of the contract."""
 
-    APPROVED: Final = event_pb2.APPROVAL_DECISION_APPROVED
-    """Call it."""
-    EDITED: Final = event_pb2.APPROVAL_DECISION_EDITED
-    """Call it with the answer's `arguments` instead."""
-    REJECTED: Final = event_pb2.APPROVAL_DECISION_REJECTED
-    """Don't; the answer's `reason` may say why."""
+    APPROVED = event_pb2.APPROVAL_DECISION_APPROVED
+    """Make the call."""
+    EDITED = event_pb2.APPROVAL_DECISION_EDITED
+    """Make the call with the answer's `arguments` instead."""
+    REJECTED = event_pb2.APPROVAL_DECISION_REJECTED
+    """Do not make the call; the answer's `reason` may say why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswer:
+    """A person's answer to an approval, for the author of an agent."""
+
+    approval_id: str
+    decision: ApprovalDecision
+    arguments: dict[str, Any]
+    """Of an edit, the arguments to call with; else empty."""
+    reason: str
+    """Of a rejection, the reason if one was given; else empty."""
+    turn: int
+    """The first turn that sees the answer: act on it there, and not again in later ones."""
+
+    @classmethod
+    def from_proto(cls, answer: event_pb2.ApprovalAnswered) -> "ApprovalAnswer":
+        """Return the answer that a journaled event holds."""
+        return cls(
+            answer.approval_id,
+            ApprovalDecision(answer.decision),
+            arguments_to_dict(answer.arguments),
+            answer.reason,
+            answer.turn,
+        )
 
 
 _NAMES: Final = {
-    ApprovalDecision.APPROVED: "approved",
-    ApprovalDecision.EDITED: "approved with other arguments",
-    ApprovalDecision.REJECTED: "rejected",
+    event_pb2.APPROVAL_DECISION_APPROVED: "approved",
+    event_pb2.APPROVAL_DECISION_EDITED: "approved with other arguments",
+    event_pb2.APPROVAL_DECISION_REJECTED: "rejected",
 }
 
 
@@ -86,9 +113,11 @@ def check_answer(answer: event_pb2.ApprovalAnswered) -> None:
     """
     if answer.decision not in _NAMES:
         raise InvalidArgumentError("decision", "is missing: approved, edited or rejected")
-    if (answer.decision == ApprovalDecision.EDITED) != answer.HasField("arguments"):
+    if (answer.decision == event_pb2.APPROVAL_DECISION_EDITED) != answer.HasField("arguments"):
         problem = (
-            "are missing" if answer.decision == ApprovalDecision.EDITED else "are only for an edit"
+            "are missing"
+            if answer.decision == event_pb2.APPROVAL_DECISION_EDITED
+            else "are only for an edit"
         )
         raise InvalidArgumentError("arguments", problem)
     try:
