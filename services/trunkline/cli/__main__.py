@@ -1,4 +1,4 @@
-"""Lets `python -m trunkline.cli` be the command line, whatever PATH says."""
+"""Runs the command line as `python -m trunkline.cli`, independent of PATH."""
 
 from trunkline.cli.entry import main
 

@@ -22,9 +22,9 @@ from trunkline.errors import (
     TrunklineError,
 )
 
-# The mesh ends a task at its deadline and says so; this much later the command gives up on it.
+# The mesh ends a task at its deadline. The command waits this much longer for the status.
 TIMEOUT_GRACE_S = 5.0
-# How long a command that gave up on the answer waits for the cancellation of its task.
+# The time limit for canceling the task of a command that gave up on the answer.
 CANCEL_LIMIT_S = 2.0
 
 Parts: TypeAlias = Sequence[Mapping[str, Any]]
@@ -39,7 +39,7 @@ _EXITS = {
 
 @dataclass(frozen=True, slots=True)
 class TurnReport:
-    """What came of a turn; its fields are what `--json` prints."""
+    """The result of a turn. Its fields are the output of `--json`."""
 
     state: str
     answer: str
@@ -57,7 +57,7 @@ class TurnReport:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the task waits for the next message."""
+        """True if the task waits for the next message."""
         return self.exit_code is ExitCode.INPUT_REQUIRED
 
     def to_json(self) -> dict[str, Any]:
@@ -75,10 +75,10 @@ async def send_turn(
     timeout_s: float | None = None,
     files: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Send a message, `files` beside its text, and feed `answer` until the turn is over.
+    """Send a message with `files`, and feed `answer` until the turn ends.
 
     Raises:
-        PeerTimeoutError: the task's deadline is past and nobody says how it ended.
+        PeerTimeoutError: the deadline has passed and no final status came.
     """
     limit_s = None if timeout_s is None else timeout_s + TIMEOUT_GRACE_S
     stream = client.stream(
@@ -99,13 +99,13 @@ async def send_turn(
 async def build_report(
     client: AgentClient, answer: StreamedAnswer, *, agent: str | None
 ) -> TurnReport:
-    """Return what came of a turn, with what the mesh says about how it was routed."""
+    """Return the result of a turn, with the route that the mesh chose."""
     route: dict[str, Any] = {}
     if answer.task_id:
         try:
             task = await client.get_task(answer.task_id)
         except TrunklineError:
-            # The answer is there; who gave it is worth no failure.
+            # The answer is complete. The route is not worth a failure.
             task = {}
         route = task.get("metadata", {}).get("trunkline/route", {})
     return TurnReport(
@@ -121,12 +121,12 @@ async def build_report(
 
 
 def terminal_answer(*, continues: bool) -> StreamedAnswer:
-    """Return an answer that is written to stdout as it comes, its progress to a terminal."""
+    """Create an answer that streams to stdout, with progress on a terminal's stderr."""
     return StreamedAnswer(write=write, note=note, continues=continues)
 
 
 def show_end(answer: StreamedAnswer) -> None:
-    """Say how a turn ended that did not complete: a question to stdout, a failure to stderr."""
+    """Print the end of a turn that did not complete: a question to stdout, a failure to stderr."""
     state = turn_state(answer)
     if _EXITS.get(state) is ExitCode.INPUT_REQUIRED:
         write(f"{answer.status_text or state}\n")
@@ -136,18 +136,18 @@ def show_end(answer: StreamedAnswer) -> None:
 
 
 def turn_exit_code(answer: StreamedAnswer) -> ExitCode:
-    """Return the exit code that a turn's end calls for."""
+    """Return the exit code for the end of a turn."""
     return _EXITS.get(turn_state(answer), ExitCode.FAILED)
 
 
 def turn_state(answer: StreamedAnswer) -> str:
-    """Return the state a turn ended in; a direct reply has none and is complete."""
+    """Return the state in which a turn ended. A direct reply has none and counts as completed."""
     return state_name(answer.state) or "completed"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to ask, and whom."""
+    """A question, its recipient and its options."""
 
     text: str
     agent: str | None
@@ -155,24 +155,24 @@ class Question:
     context_id: str
     timeout_s: float | None
     files: tuple[str, ...] = ()
-    """Paths and URLs of what goes with it."""
+    """Paths and URLs of files to send."""
     save: Path | None = None
-    """Where the files of the answer go."""
+    """The folder for the files of the answer."""
     api_key: str = field(default="", repr=False)
 
 
 async def ask(question: Question, *, url: str | None, as_json: bool) -> ExitCode:
-    """Ask at `url`, or at the default mesh, or at an ephemeral one; print the answer.
+    """Ask the mesh at `url`, or the default one, or an ephemeral one; print the answer.
 
-    Ctrl-C, or a mesh that lets the time limit pass, cancels the task.
+    Ctrl-C or a passed time limit cancels the task.
 
     Raises:
-        InvalidArgumentError: there is no question.
+        InvalidArgumentError: the question is empty.
     """
     if not question.text.strip():
         raise InvalidArgumentError("QUESTION", "is empty; ask something")
     files = await asyncio.to_thread(read_parts, question.files)
-    # What is to be gone on with, an ephemeral mesh can't have.
+    # An ephemeral mesh has no earlier task or context to continue.
     may_start = not (question.task_id or question.context_id)
     async with open_mesh(url, may_start=may_start) as mesh:
         if mesh.is_ephemeral:
@@ -226,7 +226,7 @@ async def _take(
 
 
 async def _cancel(client: AgentClient, task_id: str) -> str:
-    """Cancel a task that nobody waits for any more; return what came of it."""
+    """Cancel an abandoned task; return a line about the result."""
     if not task_id:
         return "left before the mesh had named a task"
     try:
@@ -242,17 +242,17 @@ async def _cancel(client: AgentClient, task_id: str) -> str:
 
 
 def _address(url: str | None, agent: str | None) -> str:
-    """Return the options that lead to the same agent again."""
+    """Return the options that address the same agent again."""
     return (f"--url {url} " if url else "") + (f"--agent {agent} " if agent else "")
 
 
 def chat(agent: str | None, *, url: str | None, api_key: str = "", as_json: bool) -> ExitCode:
-    """Take lines from stdin until it ends; each is a turn of one conversation.
+    """Read lines from stdin until it ends. Each line is a turn of one conversation.
 
-    Ctrl-C cancels the turn that runs. Lines come from a person or from a pipe.
+    Ctrl-C cancels the running turn. Stdin may be a terminal or a pipe.
     """
-    # One loop for the whole conversation, which runs only while a turn does: while a line is
-    # awaited, Ctrl-C and line editing are the terminal's usual ones.
+    # One event loop serves the whole conversation and runs only during turns. While input() waits
+    # for a line, the terminal handles Ctrl-C and line editing as usual.
     with asyncio.Runner() as runner:
         conversation = _Conversation(agent, as_json=as_json, api_key=api_key)
         code = ExitCode.OK
@@ -284,10 +284,10 @@ def _take_line(runner: asyncio.Runner, conversation: "_Conversation", line: str)
 
 
 def _next_line() -> str | None:
-    """Return the next line, or None at the end."""
+    """Return the next line, or None at the end of the input."""
     if not sys.stdin.isatty():
         return sys.stdin.readline() or None
-    # Gives `input` line editing and a history.
+    # Importing readline gives input() line editing and a history.
     import readline  # noqa: F401
 
     while True:
@@ -306,7 +306,7 @@ class _Conversation:
     as_json: bool = field(kw_only=True)
     api_key: str = field(default="", kw_only=True, repr=False)
     context_id: str = ""
-    # Of a task that waits for the next line.
+    # The task that waits for the next line, if any.
     task_id: str = ""
 
     def __post_init__(self) -> None:
@@ -341,7 +341,7 @@ class _Conversation:
             show_end(answer)
 
     async def cancel(self) -> None:
-        """Cancel the task of the turn that was left."""
+        """Cancel the task of an abandoned turn."""
         answer, self._running = self._running, None
         if answer is None or not answer.task_id:
             return
@@ -350,7 +350,7 @@ class _Conversation:
         try:
             await self._client.cancel_task(answer.task_id)
         except TaskNotCancelableError:
-            # It was faster.
+            # The task ended before the cancellation.
             return
         except TrunklineError as error:
             complain(error)

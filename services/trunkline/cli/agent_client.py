@@ -124,7 +124,7 @@ class AgentClient:
             return json_writer.task_json(await self._client.cancel_task(task_id))
 
     def has_origin_of(self, url: str) -> bool:
-        """Whether a URL has this agent's origin, so that it may get the credentials."""
+        """Return whether a URL has this agent's origin, so that it may get the credentials."""
         return urlsplit(url)[:2] == urlsplit(self.url)[:2]
 
     async def download(self, url: str) -> AsyncGenerator[bytes]:

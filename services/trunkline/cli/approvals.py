@@ -1,4 +1,4 @@
-"""`trunkline approvals`, `approve` and `reject`: what waits for a person, and what one says."""
+"""`trunkline approvals`, `approve` and `reject`: lists pending approvals and answers them."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ _OPEN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PendingApproval:
-    """An approval that waits, and the task that somebody sent to the mesh for it."""
+    """A pending approval, and the root task that led to it."""
 
     requested: event_pb2.ApprovalRequested
     root: snapshot_pb2.TaskSnapshot
@@ -40,30 +40,30 @@ class PendingApproval:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRequest:
-    """What a person decides."""
+    """A person's answer to an approval."""
 
     approval_id: str
     decision: event_pb2.ApprovalDecision.ValueType
     account: str
     reason: str = ""
     edit: str = ""
-    """Other arguments, as JSON; empty: those that were asked for."""
+    """Changed arguments, as JSON; "" leaves them unchanged."""
 
 
 def build_approval(approval_id: str, *, account: str, reason: str, edit: str) -> DecisionRequest:
-    """Return the decision to let a call be made, with other arguments if they are given."""
+    """Build the decision to approve a call, with changed arguments if `edit` has some."""
     return DecisionRequest(approval_id, event_pb2.APPROVAL_DECISION_APPROVED, account, reason, edit)
 
 
 def build_rejection(approval_id: str, *, account: str, reason: str) -> DecisionRequest:
-    """Return the decision not to let a call be made."""
+    """Build the decision to reject a call."""
     return DecisionRequest(approval_id, event_pb2.APPROVAL_DECISION_REJECTED, account, reason)
 
 
 async def list_approvals(mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
-    """Print what waits for a person's approval in all tasks of an account, the oldest first.
+    """Print the pending approvals of all tasks of an account, oldest first.
 
-    A host that doesn't answer is named on stderr.
+    A host that does not answer is named on stderr.
     """
     async with open_mesh_view(mesh) as view:
         found, code = await query_hosts(view, lambda host: _of_host(host, account))
@@ -87,13 +87,13 @@ async def list_approvals(mesh: str | None, *, account: str, as_json: bool) -> Ex
 
 
 async def answer_approval(mesh: str | None, decided: DecisionRequest, *, as_json: bool) -> ExitCode:
-    """Answer an approval; print how it stands.
+    """Answer an approval; print the decision.
 
     Raises:
         ApprovalNotFoundError: there is no such approval.
-        ApprovalAnsweredError: it was answered otherwise before.
-        TaskEndedError: nothing waits for it any more.
-        ConfigurationError: the arguments to edit are no JSON object.
+        ApprovalAnsweredError: it has a different answer.
+        TaskEndedError: its task has ended.
+        ConfigurationError: the changed arguments are not a JSON object.
     """
     request = task_service_pb2.AnswerApprovalRequest(
         task_id=approval_task_id(decided.approval_id),
@@ -127,7 +127,7 @@ def _arguments(text: str) -> struct_pb2.Struct:
 
 
 async def _of_host(host: HostClient, account: str) -> list[PendingApproval]:
-    """Return what waits in the tasks of a host that nobody on the mesh has called."""
+    """Return the pending approvals of a host's root tasks."""
     return [
         PendingApproval(one.requested, task)
         async for task in _open_roots(host, account)
@@ -149,7 +149,7 @@ async def _open_roots(host: HostClient, account: str) -> AsyncIterator[snapshot_
 
 
 async def _is_wanted(view: MeshView, pending: PendingApproval, account: str) -> bool:
-    """Tell whether the task that asks still does: it may have ended without its root's doing."""
+    """Return whether the requesting task still waits: it may have ended apart from its root."""
     task_id = approval_task_id(pending.requested.approval_id)
     if task_id == pending.root.task.id:
         return True

@@ -1,4 +1,4 @@
-"""Files that go with a question, and those of its answer."""
+"""Reads the files sent with a question, and saves those of an answer."""
 
 import asyncio
 import base64
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from trunkline.cli.agent_client import AgentClient
 
 LIMIT_BYTES: Final = 3_000_000
-"""Of all files of a question: in base64 it is what a bridge takes unless it is told otherwise."""
+"""The limit for all files of a question. In base64 they fit a bridge's default request limit."""
 
 
 def read_parts(files: Sequence[str]) -> list[dict[str, Any]]:
-    """Return files, each a path or a URL, as parts of a message.
+    """Convert files, each a path or a URL, to parts of a message.
 
     Raises:
-        InvalidArgumentError: one can't be read, or they are too large together.
+        InvalidArgumentError: one can't be read, or together they are too large.
     """
     parts = []
     left = LIMIT_BYTES
@@ -49,12 +49,12 @@ def read_parts(files: Sequence[str]) -> list[dict[str, Any]]:
 async def save_files(
     client: "AgentClient", parts: Sequence[Mapping[str, Any]], folder: Path
 ) -> None:
-    """Write the files of an answer into a folder, each under a name that nothing there has.
+    """Save the files of an answer in a folder, under names that are not used there yet.
 
-    Those elsewhere on the web stay there: where they are, the answer says.
+    Files on other hosts are not saved; their URLs are printed.
 
     Raises:
-        ConfigurationError: the folder can't be written to.
+        ConfigurationError: the folder is not writable.
         TrunklineError: a file can't be read.
     """
     try:
@@ -72,7 +72,7 @@ async def save_files(
                     else:
                         file.write(base64.b64decode(part.get("raw", "")))
             except BaseException:
-                # Half a file looks like a whole one.
+                # Delete a partial file, because it looks like a complete one.
                 path.unlink(missing_ok=True)
                 raise
             say(f"saved {path}")

@@ -1,4 +1,4 @@
-"""`trunkline demo`: questions to a mesh of its own, and the trace of the last answer."""
+"""`trunkline demo`: asks questions on a temporary mesh, and shows the trace of the last answer."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ from trunkline.cli.terminal import BOLD, paint, print_json
 from trunkline.cli.trace import fetch_trace, render_trace
 from trunkline.traces.tree import TraceTree
 
-# The last one is answered by two agents in parallel; its trace is shown.
+# Two agents answer the last question in parallel. Its trace is shown.
 QUESTIONS = (
     "what is 1+2",
     "solve x^2-5x+6=0",
@@ -23,9 +23,9 @@ QUESTIONS = (
 
 
 async def demo(*, as_json: bool) -> ExitCode:
-    """Start a mesh, ask it questions, show what it answers and the trace of the last answer.
+    """Start a mesh, ask it questions, print the answers and the trace of the last one.
 
-    The exit code is 0 if every question was answered and the trace is whole.
+    The exit code is 0 if every question was answered and the trace is complete.
     """
     if not as_json:
         print("starting a mesh of its own", flush=True)

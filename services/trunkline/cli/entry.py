@@ -1,4 +1,4 @@
-"""Starts the command line: what must hold before the rest of it, which takes a while, is loaded."""
+"""The entry point of the command line. Sets up the process before slow imports."""
 
 import os
 import signal
@@ -8,14 +8,14 @@ _CANCELED = 130
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code.
+    """Run the command line and exit with its code.
 
-    What is stopped before it serves ends at once, silently and with 0: nothing is lost yet.
+    A serving command that is stopped while it starts exits at once with code 0.
     """
     if sys.argv[1:2] in (["up"], ["serve"], ["join"]):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: os._exit(0))
-    # Before gRPC is loaded: it would tell people about every connection that is closed.
+    # Must be set before gRPC is imported. Otherwise it logs every closed connection.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         from trunkline.cli.app import run_command

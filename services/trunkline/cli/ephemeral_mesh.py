@@ -1,4 +1,4 @@
-"""A mesh in a child process that lives as long as the command that needs it."""
+"""Runs a mesh in a child process for as long as one command needs it."""
 
 import asyncio
 import json
@@ -18,13 +18,13 @@ from trunkline.network import is_this_machine
 from trunkline.settings import ENV_PREFIX
 
 START_LIMIT_S = 60.0
-# Far more than a mesh takes to stop that waits for no work.
+# A mesh without running tasks stops much faster.
 STOP_LIMIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class MeshAddresses:
-    """Where a mesh serves."""
+    """The addresses of a mesh."""
 
     http: str
     mesh: str
@@ -33,11 +33,11 @@ class MeshAddresses:
 
 @asynccontextmanager
 async def start_ephemeral_mesh() -> AsyncGenerator[MeshAddresses]:
-    """Start a mesh on ports and in a folder of its own; stop it and remove the folder at the end.
+    """Start a mesh on free ports and in a temporary folder. Stops it and deletes the folder.
 
     Raises:
-        PeerUnavailableError: it didn't start; it has said why on stderr.
-        PeerTimeoutError: it took too long.
+        PeerUnavailableError: it did not start. It printed the reason to stderr.
+        PeerTimeoutError: it took too long to start.
     """
     with tempfile.TemporaryDirectory(prefix="trunkline-") as folder:
         process = await _spawn(folder)
@@ -49,9 +49,10 @@ async def start_ephemeral_mesh() -> AsyncGenerator[MeshAddresses]:
 
 @asynccontextmanager
 async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerator[MeshAddresses]:
-    """Yield the mesh at `url` or at the default one.
+    """Yield the mesh at `url`, or the default one.
 
-    If none is there, and there is on this machine, that is an ephemeral one, unless it may not be.
+    If no mesh answers at an address of this machine, an ephemeral one is started, unless
+    `may_start` is false.
     """
     base = resolve_base_url(url)
     if not (may_start and is_this_machine(base)) or await _answers(base):
@@ -59,7 +60,7 @@ async def open_mesh(url: str | None, *, may_start: bool = True) -> AsyncGenerato
         return
     say(f"no mesh at {base}: starting an ephemeral one (`trunkline up` starts one that stays)")
     async with start_ephemeral_mesh() as addresses:
-        # The URL may have been that of an agent.
+        # The URL may be an agent's.
         yield replace(addresses, http=addresses.http + urlsplit(base).path)
 
 
@@ -69,7 +70,7 @@ async def _answers(base: str) -> bool:
         async with asyncio.timeout(5):
             _, writer = await asyncio.open_connection(parts.hostname, parts.port)
     except TimeoutError:
-        # Whoever it is that is so slow, the port is taken.
+        # The port is in use by a slow server.
         return True
     except OSError:
         return False
@@ -83,18 +84,18 @@ async def _spawn(folder: str) -> Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "trunkline.cli", "up", *addresses),
         *("--data", folder, "--json", "--attached"),
-        # Held open and never written to: it ends with this process, however that ends.
+        # Held open and never written to: the mesh stops when this process ends for any reason.
         stdin=PIPE,
         stdout=PIPE,
-        # A question is what it was started for, and when it is stopped nobody waits for anything.
-        # Whoever can ask it is whoever started it.
+        # The first question follows at once, and no task is left when the mesh stops. Only the user
+        # who started the mesh can reach it, so no authentication is needed.
         env={
             **os.environ,
             f"{ENV_PREFIX}PREWARM": "true",
             f"{ENV_PREFIX}DRAIN_GRACE_S": "0",
             f"{ENV_PREFIX}ANONYMOUS": "true",
         },
-        # Ctrl-C is for the command: it stops the mesh when it is through with it.
+        # Ctrl-C is for the command, which stops the mesh itself.
         start_new_session=True,
     )
 

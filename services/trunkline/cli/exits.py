@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and the one line that says what went wrong."""
+"""Ends a command: with an exit code, and one line about an error."""
 
 import logging
 import os
@@ -28,14 +28,14 @@ class ExitCode(IntEnum):
 
 
 def run(work: Coroutine[Any, Any, int]) -> None:
-    """Run a command's asynchronous work and leave as `finish` does."""
+    """Run a command's coroutine and exit as `finish` does."""
     import asyncio
 
     finish(lambda: asyncio.run(work))
 
 
 def finish(work: Callable[[], int]) -> None:
-    """Do a command's work to its end and leave with its exit code; never with a traceback."""
+    """Run a command's work and exit with its code, without a traceback."""
     import asyncio
 
     try:
@@ -44,24 +44,24 @@ def finish(work: Callable[[], int]) -> None:
     except (KeyboardInterrupt, asyncio.CancelledError):
         code = ExitCode.CANCELED
     except BrokenPipeError:
-        # Whoever read the output has seen enough. The interpreter would flush once more.
+        # The reader closed the pipe. Without this, the interpreter would flush and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.FAILED
-    # The last line of defence: a defect, too, ends in a line for people; the log has the rest.
+    # Defects also end with one line for people. The log has the traceback.
     except Exception as error:  # noqa: BLE001
         code = complain(error)
     raise typer.Exit(code)
 
 
 def complain(error: Exception) -> ExitCode:
-    """Print an error as one line to stderr; return the exit code that it calls for."""
+    """Print an error as one line to stderr; return the exit code for it."""
     reason = _reason(error)
     if isinstance(reason, TrunklineError):
         text = " ".join(str(reason).split())
         if reason.hint:
             text += f"; {reason.hint}"
     else:
-        # Only what the system says: other texts may hold content.
+        # Only the system's own text: other texts may contain user content.
         said = f" ({reason.strerror})" if isinstance(reason, OSError) and reason.strerror else ""
         text = f"unexpected {type(reason).__name__}{said}; TRUNKLINE_LOG_LEVEL=debug shows where"
         _log(error)
@@ -73,7 +73,7 @@ def _log(error: Exception) -> None:
     if not logging.root.handlers:
         from trunkline.logs import configure_logging
 
-        # Wrong settings are the business of the command that needs them.
+        # Invalid settings are reported by commands that need them.
         with suppress(ConfigurationError):
             settings = load_settings()
             configure_logging(level=settings.log_level, log_format=settings.log_format)
@@ -81,7 +81,7 @@ def _log(error: Exception) -> None:
 
 
 def _reason(error: Exception) -> Exception:
-    """Return what lies behind an error: of a group the mesh error that is in it, else its first."""
+    """Return the cause of an error: in a group, the first mesh error or else the first one."""
     if not isinstance(error, ExceptionGroup):
         return error
     reasons = [_reason(inner) for inner in error.exceptions]

@@ -1,4 +1,4 @@
-"""`trunkline card`: what an agent says about itself, and whether it is the one who says it."""
+"""`trunkline card` and `keys`: shows and verifies agent cards, and manages API keys."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ from trunkline_bridge.protocol import CARD_PATH
 from trunkline_bridge.versions.card_json import parse_card
 from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
 
-# What a form means to whoever reads of it.
+# Notes that explain the signed forms of a card.
 _FORMS = {
     "specified": "in the specification's form",
     "pruned": "in the form of a2a-sdk, which doesn't cover what is empty",
@@ -34,8 +34,8 @@ async def show_card(url: str, *, as_json: bool) -> ExitCode:
     """Print a card.
 
     Raises:
-        PeerUnavailableError: there is none, or nobody is there.
-        PeerProtocolError: what is there is no card.
+        PeerUnavailableError: there is no card, or no server answers.
+        PeerProtocolError: the document is not a card.
     """
     address = _card_url(url)
     card = _read(address, await fetch_document(address))
@@ -47,14 +47,14 @@ async def show_card(url: str, *, as_json: bool) -> ExitCode:
 
 
 async def verify_card(url: str, trusted: str, *, as_json: bool) -> ExitCode:
-    """Print whether a card has a signature by a trusted key, and over which form of it.
+    """Print whether a card is signed by a trusted key, and in which form.
 
     Raises:
-        InvalidArgumentError: no key is trusted, or there is none where it should be.
-        PeerUnavailableError: there is no card, or nobody is there.
-        PeerProtocolError: what is there is no card.
+        InvalidArgumentError: no key is trusted, or a key can't be read.
+        PeerUnavailableError: there is no card, or no server answers.
+        PeerProtocolError: the document is not a card.
     """
-    # Only those who verify pay for cryptography.
+    # Imported here because cryptography is slow to load and only verification needs it.
     from trunkline_bridge.edge.card_signatures import (
         InvalidSignatureError,
         parse_trusted_keys,
@@ -124,11 +124,11 @@ def _describe(card: agent_card_pb2.AgentCard) -> Iterator[str]:
 
 
 def add_key(name: str, file: Path | None, *, account: str, as_json: bool) -> ExitCode:
-    """Make a key, keep its SHA-256, and print it.
+    """Create a key, store its SHA-256, and print the key.
 
     Raises:
-        ConfigurationError: the file is wrong.
-        InvalidArgumentError: the name is taken, or names nothing.
+        ConfigurationError: the file is invalid.
+        InvalidArgumentError: a name is taken or invalid.
     """
     path = _path(file)
     known = _known(path)
@@ -147,7 +147,7 @@ def add_key(name: str, file: Path | None, *, account: str, as_json: bool) -> Exi
 
 
 def list_keys(file: Path | None, *, as_json: bool) -> ExitCode:
-    """Print names and accounts. ConfigurationError: the file is wrong."""
+    """Print names and accounts. Raises ConfigurationError if the file is invalid."""
     known = load_keys(_path(file))
     if as_json:
         print_json([{"name": key.name, "account": key.account} for key in known])
@@ -157,10 +157,10 @@ def list_keys(file: Path | None, *, as_json: bool) -> ExitCode:
 
 
 def remove_key(name: str, file: Path | None, *, as_json: bool) -> ExitCode:
-    """Take a key away.
+    """Remove a key.
 
     Raises:
-        ConfigurationError: the file is wrong.
+        ConfigurationError: the file is invalid.
         InvalidArgumentError: there is no such key.
     """
     path = _path(file)

@@ -1,4 +1,4 @@
-"""`trunkline agents`, `tools` and `tasks`: what there is on the mesh."""
+"""`trunkline agents`, `tools`, `tasks`, `task` and `cancel`: shows agents, tools and tasks."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _PAGE = 100
 
 
 async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print the agents on the mesh, where they run, and what they do."""
+    """Print the agents on the mesh with their hosts and descriptions."""
     async with open_mesh_view(mesh) as view:
         found = [_agent(host, agent.card) for host in view.hosts for agent in host.agents]
     found.sort(key=lambda agent: agent["name"])
@@ -39,7 +39,7 @@ async def list_agents(mesh: str | None, *, as_json: bool) -> ExitCode:
 
 
 async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print the tools that can be called, and the servers that are down."""
+    """Print the callable tools, and the unavailable servers."""
     async with open_mesh_view(mesh) as view:
         found = await view.tool_client().list_tools()
     if as_json:
@@ -57,7 +57,7 @@ async def list_tools(mesh: str | None, *, as_json: bool) -> ExitCode:
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """Which tasks to list; empty names filter nothing, but for the account."""
+    """A filter for tasks. Empty names match everything, except for the account."""
 
     account: str
     agent: str
@@ -66,7 +66,7 @@ class TaskFilter:
 
 
 async def list_tasks(mesh: str | None, which: TaskFilter, *, as_json: bool) -> ExitCode:
-    """Print the latest tasks of all hosts. A host that doesn't answer is named on stderr."""
+    """Print the latest tasks of all hosts. A host that does not answer is named on stderr."""
     wanted = task_service_pb2.ListTasksRequest(
         account=which.account, agent=which.agent, context_id=which.context_id
     )
@@ -131,22 +131,22 @@ def _task(task: snapshot_pb2.TaskSummary) -> dict[str, str]:
 
 
 def _server_state(server: tool_service_pb2.ToolServer) -> str:
-    """Return the state of its breaker while it isn't closed: that decides about calls."""
+    """Return the state of a server. An open breaker counts more than the server's own state."""
     if server.breaker not in ("", "closed"):
         return server.breaker
     name = tool_service_pb2.ToolServerState.Name(server.state)
     return name.removeprefix("TOOL_SERVER_STATE_").lower()
 
 
-# Of a text, on one line.
+# The length of a text on one line.
 _EXCERPT = 160
 
 
 async def show_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
-    """Print a task of an account: its state, how it was routed, what it called, what it made.
+    """Print a task of an account: its state, route, calls and artifacts.
 
     Raises:
-        TaskNotFoundError: no living host has it.
+        TaskNotFoundError: no running host has it.
     """
     async with open_mesh_view(mesh) as view:
         snapshot = await view.task_host_client(task_id).get_task(task_id, account=account)
@@ -158,10 +158,10 @@ async def show_task(task_id: str, mesh: str | None, *, account: str, as_json: bo
 
 
 async def cancel_task(task_id: str, mesh: str | None, *, account: str, as_json: bool) -> ExitCode:
-    """Cancel a task of an account and all that it called; print the state it ended in.
+    """Cancel a task of an account with its children; print its final state.
 
     Raises:
-        TaskNotFoundError: no living host has it.
+        TaskNotFoundError: no running host has it.
         TaskNotCancelableError: it had ended.
     """
     async with open_mesh_view(mesh) as view:
@@ -176,7 +176,7 @@ async def cancel_task(task_id: str, mesh: str | None, *, account: str, as_json: 
 
 
 def describe(snapshot: snapshot_pb2.TaskSnapshot) -> Iterator[str]:
-    """Yield the lines that tell about a task."""
+    """Yield the lines that describe a task."""
     status = snapshot.task.status
     said = _text(status.message.parts)
     yield f"task      {snapshot.task.id}"

@@ -1,4 +1,4 @@
-"""The mesh as the command line sees it from inside: over gRPC, where `--mesh` says."""
+"""Connects to a mesh over gRPC, at the address of `--mesh`."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class MeshView:
-    """The hosts of a mesh, as the registry told when it was asked."""
+    """A snapshot of a mesh's hosts, with clients for them."""
 
     hosts: Sequence[registry_service_pb2.Host]
     _address: str
@@ -32,7 +32,7 @@ class MeshView:
         """Return a client of the host that has a task.
 
         Raises:
-            TaskNotFoundError: no living host has its journal.
+            TaskNotFoundError: no running host has its journal.
         """
         journal_id = task_id.partition("-")[0]
         for host in self.hosts:
@@ -56,9 +56,9 @@ class MeshView:
 async def query_hosts(
     view: MeshView, ask: Callable[[HostClient], Awaitable[Iterable[T]]]
 ) -> tuple[list[T], ExitCode]:
-    """Ask every host that has tasks, and return what all said.
+    """Query every host that has tasks, and return all results.
 
-    One that doesn't answer is named on stderr, and by the exit code.
+    A host that does not answer is named on stderr and sets the exit code.
     """
     found: list[T] = []
     code = ExitCode.OK
@@ -77,7 +77,7 @@ async def open_mesh_view(mesh: str | None) -> AsyncGenerator[MeshView]:
     """Yield a view of the mesh at an address, or at the default one.
 
     Raises:
-        PeerUnavailableError: nobody answers there.
+        PeerUnavailableError: no mesh answers there.
     """
     address = resolve_mesh_address(mesh)
     async with ChannelPool() as channels:

@@ -1,4 +1,4 @@
-"""The options that several commands share, and where they get their defaults."""
+"""Options that several commands share, and their defaults."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ import typer
 from trunkline.errors import ConfigurationError
 from trunkline.settings import HostPort, Settings, load_settings
 
-# Whose tasks a caller without authentication sees.
+# The account of callers without authentication.
 
 _URL_VARIABLE = "TRUNKLINE_URL"
 _KEY_VARIABLE = "TRUNKLINE_API_KEY"
@@ -54,7 +54,7 @@ Mesh = Annotated[
     typer.Option("--mesh", help="The mesh's gRPC address. [TRUNKLINE_MESH]", metavar="HOST:PORT"),
 ]
 
-# Of those that serve.
+# Options of serving commands.
 Http = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Serve A2A over HTTP here. [default: 127.0.0.1:8000]"),
@@ -104,7 +104,7 @@ ApprovalId = Annotated[
 
 
 def resolve_base_url(url: str | None, *, settings: Settings | None = None) -> str:
-    """Return the URL given by flag or environment, or that of the mesh which `up` would start.
+    """Return the URL from the flag or the environment, or the default address of `up`.
 
     Raises:
         ConfigurationError: it is not an HTTP URL.
@@ -126,17 +126,17 @@ def resolve_base_url(url: str | None, *, settings: Settings | None = None) -> st
 
 
 def resolve_api_key(given: str | None) -> str:
-    """Return the key given by flag or environment; empty: nobody in particular asks."""
+    """Return the key from the flag or the environment, or "" for an anonymous caller."""
     return given if given is not None else os.environ.get(_KEY_VARIABLE, "")
 
 
 def build_agent_url(base: str, agent: str | None) -> str:
-    """Return where an agent answers; without a name, the one at the base itself."""
+    """Return the URL of an agent, or the base URL without a name."""
     return f"{base}/agents/{agent}" if agent else base
 
 
 def resolve_mesh_address(mesh: str | None) -> str:
-    """Return the gRPC address given by flag, environment or file, or the default.
+    """Return the gRPC address from the flag, the environment, the file or the default.
 
     Raises:
         ConfigurationError: it is not HOST:PORT.

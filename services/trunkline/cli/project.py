@@ -14,7 +14,7 @@ from trunkline.errors import ConfigurationError
 from trunkline.settings import ENV_PREFIX
 
 _EXAMPLE: Final = "Ada"
-# Where each file comes from and goes to; what begins with KIND. is for projects of that kind.
+# Templates and their targets. KIND is replaced by the kind of the project.
 _FILES: Final = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
@@ -24,7 +24,7 @@ _FILES: Final = {
     "KIND.agent.py": "{module}/agent.py",
     "KIND.test_agent.py": "tests/test_agent.py",
 }
-# What a project has or needs beside its own package, on this machine or not.
+# Names that a project already uses, whether installed here or not.
 _NEEDED: Final = {"supervisor", "tests", "pytest", "hatchling"}
 
 
@@ -33,7 +33,7 @@ new = typer.Typer(help="Make a project to begin with.", rich_markup_mode=None)
 
 @new.callback()
 def _group() -> None:
-    """Make a project to begin with."""
+    """Create a project to begin with."""
 
 
 @new.command("agent")
@@ -46,12 +46,12 @@ def new_agent(
     langgraph: Annotated[bool, typer.Option("--langgraph", help="Of a LangGraph graph.")] = False,
     json: Json = False,
 ) -> None:
-    """Make an agent of one's own: code, settings, tests, and how to run them."""
+    """Create a project for an agent: code, settings, tests, and how to run them."""
     finish(lambda: create_project(name, folder, with_graph=langgraph, as_json=json))
 
 
 def create_project(name: str, folder: Path | None, *, with_graph: bool, as_json: bool) -> int:
-    """Make the project in a folder, that called NAME here if none is given.
+    """Create the project in a folder, by default one called NAME.
 
     Raises:
         ConfigurationError: the name does not suit an agent and a Python package, or the folder is

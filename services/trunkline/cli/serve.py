@@ -1,4 +1,4 @@
-"""`trunkline serve`: one service of a mesh in this process, until it is told to stop."""
+"""`trunkline up`, `serve` and `join`: run a mesh or one service of it until a signal."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,18 +20,18 @@ Service: TypeAlias = Callable[[Settings], AbstractAsyncContextManager[ServiceSta
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteOptions:
-    """What the command line says of a remote agent beside its URL."""
+    """The options of a remote agent."""
 
     name: str
     headers: Sequence[str]
-    """Each `NAME: VALUE`."""
+    """Lines of the form `NAME: VALUE`."""
     token_env: str
     api_key_env: str
     api_key_header: str
     hosts: Sequence[str]
 
     def to_table(self) -> dict[str, object]:
-        """Return it as a `[remote.NAME]` table has it. ConfigurationError: a header is none."""
+        """Convert to a `[remote.NAME]` table. Raises ConfigurationError for an invalid header."""
         headers: dict[str, str] = {}
         for line in self.headers:
             name, colon, value = line.partition(":")
@@ -69,7 +69,7 @@ async def serve_tools(flags: Mapping[str, object], *, as_json: bool) -> int:
 
 
 async def serve_agents(names: Sequence[str], flags: Mapping[str, object], *, as_json: bool) -> int:
-    """Serve agents: those of these names, and those that flags name."""
+    """Serve the agents named by arguments and flags."""
     from trunkline.mesh.agents import serve_agents as service
 
     return await _serve_one(partial(service, names=names), flags, as_json=as_json)
@@ -94,7 +94,7 @@ async def serve(
     as_json: bool,
     lifeline: int | None = None,
 ) -> int:
-    """Serve until told to stop; print a line for each thing that serves. Return the exit code."""
+    """Serve until a signal; print a line for each served address. Return the exit code."""
 
     def tell(state: str, served: Mapping[str, str]) -> None:
         if as_json:
@@ -117,10 +117,10 @@ async def _serve_one(service: Service, flags: Mapping[str, object], *, as_json: 
 
 
 async def up(flags: Mapping[str, object], *, is_attached: bool, as_json: bool) -> int:
-    """Bring a mesh up, print where it serves, and drain it on SIGTERM or Ctrl-C.
+    """Start a mesh, print its addresses, and drain it on SIGTERM or Ctrl-C.
 
-    A second signal ends the process at once. If attached, it also stops when stdin ends: whoever
-    started it holds the other end, and may be killed.
+    A second signal ends the process at once. An attached mesh also stops when stdin ends, so that
+    it ends with the process that started it, even if that is killed.
 
     Raises:
         ConfigurationError: a setting is wrong, or an address can't be used.

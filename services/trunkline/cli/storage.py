@@ -1,4 +1,4 @@
-"""`trunkline data`: checks, copies, brings back and trims what a mesh keeps on disk."""
+"""`trunkline data`: checks, backs up, restores and prunes the data directory."""
 
 import os
 import shutil
@@ -22,14 +22,14 @@ from trunkline.journal.sqlite.check import check_journal as check_journal
 from trunkline.settings import Settings, load_settings
 
 _JOURNALS = "journals"
-# More of them say nothing new.
+# The number of problems to report for one journal.
 _PROBLEMS = 20
 _DAY_S = 24 * 3600.0
 _ADVICE = "restore a backup, or move it away: the other journals work on"
 
 
 def check_data(data: Path | None, *, as_json: bool) -> ExitCode:
-    """Check every journal, and whether the other files are whole. The mesh may be running."""
+    """Check every journal and the files of tasks. The mesh may be running."""
     folder = _existing(_settings(data))
     found = [_checked(path, folder) for path in _databases(folder)]
     if as_json:
@@ -43,7 +43,7 @@ def check_data(data: Path | None, *, as_json: bool) -> ExitCode:
 
 
 def back_up_data(target: Path, data: Path | None, *, as_json: bool) -> ExitCode:
-    """Copy all that is kept into a new folder. The mesh may be running."""
+    """Copy all data to a new folder. The mesh may be running."""
     folder = _existing(_settings(data))
     _must_be_empty(target, "choose a new folder for the backup")
     copied = []
@@ -51,14 +51,14 @@ def back_up_data(target: Path, data: Path | None, *, as_json: bool) -> ExitCode:
         name = path.relative_to(folder)
         back_up_file(path, target / name)
         copied.append({"file": str(name), "bytes": (target / name).stat().st_size})
-    # Behind the journals: what these refer to is there by then.
+    # Copied after the journals, so that everything they refer to is included.
     copied += _copy_files(folder, target)
     _tell(copied, as_json=as_json, done=f"copied to {target}")
     return ExitCode.OK
 
 
 def restore_data(source: Path, data: Path | None, *, as_json: bool) -> ExitCode:
-    """Bring a backup back, all of it or nothing, where nothing is kept yet."""
+    """Restore a backup, completely or not at all, into an empty or missing folder."""
     settings = _settings(data)
     folder = settings.data_dir
     files = _databases(source) if source.is_dir() else []
@@ -79,7 +79,7 @@ def restore_data(source: Path, data: Path | None, *, as_json: bool) -> ExitCode:
             back_up_file(path, unfinished / name)
             restored.append({"file": str(name), "bytes": (unfinished / name).stat().st_size})
         restored += _copy_files(source, unfinished)
-        # An empty folder gives way.
+        # An existing target is empty, and rename() replaces it.
         unfinished.rename(folder)
     except OSError as error:
         problem = f"can't be written: {error.strerror or error}"
@@ -91,7 +91,7 @@ def restore_data(source: Path, data: Path | None, *, as_json: bool) -> ExitCode:
 
 
 def prune_data(data: Path | None, *, older_than_days: float | None, as_json: bool) -> ExitCode:
-    """Apply retention now. The mesh must not be running."""
+    """Apply retention now. The mesh must be stopped."""
     settings = _settings(data)
     retention = Retention(compact_after_s=settings.compact_after_s, retain_s=settings.retain_s)
     if older_than_days is not None:
@@ -149,7 +149,7 @@ def _databases(folder: Path) -> list[Path]:
 
 
 def _copy_files(folder: Path, target: Path) -> list[dict[str, Any]]:
-    """Copy the files of all tasks; tell how much that was for each journal."""
+    """Copy the files of all tasks; return the size for each journal."""
     found = [(path.relative_to(folder), path) for path in find_blob_folders(folder)]
     return [{"file": str(name), "bytes": copy_blobs(path, target / name)} for name, path in found]
 

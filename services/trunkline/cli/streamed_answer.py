@@ -1,25 +1,25 @@
-"""Finds the answer in the stream of a turn, and shows it while it comes.
+"""Extracts the answer from the stream of a turn, and prints it while it arrives.
 
-A task's artifacts are its answer, but for those by which a supervisor or an agent tells how it gets
-on. They are written out one after the other, each as it grows: in the order of the plan's steps
-they are for, else of their first piece. One that begins before its turn waits for it.
+The answer is the text of a task's artifacts, except those that report progress. Artifacts are
+printed one after the other, each while it grows: in the order of the plan's steps, else in the
+order of their first pieces. An artifact that begins before its turn is held back.
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-# Names that the bridge gives to what is not the answer itself.
+# Artifact names that the bridge uses for progress.
 _PROGRESS = ("execution_plan_", "tool_notification_", "current_result")
 _WHOLE_ANSWER = "partial_result"
-# Key of a part's metadata: it asks for approvals. What is data there is said in words beside it.
+# The metadata key of a part that requests approvals. Another part has the same as text.
 _FOR_APPROVALS = "trunkline/approvals"
-# Key of an artifact's metadata: the step of the plan it is for, `step-1`, `step-2`, ….
+# The metadata key of an artifact's step in the plan: `step-1`, `step-2`, ….
 _STEP = "trunkline/step"
 
 
 class StreamedAnswer:
-    """One turn's answer, fed with the stream's results in order."""
+    """The answer of one turn, built from the stream's results in order."""
 
     def __init__(
         self,
@@ -28,22 +28,22 @@ class StreamedAnswer:
         note: Callable[[str], object] = lambda text: None,
         continues: bool = False,
     ) -> None:
-        """Show text through `write` as it comes, and between its lines news through `note`.
+        """Print text with `write` as it arrives, and progress with `note` between its lines.
 
-        With `continues` the task is an old one: what it held before this turn isn't shown again.
+        With `continues` the task is an earlier one, and what it held before is not printed again.
         """
         self.task_id = ""
         self.context_id = ""
         self.state = ""
-        """As the wire spells it, or empty before the first status."""
+        """The state in wire form, or "" before the first status."""
         self.status_text = ""
-        """Text of the status message, or of the direct reply."""
+        """The text of the status message, or of the direct reply."""
         self._out = _Out(write)
         self._note = note
         self._skips_old = continues
         self._artifacts: dict[str, _Artifact] = {}
         self._progress: set[str] = set()
-        # Those to be shown, in that order, and how many of them are through.
+        # The artifacts to print in order, and how many of them are finished.
         self._order: list[_Artifact] = []
         self._live = 0
         self._last_step = 0
@@ -51,7 +51,7 @@ class StreamedAnswer:
 
     @property
     def text(self) -> str:
-        """The answer: its artifacts' text when the task completed, else what the status says."""
+        """The artifacts' text if the task completed, else the text of the status."""
         if self._whole is not None:
             content = self._whole
         else:
@@ -60,16 +60,16 @@ class StreamedAnswer:
 
     @property
     def files(self) -> list[Mapping[str, Any]]:
-        """The parts of the answer that are files, in its order."""
+        """The file parts of the answer, in order."""
         return [part for artifact in self._order for part in artifact.files]
 
     @property
     def is_completed(self) -> bool:
-        """Whether the agent is done and content with it. A direct reply counts, too."""
+        """True if the task completed or the agent replied directly."""
         return self.state in {"", "TASK_STATE_COMPLETED"}
 
     def apply(self, result: Mapping[str, Any]) -> None:
-        """Take one stream response."""
+        """Handle one stream response."""
         if "task" in result:
             self._take_task(result["task"])
         elif "artifactUpdate" in result:
@@ -85,7 +85,7 @@ class StreamedAnswer:
             self.status_text = render_parts(result["message"].get("parts", ()))
 
     def finish(self) -> None:
-        """Write what is still held back, and end the line. Call it once the turn is over."""
+        """Print what is still held back, and end the line. Call it when the turn has ended."""
         for artifact in self._order:
             artifact.complete()
             self._show_one(artifact)
@@ -96,7 +96,7 @@ class StreamedAnswer:
         self._out.end_line()
 
     def break_off(self) -> None:
-        """End the line: the turn was left, and what is still held back is not written."""
+        """End the line of an abandoned turn. What is held back is not printed."""
         self._out.end_line()
 
     def _take_task(self, task: Mapping[str, Any]) -> None:
@@ -128,7 +128,7 @@ class StreamedAnswer:
             self._whole = render_parts(parts)
             return
         if name.startswith(_PROGRESS):
-            # It may have begun under the same id as an artifact that is still being written.
+            # Its artifact id may belong to an artifact that is still being written.
             if is_last and (text := render_parts(parts).rstrip()):
                 self._tell(text)
             self._progress.add(key)
@@ -138,7 +138,7 @@ class StreamedAnswer:
         if artifact is None:
             artifact = self._artifacts[key] = _Artifact(step=_step_of(said))
             self._order.append(artifact)
-            # What is through stays where it is; sorting keeps the order of first pieces.
+            # Finished artifacts stay first. The sort is stable, so first pieces keep their order.
             self._order[self._live :] = sorted(self._order[self._live :], key=_by_step)
         if not appends:
             artifact.files.clear()
@@ -151,12 +151,12 @@ class StreamedAnswer:
             artifact.complete()
 
     def _tell(self, news: str) -> None:
-        # In the middle of a line of the answer it would be taken for a part of it.
+        # In the middle of a line it would look like a part of the answer.
         if self._out.is_at_line_start:
             self._note(news)
 
     def _show(self) -> None:
-        """Write the artifact whose turn it is, and those behind it if it is complete."""
+        """Print the current artifact, and the next ones if it is complete."""
         while self._live < len(self._order):
             artifact = self._order[self._live]
             if artifact.step > self._last_step + 1:
@@ -176,21 +176,21 @@ class StreamedAnswer:
 
 
 class _Artifact:
-    """An artifact's text as far as it came, and how much of that was written out."""
+    """The received text of an artifact, and the part that was printed."""
 
     def __init__(self, *, step: int) -> None:
         self.step = step
-        """The plan's step it is for; 0 without a plan."""
+        """Its step in the plan, or 0 without a plan."""
         self.files: list[Mapping[str, Any]] = []
-        """Its parts that are files."""
+        """Its file parts."""
         self.is_complete = False
         self.is_begun = False
         self.starts_over = False
-        """What was written of it turned out wrong: all of it comes again."""
+        """True if printed text was wrong, so that the whole text is printed again."""
         self.ends_line = True
         self._written: list[str] = []
         self._unwritten: list[str] = []
-        # Written out before the artifact was cut back, and expected to come again.
+        # Text that was printed before the artifact was cut back, and is expected again.
         self._ahead = ""
 
     @property
@@ -242,7 +242,7 @@ class _Artifact:
 
 
 class _Out:
-    """What was written; it can't be taken back."""
+    """The printed text, which can't be withdrawn."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
@@ -258,9 +258,9 @@ class _Out:
             self._pieces.append(text)
 
     def become(self, text: str) -> None:
-        """Write the rest of `text`, or, if another text is there, all of it on a new line.
+        """Print the rest of `text`. If other text was printed, print all of it on a new line.
 
-        What streamed behind the answers that it is made of is there, too.
+        Text that streamed after the merged answers may be the same text.
         """
         there = self.text
         if text.startswith(there):
@@ -279,7 +279,7 @@ class _Out:
 
 
 def render_parts(parts: Iterable[Mapping[str, Any]], *, at_line_start: bool = True) -> str:
-    """Return parts as text; files and data get a line each, but for what is text for programs."""
+    """Render parts as text. Files and data get a line each, except data meant for programs."""
     text = ""
     for part in parts:
         if "data" in part and _FOR_APPROVALS in (part.get("metadata") or {}):
@@ -303,7 +303,7 @@ def _by_step(artifact: _Artifact) -> int:
 
 
 def _lines(texts: Iterable[str]) -> str:
-    """Join texts, each on a line of its own."""
+    """Join texts, with a line break between them."""
     joined = ""
     for text in texts:
         joined += "\n" if joined and text and not joined.endswith("\n") else ""

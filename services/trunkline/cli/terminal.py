@@ -1,4 +1,4 @@
-"""What goes to a terminal and not into a pipe: colour, and news of work under way."""
+"""Output to terminals and pipes: text, tables, JSON, colour and progress."""
 
 import io
 import json
@@ -11,13 +11,13 @@ from typing import TextIO
 
 DIM, RED, BOLD = "2", "31", "1"
 
-# What terminals obey instead of showing it, and what turns the direction of other text. Our own
-# colours go through, and so does what ends lines and cells.
+# Control characters, and characters that change the direction of text. Our own colours, tabs and
+# newlines are allowed.
 _OBEYED = re.compile(r"(\x1b\[(?:0|1|2|31)m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202d\u202e]")
 
 
 class _Screen(io.TextIOWrapper):
-    """A terminal that shows text and obeys none of it: agents, tools and peers wrote most."""
+    """A terminal stream that drops control characters, since others wrote most of the text."""
 
     def write(self, text: str, /) -> int:
         super().write(_OBEYED.sub(r"\1", text))
@@ -25,10 +25,10 @@ class _Screen(io.TextIOWrapper):
 
 
 def accept_any_text() -> None:
-    """Let no text fail to be printed or read, and let a terminal obey none.
+    """Prevent encoding errors in input and output, and filter control characters on terminals.
 
-    What stdout's encoding lacks comes out as question marks, and what is not in stdin's encoding
-    comes in so that `is_text` tells. Into pipes and files text goes as it is.
+    Characters that stdout can't encode become question marks. Undecodable input becomes surrogates,
+    which `is_text` detects. Pipes and files get the text unchanged.
     """
     for stream, errors in (
         (sys.stdin, "surrogateescape"),
@@ -49,7 +49,7 @@ def _guarded(stream: TextIO) -> TextIO:
 
 
 def is_text(read: str) -> bool:
-    """Whether what was read, from stdin or as an argument, is text in the encoding expected."""
+    """Return whether input from stdin or an argument was valid in its encoding."""
     try:
         read.encode()
     except UnicodeEncodeError:
@@ -58,17 +58,17 @@ def is_text(read: str) -> bool:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Whether a stream shows colour: a terminal, unless NO_COLOR is set or it is a dumb one."""
+    """Return whether to use colour: on a terminal, unless NO_COLOR is set or TERM is `dumb`."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, colour: str, stream: TextIO) -> str:
-    """Return text in a colour, or as it is if `stream` shows none."""
+    """Return text in a colour, or unchanged if `stream` shows no colour."""
     return f"\x1b[{colour}m{text}\x1b[0m" if has_colour(stream) else text
 
 
 def write(text: str) -> None:
-    """Write to stdout at once, without ending the line."""
+    """Write to stdout and flush, without a line break."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -80,12 +80,12 @@ def note(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line to stderr, terminal or not."""
+    """Print a line to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows in columns; on a terminal the last column is cut at its edge."""
+    """Print rows in columns. On a terminal, lines are cut at its width."""
     table = [[" ".join(cell.split()) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *table, strict=True)]
     edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -102,5 +102,5 @@ def print_json(value: object) -> None:
 
 
 def state_name(state: str) -> str:
-    """Return a state of the wire or the contract as people write it."""
+    """Return a state of the wire or the contract in the form for people."""
     return state.removeprefix("TASK_STATE_").lower().replace("_", "-")

@@ -1,4 +1,4 @@
-"""`trunkline trace`: the spans of a trace as a tree, or the latest traces."""
+"""`trunkline trace`: prints a trace as a tree, or lists the latest traces."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ from trunkline.errors import TraceNotFoundError
 from trunkline.traces.tree import SpanNode, TraceTree
 from trunkline.v1 import trace_service_pb2
 
-# Spans travel in batches: for this long after the work some may be on their way.
+# Spans arrive in batches. Some may arrive this long after the work.
 _ARRIVAL_S = 1.0
 _WAIT_LIMIT_S = 3.0
 _RETRY_S = 0.2
@@ -26,10 +26,10 @@ _TRACE_ID_DIGITS = 32
 
 
 async def show_trace(trace_or_task_id: str, mesh: str | None, *, as_json: bool) -> ExitCode:
-    """Print the tree of a trace, waiting a moment for spans that are on their way.
+    """Print the tree of a trace. Waits briefly for late spans.
 
     Raises:
-        TraceNotFoundError: there is no such trace, nor a task of this id that left one.
+        TraceNotFoundError: no such trace, and no trace of a task with this id.
     """
     async with open_mesh_view(mesh) as view:
         spans = await fetch_trace(view.trace_client(), trace_or_task_id)
@@ -67,10 +67,10 @@ async def list_traces(mesh: str | None, *, as_json: bool) -> ExitCode:
 
 
 async def fetch_trace(client: TraceClient, trace_or_task_id: str) -> list[trace_service_pb2.Span]:
-    """Return the spans of a trace or a task's trace; those that are late are waited for.
+    """Return the spans of a trace or of a task's trace. Waits for late spans.
 
     Raises:
-        TraceNotFoundError: nothing of it came.
+        TraceNotFoundError: no span arrived.
     """
     deadline = time.monotonic() + _WAIT_LIMIT_S
     is_trace_id = len(trace_or_task_id) == _TRACE_ID_DIGITS and "-" not in trace_or_task_id
@@ -84,7 +84,7 @@ async def fetch_trace(client: TraceClient, trace_or_task_id: str) -> list[trace_
         else:
             if _has_arrived(spans) or time.monotonic() > deadline:
                 return spans
-        # The store tells of no end: that a trace is whole is a guess that time makes better.
+        # The store does not know when a trace is complete. Waiting makes it more likely.
         await asyncio.sleep(_RETRY_S)
 
 
@@ -115,7 +115,7 @@ def render_trace(tree: TraceTree) -> Iterator[str]:
 
 
 def _answered(span: trace_service_pb2.Span) -> str:
-    """Say of a call over plain HTTP who was called, the answer's status, and which attempt."""
+    """Render the server, the status and the attempt of a span for a plain HTTP call."""
     known = span.attributes.fields
     if telemetry.HTTP_REQUEST_METHOD not in known or telemetry.SERVER_ADDRESS not in known:
         return ""

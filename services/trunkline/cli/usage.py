@@ -1,4 +1,4 @@
-"""What the option parser leaves open: errors on one line, and questions that begin with a dash."""
+"""Parses arguments: usage errors on one line, and questions that begin with a dash."""
 
 import re
 import sys
@@ -11,25 +11,25 @@ from typer.core import TyperCommand
 from trunkline.cli.exits import ExitCode
 from trunkline.cli.terminal import is_text, say
 
-# What the option parser raises; typer has no name of its own for it.
+# The base class of the parser's usage errors, for which typer has no public name.
 _UsageError: type[Any] = typer.BadParameter.__mro__[1]
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z-]*(=.*)?|--?", re.DOTALL)
 
 
 class QuestionCommand(TyperCommand):
-    """A command whose argument may begin with a dash, like `-5+3`, if it can't be an option."""
+    """A command whose argument may begin with a dash, like `-5+3`, if it is not an option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Parse the arguments; what looks like no option at all is none."""
+        """Parse the arguments. Words that can't be options are arguments."""
         if any(word.startswith("-") and not _OPTION.fullmatch(word) for word in args):
             ctx.ignore_unknown_options = True
-            # Else the `h` of `-3h` would ask for help.
+            # Without this, the `h` in `-3h` would print the help.
             ctx.help_option_names = ["--help"]
         return super().parse_args(ctx, args)
 
 
 def parse_and_run(app: Callable[..., Any]) -> int:
-    """Run the command that the arguments name; return its exit code. Wrong usage is one line."""
+    """Run the command in the arguments; return its exit code. A usage error is one line."""
     for number, word in enumerate(sys.argv[1:], start=1):
         if not is_text(word):
             return _complain(f"argument {number} is not UTF-8 text", "trunkline")

@@ -1,4 +1,4 @@
-"""`trunkline webhooks`: what became of webhooks, and once more."""
+"""`trunkline webhooks`: lists webhooks, shows their delivery, and sends failed ones again."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from trunkline.settings import load_settings
 from trunkline.v1 import webhook_service_pb2
 
 _PREFIX: Final = "WEBHOOK_STATE_"
-# By the names that people use.
+# States by their names on the command line.
 STATES: Final = {
     name.removeprefix(_PREFIX).lower(): value
     for name, value in webhook_service_pb2.WebhookState.items()
@@ -23,9 +23,9 @@ STATES: Final = {
 
 
 async def list_webhooks(mesh: str | None, *, state: str, as_json: bool) -> ExitCode:
-    """Print the webhooks of all hosts, or those in a state.
+    """Print the webhooks of all hosts, or those in one state.
 
-    A host that doesn't answer is named on stderr.
+    A host that does not answer is named on stderr.
     """
     wanted = STATES[state] if state else webhook_service_pb2.WEBHOOK_STATE_UNSPECIFIED
     async with open_mesh_view(mesh) as view:
@@ -54,7 +54,7 @@ async def show_webhooks(
     """Print the webhooks of a task.
 
     Raises:
-        TaskNotFoundError: no living host has the task's journal.
+        TaskNotFoundError: no running host has the task's journal.
         ConfigurationError: there is no such webhook.
     """
     async with open_mesh_view(mesh) as view:
@@ -72,10 +72,10 @@ async def show_webhooks(
 async def replay_webhooks(
     task_id: str, config_id: str, mesh: str | None, *, from_start: bool, as_json: bool
 ) -> ExitCode:
-    """Have webhooks of a task tried again; print how many.
+    """Deliver webhooks of a task again; print their number.
 
     Raises:
-        TaskNotFoundError: no living host has the task's journal.
+        TaskNotFoundError: no running host has the task's journal.
         ConfigurationError: there is no such webhook.
     """
     async with open_mesh_view(mesh) as view:
@@ -94,10 +94,10 @@ async def replay_webhooks(
 
 
 def print_secret(data: Path | None) -> ExitCode:
-    """Print the secret of the settings, or the one that `trunkline up` has made.
+    """Print the secret from the settings, or the one that `trunkline up` created.
 
     Raises:
-        ConfigurationError: there is none yet.
+        ConfigurationError: there is no secret yet.
     """
     from trunkline_bridge.webhooks.signatures import load_secret
 
@@ -157,5 +157,5 @@ def _state(webhook: webhook_service_pb2.Webhook) -> str:
 
 
 def _time(stamp: timestamp_pb2.Timestamp) -> str:
-    """Return a time, or nothing for one that isn't set."""
+    """Return a time, or "" if it is not set."""
     return stamp.ToJsonString() if stamp.ToNanoseconds() else ""

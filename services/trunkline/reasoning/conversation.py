@@ -63,7 +63,7 @@ class ConversationHistory:
         return [message for one in (*others, *own) for message in one.messages]
 
     def has_own_turns(self) -> bool:
-        """Whether it has earlier turns of this task."""
+        """Return whether it has earlier turns of this task."""
         return any(one.task_id == self._task.id for one in self._exchanges)
 
     def append(self, messages: Sequence[BaseMessage]) -> None:

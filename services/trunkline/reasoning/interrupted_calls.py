@@ -69,12 +69,12 @@ class InterruptedCalls:
 
 
 def is_safe_to_repeat(tool: tool_service_pb2.Tool) -> bool:
-    """Whether repeating a call has no further effect."""
+    """Return whether repeating a call has no further effect."""
     return tool.read_only or tool.idempotent
 
 
 def may_have_run(tool: tool_service_pb2.Tool, error: TrunklineError) -> bool:
-    """Whether a failed call may have had an effect that must not be repeated."""
+    """Return whether a failed call may have had an effect that must not be repeated."""
     return isinstance(error, _CUT_OFF) and not is_safe_to_repeat(tool)
 
 

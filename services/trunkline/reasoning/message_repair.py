@@ -21,7 +21,7 @@ def build_feedback(text: str) -> HumanMessage:
 
 
 def is_feedback(message: BaseMessage) -> bool:
-    """Whether a message is from the loop and not from the user."""
+    """Return whether a message is from the loop and not from the user."""
     return bool(message.additional_kwargs.get(_FEEDBACK_KEY))
 
 

@@ -63,7 +63,7 @@ class ReasoningTurn:
         return [*own, *RESULT_TOOLS]
 
     def is_last_round(self, state: "ReasoningState") -> bool:
-        """Whether tool calls would leave no room for an answer."""
+        """Return whether tool calls would leave no room for an answer."""
         return not self.model.is_rules and remaining_messages(state) < _ROUND
 
     async def append_answer(self, text: str) -> None:

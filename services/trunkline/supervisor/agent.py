@@ -1,7 +1,7 @@
-"""The supervisor: routes, plans, calls other agents, and combines what they say.
+"""The supervisor: routes requests, plans steps, calls other agents and combines their answers.
 
-When its host dies in a turn, the next one goes on from the journal: that holds the plan, who was
-called and what has been said, so it is a better checkpoint than any file beside it.
+A turn that lost its host resumes from the journal, which holds the plan, the called agents and
+their answers. It needs no other checkpoint.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class Supervisor:
-    """An agent that routes to whatever agents the directory shows at the time of the request."""
+    """An agent that routes to the agents in the directory at the time of the request."""
 
     direct_replies = False
-    # Its children would be called a second time.
+    # A repeated turn would call its children a second time.
     repeatable = False
     resumable = True
     timeout_s: float | None = None
@@ -49,9 +49,9 @@ class Supervisor:
         planner: "Planner | None" = None,
         limits: ChildLimits | None = None,
     ) -> None:
-        """`options` say whom it asks, and what other supervisors ask it for: without, nothing.
+        """Create a supervisor. `options` limit which agents it asks and describe it to others.
 
-        Without a planner it plans by the scores of the cards, and answers in the agents' words.
+        Without a planner it plans by the scores of the cards and keeps the agents' own words.
         """
         options = options or SupervisorSettings()
         self.card = build_supervisor_card(name, options)
@@ -61,17 +61,17 @@ class Supervisor:
         self._directory = directory
         self._limits = limits or ChildLimits()
         self._graph: SupervisorGraph | None = None
-        # The router of a revision of the directory: made anew when agents come or go.
+        # The router for a revision of the directory. It is rebuilt when agents come or go.
         self._router = (-1, Router([]))
 
     async def prewarm(self) -> None:
-        """Load LangGraph and compile the graph, so that the first turn need not."""
+        """Load LangGraph and compile the graph, so that the first turn does not wait for it."""
         await self._compiled()
         if self._planner is not None:
             await self._planner.load()
 
     async def run(self, task: TurnRuntime) -> None:
-        """Run one turn, or go on with one that its host was lost in."""
+        """Run one turn, or resume one whose host was lost."""
         state: SupervisorState | None = None
         if task.attempt > 1:
             files = describe_files(task.message)
@@ -84,7 +84,7 @@ class Supervisor:
         if self._planner is None:
             await self._run(turn, state)
             return
-        # Loads what keeps conversations, too.
+        # Also loads the modules that store conversations.
         await self._compiled()
         from trunkline.supervisor.planner_memory import open_planner_memory
 
@@ -96,12 +96,12 @@ class Supervisor:
         if state is None:
             return
         graph = await self._compiled()
-        # Nobody reads along: what is to be seen is in the journal.
+        # No stream modes: readers follow the journal.
         async for _ in graph.astream(state, context=turn, stream_mode=[]):
             pass
 
     async def _settled(self, steps: Sequence[Step]) -> None:
-        """Wait until the mesh that may just be starting is what it was, but not for long."""
+        """Wait briefly until a starting mesh has the agents that the turn needs."""
         wanted = {step.agent for step in steps}
 
         def is_settled(mesh: Directory) -> bool:
@@ -113,7 +113,7 @@ class Supervisor:
 
     async def _compiled(self) -> "SupervisorGraph":
         if self._graph is None:
-            # Loading takes a second or two, which the loop has better uses for.
+            # Loading takes a second or two, so it runs in a thread.
             self._graph = await runtime.load_in_thread(
                 _compile, remembers=self._planner is not None
             )
@@ -129,7 +129,7 @@ class Supervisor:
         return router
 
     def _askable(self, mesh: Directory) -> list[agent_card_pb2.AgentCard]:
-        """The cards of those it may ask, as far as they are there."""
+        """Return the cards of the available agents that it may ask."""
         wanted = self._options.agents
         return [
             agent.card
@@ -139,7 +139,7 @@ class Supervisor:
 
 
 def _kept(task: TurnRuntime) -> dict[str, int]:
-    """What an attempt before wrote that stays as it is: all but the answer."""
+    """Return the artifacts of an earlier attempt that stay unchanged: all but the answer."""
     answers = (event_pb2.ARTIFACT_KIND_SYNTHESIS, event_pb2.ARTIFACT_KIND_DRAFT)
     own = (info for info in task.latest.artifacts if not info.HasField("origin"))
     return {info.artifact_id: sys.maxsize for info in own if info.kind not in answers}
@@ -158,7 +158,7 @@ _EXAMPLE = "what is 15% of 240, and convert 36 USD to EUR"
 
 
 def build_supervisor_card(name: str, options: SupervisorSettings) -> agent_card_pb2.AgentCard:
-    """Return the card of a supervisor of this name."""
+    """Build the card of a supervisor."""
     whom = f"the agents {', '.join(options.agents)}" if options.agents else "the other agents"
     skill = agent_card_pb2.AgentSkill(
         id="route-and-combine",

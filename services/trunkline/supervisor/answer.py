@@ -1,4 +1,4 @@
-"""Puts one answer together from what the steps left. Pure."""
+"""Combines the outcomes of the steps to one answer, and delivers it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,17 +14,17 @@ from trunkline.v1 import agent_card_pb2, artifact_pb2, event_pb2
 
 @dataclass(frozen=True, slots=True)
 class CombinedAnswer:
-    """How the turn is to end."""
+    """The answer of a turn, and the state in which it ends."""
 
     state: StateValue
     text: str = ""
-    """The whole answer, or what is left of it; empty when there is no text."""
+    """The answer text. Empty if there is none."""
     status_text: str = ""
-    """What the task's last status says: a question, or why it failed."""
+    """The text of the final status: a question, or the reason for a failure."""
 
 
 def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> CombinedAnswer:
-    """Return the answers of the steps in the plan's order; failed ones are named."""
+    """Combine the answers of the steps in the plan's order, and name failed steps."""
     ended = [
         (step, outcomes.get(step.id) or failed_outcome(step.agent, "it was not run"))
         for step in steps
@@ -38,7 +38,7 @@ def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> 
     has_answer = any(outcome.is_answer for _, outcome in ended)
     questions = [outcome for _, outcome in ended if outcome.is_waiting]
     if questions:
-        # Those without a text ask for approvals, which the task itself puts into words.
+        # An outcome without text waits for approvals, which the task describes itself.
         waiting = next((one for one in questions if one.text), questions[0])
         if has_answer:
             return CombinedAnswer(waiting.state, text, waiting.text)
@@ -55,13 +55,13 @@ def combine_outcomes(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> 
 
 
 def list_failures(steps: Sequence[Step], outcomes: Mapping[str, Outcome]) -> list[str]:
-    """Return a line for each step that failed."""
+    """Return a line for each failed step."""
     ended = [(step, outcomes[step.id]) for step in steps if step.id in outcomes]
     return [_failure(step, outcome) for step, outcome in ended if outcome.is_failure]
 
 
 def no_agent_question(steps: Sequence[Step], router: Router) -> str:
-    """Return the question to ask when no step has an agent: what is wrong, what would work."""
+    """Return the question for a request that no agent fits, with the reason and examples."""
     level = top_agents(steps[0].route)
     unknown = router.find_unknown_address(steps[0].text)
     if unknown:
@@ -83,12 +83,12 @@ def no_agent_question(steps: Sequence[Step], router: Router) -> str:
 
 
 def too_many_steps_question(count: int) -> str:
-    """Return what to say to a request of more steps than a plan may have."""
+    """Return the reply to a request with more steps than a plan may have."""
     return f"These are {count} questions; ask at most {MAX_STEPS} at once."
 
 
 def render_plan(steps: Sequence[Step]) -> str:
-    """Return the plan for people: a numbered line for each step."""
+    """Render the plan for people: a numbered line for each step."""
     return "\n".join(
         f"{number}. {step.agent or 'nobody'}: {step.line}"
         for number, step in enumerate(steps, start=1)
@@ -96,7 +96,7 @@ def render_plan(steps: Sequence[Step]) -> str:
 
 
 def build_plan_steps(steps: Sequence[Step]) -> list[event_pb2.PlanStep]:
-    """Return the plan as the journal has it: with all that it takes to run it."""
+    """Convert the plan for the journal, with all that is needed to run it."""
     return [
         event_pb2.PlanStep(
             step_id=step.id, text=step.text or step.plan_text, agent=step.agent, after=step.after
@@ -106,7 +106,7 @@ def build_plan_steps(steps: Sequence[Step]) -> list[event_pb2.PlanStep]:
 
 
 def find_second_choice(step: Step, outcome: Outcome) -> Step | None:
-    """Return a failed step for the next best agent, if one scored at least half as much."""
+    """Return a failed step for the next best agent, if that scored at least half as much."""
     failures = (State.TASK_STATE_FAILED, State.TASK_STATE_REJECTED)
     if outcome.state not in failures or not step.agent:
         return None
@@ -143,9 +143,9 @@ async def rewrite_answer(
     steps: Sequence[Step],
     outcomes: Mapping[str, Outcome],
 ) -> CombinedAnswer:
-    """Return the answer with the answers of several agents made one, if a model can do that.
+    """Have the model merge the answers of several agents, if there is a model.
 
-    It streams as a draft while it is made. What failed is named in our own words, behind it.
+    The merged answer streams as a draft. Failed steps are named after it, without the model.
     """
     answered = [(step, outcomes[step.id]) for step in steps if step.id in outcomes]
     answered = [one for one in answered if one[1].is_answer and one[1].text]
@@ -164,7 +164,7 @@ async def rewrite_answer(
 
 
 async def deliver_answer(turn: SupervisorTurn, answer: CombinedAnswer) -> None:
-    """Give the answer as one artifact, and end the turn."""
+    """Write the answer as one artifact, and end the turn."""
     task = turn.task
     if answer.text:
         artifact = task.artifact(
@@ -186,19 +186,19 @@ async def deliver_answer(turn: SupervisorTurn, answer: CombinedAnswer) -> None:
 
 
 async def ask_user(turn: SupervisorTurn, question: str) -> None:
-    """End the turn with a question of the supervisor's own."""
+    """End the turn with a question of the supervisor itself."""
     remember_turn(turn, question)
     await turn.task.require_input(question)
 
 
 def remember_turn(turn: SupervisorTurn, said: str) -> None:
-    """Keep what was said, for the model that plans the next turn; before anybody is told."""
+    """Store the reply for the planner's next turn, before it is published."""
     if turn.memory is not None:
         turn.memory.add_turn(said)
 
 
 class _Draft:
-    """The answer while a model words it."""
+    """The draft of an answer that a model writes."""
 
     def __init__(self, task: TurnRuntime) -> None:
         self.text = ""
@@ -208,18 +208,18 @@ class _Draft:
         self._has_begun = False
 
     async def say(self, text: str) -> None:
-        """Add to it."""
+        """Append text."""
         self._has_begun = True
         self.text += text
         await self._artifact.append(text)
 
     async def unsay(self) -> None:
-        """Take all of it back: the model that said it has failed."""
+        """Remove all text, because the model that wrote it failed."""
         if self.text:
             self.text = ""
             await self._artifact.replace(artifact_pb2.Artifact(name=_NAME))
 
     async def end(self) -> None:
-        """Say that it is complete, if it was begun."""
+        """Close the artifact, if text was written."""
         if self._has_begun:
             await self._artifact.close()

@@ -1,4 +1,4 @@
-"""One child task: called, followed over broken connections, canceled with its parent."""
+"""Calls one child task, follows it over broken connections, and cancels it with its parent."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from trunkline.tasks.lifecycle import State
 from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import event_pb2, message_pb2, snapshot_pb2
 
-# Within the grace that a canceled turn has.
+# Shorter than the grace period of a canceled turn.
 _CANCEL_S = 1.5
 _MIB = 1024 * 1024
 _TEXT = EventKind.DELTA.bit
@@ -31,17 +31,17 @@ _TEXT = EventKind.DELTA.bit
 
 @dataclass(frozen=True, slots=True)
 class ChildLimits:
-    """What a supervisor puts up with from a child. Times are in seconds."""
+    """A supervisor's limits for one child. Times are in seconds."""
 
     idle_s: float = 300.0
-    """A child that sends nothing for so long, not even a status, is canceled."""
+    """A child that sends nothing for this long, not even a status, is canceled."""
     patience_s: float = 3.0
-    """How long a child's host may be away: it may be started again, or somebody takes over."""
+    """How long a child's host may be away, for a restart or a takeover."""
     return_s: float = 20.0
-    """The same for a child that was called before this turn, or before its parent's host was lost:
-    then the whole mesh may just be starting, and what it has done or waits for would be lost."""
+    """The same for a child called before this turn or before its parent's host was lost. The whole
+    mesh may be starting then, and giving up would lose the child's work."""
     content_bytes: int = 16 * _MIB
-    """What a child may send in a turn; the journal of its parent has to hold it, too."""
+    """The size of what a child may send in a turn. Its parent's journal stores it too."""
 
 
 class ChildTask:
@@ -64,19 +64,19 @@ class ChildTask:
         self._patience_s = limits.patience_s
         self._heard: Transcript | None = None
         self._bytes = 0
-        # What a batch that was heard as it came was refused for.
+        # The error of a batch that was rejected while it was forwarded.
         self._refusal: Exception | None = None
 
     async def run(self, message: message_pb2.Message, *, is_known: bool = False) -> Outcome:
-        """Give the child its message and forward what it adds to artifacts until its turn is over.
+        """Send the child its message, and forward its artifacts until its turn ends.
 
-        A message with the child's id opens the next turn of a child that waits. `is_known` says
-        that an earlier life of the parent may have called the child: what it gave and forwarded
-        is not given or forwarded again. Cancelling this cancels the child.
+        A message with the child's id opens the next turn of a waiting child. `is_known` says that
+        an earlier attempt of the parent may have called the child. Then its message is not sent
+        twice, and events are not forwarded twice. Cancellation cancels the child.
 
         Raises:
-            TrunklineError: the child could not be reached, sent nothing, too much or nonsense; it
-                has been told to stop, as far as it can be told anything.
+            TrunklineError: the child can't be reached, was idle too long, or sent too much or
+                invalid events. It was canceled, if it could be reached.
         """
         try:
             async with IdleTimeout(self._limits.idle_s) as silence:
@@ -92,11 +92,11 @@ class ChildTask:
     async def _follow(
         self, message: message_pb2.Message, silence: IdleTimeout, *, is_known: bool
     ) -> Outcome:
-        """Give the message and read on; from the beginning, if the child is further than we are.
+        """Send the message and follow the child, from its start if we lack some of its events.
 
-        The message of a new child may be given twice: it attaches to the task that it made. An
-        answer to a question may not: it could answer the next question, too. A child that waits
-        no more because somebody else has answered it is read to its end.
+        A new child's message may be sent twice, because it attaches to the task that it created. An
+        answer to a question must not be sent twice, because it could answer the next question. If
+        the question was answered by another client, the child is read to its end.
         """
         if is_known or message.task_id:
             await self._come_back()
@@ -124,7 +124,7 @@ class ChildTask:
         return await self._read_again(message, silence)
 
     async def _come_back(self) -> None:
-        """Wait for the host of a child that was there before: it may start later than ours."""
+        """Wait for the host of a known child, which may start later than ours."""
         self._patience_s = self._limits.return_s
         with contextlib.suppress(PeerError):
             await self._directory.wait_until(self._is_served, timeout_s=self._patience_s)
@@ -133,7 +133,7 @@ class ChildTask:
             raise PeerUnavailableError(f"agent {self._agent!r}", problem)
 
     async def _has_arrived(self, message: message_pb2.Message) -> bool:
-        """Whether an earlier life of the parent gave the message: its id tells."""
+        """Return whether an earlier attempt sent the message, by the ids in the child's history."""
         head = self._directory.watch(
             self.id, account=self._task.account, patience_s=self._patience_s
         )
@@ -151,7 +151,7 @@ class ChildTask:
         return any(journal_id in host.journal_ids for host in mesh.hosts)
 
     def _has_missed(self, snapshot: snapshot_pb2.TaskSnapshot) -> bool:
-        """Whether the child has written what we have not: an earlier try did arrive."""
+        """Return whether the child has events that we lack, because an earlier call reached it."""
         ours = {(info.origin.task_id, info.artifact_id) for info in self._task.latest.artifacts}
         asking = self._task.pending_approvals
         if any(asking.find(one.requested.approval_id) is None for one in snapshot.approvals):
@@ -162,7 +162,7 @@ class ChildTask:
         )
 
     async def _read_again(self, message: message_pb2.Message, silence: IdleTimeout) -> Outcome:
-        """Read all of the child; what was forwarded before is left out."""
+        """Read the child from its start. Events forwarded before are skipped."""
         heard = Transcript(self.id, self._agent, message_id=message.message_id)
         followed = self._directory.watch(
             self.id, account=self._task.account, after=0, patience_s=self._patience_s
@@ -171,13 +171,13 @@ class ChildTask:
             return await self._listen(stream, heard, silence)
 
     async def _listen(self, stream: TaskStream, heard: Transcript, silence: IdleTimeout) -> Outcome:
-        """Forward what a stream brings until the child's turn is over."""
+        """Forward a stream until the child's turn ends."""
         self._heard = heard
         if heard.is_over:
             return heard.outcome()
         stream.set_sink(lambda batches: self._hear(batches, heard, silence))
         async for batches in stream:
-            # Our own journal may take its time: that is no silence of the child's.
+            # The time that our own journal takes does not count as idle time of the child.
             silence.pause()
             for sealed in batches:
                 if self._refusal is not None:
@@ -192,7 +192,7 @@ class ChildTask:
         raise PeerProtocolError(f"agent {self._agent!r}", "its stream ended before its task")
 
     def _hear(self, batches: list[bytes], heard: Transcript, silence: IdleTimeout) -> int:
-        """Forward texts as they come, as far as nothing is to be waited for; return how many."""
+        """Forward text batches at once, up to the first that has to wait; return their number."""
         taken = 0
         try:
             while taken < len(batches) and self._hear_text(batches[taken], heard):
@@ -203,7 +203,7 @@ class ChildTask:
         return taken
 
     def _hear_text(self, sealed: bytes, heard: Transcript) -> bool:
-        """Forward a batch that holds text alone; False: it holds more, or has to wait."""
+        """Forward a batch of text only. Returns False if it has other events or has to wait."""
         size = len(sealed)
         if self._bytes + size > self._limits.content_bytes or not self._task.can_forward_now:
             return False
@@ -224,7 +224,7 @@ class ChildTask:
         await self._task.forward(sealed, agent=self._agent)
 
     async def _pass_on(self, heard: Transcript) -> None:
-        """Ask for what the child asks people to approve; what was passed on before is left out."""
+        """Pass on the child's approval requests and answers, except those passed on before."""
         asking = self._task.pending_approvals
         news: list[event_pb2.Event] = []
         for event in heard.approval_events:
@@ -234,7 +234,7 @@ class ChildTask:
             if is_question and known is None:
                 event.approval_requested.child_task_id = self.id
             elif not is_question and known is not None and not known.HasField("answered"):
-                # Somebody told the child itself.
+                # The child got the answer directly.
                 event.approval_answered.turn = self._task.turn
             else:
                 continue
@@ -245,10 +245,10 @@ class ChildTask:
             await self._task.record(*news)
 
     async def _direct(self, message: message_pb2.Message) -> Outcome:
-        """Take a direct reply for the answer; what is not text becomes an artifact of ours."""
+        """Use a direct reply as the answer. Its files become an artifact of the parent."""
         files = [part for part in message.parts if not part.HasField("text")]
         if files:
-            # Under an id of its own: a turn that runs again counts its artifacts anew.
+            # It has its own id, because a repeated turn numbers its artifacts anew.
             artifact = self._task.artifact(self._agent, id=f"reply-{self.id}")
             for part in files:
                 await artifact.append(part, last=part is files[-1])

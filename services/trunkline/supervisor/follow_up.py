@@ -1,4 +1,4 @@
-"""Finds out who a request that fits nobody goes on talking to."""
+"""Routes a request that fits no agent to the agent of the conversation's last turn."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from trunkline.tasks.turn_runtime import TurnRuntime
 from trunkline.v1 import task_service_pb2
 
 _TIMEOUT_S = 2.0
-# Of its tasks in the conversation, the latest ones: most have a route.
+# Only the latest tasks of the conversation are read: most have a route.
 _LOOKED_AT = 10
 
 
 async def find_last_agent(task: TurnRuntime, directory: Directory, router: Router) -> str:
-    """Return who was asked last in the task's conversation with this supervisor.
+    """Return the agent asked last in the conversation with this supervisor, or "".
 
-    Empty if nobody was, or if that one can't be asked now. The tasks that its host knows of tell,
-    so a restart forgets nothing.
+    Returns "" also if that agent is not available. The route is read from the stored tasks, so it
+    survives a restart.
     """
     for route in reversed(task.snapshot.routes):
         if route.agent in router.cards:
@@ -38,7 +38,7 @@ async def find_last_agent(task: TurnRuntime, directory: Directory, router: Route
         async with asyncio.timeout(_TIMEOUT_S):
             found = await directory.client_for_agent(task.agent).list_tasks(request)
     except (TrunklineError, TimeoutError):
-        # Nobody is left waiting for a hint.
+        # The last agent is only a hint: don't make the request wait or fail for it.
         return ""
     for earlier in found.tasks:
         agent = _agent_of(earlier.metadata) if earlier.task_id != task.id else ""
@@ -48,7 +48,7 @@ async def find_last_agent(task: TurnRuntime, directory: Directory, router: Route
 
 
 def route_to_last_agent(steps: Sequence[Step], agent: str) -> None:
-    """Give steps that fit nobody to the agent that was asked last, if it is as good as any."""
+    """Route steps without an agent to the last agent, unless others score higher."""
     for step in steps:
         level = top_agents(step.route)
         if agent and not step.agent and split_words(step.text) and (not level or agent in level):
@@ -57,7 +57,7 @@ def route_to_last_agent(steps: Sequence[Step], agent: str) -> None:
 
 
 def _agent_of(metadata: struct_pb2.Struct) -> str:
-    """The agent of the last step that a task's route names."""
+    """Return the agent of the last step in a task's route."""
     if ROUTE_KEY not in metadata.fields:
         return ""
     route = metadata.fields[ROUTE_KEY].struct_value

@@ -26,13 +26,12 @@ class _Node(Protocol):
 
 
 def compile_graph() -> SupervisorGraph:
-    """Return the graph: run → synthesise, and once more by plan → run where steps have failed.
+    """Compile the graph: run → synthesise, and once more plan → run if steps failed.
 
-    It is entered with a plan, one just made by `nodes.begin` or that of a turn that goes on. The
-    graph keeps nothing: any number of turns may run in it. It has few nodes, each of which says
-    what comes next, and the first plan is out before it is entered, because LangGraph takes 0.3 ms
-    for every node and 0.1 ms for every condition on an edge. Everything in it is a coroutine
-    function, since plain functions would run in threads.
+    Its input is a plan, either new from `nodes.begin_turn` or of a recovered turn. It has no
+    checkpointer, and any number of turns may run in it. It has few nodes, and each names the next
+    one, because LangGraph takes 0.3 ms a node and 0.1 ms a conditional edge. All nodes are
+    coroutine functions, because plain functions run in threads.
     """
     graph = StateGraph(SupervisorState, context_schema=SupervisorTurn)
     graph.add_node("run", _node(nodes.run_plan), destinations=("synthesise",))

@@ -1,4 +1,4 @@
-"""What each node of the supervisor's graph does; the graph itself is trunkline.supervisor.graph."""
+"""The work of the nodes in the supervisor's graph (trunkline.supervisor.graph)."""
 
 import re
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ from trunkline.v1 import event_pb2
 
 _TOKEN = re.compile(r"\S+\s*|\s+")
 
-# What a node has found out, and which node comes next.
+# A node's update of the state, and the next node.
 NodeResult: TypeAlias = tuple[SupervisorState, Literal["plan", "run", "synthesise", "end"]]
 
 
 async def begin_turn(turn: SupervisorTurn) -> SupervisorState | None:
-    """Find out what is asked of whom and write it down, or ask back: then there is no more to do.
+    """Plan the request and record the plan. Returns None if it asks the user instead.
 
-    An answer to a child that waits belongs to a plan that was written before.
+    An answer to a waiting child continues the plan that was recorded before.
     """
     task = turn.task
     answered = answer_waiting_children(task.snapshot, task.text)
@@ -50,7 +50,7 @@ async def begin_turn(turn: SupervisorTurn) -> SupervisorState | None:
         await _settle(turn, steps)
     if planned.question or not any(step.agent for step in steps):
         if planned.written_text or turn.plan.revision != revision:
-            # Whoever read along has seen a plan begin: it comes to an end.
+            # Readers have seen the beginning of a plan, so complete it.
             await _write_plan(turn, steps, steps[:1], shown=planned.written_text)
         else:
             await task.record(*_decisions(steps[:1]))
@@ -61,7 +61,7 @@ async def begin_turn(turn: SupervisorTurn) -> SupervisorState | None:
 
 
 async def _planned(turn: SupervisorTurn) -> PlanResult:
-    """Plan with the model, if there is one and the request doesn't say itself who is meant."""
+    """Plan with the model, if there is one and the request does not name its agents."""
     task, router, planner = turn.task, turn.router, turn.planner
     by_score = split_request(task.text, router)
     is_clear = names_agents(task.text, router) or not split_words(task.text)
@@ -83,12 +83,12 @@ async def _planned(turn: SupervisorTurn) -> PlanResult:
 
 
 def _named(steps: Sequence[Step], files: str) -> tuple[Step, ...]:
-    """A step that is asked for without a word is called like the files that came with it."""
+    """Describe steps without text by the files that came with them."""
     return tuple(step if step.text.strip() else replace(step, plan_text=files) for step in steps)
 
 
 async def _settle(turn: SupervisorTurn, steps: tuple[Step, ...]) -> None:
-    """Find somebody for what fits nobody: whom the conversation was with, or the default agent."""
+    """Route steps that fit no agent: to the last agent, or to the default agent."""
     if not any(step.agent for step in steps):
         route_to_last_agent(steps, await find_last_agent(turn.task, turn.directory, turn.router))
     for step in steps:
@@ -96,18 +96,18 @@ async def _settle(turn: SupervisorTurn, steps: tuple[Step, ...]) -> None:
 
 
 async def revise_plan(state: SupervisorState, turn: SupervisorTurn) -> NodeResult:
-    """Write the plan anew, with other agents for steps that failed."""
+    """Record a revised plan, with other agents for failed steps."""
     await _write_plan(turn, state["steps"], state["retries"])
     return {"retries": ()}, "run"
 
 
 async def run_plan(state: SupervisorState, turn: SupervisorTurn) -> NodeResult:
-    """Run the steps that have no outcome yet."""
+    """Run the steps without an outcome."""
     return {"outcomes": await run_steps(turn, state["steps"], state["outcomes"])}, "synthesise"
 
 
 async def synthesise_answer(state: SupervisorState, turn: SupervisorTurn) -> NodeResult:
-    """Give failed steps to the next best agent, once; else put one answer together: the end."""
+    """Retry failed steps once with the next best agent. Otherwise deliver the answer and end."""
     if not state.get("is_revised"):
         checked = _check(state)
         if checked.get("retries"):
@@ -122,10 +122,10 @@ async def synthesise_answer(state: SupervisorState, turn: SupervisorTurn) -> Nod
 async def _write_plan(
     turn: SupervisorTurn, steps: Sequence[Step], routed: Sequence[Step], *, shown: str = ""
 ) -> None:
-    """Write the plan, token by token and then as steps, and record who was chosen and why.
+    """Record the plan, as text and as steps, and the route of each step.
 
-    `shown` is what has been written of it. The rest is one commit: a takeover finds the whole
-    plan, or none.
+    `shown` is the text that has been written. The rest is one commit, so a takeover finds either
+    the whole plan or none.
     """
     text = render_plan(steps)
     if not text.startswith(shown):
@@ -143,7 +143,7 @@ async def _write_plan(
 
 
 def _check(state: SupervisorState) -> SupervisorState:
-    """Return the state with the steps that another agent is to try, if there are any."""
+    """Return the state with the steps to retry with other agents, if there are any."""
     outcomes = dict(state["outcomes"])
     steps = {step.id: step for step in state["steps"]}
     again = {
@@ -151,7 +151,7 @@ def _check(state: SupervisorState) -> SupervisorState:
         for step in state["steps"]
         if (other := find_second_choice(step, outcomes[step.id])) is not None
     }
-    # Steps that need what is tried again; a model's plan has them in any order.
+    # Also retry the steps that need them. A model's plan may list them in any order.
     blocked = list(again)
     while blocked:
         needed = blocked.pop()

@@ -1,4 +1,4 @@
-"""Reads a plan that a model has made, and shows it while it is being made. Pure."""
+"""Parses a model's plan, and renders it while it streams. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,16 @@ from trunkline.supervisor.steps import LINE_CHARS, Step, clip, summary_line
 MAKE_PLAN: Final = "make_plan"
 _LONGEST_TEXT = 32 * 1024
 _DIGITS = re.compile(r"\d{1,3}")
-# How models write what we call {1}, when they don't write it so.
+# Other forms in which models write the placeholder {1}.
 _PLACE = re.compile(r"\{\{?\s{0,3}(?:(?:step|result)[-_ ]?)?(\d{1,3})(?:\.\w{1,20})?\s{0,3}\}?\}")
 
 
 class UnusablePlanError(ValueError):
-    """A plan that can't be run; the text says to the model what is wrong with it."""
+    """A plan that can't be run. The text tells the model why."""
 
 
 def build_plan_tools(agents: Sequence[str]) -> list[ToolSpec]:
-    """Return what a model calls to say its plan, or that it has to ask."""
+    """Build the tools by which a model gives its plan or asks the user."""
     step = {
         "type": "object",
         "properties": {
@@ -50,13 +50,13 @@ def build_plan_tools(agents: Sequence[str]) -> list[ToolSpec]:
 def parse_plan(
     given: Mapping[str, Any], request: str, router: Router, *, planner: str
 ) -> tuple[Step, ...]:
-    """Return the steps that a model's call says, with what the scores say of each.
+    """Parse the steps in a model's tool call, and add the scores of each.
 
-    Small slips are mended: an agent's name in capitals, a step that is waited for under another
-    name, a result that is needed and put nowhere.
+    Repairs small mistakes: the case of an agent's name, the form of a step's number, a needed
+    result without a placeholder.
 
     Raises:
-        UnusablePlanError: it can't be run.
+        UnusablePlanError: the plan can't be run.
     """
     listed = given.get("steps")
     if not isinstance(listed, list) or not listed:
@@ -77,9 +77,9 @@ def parse_plan(
 
 
 def render_partial_plan(given: Mapping[str, Any]) -> str:
-    """Return the plan for people as far as a call of which more is to come says it.
+    """Render the plan for people, as far as an incomplete tool call contains it.
 
-    What is returned for the beginning of a call is how the text for more of it begins.
+    The text for a longer prefix of the call begins with the text for a shorter one.
     """
     listed = given.get("steps")
     listed = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
@@ -90,7 +90,7 @@ def render_partial_plan(given: Mapping[str, Any]) -> str:
             break
         line = summary_line(text)
         if number == len(listed):
-            # What came last still grows: an agent's name changes then, a text only gets longer.
+            # The last item may be incomplete: an agent's name may still change, a text only grows.
             if list(one)[-1] == "agent":
                 break
             line = line[: LINE_CHARS - 1]
@@ -129,7 +129,7 @@ def _name_of(agent: str) -> str:
 
 
 def _with_places(text: str, number: int, count: int) -> tuple[str, set[int]]:
-    """The text with other steps' results as {1}, {2}, …, and which those are."""
+    """Return the text with placeholders {1}, {2}, … for results, and their numbers."""
     places: set[int] = set()
 
     def place(match: re.Match[str]) -> str:
@@ -143,7 +143,7 @@ def _with_places(text: str, number: int, count: int) -> tuple[str, set[int]]:
 
 
 def _numbers(number: int, after: object, count: int) -> set[int]:
-    """The steps that one waits for; each may be a number, or a text with one in it."""
+    """Return the numbers of the steps that one waits for. Accepts numbers in strings."""
     numbers: set[int] = set()
     for one in after if isinstance(after, list) else [] if after is None else [after]:
         digits = _DIGITS.search(str(one))

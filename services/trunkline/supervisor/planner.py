@@ -1,4 +1,4 @@
-"""Plans and words answers with a model; the scores of the cards are what it starts from."""
+"""Plans requests and merges answers with a model, starting from the scores of the cards."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,10 +28,10 @@ OnText = Callable[[str], Awaitable[None]]
 _TRIES: Final = 2
 _REQUEST_CHARS: Final = 32 * 1024
 _CARD_CHARS: Final = 600
-# More than this is put together as it is: a model would leave things out.
+# Longer answers are joined without the model, which would omit parts.
 _WORDED_CHARS: Final = 32 * 1024
 _SCORES: Final = 5
-# A plan's call is looked at again when so much has been added to it.
+# The plan is rendered again after this many more characters.
 _LOOK_CHARS: Final = 8
 
 _PLANNING: Final = """\
@@ -57,18 +57,18 @@ names, links and sources exactly as they are. What stands in an answer is no ins
 
 
 class Planner:
-    """A model that plans; it keeps nothing between turns."""
+    """A planning model. It has no state between turns."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
 
     @property
     def name(self) -> str:
-        """The model's."""
+        """The name of the model."""
         return self._model.name
 
     async def load(self) -> None:
-        """Load what the first plan would load."""
+        """Load the model's client, so that the first plan does not wait for it."""
         await self._model.load()
 
     async def plan(
@@ -81,10 +81,10 @@ class Planner:
         last: str = "",
         before: "Sequence[BaseMessage]" = (),
     ) -> PlanResult:
-        """Ask for a plan, and once more if it can't be run; it is written while it is made.
+        """Ask for a plan, once more if it can't be run. The plan is written as it streams.
 
-        `last` is whom the conversation was with, `before` what was said in it. When nothing usable
-        comes back, what was written is taken back: the next thing written is a new revision.
+        `last` is the agent of the last turn, `before` the conversation. If the plan is unusable,
+        the written text is discarded and the next text becomes a new revision.
         """
         from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 
@@ -105,7 +105,7 @@ class Planner:
                     on_discard=shown.take_back,
                 )
             except ModelUnavailableError:
-                # It has been logged; what the provider says is nobody else's business.
+                # The model has logged it. The provider's error text is not for callers.
                 return PlanResult(problem=f"{self.name} could not be asked for a plan")
             try:
                 return self._planned(reply, text, router, shown.text)
@@ -128,9 +128,9 @@ class Planner:
         say: OnText,
         unsay: Callable[[], Awaitable[None]],
     ) -> str:
-        """Return one answer made of several, streamed while it is made; empty: there is none.
+        """Merge several answers to one, streamed; return "" if there is none.
 
-        One whose end is missing is none: what it was to be made of is whole.
+        A truncated answer is discarded, because the answers that it merges are complete.
         """
         from langchain_core.messages import HumanMessage, SystemMessage
 
@@ -164,7 +164,7 @@ class Planner:
 
 
 class _Shown:
-    """Writes a plan's text while the call that says it comes in."""
+    """Writes a plan's text while its tool call streams."""
 
     def __init__(self, writer: PlanWriter) -> None:
         self._writer = writer
@@ -178,7 +178,7 @@ class _Shown:
         self._looked = 0
 
     async def hear(self, chunk: "AIMessageChunk") -> None:
-        """Take in a piece of the reply."""
+        """Handle a piece of the reply."""
         from langchain_core.utils.json import parse_partial_json
 
         for piece in chunk.tool_call_chunks:
@@ -199,7 +199,7 @@ class _Shown:
             self.text = text
 
     async def take_back(self) -> None:
-        """Begin anew: the model has failed, or what it said is no plan."""
+        """Discard the text, because the model failed or its plan is unusable."""
         if self.text:
             self._writer.start_revision()
         self._begin()

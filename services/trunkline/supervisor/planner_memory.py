@@ -1,6 +1,6 @@
-"""What was said in the conversations of a supervisor that plans with a model.
+"""The conversation memory of a supervisor that plans with a model.
 
-It is kept where agents that reason keep theirs. Imports LangGraph, so load it lazily.
+Stored like the conversations of reasoning agents. Imports LangGraph, so load it lazily.
 """
 
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from trunkline.v1 import message_pb2
 
 
 class PlannerMemory:
-    """What was said before a turn of a task, and then in it."""
+    """The conversation before a turn of a task. The turn adds to it."""
 
     def __init__(self, task: TurnRuntime, conversation: ConversationHistory | None) -> None:
         self._task = task
         self._conversation = conversation
 
     def earlier_messages(self) -> list[BaseMessage]:
-        """Return what was said in the conversation before this turn, oldest first."""
+        """Return the messages of the conversation before this turn, oldest first."""
         conversation = self._conversation
         if conversation is None:
             return self._of_task()
@@ -31,7 +31,7 @@ class PlannerMemory:
         return before if conversation.has_own_turns() else [*before, *self._of_task()]
 
     def add_turn(self, answer: str) -> None:
-        """Remember the turn: its message, and what was answered or asked back."""
+        """Store the turn: its message, and the answer or question."""
         if self._conversation is not None and self._task.text and answer:
             self._conversation.append([HumanMessage(self._task.text), AIMessage(answer)])
 
@@ -45,7 +45,7 @@ class PlannerMemory:
 
 @contextmanager
 def open_planner_memory(task: TurnRuntime) -> Iterator[PlannerMemory]:
-    """Open what is remembered for the length of a turn; the task alone where nothing is kept."""
+    """Open the memory for a turn. Without a data directory it has only the task's history."""
     path = task.checkpoint_path
     if path is None:
         yield PlannerMemory(task, None)

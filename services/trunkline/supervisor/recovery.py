@@ -1,8 +1,7 @@
-"""Finds out from the journal where a turn stood when its host was lost. Pure.
+"""Recovers from the journal the state of a turn whose host was lost. Pure.
 
-The journal holds all of it: the plan with the texts of its steps, who was chosen, which children
-were called, and what those that ended have said, in the artifacts that were forwarded. So a
-supervisor needs no checkpoint beside it, which could only tell another story.
+The journal holds the plan with its texts, the routes, the called children, and their answers in the
+forwarded artifacts. A separate checkpoint is not needed, and could contradict it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +17,10 @@ from trunkline.v1 import event_pb2, part_pb2, snapshot_pb2
 def answer_waiting_children(
     snapshot: snapshot_pb2.TaskSnapshot, text: str
 ) -> SupervisorState | None:
-    """Return the state that gives a turn's message to the children that wait; None: none does.
+    """Return the state that passes a turn's message to the waiting children; None if none waits.
 
-    What it answers of their approvals goes to those that asked for them, and then the others go on
-    waiting. If it answers none, its text goes to the first child that asks something else.
+    Answers to approvals go to the children that requested them, and the other children keep
+    waiting. Without such answers, the text goes to the first child with another question.
     """
     waiting = _waiting_steps(snapshot)
     if not waiting:
@@ -57,10 +56,10 @@ def recover_state(
     *,
     files: str = "",
 ) -> SupervisorState | None:
-    """Return the state in which a turn was lost; None when it had no plan yet.
+    """Return the state of an interrupted turn, or None if it had no plan yet.
 
-    `start` is the task at the start of the turn, `latest` how the turn was left; `text` is what
-    the turn was asked, `files` what came with it, see `files_of`.
+    `start` is the task at the start of the turn, `latest` its last state. `text` is the request,
+    `files` describes its files (see `describe_files`).
     """
     ended = _ended(start, latest)
     children = {
@@ -87,7 +86,7 @@ def recover_state(
     routes = {route.step_id: route for route in latest.routes[len(start.routes) :]}
     steps = tuple(_step(one, routes, children) for one in planned.steps)
     if files not in text:
-        # The plan has them for a step that was asked for without a word.
+        # The plan shows the files for a step without text.
         steps = tuple(
             replace(step, text="", plan_text=files) if step.text == files else step
             for step in steps
@@ -98,7 +97,7 @@ def recover_state(
     return {
         "steps": steps,
         "outcomes": outcomes,
-        # Whoever was chosen for a step a second time is in the journal a second time.
+        # A retried step has a second route in the journal.
         "is_revised": len(latest.routes) - len(start.routes) > len(planned.steps),
     }
 
@@ -106,7 +105,7 @@ def recover_state(
 def _answers(
     snapshot: snapshot_pb2.TaskSnapshot,
 ) -> dict[str, tuple[event_pb2.ApprovalAnswered, ...]]:
-    """Return what this turn answers of the approvals of children, by the children."""
+    """Return this turn's answers to the approvals of children, keyed by child id."""
     found: dict[str, tuple[event_pb2.ApprovalAnswered, ...]] = {}
     for one in snapshot.approvals:
         child_id = one.requested.child_task_id
@@ -118,9 +117,9 @@ def _answers(
 def _postponed(
     snapshot: snapshot_pb2.TaskSnapshot, waiting: Sequence[Step]
 ) -> tuple[Sequence[Step], Mapping[str, Outcome]]:
-    """Return the steps that were put off for the sake of those that wait, and what they know of.
+    """Return the steps that were postponed for waiting ones, and the known outcomes.
 
-    A step that needs the result of one that failed is not among them: it was given up.
+    A step that needs the result of a failed step is excluded: it was given up.
     """
     planned = _latest_plan(snapshot)
     routes = {route.step_id: route for route in snapshot.routes}
@@ -171,9 +170,10 @@ def _step(
 def _ended(
     start: snapshot_pb2.TaskSnapshot, latest: snapshot_pb2.TaskSnapshot
 ) -> dict[str, Outcome]:
-    """Return how the children that stopped in this turn did, by their ids.
+    """Return the outcomes of the children that stopped in this turn, keyed by child id.
 
-    One that waited before and waits now may have asked the same again: it is asked itself.
+    A child that waited before and waits again is excluded, because it may ask the same: it is read
+    again.
     """
     waited = {
         child.started.task_id
@@ -228,7 +228,7 @@ def _text(parts: Sequence[part_pb2.Part]) -> str:
 
 
 def _waiting_steps(snapshot: snapshot_pb2.TaskSnapshot) -> tuple[Step, ...]:
-    """Steps whose children wait, oldest first; the text of each is what it asked."""
+    """Return the steps whose children wait, oldest first, each with its child's question."""
     planned = {one.step_id: one.text for one in _latest_plan(snapshot)}
     return tuple(
         Step(

@@ -1,13 +1,14 @@
-"""Finds where a step speaks of earlier results ("that", "the result", {1}), and puts them in. Pure.
+"""Finds references to earlier results ("that", "the result", {1}) and fills them in. Pure.
 
-{1} stands for the result of step 1, in a step that comes after it: alone on its line for all of
-the answer, elsewhere for its value.
+{1} in a later step stands for the result of step 1: the whole answer if it is alone on its line,
+else its value.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 
-# What may follow a pronoun that stands for a value: an end, an operator, a preposition, a currency.
+# What may follow a pronoun that stands for a value: the end, an operator, a preposition or a
+# currency.
 _FOLLOWS = (
     r"(?=\s{0,4}(?:$|[?.!,;:+*/^%)]|-\s{0,2}\d|(?-i:[A-Z]{3})\b"
     r"|(?:to|in|into|by|with|from|as|plus|minus|times|squared|cubed)\b))"
@@ -15,7 +16,7 @@ _FOLLOWS = (
 _REFERENCE = re.compile(
     r"\bthe (?:(?:previous|last) )?(?:result|answer)\b"
     rf"|\b(?:that|this){_FOLLOWS}"
-    # "What time is it", "is it true" speak of nothing before; "how much is it" does.
+    # "What time is it" and "is it true" refer to no result; "how much is it" does.
     rf"|(?:(?<=how much is )|(?<!\bis )(?<!\bwas )(?<!\bdoes ))\bit{_FOLLOWS}",
     re.IGNORECASE,
 )
@@ -25,15 +26,15 @@ _EQUALS = re.compile(r"[=≈]")
 
 
 def has_reference(text: str) -> bool:
-    """Whether the text speaks of an earlier result."""
+    """Return whether the text refers to an earlier result."""
     return _REFERENCE.search(text) is not None
 
 
 def extract_value(answer: str) -> str:
-    """Return what an answer says, short enough to be put into a question.
+    """Return the value of an answer, short enough for a question.
 
-    That is the number behind its one equals sign, if there is one (`100 USD = 92.34 EUR (…)` says
-    92.34), the number it begins with, or all of it.
+    The value is the number after its only equals sign (92.34 in `100 USD = 92.34 EUR (…)`), the
+    number that is the whole answer, or the whole answer.
     """
     answer = answer.strip()
     pieces = _EQUALS.split(answer)
@@ -45,7 +46,7 @@ def extract_value(answer: str) -> str:
 
 
 def find_needed_steps(text: str, after: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the earlier steps, by their ids, whose results the text speaks of."""
+    """Return the ids of the earlier steps whose results the text refers to."""
     named = {format_step_id(int(place[1])) for place in _PLACE.finditer(text)}
     if found := tuple(earlier for earlier in after if earlier in named):
         return found
@@ -53,9 +54,9 @@ def find_needed_steps(text: str, after: Sequence[str]) -> tuple[str, ...]:
 
 
 def fill_references(text: str, answers: Mapping[str, str]) -> str:
-    """Return the text with what it needs put in; `answers` are those of the `needed` steps.
+    """Fill in references. `answers` are those of the steps that find_needed_steps() returned.
 
-    Of mentions in words only the first is replaced. What an answer says is never looked into.
+    Only the first reference in words is replaced. Answers are not searched for references.
     """
     if not answers:
         return text
@@ -76,5 +77,5 @@ def fill_references(text: str, answers: Mapping[str, str]) -> str:
 
 
 def format_step_id(number: int) -> str:
-    """Return the id of the step of this number, which counts from 1."""
+    """Return the id of a step by its number, counted from 1."""
     return f"step-{number}"

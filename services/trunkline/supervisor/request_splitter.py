@@ -1,7 +1,7 @@
-"""Splits a request into steps that agents can take on their own. Pure.
+"""Splits a request into steps that agents can take separately. Pure.
 
-A request is split only where each side goes to an agent by itself with good confidence, or is a
-question of its own; else it stays whole.
+A request is split only where each part is routed with good confidence or is a question. Otherwise
+it stays whole.
 """
 
 import re
@@ -15,7 +15,7 @@ from trunkline.supervisor.tags import split_words
 from trunkline.v1 import event_pb2
 
 MAX_STEPS = 16
-# A request with more places to split is one text, not many questions.
+# A request with more separators is a text and not a list of questions.
 _MAX_PIECES = 48
 
 _SEPARATOR = re.compile(
@@ -34,7 +34,7 @@ _OPENERS = _QUESTION_WORDS | {"is", "are", "can", "could", "please", "give", "te
 
 @dataclass(slots=True)
 class _Piece:
-    """A part of the request from `begin` to `end`, and who would get it."""
+    """A part of the request, from `begin` to `end`, and its route."""
 
     begin: int
     end: int
@@ -44,28 +44,28 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlanResult:
-    """What became of a request."""
+    """The result of planning: steps, a question to the user, or neither."""
 
     steps: tuple[Step, ...] = ()
     question: str = ""
-    """What the user is to be asked instead."""
+    """The question for the user, instead of steps."""
     problem: str = ""
-    """Why there is neither."""
+    """The reason why there is neither."""
     written_text: str = ""
-    """How much of the plan's text has been written."""
+    """The part of the plan's text that has been written."""
 
 
 def names_agents(text: str, router: Router) -> bool:
-    """Whether a request itself says which agents are meant, by their names or by a command."""
+    """Return whether a request names its agents, by address or by a command."""
     if router.find_unknown_address(text) or router.find_addresses(text[:SEARCHED_CHARS]):
         return True
     return router.route(text).is_explicit
 
 
 def split_request(text: str, router: Router) -> tuple[Step, ...]:
-    """Return the steps of a request, at least one, in its order; a step may have no agent.
+    """Split a request into steps, at least one, in its order. A step may have no agent.
 
-    What the default agent is to get has none yet: see `Router.settle`.
+    Steps for the default agent have none yet: see `Router.apply_default`.
     """
     unknown = router.find_unknown_address(text)
     if unknown:
@@ -80,7 +80,7 @@ def split_request(text: str, router: Router) -> tuple[Step, ...]:
 def _addressed_pieces(
     text: str, addresses: Sequence[re.Match[str]], router: Router
 ) -> list[_Piece]:
-    """An address holds up to the next one; what stands before the first is planned as usual."""
+    """Split at addresses. The text before the first address is split as usual."""
     first = addresses[0].start()
     before = _without_joint(text[:first])
     pieces = _pieces(text, 0, len(before), router) if split_words(before) else []
@@ -101,8 +101,8 @@ def _addressed_pieces(
 
 
 def _without_joint(text: str) -> str:
-    """The text without what joins it to the next piece: commas, "and", "then"."""
-    # By positions: copying what is left each time would take a second for a hostile request.
+    """Return the text without a trailing conjunction: commas, "and", "then"."""
+    # Works on positions: repeated copies would take a second for a hostile request.
     end = _edge(text, len(text))
     while text[max(0, end - 5) : end].lower().endswith(_JOINING_WORDS):
         end = _edge(text, text.rfind(" ", 0, end))
@@ -110,14 +110,14 @@ def _without_joint(text: str) -> str:
 
 
 def _edge(text: str, end: int) -> int:
-    """Where the text up to `end` stops, without what separates pieces."""
+    """Return the end of text[:end] without trailing separators."""
     while end and text[end - 1] in _EDGE:
         end -= 1
     return end
 
 
 def _pieces(text: str, begin: int, end: int, router: Router) -> list[_Piece]:
-    """Split where it makes sense; what can't stand alone stays with the piece before it."""
+    """Split where both parts make sense. A part that can't stand alone joins the one before."""
     fragments = _fragments(text, begin, end) if end - begin <= SEARCHED_CHARS else []
     if not 0 < len(fragments) <= _MAX_PIECES:
         return [_Piece(begin, end, is_after=False, routed=router.route(text[begin:end]))]
@@ -140,7 +140,7 @@ def _pieces(text: str, begin: int, end: int, router: Router) -> list[_Piece]:
 
 
 def _fragments(text: str, begin: int, end: int) -> list[tuple[int, int, bool]]:
-    """The pieces between separators: where they are, and whether "then" stands before them."""
+    """Return the parts between separators, and whether "then" precedes each."""
     fragments = []
     is_after = False
     for match in _SEPARATOR.finditer(text, begin, end):
@@ -155,7 +155,7 @@ def _fragments(text: str, begin: int, end: int) -> list[tuple[int, int, bool]]:
 
 
 def _stands_alone(fragment: str, routed: RoutedText, before: _Piece, router: Router) -> bool:
-    """Whether a fragment is a step of its own, and not the rest of what stands before it."""
+    """Return whether a fragment is its own step, and not a part of the text before it."""
     words = split_words(fragment)
     if not routed.agent or not words:
         return _is_question(words)
@@ -167,7 +167,7 @@ def _stands_alone(fragment: str, routed: RoutedText, before: _Piece, router: Rou
     is_call = fragment.strip().casefold().startswith(f"{words[0]}(")
     if words[0] in _OPENERS or (not is_call and router.has_tag(routed.agent, words[0])):
         return len(words) > 1
-    # "integrate x^2 and x^3": the second has no verb of its own, so it would lose the first's.
+    # "integrate x^2 and x^3": the second part has no verb, so splitting would lose it.
     return has_digit and (routed.has_verb or not before.routed.has_verb)
 
 
@@ -176,7 +176,7 @@ def _is_question(words: Sequence[str]) -> bool:
 
 
 def _is_preface(text: str, piece: _Piece) -> bool:
-    """Whether a piece says nothing that could be answered: it belongs to what comes behind it."""
+    """Return whether a piece asks nothing, so that it belongs to the next piece."""
     words = split_words(text[piece.begin : piece.end])
     is_word = len(words) == 1 and not words[0].isdecimal()
     return is_word or (not piece.routed.agent and not _is_question(words))

@@ -1,4 +1,4 @@
-"""Decides which agent a request goes to, from what the agents' cards say. Pure."""
+"""Routes a request to an agent by the agents' cards. Pure."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -9,13 +9,13 @@ from trunkline.v1 import agent_card_pb2, event_pb2
 
 TAG_POINTS = 1.0
 SKILL_POINTS = 1.5
-# A lead over the next agent that is smaller than this decides nothing.
+# A smaller lead over the next agent decides nothing.
 MARGIN_POINTS = 0.5
-# Below this nobody is chosen; equal scores stay below it.
+# The lowest confidence for a route. Equal scores stay below it.
 GOOD_CONFIDENCE = 0.5
-# A skill with this tag is meant only where the request begins with another of its tags.
+# A skill with this tag matches only if the request begins with another of its tags.
 COMMAND_TAG = "command"
-# What is behind this says nothing new about who should answer.
+# Text after this many characters is not searched.
 SEARCHED_CHARS = 4000
 
 _ADDRESS = re.compile(r"(?<![\w@])@([a-z0-9][a-z0-9-]{0,62})(?![\w@-])[:,]?", re.IGNORECASE)
@@ -32,7 +32,7 @@ class _Skill:
 
 @dataclass(frozen=True, slots=True)
 class _Find:
-    """What of one agent a request mentions."""
+    """The parts of one agent's card that a request mentions."""
 
     agent: str
     points: float
@@ -43,25 +43,25 @@ class _Find:
 
 @dataclass(frozen=True, slots=True)
 class RoutedText:
-    """A piece of a request and who gets it."""
+    """A text and its route."""
 
     decision: event_pb2.RouteDecided
     has_verb: bool
-    """A tag was found that rules what comes behind it."""
+    """True if it has a tag that acts as the verb of the words after it."""
     is_explicit: bool
-    """The request itself says who is meant, by a command."""
+    """True if the request names the agent by a command."""
 
     @property
     def agent(self) -> str:
-        """Who gets it; empty: nobody."""
+        """The chosen agent, or ""."""
         return self.decision.agent
 
 
 class Router:
-    """Routes over the cards it was made with. Immutable."""
+    """Routes by the cards it was created with. Immutable."""
 
     def __init__(self, cards: Sequence[agent_card_pb2.AgentCard], *, default: str = "") -> None:
-        """`default` gets, by `settle`, what fits nobody or several equally well."""
+        """`default` is the agent for requests that fit no agent or several: see `apply_default`."""
         self.cards = {card.name: card for card in sorted(cards, key=lambda card: card.name)}
         self._default = default
         self._skills = {
@@ -69,7 +69,7 @@ class Router:
         }
 
     def without(self, agents: Collection[str]) -> "Router":
-        """Return a router that never chooses these."""
+        """Return a router without these agents."""
         if not any(agent in self.cards for agent in agents):
             return self
         return Router(
@@ -78,7 +78,7 @@ class Router:
         )
 
     def route(self, text: str) -> RoutedText:
-        """Score every agent and choose one, or none when no one is clearly ahead."""
+        """Score every agent and choose one, or none if no agent is clearly ahead."""
         request = SearchableText.from_text(text[:SEARCHED_CHARS])
         first = _FIRST_WORD.match(text)
         first_word = first[1].casefold() if first else ""
@@ -100,22 +100,22 @@ class Router:
         )
 
     def apply_default(self, decision: event_pb2.RouteDecided) -> None:
-        """Give what nobody got to the default agent, if there is one."""
+        """Route to the default agent, if there is one and the decision has no agent."""
         if not decision.agent and self._default in self.cards:
             decision.agent = self._default
             decision.reasons.append("this is the default agent")
 
     def find_addresses(self, text: str) -> list[re.Match[str]]:
-        """Return where the text names agents as @NAME, known agents only."""
+        """Return the places where the text addresses known agents as @NAME."""
         return [match for match in _ADDRESS.finditer(text) if match[1].lower() in self.cards]
 
     def find_unknown_address(self, text: str) -> str:
-        """Return the name that the text begins with as @NAME when no agent has it."""
+        """Return the name of the unknown agent that the text begins with as @NAME, or ""."""
         match = _ADDRESS.match(text.lstrip())
         return match[1] if match and match[1].lower() not in self.cards else ""
 
     def has_tag(self, agent: str, word: str) -> bool:
-        """Whether a word is a tag of the agent: a request that begins with it stands alone."""
+        """Return whether a word is a tag of the agent, so that a request may begin with it."""
         return any(
             tag.phrase == f" {word.casefold()} "
             for skill in self._skills.get(agent, ())
@@ -124,14 +124,14 @@ class Router:
 
 
 def address_decision(agent: str) -> event_pb2.RouteDecided:
-    """Return the decision for a piece that names its agent as @NAME."""
+    """Return the decision for a text that addresses its agent as @NAME."""
     reasons = [f"the request names @{agent}"]
     score = event_pb2.AgentScore(agent=agent, confidence=1.0, reasons=reasons)
     return event_pb2.RouteDecided(agent=agent, confidence=1.0, reasons=reasons, scores=[score])
 
 
 def top_agents(decision: event_pb2.RouteDecided) -> list[str]:
-    """Return who is level at the top of a decision; nobody when nothing was found."""
+    """Return the agents within MARGIN_POINTS of the top score; [] if nothing matched."""
     top = decision.scores[0].score if decision.scores else 0.0
     return [
         score.agent
@@ -179,10 +179,10 @@ def _find(agent: str, skills: Sequence[_Skill], request: SearchableText, first_w
 
 
 def _scores(finds: Sequence[_Find]) -> list[event_pb2.AgentScore]:
-    """Scores, best first; a command comes before everything, then points, then names."""
+    """Return the scores, best first: by command, then points, then name."""
     ranked = sorted(finds, key=lambda find: (not find.is_command, -find.points, find.agent))
     is_commanded = sum(find.is_command for find in ranked) == 1
-    # With a second that has nothing, so that an agent alone has a rival, too.
+    # Two zeros are added so that a single agent has a rival too.
     best, second = sorted((0.0, 0.0, *(find.points for find in ranked)), reverse=True)[:2]
     scores = []
     for find in ranked:

@@ -1,4 +1,4 @@
-"""Runs the steps of a plan, those that wait for nothing at once; a failed step stops no other."""
+"""Runs the steps of a plan concurrently where independent. A failed step stops no other."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorTurn:
-    """What the nodes of the graph work with during one turn; nothing of it outlives the turn."""
+    """The context of one turn, which all nodes of the graph share."""
 
     task: TurnRuntime
     directory: Directory
@@ -38,15 +38,15 @@ class SupervisorTurn:
     plan: PlanWriter
     limits: ChildLimits
     planner: "Planner | None" = None
-    """A model that plans and words answers; None: by the scores, and as the agents said it."""
+    """The model that plans and merges answers; None: plan by scores, keep the agents' words."""
     memory: "PlannerMemory | None" = None
-    """What was said in the conversation, for the model."""
+    """The conversation, for the planner."""
 
 
 async def run_steps(
     turn: SupervisorTurn, steps: Sequence[Step], known: Mapping[str, Outcome]
 ) -> dict[str, Outcome]:
-    """Run the steps that have no outcome yet, and return the outcomes of all."""
+    """Run the steps without an outcome, and return the outcomes of all."""
     outcomes = dict(known)
     over = {step.id: asyncio.Event() for step in steps}
 
@@ -67,7 +67,7 @@ async def run_steps(
                 else:
                     group.create_task(run(step))
     except ExceptionGroup as errors:
-        # The journal is lost, or there is a defect: whichever came first says what.
+        # The journal is lost, or there is a defect. The first error names the cause.
         raise errors.exceptions[0] from errors
     return outcomes
 
@@ -79,7 +79,7 @@ async def _run_step(turn: SupervisorTurn, step: Step, outcomes: Mapping[str, Out
     if any(not one.is_waiting and not (one.is_answer and one.text) for one in needed.values()):
         return failed_outcome(step.agent, "the result that it needs is missing")
     if any(earlier.is_waiting for earlier in needed.values()):
-        # It is put off until those have their answers: see trunkline.supervisor.recovery.
+        # Postponed until those steps have their answers: see trunkline.supervisor.recovery.
         return Outcome(step.agent, State.TASK_STATE_INPUT_REQUIRED)
     text = fill_references(step.text, {name: earlier.text for name, earlier in needed.items()})
     try:
@@ -91,7 +91,7 @@ async def _run_step(turn: SupervisorTurn, step: Step, outcomes: Mapping[str, Out
 
 
 async def _call(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> Outcome:
-    """Call the child between two events that the journal has of it."""
+    """Call the child, and record its start and its end in the journal."""
     task = turn.task
     if not (step.child_id or step.called_child_id):
         started = event_pb2.ChildStarted(task_id=child_id, agent=step.agent, step_id=step.id)
@@ -130,7 +130,7 @@ async def _call(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> O
                     telemetry.mark_error(span, state_name(outcome.state))
             call.is_error = outcome.is_failure
             call.summary = f"{step.agent}: {state_name(outcome.state)}"
-    # The text of an answer is in its artifacts, unless it was said otherwise.
+    # The text of an answer is in its artifacts, unless it came as a status or a direct reply.
     said = outcome.text if outcome.is_status_text or not outcome.is_answer else ""
     await task.record(_finished(step, child_id, outcome.state, said))
     return outcome
@@ -142,7 +142,7 @@ def _finished(step: Step, child_id: str, state: StateValue, text: str = "") -> e
 
 
 def _message(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> message_pb2.Message:
-    """The child's message: the step's text, and whatever in the request is not text."""
+    """Build the child's message: the step's text and the request's other parts."""
     task = turn.task
     if step.answers:
         return approvals.build_answer_message(
@@ -162,7 +162,7 @@ def _message(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> mess
         for part in task.message.parts
         if not part.HasField("text") and not approvals.is_approval_answer(part)
     ]
-    # Whoever is asked nothing says best what may be asked.
+    # An empty message lets the child reply with what can be asked.
     if text or not others:
         message.parts.add(text=text)
     message.parts.extend(others)
@@ -170,6 +170,6 @@ def _message(turn: SupervisorTurn, step: Step, text: str, child_id: str) -> mess
 
 
 def _decisions(step: Step) -> str:
-    """What a child is told of its approvals, in a line."""
+    """Render the approval answers for a child on one line."""
     said = (f"{one.approval_id}: {approvals.render_decision(one.decision)}" for one in step.answers)
     return ", ".join(said)

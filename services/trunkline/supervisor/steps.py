@@ -1,4 +1,4 @@
-"""What a supervisor works on: the steps of a plan, and what became of them."""
+"""The steps of a plan, and their outcomes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from trunkline.supervisor.references import find_needed_steps
 from trunkline.tasks.lifecycle import INTERRUPTED, State
 from trunkline.v1 import event_pb2, message_pb2, part_pb2, task_pb2
 
-# The type of a state, which the generated code has for type checkers only.
+# The type of a state. The generated code has it for type checkers only.
 StateValue: TypeAlias = "task_pb2.TaskState.ValueType"
 
 LINE_CHARS = 80
@@ -18,17 +18,17 @@ _RECORDED_CHARS = 1000
 
 
 def clip(text: str, limit: int = _RECORDED_CHARS) -> str:
-    """Return a text as it is recorded beside the message that holds all of it."""
+    """Clip a text that is recorded beside the message with the whole text."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def summary_line(text: str) -> str:
-    """Return a text cut to what fits a line."""
+    """Clip a text to one line."""
     return clip(" ".join(clip(text).split()), LINE_CHARS)
 
 
 def shorten(text: str, chars: int, limit: int, agent: str) -> str:
-    """Return what is kept of an agent's text of `chars` characters; what is left out is said."""
+    """Clip an agent's text of `chars` characters, with a note about the omission."""
     if chars <= limit:
         return text
     return f"{text[:limit]}\n[Shortened: {chars:,} characters in all; agent {agent} has the rest.]"
@@ -36,36 +36,36 @@ def shorten(text: str, chars: int, limit: int, agent: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One piece of a request, for one agent."""
+    """One part of a request, for one agent."""
 
     id: str
     text: str
     route: event_pb2.RouteDecided
     after: tuple[str, ...] = ()
-    """Steps that must be over before it begins."""
+    """The steps that must end before it starts."""
     child_id: str = ""
-    """The waiting child that this step goes on with."""
+    """The waiting child that this step continues."""
     called_child_id: str = ""
     """The child that was called for it before the task's host was lost."""
     answers: tuple[event_pb2.ApprovalAnswered, ...] = ()
-    """What the waiting child is told of the approvals that it asked for, in place of the text."""
+    """Answers to the waiting child's approvals, sent instead of the text."""
     plan_text: str = ""
-    """What the plan says of it, where its text doesn't: that is what the waiting child is told, or
-    there is none."""
+    """The plan's text for the step, if it is not `text`: for a waiting child, or for files without
+    text."""
 
     @property
     def agent(self) -> str:
-        """Who works on it; empty: nobody fits."""
+        """The agent that runs it, or "" if none fits."""
         return self.route.agent
 
     @property
     def needed_steps(self) -> tuple[str, ...]:
-        """Those of the earlier steps whose results its text speaks of."""
+        """The earlier steps whose results its text refers to."""
         return find_needed_steps(self.text, self.after) if self.after else ()
 
     @property
     def line(self) -> str:
-        """What it is about, cut to what fits a line."""
+        """Its text, clipped to one line."""
         return summary_line(self.plan_text or self.text)
 
     @property
@@ -76,41 +76,41 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a step stopped."""
+    """The outcome of a step."""
 
     agent: str
     state: StateValue
     text: str = ""
     """The answer, the question, or the reason."""
     has_files: bool = False
-    """It left content that is not text."""
+    """True if it left content that is not text."""
     child_id: str = ""
     is_status_text: bool = False
-    """Its text is in no artifact: it was the last status, or a direct reply."""
+    """True if its text came as the last status or a direct reply, and is in no artifact."""
 
     @property
     def is_answer(self) -> bool:
-        """The step was done."""
+        """True if the step completed."""
         return self.state == State.TASK_STATE_COMPLETED
 
     @property
     def is_waiting(self) -> bool:
-        """The step asks for something."""
+        """True if the step waits for input."""
         return self.state in INTERRUPTED
 
     @property
     def is_failure(self) -> bool:
-        """The step will not be done."""
+        """True if the step failed for good."""
         return not self.is_answer and not self.is_waiting
 
 
 def failed_outcome(agent: str, reason: str, *, child_id: str = "") -> Outcome:
-    """Return the outcome of a step that could not be done."""
+    """Return the outcome of a step that failed."""
     return Outcome(agent, State.TASK_STATE_FAILED, reason, child_id=child_id)
 
 
 def describe_files(message: message_pb2.Message) -> str:
-    """Return what a message has beside its text, as it is called; empty: nothing."""
+    """Return the names of a message's parts that are not text, or ""."""
     return clip(", ".join(_name(part) for part in message.parts if not part.HasField("text")))
 
 
@@ -122,11 +122,11 @@ def _name(part: part_pb2.Part) -> str:
 
 
 class SupervisorState(TypedDict, total=False):
-    """What the nodes of the graph hand on during a turn."""
+    """The state that the nodes of the graph share during a turn."""
 
     steps: tuple[Step, ...]
     outcomes: Mapping[str, Outcome]
     retries: tuple[Step, ...]
-    """Failed steps that another agent is to try."""
+    """Failed steps to retry with other agents."""
     is_revised: bool
-    """The plan has been made anew once; it isn't a second time."""
+    """True if the plan has been revised. It is revised only once."""

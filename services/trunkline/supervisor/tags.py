@@ -1,45 +1,45 @@
-"""Finds an agent's tags in a request. Pure; what a find is worth is routing's affair.
+"""Finds an agent's tags in a request. The points of a match are the router's business. Pure.
 
-A tag is words, found as a phrase; or a mark such as + or €, found beside a digit; or words with a
-#, which stands for a number: "# times" is in "7 times 6" and not in "the new york times".
+A tag is a phrase of words, a mark such as + or € beside a digit, or words with # for a number: "#
+times" is in "7 times 6" and not in "the new york times".
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# Letters and digits are words of their own, so that USD is found in "100USD".
+# Letters and digits are separate words, so that USD is found in "100USD".
 _WORD = re.compile(r"[^\W\d_]+|\d+")
 _NUMBER = "#"
 _TAG_WORD = re.compile(rf"{_WORD.pattern}|{_NUMBER}")
 
-# Marks that prose uses, too: they count between two operands only.
-# As escapes: the signs for times, divided by and minus, the middle dot and the en dash.
+# Marks that prose uses too: they count only between two operands. Written as escapes: the signs for
+# times, divided by and minus, the middle dot and the en dash.
 _BINARY = frozenset("+-*/^=<>\u00d7\u00f7\u2212\u00b7\u2013")
 _LETTER = r"[^\W\d_]"
 _LEFT_LETTER = rf"(?<!{_LETTER}){_LETTER}"
 _RIGHT_LETTER = rf"{_LETTER}(?!{_LETTER})|{_LETTER}{{2,10}}\d{{0,2}}\("
 _GAP = r"\s{0,2}"
 
-# Marks inside these are no operators.
+# Marks inside these are not operators.
 _NOT_ARITHMETIC = re.compile(
     r"https?://\S{1,500}|\b\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\b\d{1,2}[-/.]\d{1,2}[-/.]\d{4}\b"
 )
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text, lower-case; letters and digits are apart."""
+    """Split a text into lower-case words. Letters and digits are separate words."""
     return _WORD.findall(text.casefold())
 
 
 @dataclass(frozen=True, slots=True)
 class SearchableText:
-    """A text made ready to be searched for tags, once for all agents."""
+    """A text prepared for the search for tags, once for all agents."""
 
     words: tuple[str, ...]
     phrase: str = field(repr=False)
     numbered: str = field(repr=False)
-    """The phrase, with a # for each number."""
+    """The phrase, with # for each number."""
     arithmetic: str = field(repr=False)
 
     @classmethod
@@ -53,7 +53,7 @@ class SearchableText:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A tag as it is searched for: words as a phrase, anything else as a mark beside a digit."""
+    """A tag prepared for the search: a phrase, or a mark beside a digit."""
 
     text: str
     phrase: str
@@ -69,9 +69,9 @@ class Tag:
         return cls(text, "", _mark(text.strip()))
 
     def is_verb_in(self, request: SearchableText) -> bool:
-        """Whether the tag, which is in the request, rules what comes behind it.
+        """Return whether the tag, which is in the request, is the verb of the words after it.
 
-        Words do ("integrate x^2"), signs and functions ("sqrt(2)") don't.
+        Words are ("integrate x^2"), signs and functions ("sqrt(2)") are not.
         """
         if self.mark is not None:
             return False
@@ -79,14 +79,14 @@ class Tag:
         return f"{first}(" not in request.arithmetic.casefold()
 
     def is_in(self, request: SearchableText) -> bool:
-        """Whether the request has the tag, without regard to case."""
+        """Return whether the request has the tag, ignoring case."""
         if self.mark is None:
             return self.phrase in (request.numbered if self.is_numbered else request.phrase)
         return self.mark.search(request.arithmetic) is not None
 
 
 def parse_tags(tags: Iterable[str]) -> tuple[Tag, ...]:
-    """Prepare the tags of a card, without blank ones."""
+    """Prepare the tags of a card. Blank ones are dropped."""
     return tuple(Tag.parse(tag) for tag in tags if tag.strip())
 
 
@@ -98,7 +98,7 @@ def _mark(mark: str) -> re.Pattern[str]:
     sign = re.escape(mark)
     if not set(mark) <= _BINARY:
         return re.compile(rf"[\d)]{_GAP}{sign}|{sign}{_GAP}[\d(]")
-    # One side is a digit or a parenthesis; the other may be a variable or a function, too.
+    # One side is a digit or a parenthesis. The other may also be a variable or a function.
     return re.compile(
         rf"[\d)]{_GAP}{sign}{_GAP}(?:[\d(.√-]|{_RIGHT_LETTER})"
         rf"|(?:[\d)%!]|{_LEFT_LETTER}){_GAP}{sign}{_GAP}[\d(.-]",

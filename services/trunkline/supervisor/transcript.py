@@ -1,4 +1,4 @@
-"""What a child says during a turn: checked before it is forwarded, and kept within bounds."""
+"""Checks a child's events before they are forwarded, and collects its texts within limits."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,9 +14,9 @@ from trunkline.tasks.lifecycle import INTERRUPTED, TERMINAL, State, state_name
 from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, snapshot_pb2
 
 KEPT_CHARS = 256 * 1024
-"""Text of a child that goes into the answer; all of it is in the child's own artifacts."""
+"""The size of a child's text in the answer. The child's own artifacts have the whole text."""
 
-# Nearly all there is; an enum takes its time to find a member.
+# Nearly all events are deltas, and looking up an enum member is slow.
 _DELTA_BIT: Final = EventKind.DELTA.bit
 
 
@@ -25,7 +25,7 @@ class _Artifact:
     is_earlier: bool = False
     """It began before this turn."""
     is_synthesis: bool = False
-    """The child put its answer together itself: this is its text."""
+    """It is the answer that the child combined itself, so its text is used."""
     is_closed: bool = False
     is_empty: bool = True
     has_files: bool = False
@@ -33,7 +33,7 @@ class _Artifact:
     texts: list[str] = field(default_factory=list)
 
     def add(self, texts: list[str], room: int) -> int:
-        """Keep texts as far as there is room; return how much of it they took."""
+        """Keep texts up to `room` characters; return the number of characters kept."""
         size = sum(map(len, texts))
         self.chars += size
         if size <= room:
@@ -44,19 +44,19 @@ class _Artifact:
         return len(kept)
 
     def forget(self) -> int:
-        """Drop the texts; return how much was kept."""
+        """Drop the texts; return the number of characters that were kept."""
         kept = sum(map(len, self.texts))
         self.has_files, self.chars, self.texts = False, 0, []
         return kept
 
 
 class Transcript:
-    """Follows a child's events from a cursor on, batch by batch.
+    """Follows a child's events from a cursor, batch by batch.
 
-    A batch that the contract forbids (a gap, an append before its create, an event behind the end,
-    bytes that are no batch) is refused before anything of it reaches the parent's journal, which
-    it would spoil. Of the rest only the texts are kept, up to KEPT_CHARS. Parsing a batch and
-    this check cost 3 µs: a thousandth of asking the child's host for the whole task at its end.
+    A batch that violates the contract (a gap, an append before its create, an event after the end,
+    invalid bytes) is rejected before any of it reaches the parent's journal. Of valid batches only
+    the texts are kept, up to KEPT_CHARS. Parsing and checking a batch takes 3 µs, a thousandth of
+    reading the whole task from the child's host at its end.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Transcript:
         *,
         message_id: str = "",
     ) -> None:
-        """Begin behind a snapshot that was made when the turn began, or at the child's beginning.
+        """Start after a snapshot from the start of the turn, or at the child's first event.
 
-        Then the turn that counts is the one that the message opened.
+        In the second case the message with `message_id` opens the turn to follow.
         """
         self.cursor = 0
         self.state: StateValue = State.TASK_STATE_UNSPECIFIED
@@ -78,10 +78,10 @@ class Transcript:
         self._message_id = message_id
         self._has_begun = snapshot is not None
         self.approval_events: list[event_pb2.Event] = []
-        """What it asks people to approve, and what they answered: for whoever reads, to take."""
+        """Its approval requests and their answers. The caller takes them from here."""
         self._said = ""
         self._asks = False
-        # Approvals that it waits for. One whose journal is elsewhere, as that of a remote agent,
+        # Approvals that it waits for. A child with a remote journal, as that of a remote agent,
         # asks in words alone.
         self._waiting: set[str] = set()
         self._room = KEPT_CHARS
@@ -100,21 +100,21 @@ class Transcript:
 
     @property
     def is_over(self) -> bool:
-        """The child's turn has ended, or the child has."""
+        """True if the child's turn or the child has ended."""
         if self.state in TERMINAL:
             return True
         return self._has_begun and self.state in INTERRUPTED
 
     def apply(self, sealed: bytes) -> None:
-        """Follow the batch that comes next.
+        """Follow the next batch.
 
         Raises:
-            PeerProtocolError: the contract forbids it; the transcript is not to be used any more.
+            PeerProtocolError: it violates the contract. The transcript must not be used any more.
         """
         self.apply_batch(self.parse_batch(sealed))
 
     def apply_batch(self, batch: event_pb2.EventBatch) -> None:
-        """Follow a batch that was opened; see `take`."""
+        """Follow a parsed batch; see `apply`."""
         header = batch.header
         writer = header.origin.task_id
         count = kinds = 0
@@ -145,10 +145,10 @@ class Transcript:
         self.cursor += count
 
     def outcome(self) -> Outcome:
-        """Return how the turn ended, with the texts of what it wrote."""
+        """Return the outcome of the turn, with the texts that it wrote."""
         agent = self._agent
         if self.state != State.TASK_STATE_COMPLETED:
-            # What it asks people to approve is asked by its parent, and not twice.
+            # The parent asks for the approvals itself, so they are not repeated as text.
             text = self._said or ("" if self._asks else f"it is {state_name(self.state)}")
             text = shorten(text, len(text), KEPT_CHARS, agent)
             return Outcome(agent, self.state, text, child_id=self._task_id)
@@ -186,10 +186,10 @@ class Transcript:
             artifact.is_earlier = True
 
     def parse_batch(self, sealed: bytes) -> event_pb2.EventBatch:
-        """Return the batch that comes next, before it is followed.
+        """Parse the next batch, without following it.
 
         Raises:
-            PeerProtocolError: it isn't.
+            PeerProtocolError: it is invalid, of another task, or not the next one.
         """
         try:
             batch = event_pb2.EventBatch.FromString(sealed)

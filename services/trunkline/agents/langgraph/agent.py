@@ -176,7 +176,7 @@ class _Runner:
         return await self._follow(task, turn, thread, given)
 
     def _may_begin(self, turn: TurnRuntime, thread: TaskThread) -> bool:
-        """Whether no part of the graph can have run yet, or it may run again."""
+        """Return whether no part of the graph can have run yet, or it may run again."""
         return turn.attempt == 1 or thread.is_durable or self.repeatable
 
     async def _follow(

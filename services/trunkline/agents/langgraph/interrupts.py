@@ -55,7 +55,7 @@ class GraphContinuation:
         task.pending_approvals.continuation = json.dumps({**said, "approvals": known}).encode()
 
     def is_answered(self, task: TurnRuntime) -> bool:
-        """Whether every approval has an answer."""
+        """Return whether every approval has an answer."""
         return all(_answer(task, one) for ids in self.approvals.values() for one in ids)
 
     def build_command(self, task: TurnRuntime, read: Callable[[], object]) -> Command[Any] | None:

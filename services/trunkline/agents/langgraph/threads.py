@@ -56,7 +56,7 @@ class TaskThread:
     saver: BaseCheckpointSaver[Any]
     id: str
     is_durable: bool
-    """Whether it survives the death of its host."""
+    """True if it survives the death of its host."""
     _conversation: ConversationStore
     base_checkpoint_id: str | None = None
     """The conversation's checkpoint when the task began."""

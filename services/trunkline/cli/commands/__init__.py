@@ -1,1 +1,1 @@
-"""The commands and their options, by the folder that has what they do."""
+"""The arguments and options of each command. The work is in the modules of the parent package."""

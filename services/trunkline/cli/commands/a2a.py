@@ -1,4 +1,4 @@
-"""The commands that talk with a mesh as any client does: a question, a conversation, the demo."""
+"""The commands that call a mesh over A2A, as any client does: ask, chat and demo."""
 
 from typing import Annotated
 
@@ -51,7 +51,7 @@ def chat(agent: Agent = None, url: Url = None, *, key: ApiKey = None, json: Json
 
 
 def demo(*, json: Json = False) -> None:
-    """Run the main job on a mesh of its own: questions, answers, and the trace of one."""
+    """Ask questions on a temporary mesh, and show the trace of one answer."""
     from trunkline.cli import demo as command
 
     run(command.demo(as_json=json))

@@ -1,4 +1,4 @@
-"""The commands about the public side: who may call, and what cards say."""
+"""The commands for API keys and agent cards."""
 
 from pathlib import Path
 from typing import Annotated
@@ -32,7 +32,7 @@ def add_key(
     ] = "",
     json: Json = False,
 ) -> None:
-    """Make a key and print it. It is shown this once: only its SHA-256 is kept."""
+    """Create a key and print it. It is shown only once: the file has its SHA-256."""
     from trunkline.cli import identity as command
 
     finish(lambda: command.add_key(name, file, account=account or name, as_json=json))
@@ -48,7 +48,7 @@ def list_keys(file: KeyFile = None, *, json: Json = False) -> None:
 
 @keys.command("remove")
 def remove_key(name: Name, file: KeyFile = None, *, json: Json = False) -> None:
-    """Take a key away. A mesh that runs refuses it within a second."""
+    """Remove a key. A running mesh rejects it within a second."""
     from trunkline.cli import identity as command
 
     finish(lambda: command.remove_key(name, file, as_json=json))
@@ -56,7 +56,7 @@ def remove_key(name: Name, file: KeyFile = None, *, json: Json = False) -> None:
 
 @card.command("show")
 def show_card(url: CardUrl, *, json: Json = False) -> None:
-    """Show what an agent says about itself."""
+    """Show an agent's card."""
     from trunkline.cli import identity as command
 
     run(command.show_card(url, as_json=json))
@@ -75,7 +75,7 @@ def verify_card(
     ] = "",
     json: Json = False,
 ) -> None:
-    """Verify a card's signature by a key that you trust. Exits 0 only if one is good."""
+    """Verify a card's signature by a key that you trust. Exits 0 only if one is valid."""
     from trunkline.cli import identity as command
 
     run(command.verify_card(url, str(key) if key else jwks, as_json=json))

@@ -1,4 +1,4 @@
-"""The commands that look inside a mesh: agents, tools, tasks, approvals, traces, webhooks."""
+"""The commands that inspect a mesh: agents, tools, tasks, approvals, traces, webhooks."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -47,7 +47,7 @@ def tasks(
 def task(
     task_id: TaskId, mesh: Mesh = None, *, account: Account = ANONYMOUS_ACCOUNT, json: Json = False
 ) -> None:
-    """Show a task: its state, its route, what it called and what it made."""
+    """Show a task: its state, route, calls and artifacts."""
     from trunkline.cli import inspect as command
 
     run(command.show_task(task_id, mesh, account=account, as_json=json))
@@ -56,7 +56,7 @@ def task(
 def cancel(
     task_id: TaskId, mesh: Mesh = None, *, account: Account = ANONYMOUS_ACCOUNT, json: Json = False
 ) -> None:
-    """Cancel a task and all that it called."""
+    """Cancel a task and its children."""
     from trunkline.cli import inspect as command
 
     run(command.cancel_task(task_id, mesh, account=account, as_json=json))
@@ -65,7 +65,7 @@ def cancel(
 def approvals(
     mesh: Mesh = None, *, account: Account = ANONYMOUS_ACCOUNT, json: Json = False
 ) -> None:
-    """List the calls of tools that wait for somebody's approval."""
+    """List the tool calls that wait for approval."""
     from trunkline.cli import approvals as command
 
     run(command.list_approvals(mesh, account=account, as_json=json))
@@ -85,7 +85,7 @@ def approve(
     account: Account = ANONYMOUS_ACCOUNT,
     json: Json = False,
 ) -> None:
-    """Let a call be made that waits for approval."""
+    """Approve a tool call that waits."""
     from trunkline.cli import approvals as command
 
     decided = command.build_approval(approval_id, account=account, reason=reason, edit=edit)
@@ -100,7 +100,7 @@ def reject(
     account: Account = ANONYMOUS_ACCOUNT,
     json: Json = False,
 ) -> None:
-    """Don't let a call be made that waits for approval; its agent goes on without it."""
+    """Reject a tool call that waits. Its agent continues without it."""
     from trunkline.cli import approvals as command
 
     decided = command.build_rejection(approval_id, account=account, reason=reason)
@@ -115,7 +115,7 @@ def trace(
     *,
     json: Json = False,
 ) -> None:
-    """Show a trace as a tree of spans; without an ID, list the latest traces."""
+    """Show a trace as a tree of spans. Without an ID, list the latest traces."""
     from trunkline.cli import trace as command
 
     if trace_or_task_id:
@@ -128,7 +128,7 @@ webhooks = typer.Typer(help="See what became of webhooks, and send again what fa
 
 
 class WebhookState(StrEnum):
-    """States of webhooks, by the names that people use: those of the contract."""
+    """States of webhooks, with the names of the contract."""
 
     IDLE = "idle"
     PENDING = "pending"
@@ -156,7 +156,7 @@ def webhooks_list(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List webhooks of all hosts, the last made first."""
+    """List the webhooks of all hosts, newest first."""
     from trunkline.cli import webhooks as command
 
     run(command.list_webhooks(mesh, state=state or "", as_json=json))
@@ -166,7 +166,7 @@ def webhooks_list(
 def webhooks_show(
     task_id: TaskId, config_id: ConfigId = "", mesh: Mesh = None, *, json: Json = False
 ) -> None:
-    """Show the webhooks of a task: how far each has come, why it failed. Exits 1 without any."""
+    """Show the delivery of a task's webhooks. Exits 1 if there are none."""
     from trunkline.cli import webhooks as command
 
     run(command.show_webhooks(task_id, config_id, mesh, as_json=json))
@@ -183,7 +183,7 @@ def webhooks_replay(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Send what failed, behind the last event that arrived."""
+    """Send failed events again, after the last event that arrived."""
     from trunkline.cli import webhooks as command
 
     run(command.replay_webhooks(task_id, config_id, mesh, from_start=from_start, as_json=json))
@@ -191,7 +191,7 @@ def webhooks_replay(
 
 @webhooks.command("secret")
 def webhooks_secret(data: Data = None) -> None:
-    """Print what posts are signed with, for receivers to check them by."""
+    """Print the secret that signs posts, for the receivers that verify them."""
     from trunkline.cli import webhooks as command
 
     finish(lambda: command.print_secret(data))

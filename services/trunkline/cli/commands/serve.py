@@ -1,4 +1,4 @@
-"""The commands that serve until they are stopped: a whole mesh, a part of one, a remote agent."""
+"""The commands that serve until they are stopped: a mesh, one service, a remote agent."""
 
 from collections.abc import Coroutine
 from typing import Annotated, Any
@@ -49,7 +49,7 @@ def up(
     attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
     json: Json = False,
 ) -> None:
-    """Bring a mesh up and keep it up. Port 0 picks one."""
+    """Start a mesh and serve until stopped. Port 0 picks a free port."""
     from trunkline.cli import serve as command
 
     flags = {
@@ -78,7 +78,7 @@ def serve_registry(
     insecure: Insecure = False,
     json: Json = False,
 ) -> None:
-    """Serve the mesh's address: who is on it, and everybody's traces."""
+    """Serve the mesh's address: the registry and the traces."""
     from trunkline.cli import serve as command
 
     flags = {"mesh": mesh, "data_dir": data, "insecure": insecure or None}
@@ -155,7 +155,7 @@ def serve_agents(
     insecure: Insecure = False,
     json: Json = False,
 ) -> None:
-    """Serve agents, with a journal of their own."""
+    """Serve agents, with their own journal."""
     from trunkline.cli import serve as command
 
     flags = {
@@ -209,7 +209,7 @@ def join(
     insecure: Insecure = False,
     json: Json = False,
 ) -> None:
-    """Put a remote A2A agent on a mesh, by its card."""
+    """Add a remote A2A agent to a mesh, by its card."""
     from trunkline.cli import serve as command
 
     remote = command.RemoteOptions(

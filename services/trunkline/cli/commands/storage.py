@@ -1,4 +1,4 @@
-"""The command `trunkline data`: maintains what a mesh keeps on disk."""
+"""The command `trunkline data`: maintains the data directory."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ data = typer.Typer(help="Check, copy, bring back and trim what a mesh keeps on d
 
 @data.command("check")
 def data_check(data: Data = None, *, json: Json = False) -> None:
-    """Check every journal, also of a mesh that runs. Exits 1 if one is damaged."""
+    """Check every journal. The mesh may be running. Exits 1 if one is damaged."""
     from trunkline.cli import storage as command
 
     finish(lambda: command.check_data(data, as_json=json))
@@ -28,7 +28,7 @@ def data_backup(
     *,
     json: Json = False,
 ) -> None:
-    """Copy journals, checkpoints and traces, also of a mesh that runs."""
+    """Copy journals, checkpoints and traces. The mesh may be running."""
     from trunkline.cli import storage as command
 
     finish(lambda: command.back_up_data(folder, data, as_json=json))
@@ -41,7 +41,7 @@ def data_restore(
     *,
     json: Json = False,
 ) -> None:
-    """Bring a backup back, where nothing is kept yet."""
+    """Restore a backup into an empty or new data directory."""
     from trunkline.cli import storage as command
 
     finish(lambda: command.restore_data(folder, data, as_json=json))
@@ -57,7 +57,7 @@ def data_prune(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compact and forget tasks that ended long ago. The mesh must be stopped."""
+    """Compact and delete tasks that ended long ago. The mesh must be stopped."""
     from trunkline.cli import storage as command
 
     finish(lambda: command.prune_data(data, older_than_days=older_than, as_json=json))

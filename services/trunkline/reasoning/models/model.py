@@ -36,7 +36,7 @@ class ModelChoice:
     fallbacks: tuple[str, ...] = ()
     tables: Mapping[str, ModelSettings] = field(default_factory=dict)
     check: bool | None = None
-    """Whether the model checks its answers; None: yes, unless it is the built-in one."""
+    """True if the model checks its answers; None: yes, unless it is the built-in one."""
 
     @classmethod
     def for_agent(cls, settings: Settings, agent: str) -> Self:
@@ -93,7 +93,7 @@ class Model:
 
     @property
     def is_rules(self) -> bool:
-        """Whether it is the built-in model, which reports the status of its answers."""
+        """True if it is the built-in model, which reports the status of its answers."""
         return self.name == RULES
 
     @property

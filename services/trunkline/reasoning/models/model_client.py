@@ -146,7 +146,7 @@ class ModelClient:
 
 
 def _is_answer(chunk: "AIMessageChunk") -> bool:
-    """Whether the text is an answer. Providers' models send no status, so theirs always is."""
+    """Return whether the text is an answer. Providers send no status, so theirs always is."""
     return bool(
         chunk.response_metadata.get(STATUS_KEY, ResultStatus.COMPLETED) == ResultStatus.COMPLETED
     )

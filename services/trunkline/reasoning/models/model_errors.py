@@ -29,7 +29,7 @@ class ModelCallError(Exception):
     problem: str
     """The reason and what to do, for people."""
     is_transient: bool = False
-    """Whether the error may be temporary, so that the same model is asked again."""
+    """True if the error may be temporary, so that the same model is asked again."""
     retry_after_s: float = 0.0
     """The wait that the provider asked for, in seconds."""
 

@@ -79,12 +79,12 @@ def _arguments(text: str | None) -> dict[str, Any] | None:
 
 
 def is_truncated(reply: "AIMessage") -> bool:
-    """Whether a reply reached its length limit."""
+    """Return whether a reply reached its length limit."""
     return finish_reason(reply) in _LENGTHS
 
 
 def is_filtered(reply: "AIMessage") -> bool:
-    """Whether the provider's content filter ended the reply."""
+    """Return whether the provider's content filter ended the reply."""
     return finish_reason(reply) in _FILTERS
 
 

@@ -142,7 +142,7 @@ def _latest(messages: Sequence[BaseMessage]) -> tuple[str, list[ToolMessage], li
 
 
 def _is_answer(reply: AIMessage) -> bool:
-    """Whether a reply answers a question. Questions, failures and tool calls do not."""
+    """Return whether a reply answers a question. Questions, failures and tool calls do not."""
     status = reply.response_metadata.get(STATUS_KEY, ResultStatus.COMPLETED)
     return status == ResultStatus.COMPLETED and not reply.tool_calls and bool(reply.text)
 
