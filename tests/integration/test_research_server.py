@@ -180,7 +180,7 @@ async def test_papers_are_found_by_words_authors_and_ids(documents: Path) -> Non
 
 TROUBLE: dict[str, tuple[str, Script, str]] = {
     "refused key": ("web", lambda _: as_json({}, 401), "HTTP 401: the key is refused"),
-    "too often": ("web", lambda _: as_json({}, 429), "HTTP 429: it is asked too often"),
+    "too often": ("web", lambda _: as_json({}, 429), "HTTP 429: too many requests"),
     "broken": ("web", lambda _: Reply(b"<html>"), "something else than JSON"),
     "deep": ("web", lambda _: Reply(b"[" * 1_000_000), "something else than JSON"),
     "no results": ("web", lambda _: as_json([1]), "something else than results"),
@@ -194,7 +194,7 @@ TROUBLE: dict[str, tuple[str, Script, str]] = {
     "packed": (
         "web",
         lambda _: Reply(b"{}", headers=("content-encoding: gzip",)),
-        "an encoding that was not asked for",
+        "an encoding that the request excludes",
     ),
     "xml bomb": ("papers", lambda _: Reply(BOMB), "XML that is refused"),
     "no feed": ("papers", lambda _: Reply(b"<html></html>"), "something else than a feed"),

@@ -1,4 +1,4 @@
-"""What Argo CD says of its applications, made short. Pure: JSON in, facts and lines out."""
+"""Converts the JSON of Argo CD's API to short facts, and renders them as lines of text."""
 
 import difflib
 import json
@@ -31,7 +31,7 @@ class Application(TypedDict):
 
 
 class Resource(TypedDict):
-    """Something that an application consists of."""
+    """A resource of an application."""
 
     kind: str
     name: str
@@ -42,7 +42,7 @@ class Resource(TypedDict):
 
 
 class Deployment(TypedDict):
-    """`by` is who began it: a user's name, or `automated`."""
+    """`by` is the user who started it, or `automated`."""
 
     id: int
     revision: str
@@ -51,7 +51,7 @@ class Deployment(TypedDict):
 
 
 class Change(TypedDict):
-    """What a sync would do to a resource; `diff` is unified, from what is to what is wanted."""
+    """A change that a sync would make; `diff` is unified, from the live to the desired state."""
 
     kind: str
     name: str
@@ -61,7 +61,7 @@ class Change(TypedDict):
 
 
 def parse_application(found: Json) -> Application:
-    """Return what matters of an Application object."""
+    """Return the main facts of an Application object."""
     spec, status = _object(found, "spec"), _object(found, "status")
     metadata = _object(found, "metadata")
     sources = [_object(spec, "source"), *_objects(spec, "sources")]
@@ -73,7 +73,7 @@ def parse_application(found: Json) -> Application:
         project=_text(spec, "project"),
         sync=_text(_object(status, "sync"), "status") or "Unknown",
         health=_text(_object(status, "health"), "status") or "Unknown",
-        revision=_revision_of(_object(status, "sync")),
+        revision=_get_revision(_object(status, "sync")),
         repository=_text(source, "repoURL"),
         path=_text(source, "path") or _text(source, "chart"),
         target_revision=_text(source, "targetRevision"),
@@ -83,23 +83,23 @@ def parse_application(found: Json) -> Application:
 
 
 def render_summary(one: Application) -> str:
-    """Return an application in a line."""
+    """Return one line about an application."""
     at = f", {abbreviate_revision(one['revision'])}" if one["revision"] else ""
     return f"{one['name']}: {one['sync']}, {one['health']} (project {one['project']}{at})"
 
 
 def render_details(one: Application, found: Json) -> str:
-    """Return an application in a few lines."""
+    """Return a few lines about an application."""
     source = " ".join(filter(None, (one["repository"], one["path"], one["target_revision"])))
     place = " ".join(filter(None, (one["destination"], one["destination_namespace"])))
     lines = [render_summary(one), f"source: {source}", f"destination: {place}"]
     policy = _object(_object(found, "spec"), "syncPolicy")
-    lines.append(f"syncs: {'by itself' if policy.get('automated') else 'when it is told to'}")
+    lines.append(f"syncs: {'automatically' if policy.get('automated') else 'on request'}")
     return "\n".join([*lines, *list_problems(found)])
 
 
 def list_problems(found: Json) -> list[str]:
-    """Return what an application complains of, and how its last operation went, in lines."""
+    """Return lines about an application's problems and its last operation."""
     status = _object(found, "status")
     lines = []
     if message := _cut(_text(_object(status, "health"), "message")):
@@ -114,7 +114,7 @@ def list_problems(found: Json) -> list[str]:
 
 
 def parse_resources(found: Json) -> list[Resource]:
-    """Return what an application consists of."""
+    """Return the resources of an application."""
     return [
         Resource(
             kind=_text(one, "kind"),
@@ -129,12 +129,12 @@ def parse_resources(found: Json) -> list[Resource]:
 
 
 def is_healthy(one: Resource) -> bool:
-    """Whether there is nothing to say of a resource."""
+    """Return true if a resource is healthy and in sync."""
     return one["health"] in {"", "Healthy"} and one["sync"] in {"", "Synced"}
 
 
 def parse_history(found: Json) -> list[Deployment]:
-    """Return what was deployed, the newest first."""
+    """Return the deployments of an application, the newest first."""
     history = _objects(_object(found, "status"), "history")
     deployments = []
     for one in history:
@@ -142,7 +142,7 @@ def parse_history(found: Json) -> list[Deployment]:
         deployments.append(
             Deployment(
                 id=int(one.get("id") or 0),
-                revision=_revision_of(one),
+                revision=_get_revision(one),
                 deployed_at=_text(one, "deployedAt"),
                 by=_text(by, "username") or ("automated" if by.get("automated") else ""),
             )
@@ -151,20 +151,20 @@ def parse_history(found: Json) -> list[Deployment]:
 
 
 def list_changes(resources: Iterable[Json]) -> Iterator[Change]:
-    """Yield what a sync would change. Argo CD itself hides what secrets hold."""
+    """Yield the changes that a sync would make. Argo CD hides the values of secrets."""
     for one in resources:
         if one.get("hook"):
             continue
-        # As Argo CD compares them: without what the cluster adds by itself.
-        live = _manifest(one.get("normalizedLiveState") or one.get("liveState"))
-        wanted = _manifest(one.get("predictedLiveState") or one.get("targetState"))
-        if _manifest(one.get("targetState")) is None:
-            wanted = None
-        if live == wanted:
+        # The states that Argo CD compares: without the fields that the cluster adds.
+        live = _parse_manifest(one.get("normalizedLiveState") or one.get("liveState"))
+        desired = _parse_manifest(one.get("predictedLiveState") or one.get("targetState"))
+        if _parse_manifest(one.get("targetState")) is None:
+            desired = None
+        if live == desired:
             continue
-        change = "create" if live is None else "delete" if wanted is None else "change"
+        change = "create" if live is None else "delete" if desired is None else "change"
         pieces = difflib.unified_diff(
-            _lines(live), _lines(wanted), "live", "wanted", n=2, lineterm=""
+            _lines(live), _lines(desired), "live", "wanted", n=2, lineterm=""
         )
         lines = list(pieces)
         if len(lines) > _DIFF_LINES:
@@ -179,20 +179,20 @@ def list_changes(resources: Iterable[Json]) -> Iterator[Change]:
 
 
 def abbreviate_revision(revision: str) -> str:
-    """Return a commit's hash as people write it; versions of charts stay as they are."""
+    """Shorten the hash of a commit; versions of charts are returned unchanged."""
     is_hash = len(revision) == 40 and all(char in "0123456789abcdef" for char in revision)
     return revision[:_REVISION_CHARS] if is_hash else revision
 
 
-def _revision_of(found: Json) -> str:
-    # An application of several sources has as many revisions.
+def _get_revision(found: Json) -> str:
+    # An application with several sources has several revisions.
     several = found.get("revisions")
-    said = [str(one) for one in several] if isinstance(several, list) else []
-    return _text(found, "revision") or ", ".join(said)
+    revisions = [str(one) for one in several] if isinstance(several, list) else []
+    return _text(found, "revision") or ", ".join(revisions)
 
 
-def _manifest(state: object) -> Json | None:
-    """Return the object that a text holds; None: there is none, as `null` says."""
+def _parse_manifest(state: object) -> Json | None:
+    """Parse a manifest; None for `null` and for text that is no JSON object."""
     try:
         found = json.loads(state) if isinstance(state, str) and state else None
     except (ValueError, RecursionError):

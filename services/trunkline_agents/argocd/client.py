@@ -1,7 +1,7 @@
-"""Argo CD's REST API: requests within a deadline and a size, and what its refusals mean.
+"""A client of Argo CD's REST API, with limits on the time and the size of an answer.
 
-The API is published as OpenAPI by every server at `/swagger.json`; errors are those of the gRPC
-gateway: {"code", "error", "message"}.
+Every Argo CD server publishes the API as OpenAPI at `/swagger.json`. Errors have the form of the
+gRPC gateway: {"code", "error", "message"}.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ import httpx2
 from trunkline.errors import InvalidArgumentError, PeerError, PeerRefusedError, PeerUnavailableError
 
 TIMEOUT_S: Final = 20.0
-"""For a whole answer."""
+"""Longest time until an answer is complete."""
 LIMIT_BYTES: Final = 16 * 1024 * 1024
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
-_SAID_CHARS: Final = 300
+_MESSAGE_CHARS: Final = 300
 _PEER: Final = "Argo CD"
 
 Json = dict[str, Any]
@@ -30,17 +30,17 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ApplicationName:
-    """An application, and the namespace of its object if that isn't Argo CD's own."""
+    """The name of an application, and its namespace if that isn't Argo CD's own."""
 
     name: str
     namespace: str = ""
 
     @classmethod
     def parse(cls, text: str) -> "ApplicationName":
-        """Read `NAME` or `NAMESPACE/NAME`.
+        """Parse `NAME` or `NAMESPACE/NAME`.
 
         Raises:
-            InvalidArgumentError: nothing can be named so.
+            InvalidArgumentError: the text can't be a name.
         """
         namespace, _, name = text.strip().lower().rpartition("/")
         for part in filter(None, (name or " ", namespace)):
@@ -54,7 +54,10 @@ class ApplicationName:
 
 
 class ArgoCDClient:
-    """Asks one Argo CD server. TLS is verified, by the machine's authorities or those given."""
+    """A client of one Argo CD server.
+
+    TLS certificates are verified by the machine's authorities, or by those in `ca_file`.
+    """
 
     def __init__(self, url: str, *, token: str = "", ca_file: Path | None = None) -> None:
         self._url = url.rstrip("/")
@@ -63,35 +66,37 @@ class ArgoCDClient:
         self._client: httpx2.AsyncClient | None = None
 
     async def version(self) -> Json:
-        """Return what the server says of itself; without a token, its version alone."""
-        return await self._ask("GET", "/api/version")
+        """Return the server's version information; without a token, the version alone."""
+        return await self._request("GET", "/api/version")
 
     async def applications(self, *, project: str = "") -> list[Json]:
         """Return all applications that the token may see."""
         params = {"projects": project} if project else {}
-        found = (await self._ask("GET", "/api/v1/applications", params=params)).get("items")
-        return [one for one in found or [] if isinstance(one, dict)]
+        items = (await self._request("GET", "/api/v1/applications", params=params)).get("items")
+        return [one for one in items or [] if isinstance(one, dict)]
 
     async def application(self, name: ApplicationName) -> Json:
         """Return one application."""
-        return await self._ask("GET", _path(name), params=_place(name), about=name)
+        return await self._request("GET", _path(name), params=_namespace_param(name), about=name)
 
     async def managed_resources(self, name: ApplicationName) -> list[Json]:
-        """Return what an application consists of, as it is and as it is wanted."""
+        """Return the live and the desired state of an application's resources."""
         path = f"{_path(name)}/managed-resources"
-        found = (await self._ask("GET", path, params=_place(name), about=name)).get("items")
-        return [one for one in found or [] if isinstance(one, dict)]
+        items = (await self._request("GET", path, params=_namespace_param(name), about=name)).get(
+            "items"
+        )
+        return [one for one in items or [] if isinstance(one, dict)]
 
     async def sync(
         self, name: ApplicationName, *, revision: str, prune: bool, dry_run: bool
     ) -> Json:
-        """Begin to bring an application to what its source says; return the application."""
-        body: Json = {"prune": prune, "dryRun": dry_run, **_place(name)}
+        """Start a sync of an application with its source; return the application."""
+        body: Json = {"prune": prune, "dryRun": dry_run, **_namespace_param(name)}
         if revision:
             body["revision"] = revision
-        return await self._ask("POST", f"{_path(name)}/sync", body=body, about=name)
+        return await self._request("POST", f"{_path(name)}/sync", body=body, about=name)
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -100,12 +105,12 @@ class ArgoCDClient:
         body: Json | None = None,
         about: ApplicationName | None = None,
     ) -> Json:
-        """Return the answer's object.
+        """Send a request and return the JSON object of the answer.
 
         Raises:
-            InvalidArgumentError: there is no such application, or it can't be done now.
-            PeerRefusedError: the token is missing, wrong, or may not do that.
-            PeerUnavailableError: there is no answer, or none that can be read.
+            InvalidArgumentError: there is no such application, or it can't be synced now.
+            PeerRefusedError: the token is missing, wrong, or lacks the permission.
+            PeerUnavailableError: there is no answer, or not a valid one.
         """
         if self._client is None:
             self._client = self._open()
@@ -123,13 +128,15 @@ class ArgoCDClient:
         except TimeoutError as error:
             raise _unavailable(f"there is no answer within {TIMEOUT_S:g} s") from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise _unavailable(_why_not(error)) from error
+            raise _unavailable(_connection_problem(error)) from error
         try:
             answer = json.loads(content)
         except (ValueError, RecursionError):
             answer = None
         if response.status_code != 200:
-            raise _refusal(response.status_code, answer, about=about, has_token=bool(self._token))
+            raise _build_error(
+                response.status_code, answer, about=about, has_token=bool(self._token)
+            )
         if not isinstance(answer, dict):
             raise _unavailable("what answers is something else; check [argocd] url")
         return answer
@@ -143,7 +150,7 @@ def _path(name: ApplicationName) -> str:
     return f"/api/v1/applications/{quote(name.name, safe='')}"
 
 
-def _place(name: ApplicationName) -> dict[str, str]:
+def _namespace_param(name: ApplicationName) -> dict[str, str]:
     return {"appNamespace": name.namespace} if name.namespace else {}
 
 
@@ -156,7 +163,7 @@ async def _read(response: httpx2.Response) -> bytes:
     return bytes(content)
 
 
-def _why_not(error: Exception) -> str:
+def _connection_problem(error: Exception) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -169,20 +176,20 @@ def _unavailable(problem: str) -> PeerUnavailableError:
     return PeerUnavailableError(_PEER, problem)
 
 
-def _refusal(
+def _build_error(
     status: int, answer: object, *, about: ApplicationName | None, has_token: bool
 ) -> InvalidArgumentError | PeerError:
-    said = answer.get("message") or answer.get("error") if isinstance(answer, dict) else ""
-    why = " ".join(str(said or "").split())[:_SAID_CHARS]
+    text = answer.get("message") or answer.get("error") if isinstance(answer, dict) else ""
+    message = " ".join(str(text or "").split())[:_MESSAGE_CHARS]
     if status == 401:
-        what = "is wrong or has expired" if has_token else "is missing"
-        return PeerRefusedError(_PEER, f"the token {what}: set what [argocd] token_env names", "")
+        state = "is wrong or has expired" if has_token else "is missing"
+        return PeerRefusedError(_PEER, f"the token {state}: set what [argocd] token_env names", "")
     if about is not None and status in {403, 404}:
-        # It says 403, too, of what there isn't, so that nobody can find out what there is.
+        # Argo CD also answers 403 for names that don't exist, so that names can't be probed.
         problem = f"Argo CD has no application {about}, or the token may not do that with it."
         return InvalidArgumentError("application", problem)
     if status == 403:
         return PeerRefusedError(_PEER, "the token may not do that", "")
     if 400 <= status < 500 and about is not None:
-        return InvalidArgumentError("application", f"Argo CD refused that for {about}: {why}.")
+        return InvalidArgumentError("application", f"Argo CD refused that for {about}: {message}.")
     return _unavailable(f"it answers with HTTP {status}; check [argocd] url, or try again later")

@@ -1,4 +1,4 @@
-"""Which questions each Argo CD tool answers: patterns that the `rules` model reads in `_meta`.
+"""The questions that each Argo CD tool answers: patterns that the `rules` model reads.
 
 Every pattern is anchored, and its parts are possessive or of bounded length: linear time.
 """

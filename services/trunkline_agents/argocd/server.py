@@ -1,4 +1,4 @@
-"""The Argo CD tools over MCP: six that look, and one that syncs."""
+"""The Argo CD tools over MCP: six that read, and one that syncs."""
 
 import argparse
 import os
@@ -38,11 +38,11 @@ from trunkline_agents.mcp_server import (
 )
 
 _BUILT_WITH: Final = ("Kustomize", "Helm", "Kubectl")
-_SHOWN: Final = 100
-_HISTORY: Final = 20
+_LIST_LIMIT: Final = 100
+_HISTORY_LIMIT: Final = 20
 _REVISION_CHARS: Final = 200
-# It may replace and delete what runs: a person approves each call.
-_ACTS: Final = ToolAnnotations(
+# A sync may replace and delete what runs, so a person approves each call.
+_DESTRUCTIVE: Final = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
 )
 
@@ -63,7 +63,7 @@ Named = Annotated[
 
 
 class Version(TypedDict):
-    """What the server says of itself; without a token its version alone."""
+    """The server's version information; without a token, the version alone."""
 
     version: str
     build_date: str
@@ -77,28 +77,28 @@ class Applications(TypedDict):
 
 
 class Health(TypedDict):
-    """How an application is, and those of its resources that are not well."""
+    """The health of an application, and its resources that are not healthy or in sync."""
 
     application: Application
     unwell: list[Resource]
 
 
 class History(TypedDict):
-    """What was deployed, the newest first."""
+    """The deployments, the newest first."""
 
     application: str
     deployments: list[Deployment]
 
 
 class Diff(TypedDict):
-    """What a sync would change."""
+    """The changes that a sync would make."""
 
     application: str
     changes: list[Change]
 
 
 class Sync(TypedDict):
-    """A sync that has been begun, or, as a dry run, tried."""
+    """A sync that has started, or its dry run."""
 
     application: str
     revision: str
@@ -107,7 +107,7 @@ class Sync(TypedDict):
 
 
 class ArgoCDTools:
-    """The tools, of one Argo CD server."""
+    """The tools of one Argo CD server."""
 
     def __init__(self, api: ArgoCDClient) -> None:
         self._api = api
@@ -162,14 +162,14 @@ class ArgoCDTools:
             platform=str(found.get("Platform", "")),
         )
         more = [f"built {data['build_date']}" if data["build_date"] else "", data["platform"]]
-        tools = ((name, str(found.get(f"{name}Version") or "")) for name in _BUILT_WITH)
-        more += [f"{name} {said.split()[0]}" for name, said in tools if said.strip()]
-        told = ", ".join(filter(None, more))
-        return ToolAnswer(f"Argo CD {data['version']}{f' ({told})' if told else ''}.", data)
+        versions = ((name, str(found.get(f"{name}Version") or "")) for name in _BUILT_WITH)
+        more += [f"{name} {text.split()[0]}" for name, text in versions if text.strip()]
+        details = ", ".join(filter(None, more))
+        return ToolAnswer(f"Argo CD {data['version']}{f' ({details})' if details else ''}.", data)
 
     async def _list(self, project: str, state: State | None) -> ToolAnswer:
         found = [parse_application(one) for one in await self._api.applications(project=project)]
-        shown = sorted((one for one in found if _is_so(one, state)), key=lambda one: one["name"])
+        shown = sorted((one for one in found if _matches(one, state)), key=lambda one: one["name"])
         if not shown:
             of = f" in project {project}" if project else ""
             return ToolAnswer(
@@ -177,10 +177,10 @@ class ArgoCDTools:
             )
         count = f"{len(shown)} of {len(found)}" if state else str(len(shown))
         text = f"{count} applications{f', {state}' if state else ''}:"
-        lines = [f"- {render_summary(one)}" for one in shown[:_SHOWN]]
-        if len(shown) > _SHOWN:
-            lines.append(f"… and {len(shown) - _SHOWN} more; ask for those of one project")
-        return ToolAnswer("\n".join([text, *lines]), Applications(applications=shown[:_SHOWN]))
+        lines = [f"- {render_summary(one)}" for one in shown[:_LIST_LIMIT]]
+        if len(shown) > _LIST_LIMIT:
+            lines.append(f"… and {len(shown) - _LIST_LIMIT} more; ask for those of one project")
+        return ToolAnswer("\n".join([text, *lines]), Applications(applications=shown[:_LIST_LIMIT]))
 
     async def _get(self, application: str) -> ToolAnswer:
         found = await self._api.application(ApplicationName.parse(application))
@@ -190,17 +190,17 @@ class ArgoCDTools:
     async def _health(self, application: str) -> ToolAnswer:
         found = await self._api.application(ApplicationName.parse(application))
         one = parse_application(found)
-        unwell = [part for part in parse_resources(found) if not is_healthy(part)]
+        unhealthy = [part for part in parse_resources(found) if not is_healthy(part)]
         lines = [f"{one['name']} is {one['health']} and {one['sync']}.", *list_problems(found)]
-        for part in unwell[:_SHOWN]:
+        for part in unhealthy[:_LIST_LIMIT]:
             state = ", ".join(filter(None, (part["health"], part["sync"], part["message"])))
             lines.append(f"- {part['kind']} {part['name']}: {state}")
-        return ToolAnswer("\n".join(lines), Health(application=one, unwell=unwell[:_SHOWN]))
+        return ToolAnswer("\n".join(lines), Health(application=one, unwell=unhealthy[:_LIST_LIMIT]))
 
     async def _history(self, application: str) -> ToolAnswer:
         name = ApplicationName.parse(application)
-        deployments = parse_history(await self._api.application(name))[:_HISTORY]
-        lines = [_line_of(one) for one in deployments]
+        deployments = parse_history(await self._api.application(name))[:_HISTORY_LIMIT]
+        lines = [_render_deployment(one) for one in deployments]
         first = f"{name} was deployed:" if lines else f"{name} was never deployed."
         data = History(application=str(name), deployments=deployments)
         return ToolAnswer("\n".join([first, *lines]), data)
@@ -234,12 +234,12 @@ class ArgoCDTools:
         return ToolAnswer(text, data)
 
 
-def _line_of(one: Deployment) -> str:
+def _render_deployment(one: Deployment) -> str:
     by = f", by {one['by']}" if one["by"] else ""
     return f"- {one['deployed_at']}: {abbreviate_revision(one['revision'])} (id {one['id']}{by})"
 
 
-def _is_so(one: Application, state: State | None) -> bool:
+def _matches(one: Application, state: State | None) -> bool:
     if state is None:
         return True
     if state == "Unhealthy":
@@ -248,7 +248,7 @@ def _is_so(one: Application, state: State | None) -> bool:
 
 
 def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
-    """The MCP server with its seven tools."""
+    """Return the MCP server with its seven tools."""
     server: MCPServer[Any] = MCPServer(
         COMMAND,
         title="Argo CD",
@@ -270,14 +270,14 @@ def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
     server.add_tool(
         tools.sync_application,
         title="Sync an application",
-        annotations=_ACTS,
+        annotations=_DESTRUCTIVE,
         meta={MATCH_KEY: matching.SYNC},
     )
     return server
 
 
 def main() -> None:
-    """The console script `trunkline-mcp-argocd`. The token comes in a variable, never as option."""
+    """Run the console script `trunkline-mcp-argocd`. The token is a variable, never an option."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="An MCP server for Argo CD.")
     parser.add_argument("--url", required=True, help="where its API is, without /api")
     parser.add_argument("--ca-file", type=Path, help="authorities of its certificate (PEM)")

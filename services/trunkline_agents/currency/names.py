@@ -1,11 +1,11 @@
-"""What people call currencies: words and signs to codes, and guesses at an unknown one."""
+"""Resolves names and signs of currencies to codes, and suggests codes for an unknown name."""
 
 from collections.abc import Collection
 from difflib import get_close_matches
 
 from trunkline.errors import InvalidArgumentError
 
-# In the singular; a plural s is taken off before looking.
+# In the singular: the lookup removes a plural s.
 NAMES = {
     "euro": "EUR",
     "dollar": "USD",
@@ -57,10 +57,10 @@ _MAX_SHOWN_CHARS = 30
 
 
 def resolve_currency(name: str, known: Collection[str]) -> str:
-    """The code of a currency given by code, name or sign.
+    """Return the code of a currency from its code, name or sign.
 
     Raises:
-        InvalidArgumentError: nothing known is meant; the text says what is, and what comes close.
+        InvalidArgumentError: the name is unknown; the text lists the known codes and similar ones.
     """
     plain = " ".join(name.split())
     lowered = plain.lower()

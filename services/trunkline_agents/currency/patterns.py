@@ -1,4 +1,4 @@
-"""Which questions each currency tool answers: patterns that the `rules` model reads in `_meta`.
+"""The questions that each currency tool answers: patterns that the `rules` model reads.
 
 Every pattern is anchored, and no part can match the same text in two ways: linear time.
 """
@@ -9,7 +9,7 @@ from trunkline_agents.currency.names import NAMES
 
 MatchRule = dict[str, Any]
 
-# Codes that make a question without an amount one about money; other words of three letters don't.
+# Without an amount, only these codes make a question one about money, not any three letters.
 _CODES = (
     "AUD BGN BRL CAD CHF CNY CZK DKK EUR GBP HKD HUF IDR ILS INR ISK JPY KRW MXN MYR NOK NZD PHP "
     "PLN RON RUB SEK SGD THB TRY USD ZAR"

@@ -52,7 +52,7 @@ Currency = Annotated[str, Field(description="A code such as USD, or a name such 
 
 
 class CurrencyTools:
-    """The tools. The rates are read at the first call, so that an idle server stays small."""
+    """The tools. The first call loads the rates, so that an idle server stays small."""
 
     def __init__(self) -> None:
         self._rates = cache(load_rates)
@@ -68,38 +68,38 @@ class CurrencyTools:
         ] = None,
     ) -> Annotated[CallToolResult, Conversion]:
         """Convert an amount of money at the European Central Bank's reference rate of a day."""
-        return await call_result(self._converted(amount, from_currency, to_currency, date=date))
+        return await call_result(self._convert(amount, from_currency, to_currency, date=date))
 
     async def list_currencies(self) -> Annotated[CallToolResult, Currencies]:
         """List the currencies that can be converted, and the days with rates."""
-        return await call_result(self._listed())
+        return await call_result(self._list_currencies())
 
-    async def _converted(
+    async def _convert(
         self, amount: str | float, from_currency: str, to_currency: str, *, date: str | None
     ) -> ToolAnswer:
         rates = self._rates()
-        money = _amount(amount)
-        given, taken = (
+        money = _parse_amount(amount)
+        source, target = (
             resolve_currency(name, rates.currencies) for name in (from_currency, to_currency)
         )
-        day = None if date is None else _day(date)
-        rate = rates.get_rate(given, taken, day)
-        result = _rounded(money * rate.factor)
-        text = f"{money:f} {given} = {result:f} {taken} (ECB rate of {rate.day}"
+        day = None if date is None else _parse_day(date)
+        rate = rates.get_rate(source, target, day)
+        result = _round(money * rate.factor)
+        text = f"{money:f} {source} = {result:f} {target} (ECB rate of {rate.day}"
         text += f", the last before {day})" if day and day != rate.day else ")"
         return ToolAnswer(
             text,
             {
                 "amount": f"{money:f}",
-                "from_currency": given,
-                "to_currency": taken,
+                "from_currency": source,
+                "to_currency": target,
                 "result": f"{result:f}",
                 "rate": f"{rate.factor:f}",
                 "rate_date": rate.day.isoformat(),
             },
         )
 
-    async def _listed(self) -> ToolAnswer:
+    async def _list_currencies(self) -> ToolAnswer:
         rates: RateTable = self._rates()
         codes, period = rates.currencies, rates.period
         return ToolAnswer(
@@ -113,8 +113,8 @@ class CurrencyTools:
         )
 
 
-def _amount(amount: str | float) -> Decimal:
-    # In JSON 100 and 100.0 are one number; as text it is 100.
+def _parse_amount(amount: str | float) -> Decimal:
+    # JSON does not distinguish 100 and 100.0; the text is 100.
     is_whole = isinstance(amount, float) and amount.is_integer()
     text = str(int(amount) if is_whole else amount).strip()
     try:
@@ -129,7 +129,7 @@ def _amount(amount: str | float) -> Decimal:
     return money
 
 
-def _day(text: str) -> Date:
+def _parse_day(text: str) -> Date:
     try:
         year, month, day = (int(part) for part in text.strip().split("-"))
         return Date(year, month, day)
@@ -139,8 +139,8 @@ def _day(text: str) -> Date:
         ) from None
 
 
-def _rounded(money: Decimal) -> Decimal:
-    """To cents; what is less than one unit keeps four significant digits."""
+def _round(money: Decimal) -> Decimal:
+    """Round to cents; amounts below one unit are rounded to four significant digits."""
     if money == 0 or money >= 1:
         return money.quantize(_CENTS, rounding=ROUND_HALF_UP)
     places = min(money.adjusted() - _SMALL_DIGITS + 1, -2)
@@ -148,7 +148,7 @@ def _rounded(money: Decimal) -> Decimal:
 
 
 def build_server() -> MCPServer[Any]:
-    """The MCP server with its two tools."""
+    """Return the MCP server with its two tools."""
     server: MCPServer[Any] = MCPServer(
         NAME,
         title="Currency",
@@ -172,5 +172,5 @@ def build_server() -> MCPServer[Any]:
 
 
 def main() -> None:
-    """The console script `trunkline-mcp-currency`."""
+    """Run the console script `trunkline-mcp-currency`."""
     run_stdio_server(lambda: build_server().run_stdio_async(), service_name=NAME)

@@ -1,4 +1,4 @@
-"""The echo agent: its first word says which behaviour is wanted."""
+"""The echo agent: the first word of a request selects its behaviour."""
 
 import asyncio
 import re
@@ -9,14 +9,14 @@ from trunkline.errors import InvalidArgumentError
 _COUNT = re.compile(r"count (\d{1,7})(?: (\d{1,6}))?(?: (\d{1,5}))?")
 _WAIT = re.compile(r"wait (\d{1,5}(?:\.\d{1,3})?)")
 _FILE = re.compile(r"file (\d{1,9})")
-# Bigger content goes by reference, which echo doesn't.
+# Larger content must be an artifact by reference, which echo does not support.
 _FILE_LIMIT_BYTES = 1024 * 1024
 
 
 @agent(
     name="echo",
     description="Repeats what it is told, and counts, asks, waits, fails or rejects on request.",
-    # `command`: the others are meant only as the first word of a request.
+    # `command` means that the other tags count only as the first word of a request.
     tags=["echo", "count", "wait", "command"],
     examples=["echo hello", "count 5", "ask What is your name?"],
     input_modes=["*/*"],
@@ -28,9 +28,9 @@ async def echo(task: TaskContext) -> None:
     """Run one turn.
 
     `echo TEXT` and any other text repeat it. `count N [GAP_MS [SIZE]]` streams N deltas, GAP_MS
-    milliseconds apart, padded to SIZE bytes. `ask QUESTION` needs input and completes with the
-    next message. `wait SECONDS`, `fail REASON`, `reject REASON`, `message TEXT` (a direct reply)
-    and `file BYTES` do what they say.
+    milliseconds apart, padded to SIZE bytes. `ask QUESTION` requires input and completes with
+    the next message. `wait SECONDS`, `fail REASON`, `reject REASON`, `message TEXT` (a direct
+    reply) and `file BYTES` do what they say.
     """
     text = task.text.strip()
     word, _, rest = text.partition(" ")
@@ -74,7 +74,7 @@ async def _file(task: TaskContext, size_bytes: int) -> None:
 
 
 async def _repeat(task: TaskContext, text: str) -> None:
-    """Repeat the text as one artifact, and every other part as it came."""
+    """Repeat the text as one artifact, and all other parts unchanged."""
     others = [part for part in task.message.parts if not part.HasField("text")]
     artifact = task.artifact("echo")
     if text or not others:

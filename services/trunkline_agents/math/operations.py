@@ -1,4 +1,4 @@
-"""What the math tools do, inside the worker: text in, an answer for people and for programs out."""
+"""The operations of the math tools, run in the worker: from text to an answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,45 +20,45 @@ from trunkline_agents.math.sympy_conversion import (
 from trunkline_agents.math.syntax import Node, has_decimals
 
 MAX_ANSWER_CHARS = 10_000
-# Simplifying a large number rarely makes it shorter and may take long.
+# Simplifying a larger number rarely shortens it and may take long.
 _MAX_OPERATIONS_TO_SIMPLIFY = 50
 
 
 @dataclass(frozen=True)
 class OperationAnswer:
-    """The answer as a sentence or formula, and as data."""
+    """An answer as a sentence or formula, and as data of the tool's output schema."""
 
     text: str
     data: dict[str, Any]
 
 
 def calculate(*, expression: str, digits: int | None) -> OperationAnswer:
-    """Work out a number, or simplify an expression with variables."""
+    """Compute a number, or simplify an expression with variables."""
     node = parse_expression(expression)
-    value = _defined(_built(node))
+    value = _check_finite(_build(node))
     if value.free_symbols:
         text = exact = render_exact(sympy.simplify(value))
         return OperationAnswer(text, {"exact": exact, "approximation": None})
     if not value.is_Rational and value.count_ops() <= _MAX_OPERATIONS_TO_SIMPLIFY:
-        value = _defined(sympy.simplify(value))
+        value = _check_finite(sympy.simplify(value))
     text = render_number(value, digits=digits, prefers_decimals=has_decimals(node))
     return OperationAnswer(
-        text, {"exact": render_exact(value), "approximation": _approximation(value, digits)}
+        text, {"exact": render_exact(value), "approximation": _render_approximation(value, digits)}
     )
 
 
 def solve(*, equation: str, variable: str | None) -> OperationAnswer:
     """Solve an equation for one variable."""
     sides = parse_equation(equation)
-    left, right = _defined(_built(sides.left)), _defined(_built(sides.right))
-    unknown = _variable(left.free_symbols | right.free_symbols, variable)
+    left, right = _check_finite(_build(sides.left)), _check_finite(_build(sides.right))
+    unknown = _choose_variable(left.free_symbols | right.free_symbols, variable)
     if unknown is None:
         reject("There is no variable to solve for. Write for example x^2-5x+6=0.")
     solutions = solving.solve_equation(left - right, unknown)
     if solutions is None:
         reject("No way to solve this was found, neither exactly nor numerically.")
     return OperationAnswer(
-        _solutions_text(solutions, unknown.name),
+        _render_solutions(solutions, unknown.name),
         {
             "variable": unknown.name,
             "solutions": [
@@ -71,9 +71,9 @@ def solve(*, equation: str, variable: str | None) -> OperationAnswer:
 
 
 def differentiate(*, expression: str, variable: str | None, order: int) -> OperationAnswer:
-    """Take a derivative."""
-    value = _defined(_built(parse_expression(expression)))
-    by = _variable(value.free_symbols, variable) or sympy.Symbol("x")
+    """Differentiate."""
+    value = _check_finite(_build(parse_expression(expression)))
+    by = _choose_variable(value.free_symbols, variable) or sympy.Symbol("x")
     derivative = render_exact(sympy.diff(value, by, order))
     return OperationAnswer(
         derivative, {"variable": by.name, "order": order, "derivative": derivative}
@@ -83,9 +83,9 @@ def differentiate(*, expression: str, variable: str | None, order: int) -> Opera
 def integrate(
     *, expression: str, variable: str | None, lower: str | None, upper: str | None
 ) -> OperationAnswer:
-    """Integrate, between limits if both are given."""
-    value = _defined(_built(parse_expression(expression)))
-    by = _variable(value.free_symbols, variable) or sympy.Symbol("x")
+    """Integrate: between the limits, or without limits if one is missing."""
+    value = _check_finite(_build(parse_expression(expression)))
+    by = _choose_variable(value.free_symbols, variable) or sympy.Symbol("x")
     if lower is None or upper is None:
         antiderivative = sympy.integrate(value, by)
         if antiderivative.has(sympy.Integral):
@@ -93,9 +93,9 @@ def integrate(
         exact = render_exact(antiderivative)
         data = {"variable": by.name, "lower": None, "upper": None, "exact": exact}
         return OperationAnswer(f"{exact} + C", {**data, "approximation": None})
-    limits = [_built(parse_expression(text)) for text in (lower, upper)]
+    limits = [_build(parse_expression(text)) for text in (lower, upper)]
     area = sympy.integrate(value, (by, *limits))
-    return _area_answer(area, by=by, limits=limits)
+    return _render_area(area, by=by, limits=limits)
 
 
 OPERATIONS: dict[str, Callable[..., OperationAnswer]] = {
@@ -104,7 +104,7 @@ OPERATIONS: dict[str, Callable[..., OperationAnswer]] = {
     "differentiate": differentiate,
     "integrate": integrate,
 }
-# SymPy loads and compiles much on first use; that is not part of anybody's question.
+# SymPy loads and compiles much on first use, which must not count as time of a question.
 WARM_UP_ARGUMENTS: dict[str, dict[str, Any]] = {
     "calculate": {"expression": "sqrt(2)/(1+sqrt(3))", "digits": None},
     "solve": {"equation": "x^2-5x+6=0", "variable": None},
@@ -117,7 +117,7 @@ def run_operation(operation: str, arguments: dict[str, Any]) -> OperationAnswer:
     """Run one operation of the table.
 
     Raises:
-        InvalidArgumentError: the question is not one that can be answered, and why.
+        InvalidArgumentError: the question has no answer; the text says why.
     """
     answer = OPERATIONS[operation](**arguments)
     if len(answer.text) > MAX_ANSWER_CHARS:
@@ -125,25 +125,25 @@ def run_operation(operation: str, arguments: dict[str, Any]) -> OperationAnswer:
     return answer
 
 
-def _built(node: Node) -> SympyValue:
+def _build(node: Node) -> SympyValue:
     check_size(node)
     return to_sympy(node)
 
 
-def _defined(value: SympyValue) -> SympyValue:
+def _check_finite(value: SympyValue) -> SympyValue:
     if value.has(sympy.nan, sympy.zoo, sympy.oo, -sympy.oo):
-        reject("It has no finite value: somewhere it divides by zero or leaves the numbers.")
+        reject("It has no finite value: a part of it divides by zero or is infinite.")
     return value
 
 
-def _approximation(value: SympyValue, digits: int | None = None) -> str | None:
+def _render_approximation(value: SympyValue, digits: int | None = None) -> str | None:
     if value.is_Integer or value.free_symbols:
         return None
     return render_decimals(value, digits) if digits else render_decimals(value)
 
 
-def _variable(symbols: set[SympyValue], name: str | None) -> SympyValue | None:
-    """The variable to work with: the one that was named, the only one, or x."""
+def _choose_variable(symbols: set[SympyValue], name: str | None) -> SympyValue | None:
+    """Return the named variable, else the only one, else x; None if there is none."""
     if name is not None:
         return sympy.Symbol(name)
     present = sorted(symbol.name for symbol in symbols)
@@ -156,7 +156,7 @@ def _variable(symbols: set[SympyValue], name: str | None) -> SympyValue | None:
     )
 
 
-def _solutions_text(solutions: solving.RootSet, variable: str) -> str:
+def _render_solutions(solutions: solving.RootSet, variable: str) -> str:
     if solutions.is_identity:
         return f"Every value of {variable} is a solution."
     if not solutions.roots:
@@ -167,7 +167,7 @@ def _solutions_text(solutions: solving.RootSet, variable: str) -> str:
     return text if solutions.is_complete else f"{text} (found numerically; there may be more)"
 
 
-def _area_answer(area: SympyValue, *, by: SympyValue, limits: list[SympyValue]) -> OperationAnswer:
+def _render_area(area: SympyValue, *, by: SympyValue, limits: list[SympyValue]) -> OperationAnswer:
     if area.has(sympy.nan, sympy.zoo, sympy.oo, -sympy.oo):
         reject("The integral has no finite value between these limits.")
     data: dict[str, Any] = {"variable": by.name}
@@ -178,7 +178,7 @@ def _area_answer(area: SympyValue, *, by: SympyValue, limits: list[SympyValue]) 
             reject("Neither a formula nor a number was found for this integral.")
         text = render_exact(number)
         return OperationAnswer(f"≈ {text}", {**data, "exact": None, "approximation": text})
-    data |= {"exact": render_exact(area), "approximation": _approximation(area)}
+    data |= {"exact": render_exact(area), "approximation": _render_approximation(area)}
     if area.free_symbols:
         return OperationAnswer(render_exact(area), data)
     return OperationAnswer(render_number(area, digits=None, prefers_decimals=False), data)

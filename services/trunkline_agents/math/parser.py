@@ -1,4 +1,17 @@
-"""Cuts the text of an expression into tokens, and refuses what no expression contains."""
+"""Parses the text of an expression or an equation into a tree of `syntax`; evaluates nothing.
+
+    equation := sum ["=" sum]
+    sum      := product (("+" | "-") product)*
+    product  := signed (("*" | "/" | "of" | nothing) signed)*
+    signed   := ("+" | "-")* power
+    power    := postfix ["^" signed]
+    postfix  := atom ("!" | "%")*
+    atom     := number | constant | letter | "(" sum ")" | "√" postfix
+              | function "(" sum ("," sum)* ")"
+
+`nothing` is multiplication: 5x, 2(3+4), x sin(x). It binds like `*`, from the left: 1/2x is x/2.
+`%` is a percentage, and `of` may only follow one. `log` is the natural logarithm.
+"""
 
 import re
 from dataclasses import dataclass
@@ -30,7 +43,7 @@ SYNTAX_HINT = (
     "pi, e, i, and functions such as sqrt(x), sin(x), ln(x) and factorial(n)."
 )
 
-# How people write or say it -> how the grammar knows it. Longer phrases come first.
+# Phrases and their symbols. Longer phrases come first.
 _SPELLINGS = {
     "square root of": "√",
     "cube root of": "∛",
@@ -71,7 +84,7 @@ _TOKEN = re.compile(
 
 
 class TokenKind(Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     NUMBER = auto()
     NAME = auto()
@@ -81,14 +94,14 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of the text; `**` is already `^`."""
+    """A token; `**` is already converted to `^`."""
 
     kind: TokenKind
     text: str
 
 
 def reject(problem: str) -> NoReturn:
-    """Refuse the expression with a text for whoever wrote it.
+    """Reject the expression with a text for its author.
 
     Raises:
         InvalidArgumentError: always.
@@ -97,10 +110,10 @@ def reject(problem: str) -> NoReturn:
 
 
 def tokenize(text: str) -> list[Token]:
-    """Cut the text into tokens, the last of which is of kind END.
+    """Split the text into tokens; the last one is of kind END.
 
     Raises:
-        InvalidArgumentError: the text is empty, too long, or holds what no expression contains.
+        InvalidArgumentError: the text is empty, too long, or has an invalid character.
     """
     if len(text) > MAX_TEXT_CHARS:
         reject(
@@ -145,17 +158,17 @@ def _check_exponent(number: str) -> None:
 
 
 def _shown(character: str) -> str:
-    # What can't be seen on a line is named by its code point.
+    # A character that is not printable is shown by its code point.
     return f"'{character}'" if character.isprintable() else f"U+{ord(character):04X}"
 
 
-# Each level costs the parser six Python frames and SymPy a few more.
+# Each level takes six Python frames in the parser, and a few more in SymPy.
 MAX_DEPTH = 40
 
 CONSTANTS = {"pi": "pi", "e": "e", "i": "i", "I": "i", "oo": "oo", "infinity": "oo"}
 
 _ANY = 20
-# Canonical name -> fewest and most arguments.
+# By canonical name, the fewest and the most arguments.
 FUNCTIONS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("sqrt", "cbrt", "abs", "exp", "ln", "log10", "log2"), (1, 1)),
     **dict.fromkeys(("sin", "cos", "tan", "cot", "sec", "csc"), (1, 1)),
@@ -176,10 +189,10 @@ _ATOM_STARTS = ("(", "√", "∛")
 
 
 def parse_expression(text: str) -> Node:
-    """Read an expression.
+    """Parse an expression.
 
     Raises:
-        InvalidArgumentError: it is not one; the text says what is wrong and what is allowed.
+        InvalidArgumentError: it is not valid; the text says what is wrong and what is allowed.
     """
     tokens = tokenize(text)
     if any(token.text == "=" for token in tokens):
@@ -188,10 +201,10 @@ def parse_expression(text: str) -> Node:
 
 
 def parse_equation(text: str) -> Equation:
-    """Read an equation; an expression alone is read as equal to zero.
+    """Parse an equation; an expression alone is taken as equal to zero.
 
     Raises:
-        InvalidArgumentError: it is neither; the text says what is wrong and what is allowed.
+        InvalidArgumentError: it is not valid; the text says what is wrong and what is allowed.
     """
     tokens = tokenize(text)
     signs = [place for place, token in enumerate(tokens) if token.text == "="]
@@ -204,7 +217,7 @@ def parse_equation(text: str) -> Equation:
 
 
 def parse_variable(text: str) -> str:
-    """Read the name of a variable.
+    """Parse the name of a variable.
 
     Raises:
         InvalidArgumentError: it is not a single letter, or the letter is a constant.
@@ -219,7 +232,7 @@ def parse_variable(text: str) -> str:
 
 
 class _Parser:
-    """A recursive descent over tokens; every way down passes `_signed`, which counts the depth."""
+    """A recursive-descent parser. Every recursion passes `_signed`, which counts the depth."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
@@ -248,7 +261,7 @@ class _Parser:
         return token
 
     def _takes(self, *symbols: str) -> str | None:
-        """Take the next token when it is one of these, else leave it."""
+        """Consume and return the next token if it is one of these symbols, else return None."""
         token = self._token
         if token.kind is not TokenKind.END and token.text in symbols:
             self._place += 1

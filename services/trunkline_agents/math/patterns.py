@@ -1,4 +1,4 @@
-"""Which questions each math tool answers: the patterns that the `rules` model reads from `_meta`.
+"""The questions that each math tool answers: patterns that the `rules` model reads from `_meta`.
 
 Every pattern is anchored and possessive where it repeats, so that a match takes linear time.
 """
@@ -17,13 +17,13 @@ _WORDS = sorted(
         *("of", "plus", "minus", "times", "divided", "multiplied", "by", "squared", "cubed"),
         *("square", "cube", "root", "to the power"),
     }
-    # Their digits are matched as numbers: one way to read a text, and no other.
+    # Their digits match as numbers, so that a text matches in one way only.
     - {"log10", "log2"},
     key=len,
     reverse=True,
 )
 _CALLS = "|".join(sorted(FUNCTIONS, key=len, reverse=True))
-# At each place exactly one of these can match: a known word, a lone letter, anything that is none.
+# Exactly one alternative can match at each position: a known word, a single letter, or a symbol.
 _SOME = rf"(?:(?:{'|'.join(_WORDS)}|[a-z])(?![a-z])|[\d.\s+\-\u2212\u2013*/^%!(),\u00d7·÷√∛π²³])"
 _VERB = (
     r"(?:what(?:'s|\sis|\sare|\sabout)|how\s(?:much\sis|about)|calculate|compute|evaluate|simplify)"
@@ -31,7 +31,7 @@ _VERB = (
 _LEAD = rf"^(?:please\s)?(?:{_VERB}\s++)?(?:the\s)?"
 _HAS_A_DIGIT_OR_A_CALL = rf"(?=[^?]*?(?:\d|[√π²³]|\b(?:{_CALLS})\s?\(|\broot\sof\b))"
 _EXPRESSION = rf"{_HAS_A_DIGIT_OR_A_CALL}(?P<expression>"
-# What is meant as a formula although the grammar may refuse it: the refusal says why.
+# Texts that look like a formula match even if the grammar rejects them: the rejection says why.
 _LIKE_A_FORMULA = r"(?=[^?]*?[\d(^*/=+]|[a-z]\s?\??$)"
 _END = r"\s*+\??$"
 _ASK = r"^(?:please\s)?(?:(?:what(?:'s|\sis|\sare)|find|calculate|compute|give\sme)\s++)?(?:the\s)?"
@@ -39,7 +39,7 @@ _BY = r"\s(?:with\srespect\sto|wrt|by|for|d)\s?(?P<variable>[a-z])"
 _BODY = r"(?P<{name}>(?:(?!{stop})[^?])++)"
 
 _OPERAND = r"[\d.\s+\-*/^()]++"
-# How to say it with a verb, and the formula that it means.
+# A verb, the word between its operands, and the formula of the phrase.
 _SPOKEN = (
     ("multiply", "by", "({left})*({right})"),
     ("divide", "by", "({left})/({right})"),
@@ -47,7 +47,7 @@ _SPOKEN = (
     ("subtract", "from", "({right})-({left})"),
 )
 
-# What refers to answers before: to the last one, or to all that are numbers or terms.
+# References to earlier answers: to the last one, or to all that are numbers or terms.
 _IT = r"(?:it|that|this|the\s(?:result|answer))"
 _THEM = r"(?:them|those|these|both|all\sof\sthem)(?:\s(?:numbers|results|answers))?"
 _TERM = r"[^=\u2248]{1,500}"
@@ -58,8 +58,8 @@ _COMBINED = (
 _LATEST: dict[str, Any] = {"only": _TERM}
 
 
-def _on_earlier() -> list[MatchRule]:
-    """Declare what combines earlier answers, and what goes on from the last one."""
+def _earlier_answer_rules() -> list[MatchRule]:
+    """Return the patterns that combine earlier answers or continue from the last one."""
     declared: list[MatchRule] = [
         {
             "pattern": rf"^(?:(?:please|now|and|then)\s){{0,3}}(?:{spoken}"
@@ -84,7 +84,7 @@ def _on_earlier() -> list[MatchRule]:
 
 
 CALCULATE: list[MatchRule] = [
-    *_on_earlier(),
+    *_earlier_answer_rules(),
     *(
         {
             "pattern": rf"^(?:please\s)?{verb}\s++"
@@ -107,7 +107,7 @@ CALCULATE: list[MatchRule] = [
         "arguments": {"expression": "{expression}"},
     },
     {
-        # Asked to calculate, it answers for whatever looks like code: by saying what is allowed.
+        # After `calculate`, text that looks like code matches: the rejection says what is valid.
         "pattern": r"^(?:calculate|compute|evaluate)\s++"
         r"(?P<expression>[^\s()_'\"\[\]{}=\\:+*/^%!]*+[()_'\"\[\]{}=\\:+*/^%!][^?]*+)" + _END,
         "arguments": {"expression": "{expression}"},

@@ -27,7 +27,7 @@ MAX_ORDER = 10
 
 
 class Calculation(TypedDict):
-    """The value: exactly, and in decimals where it is not a whole number."""
+    """The exact value, and its decimals if it is not a whole number."""
 
     exact: str
     approximation: str | None
@@ -41,7 +41,7 @@ class Solution(TypedDict):
 
 
 class Solutions(TypedDict):
-    """The solutions; `is_complete` is false where they were found numerically."""
+    """The solutions; `is_complete` is false if they were found numerically."""
 
     variable: str
     solutions: list[Solution]
@@ -81,7 +81,7 @@ Limit = Annotated[str | float | None, Field(description="A number or formula; oo
 
 
 class MathTools:
-    """The tools. What is wrong with a formula is found here; what it comes to, by the engine."""
+    """The tools. They check formulas themselves, and the engine computes."""
 
     def __init__(self, engine: MathEngine) -> None:
         self._engine = engine
@@ -94,7 +94,7 @@ class MathTools:
         ] = None,
     ) -> Annotated[CallToolResult, Calculation]:
         """Work out a number exactly ("15% of 240", "sqrt(2)"), or simplify an expression."""
-        return await call_result(self._calculated(expression, digits))
+        return await call_result(self._calculate(expression, digits))
 
     async def solve(
         self,
@@ -104,7 +104,7 @@ class MathTools:
         variable: Letter = None,
     ) -> Annotated[CallToolResult, Solutions]:
         """Solve an equation for one variable, exactly where possible."""
-        return await call_result(self._solved(equation, variable))
+        return await call_result(self._solve(equation, variable))
 
     async def differentiate(
         self,
@@ -113,7 +113,7 @@ class MathTools:
         order: Annotated[int, Field(description="Which derivative, 1 to 10.")] = 1,
     ) -> Annotated[CallToolResult, Derivative]:
         """Take the derivative of an expression."""
-        return await call_result(self._differentiated(expression, variable, order))
+        return await call_result(self._differentiate(expression, variable, order))
 
     async def integrate(
         self,
@@ -123,35 +123,33 @@ class MathTools:
         upper: Limit = None,
     ) -> Annotated[CallToolResult, Integral]:
         """Integrate an expression: an antiderivative, or with both limits the value."""
-        return await call_result(self._integrated(expression, variable, lower=lower, upper=upper))
+        return await call_result(self._integrate(expression, variable, lower=lower, upper=upper))
 
-    async def _calculated(self, expression: str, digits: int | None) -> ToolAnswer:
-        # People type the '=' of a pocket calculator.
-        formula = _tidied(expression).removesuffix("=")
+    async def _calculate(self, expression: str, digits: int | None) -> ToolAnswer:
+        # Users add '=' as on a pocket calculator.
+        formula = _strip_punctuation(expression).removesuffix("=")
         check_size(parse_expression(formula))
         if digits is not None and not 1 <= digits <= MAX_DIGITS:
             raise InvalidArgumentError("digits", f"Ask for 1 to {MAX_DIGITS:,} digits.")
         return await self._engine.compute("calculate", {"expression": formula, "digits": digits})
 
-    async def _solved(self, equation: str, variable: str | None) -> ToolAnswer:
-        formula = _tidied(equation)
+    async def _solve(self, equation: str, variable: str | None) -> ToolAnswer:
+        formula = _strip_punctuation(equation)
         sides = parse_equation(formula)
         check_size(sides.left)
         check_size(sides.right)
         return await self._engine.compute(
-            "solve", {"equation": formula, "variable": _letter(variable)}
+            "solve", {"equation": formula, "variable": _parse_letter(variable)}
         )
 
-    async def _differentiated(
-        self, expression: str, variable: str | None, order: int
-    ) -> ToolAnswer:
-        formula = _checked(expression)
+    async def _differentiate(self, expression: str, variable: str | None, order: int) -> ToolAnswer:
+        formula = _check_formula(expression)
         if not 1 <= order <= MAX_ORDER:
             raise InvalidArgumentError("order", f"Ask for derivative 1 to {MAX_ORDER}.")
-        arguments = {"expression": formula, "variable": _letter(variable), "order": order}
+        arguments = {"expression": formula, "variable": _parse_letter(variable), "order": order}
         return await self._engine.compute("differentiate", arguments)
 
-    async def _integrated(
+    async def _integrate(
         self,
         expression: str,
         variable: str | None,
@@ -162,31 +160,31 @@ class MathTools:
         if (lower is None) != (upper is None):
             raise InvalidArgumentError("upper", "Give both limits, from … to …, or neither.")
         arguments: dict[str, Any] = {
-            "expression": _checked(expression),
-            "variable": _letter(variable),
-            "lower": None if lower is None else _checked(str(lower)),
-            "upper": None if upper is None else _checked(str(upper)),
+            "expression": _check_formula(expression),
+            "variable": _parse_letter(variable),
+            "lower": None if lower is None else _check_formula(str(lower)),
+            "upper": None if upper is None else _check_formula(str(upper)),
         }
         return await self._engine.compute("integrate", arguments)
 
 
-def _tidied(text: str) -> str:
-    # The end of a sentence is not part of the formula.
+def _strip_punctuation(text: str) -> str:
+    # A sentence's last punctuation is not part of the formula.
     return text.strip().rstrip("?.").rstrip()
 
 
-def _checked(text: str) -> str:
-    formula = _tidied(text)
+def _check_formula(text: str) -> str:
+    formula = _strip_punctuation(text)
     check_size(parse_expression(formula))
     return formula
 
 
-def _letter(variable: str | None) -> str | None:
+def _parse_letter(variable: str | None) -> str | None:
     return None if variable is None else parse_variable(variable)
 
 
 def build_server(engine: MathEngine) -> MCPServer[Any]:
-    """The MCP server with its four tools, computing by this engine."""
+    """Return the MCP server with its four tools."""
     server: MCPServer[Any] = MCPServer(
         NAME,
         title="Math",
@@ -207,7 +205,7 @@ def build_server(engine: MathEngine) -> MCPServer[Any]:
 
 
 async def serve(limits: EngineLimits) -> None:
-    """Serve stdin and stdout until they close; then the worker is gone too."""
+    """Serve stdin and stdout until they close; then stop the worker."""
     engine = MathEngine(limits)
     try:
         await build_server(engine).run_stdio_async()
@@ -216,14 +214,14 @@ async def serve(limits: EngineLimits) -> None:
 
 
 def main() -> None:
-    """The console script `trunkline-mcp-math`."""
+    """Run the console script `trunkline-mcp-math`."""
     defaults = EngineLimits()
     parser = argparse.ArgumentParser(prog=NAME, description="An MCP server for math, on stdio.")
     parser.add_argument(
         "--limit-s", type=float, default=defaults.compute_s, help="for one computation, in seconds"
     )
     parser.add_argument(
-        "--idle-s", type=float, default=defaults.idle_s, help="until idle memory is given back"
+        "--idle-s", type=float, default=defaults.idle_s, help="until an idle worker is killed"
     )
     options = parser.parse_args()
     limits = EngineLimits(compute_s=options.limit_s, idle_s=options.idle_s)

@@ -1,4 +1,4 @@
-"""Bounds the size of what an expression would compute, before anything is computed."""
+"""Limits the size of an expression's numbers before anything is computed."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from trunkline_agents.math.syntax import (
     children,
 )
 
-# Below the 4,300 digits that Python itself is willing to print.
+# Python prints at most 4,300 digits.
 MAX_DIGITS = 4_000
 
 _LOG10_2 = math.log10(2)
@@ -28,9 +28,9 @@ _LOG10_E = math.log10(math.e)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Upper bounds, as decimal logarithms, of the absolute value and of the denominator.
+    """Upper bounds on the absolute value and on the denominator, as decimal logarithms.
 
-    A variable counts as one, so that the bounds hold for the coefficients of a polynomial too.
+    A variable counts as one, so that the bounds also hold for the coefficients of a polynomial.
     """
 
     magnitude: float
@@ -38,7 +38,7 @@ class Size:
 
     @property
     def digits(self) -> float:
-        """How many digits the numerator and the denominator have together, at most."""
+        """Most digits that numerator and denominator have together."""
         return max(self.magnitude, 0.0) + self.denominator
 
 
@@ -46,12 +46,12 @@ _ONE = Size(0.0, 0.0)
 
 
 def check_size(node: Node) -> None:
-    """Refuse an expression whose value could have more digits than anybody can use.
+    """Check that no part of an expression has a value of more than MAX_DIGITS digits.
 
-    The bound is generous: some expressions that would cancel out are refused as well.
+    The bound is an estimate from above: it also rejects some expressions that cancel out.
 
     Raises:
-        InvalidArgumentError: some part of the expression would be too large.
+        InvalidArgumentError: a part of the expression could be too large.
     """
     _size(node)
 
@@ -59,28 +59,28 @@ def check_size(node: Node) -> None:
 def _size(node: Node) -> Size:
     match node:
         case Number(value=value):
-            size = _size_of_number(value)
+            size = _number_size(value)
         case Constant() | Variable():
             size = Size(0.5, 0.0) if isinstance(node, Constant) else _ONE
         case Negation(operand=operand):
             size = _size(operand)
         case Reciprocal(operand=operand):
-            size = _size_of_reciprocal(operand)
+            size = _reciprocal_size(operand)
         case Sum(terms=terms):
-            size = _size_of_sum([_size(term) for term in terms])
+            size = _sum_size([_size(term) for term in terms])
         case Product(factors=factors):
             sizes = [_size(factor) for factor in factors]
             size = Size(sum(x.magnitude for x in sizes), sum(x.denominator for x in sizes))
         case Power(base=base, exponent=exponent):
-            size = _size_of_power(_size(base), _size(exponent), exponent)
+            size = _power_size(_size(base), _size(exponent), exponent)
         case Call():
-            size = _size_of_call(node)
+            size = _call_size(node)
     if size.digits > MAX_DIGITS:
         reject(f"The numbers in it would have more than {MAX_DIGITS:,} digits: that is too large.")
     return size
 
 
-def _size_of_number(value: Fraction) -> Size:
+def _number_size(value: Fraction) -> Size:
     if value == 0:
         return _ONE
     below = _log10(value.denominator)
@@ -91,30 +91,30 @@ def _log10(number: int) -> float:
     return number.bit_length() * _LOG10_2 if number >= 10**15 else math.log10(number)
 
 
-def _size_of_reciprocal(operand: Node) -> Size:
+def _reciprocal_size(operand: Node) -> Size:
     size = _size(operand)
-    # Of a number the value is known; of anything else, only that its numerator is at least one.
+    # Only a number's value is known. Any other operand has a numerator of at least 1.
     magnitude = -size.magnitude if isinstance(operand, Number) else size.denominator
     return Size(magnitude, size.digits)
 
 
-def _size_of_sum(sizes: list[Size]) -> Size:
-    # Over the common denominator the denominators of all terms may meet.
+def _sum_size(sizes: list[Size]) -> Size:
+    # The common denominator may be the product of all denominators.
     return Size(
         max(size.magnitude for size in sizes) + math.log10(len(sizes)),
         sum(size.denominator for size in sizes),
     )
 
 
-def _size_of_power(base: Size, exponent: Size, written: Node) -> Size:
+def _power_size(base: Size, exponent: Size, written: Node) -> Size:
     times = _ten_to_the(exponent.magnitude)
     if isinstance(written, Number):
         return Size(max(base.magnitude, 0.0) * times, base.denominator * times)
-    # The exponent may be negative: numerator and denominator may change places.
+    # A negative exponent swaps numerator and denominator.
     return Size(base.digits * times, base.digits * times)
 
 
-def _size_of_call(call: Call) -> Size:
+def _call_size(call: Call) -> Size:
     arguments = [_size(argument) for argument in children(call)]
     match call.function:
         case "exp" | "sinh" | "cosh":
@@ -128,5 +128,5 @@ def _size_of_call(call: Call) -> Size:
 
 
 def _ten_to_the(magnitude: float) -> float:
-    # Anything above is refused anyway, and a float ends at 1e308.
+    # Larger values are rejected anyway, and a float ends at 1e308.
     return math.pow(10.0, min(magnitude, 300.0))

@@ -1,4 +1,4 @@
-"""Finds what solves an equation: exactly where SymPy can, else some solutions numerically."""
+"""Solves equations: exactly if SymPy can, otherwise numerically and perhaps incompletely."""
 
 from dataclasses import dataclass
 
@@ -23,14 +23,14 @@ _MAX_SHOWN_CHARS = 40
 
 @dataclass(frozen=True)
 class Root:
-    """One solution, or one family of them: `exact` may hold an integer parameter."""
+    """One solution, or a family of solutions if `exact` contains an integer parameter."""
 
     exact: str
     approximation: str | None
     is_numeric: bool = False
 
     def render(self, variable: str) -> str:
-        """`x = 2`, or `x ≈ 0.739085133215161` where there is no short exact form."""
+        """Return `x = 2`, or `x ≈ 0.739085133215161` if there is no short exact form."""
         is_long = self.approximation is not None and len(self.exact) > _MAX_SHOWN_CHARS
         if self.is_numeric or is_long:
             return f"{variable} ≈ {self.approximation}"
@@ -39,7 +39,10 @@ class Root:
 
 @dataclass(frozen=True)
 class RootSet:
-    """What was found; `parameter` is the letter that stands for every integer, if one is used."""
+    """The solutions of an equation.
+
+    `parameter` is the letter that stands for every integer, if a family needs one.
+    """
 
     roots: tuple[Root, ...]
     is_complete: bool = True
@@ -48,15 +51,15 @@ class RootSet:
 
 
 def solve_equation(difference: SympyValue, variable: SympyValue) -> RootSet | None:
-    """Solve `difference = 0`: over the complex numbers if it is rational, else the real ones.
+    """Solve `difference = 0`: over the complex numbers if it is rational, else over the real ones.
 
-    None when nothing was found although there may be solutions.
+    None if no solution was found although there may be some.
 
     Raises:
-        InvalidArgumentError: the degree is too high to work with.
+        InvalidArgumentError: the degree is over MAX_DEGREE.
     """
     if difference.is_rational_function(variable):
-        return _of_rational(difference, variable)
+        return _solve_rational(difference, variable)
     try:
         exact = sympy.solveset(difference, variable, sympy.S.Reals)
     except (NotImplementedError, ValueError):
@@ -64,15 +67,15 @@ def solve_equation(difference: SympyValue, variable: SympyValue) -> RootSet | No
     if exact == sympy.S.Reals:
         return RootSet((), is_identity=True)
     parameter = sympy.Symbol("n" if variable.name != "n" else "k", integer=True)
-    values = _values(exact, parameter)
+    values = _list_members(exact, parameter)
     if values is None:
-        return _numeric(difference, variable)
+        return _solve_numerically(difference, variable)
     is_family = any(parameter in value.free_symbols for value in values)
-    return RootSet(_ordered(values), parameter=parameter.name if is_family else None)
+    return RootSet(_sort_roots(values), parameter=parameter.name if is_family else None)
 
 
-def _of_rational(difference: SympyValue, variable: SympyValue) -> RootSet:
-    """The roots of the numerator that are not roots of the denominator."""
+def _solve_rational(difference: SympyValue, variable: SympyValue) -> RootSet:
+    """Return the roots of the numerator that are not roots of the denominator."""
     _check_degree(difference, variable)
     above, below = sympy.fraction(sympy.together(difference))
     polynomial = sympy.Poly(above, variable)
@@ -81,10 +84,10 @@ def _of_rational(difference: SympyValue, variable: SympyValue) -> RootSet:
     found = sympy.roots(polynomial)
     if sum(found.values()) == polynomial.degree():
         roots = [root for root in found if sympy.simplify(below.subs(variable, root)) != 0]
-        return RootSet(_ordered(roots))
+        return RootSet(_sort_roots(roots))
     if polynomial.free_symbols_in_domain:
         reject("There is no general formula for this equation. Put numbers for some letters.")
-    # Past degree four there is no formula in general, but all the roots are known as numbers.
+    # Above degree four there is no general formula, but all roots are known numerically.
     texts = [render_decimals(root) for root in polynomial.nroots(n=DEFAULT_DIGITS, maxsteps=200)]
     return RootSet(tuple(Root(text, text, is_numeric=True) for text in texts))
 
@@ -96,12 +99,12 @@ def _check_degree(difference: SympyValue, variable: SympyValue) -> None:
             reject(f"The degree is too high: at most {MAX_DEGREE} is allowed.")
 
 
-def _ordered(values: list[SympyValue]) -> tuple[Root, ...]:
-    return tuple(map(_solution, sorted(values, key=_order)))
+def _sort_roots(values: list[SympyValue]) -> tuple[Root, ...]:
+    return tuple(map(_build_root, sorted(values, key=_sort_key)))
 
 
-def _values(found: SympyValue, parameter: SympyValue) -> list[SympyValue] | None:
-    """The members of a set as expressions; None for a set that can't be listed so."""
+def _list_members(found: SympyValue, parameter: SympyValue) -> list[SympyValue] | None:
+    """Return the members of a set as expressions; None if the set can't be listed."""
     if isinstance(found, FiniteSet):
         return list(found)
     if found is sympy.S.EmptySet:
@@ -109,25 +112,25 @@ def _values(found: SympyValue, parameter: SympyValue) -> list[SympyValue] | None
     if isinstance(found, ImageSet) and found.base_sets == (sympy.S.Integers,):
         return [found.lamda(parameter)]
     if isinstance(found, Union):
-        parts = [_values(part, parameter) for part in found.args]
+        parts = [_list_members(part, parameter) for part in found.args]
         return None if None in parts else [value for part in parts for value in part or ()]
     return None
 
 
-def _order(value: SympyValue) -> tuple[bool, float, float, str]:
+def _sort_key(value: SympyValue) -> tuple[bool, float, float, str]:
     if value.free_symbols:
         return (False, 0.0, 0.0, render_exact(value))
     number = complex(sympy.N(value))
     return (abs(number.imag) > _NEGLIGIBLE, number.real, number.imag, render_exact(value))
 
 
-def _solution(value: SympyValue) -> Root:
+def _build_root(value: SympyValue) -> Root:
     if value.free_symbols:
         return Root(render_exact(value), None)
     return Root(render_exact(value), render_decimals(value))
 
 
-def _numeric(difference: SympyValue, variable: SympyValue) -> RootSet | None:
+def _solve_numerically(difference: SympyValue, variable: SympyValue) -> RootSet | None:
     if difference.free_symbols - {variable}:
         return None
     found: dict[str, SympyValue] = {}

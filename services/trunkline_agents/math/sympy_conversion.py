@@ -1,4 +1,8 @@
-"""Builds SymPy objects from the tree, node by node and function by function; no text gets here."""
+"""Converts syntax trees to SymPy objects, and SymPy objects to text.
+
+No text is ever passed to SymPy. Results are written in the grammar of `parser`: `3*x^2`, `ln(x)`,
+`2*i`.
+"""
 
 import math
 from collections.abc import Callable
@@ -22,7 +26,7 @@ from trunkline_agents.math.syntax import (
     Variable,
 )
 
-# SymPy has no types of its own.
+# SymPy has no type hints.
 SympyValue = Any
 
 _CONSTANTS: dict[str, SympyValue] = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
@@ -77,10 +81,10 @@ _FUNCTIONS: dict[str, Callable[..., SympyValue]] = {
 
 
 def to_sympy(node: Node) -> SympyValue:
-    """Build the SymPy expression that the tree says.
+    """Return the SymPy expression of a tree.
 
     Raises:
-        InvalidArgumentError: it divides by zero, or a function is not defined for its arguments.
+        InvalidArgumentError: it divides by zero, or a function is not defined at its arguments.
     """
     match node:
         case Number(value=value):
@@ -96,41 +100,41 @@ def to_sympy(node: Node) -> SympyValue:
         case Product(factors=factors):
             return sympy.Mul(*map(to_sympy, factors))
         case Reciprocal(operand=operand):
-            return _divided(to_sympy(operand))
+            return _divide(to_sympy(operand))
         case Power(base=base, exponent=exponent):
-            return _raised(to_sympy(base), to_sympy(exponent))
+            return _raise(to_sympy(base), to_sympy(exponent))
         case Call(function=function, arguments=arguments):
-            return _called(function, [to_sympy(argument) for argument in arguments])
+            return _call(function, [to_sympy(argument) for argument in arguments])
 
 
-def _divided(divisor: SympyValue) -> SympyValue:
+def _divide(divisor: SympyValue) -> SympyValue:
     if divisor.is_zero:
         reject("It divides by zero, which is not defined.")
     return 1 / divisor
 
 
-def _raised(base: SympyValue, exponent: SympyValue) -> SympyValue:
+def _raise(base: SympyValue, exponent: SympyValue) -> SympyValue:
     if base.is_zero and (exponent.is_negative or exponent.is_zero):
         reject("Zero to the power of zero, or of a negative number, is not defined.")
     return base**exponent
 
 
-def _called(function: str, arguments: list[SympyValue]) -> SympyValue:
+def _call(function: str, arguments: list[SympyValue]) -> SympyValue:
     try:
         return _FUNCTIONS[function](*arguments)
     except (ValueError, TypeError, ZeroDivisionError):
-        # SymPy says so in its own terms; the function's name is what the reader knows.
-        reject(f"{function} is not defined for what it is given here.")
+        # SymPy's text names its classes, which the user does not know.
+        reject(f"{function} is not defined for these arguments.")
 
 
-# What SymPy itself shows of a number.
+# SymPy's own default.
 DEFAULT_DIGITS = 15
-# An exact form longer than this says less than its decimals.
+# Decimals are shown instead of an exact form longer than this.
 MAX_EXACT_CHARS = 60
 
 
 class _Printer(StrPrinter):  # type: ignore[misc]  # SymPy has no types
-    """SymPy's own printer with our names; SymPy finds the methods by the names of its classes."""
+    """SymPy's printer with our names. SymPy calls a method by the name of the object's class."""
 
     def _print_Exp1(self, expr: SympyValue) -> str:  # noqa: N802
         return "e"
@@ -146,38 +150,42 @@ class _Printer(StrPrinter):  # type: ignore[misc]  # SymPy has no types
 
 
 def render_exact(value: SympyValue) -> str:
-    """The exact form, in the grammar's words."""
+    """Return the exact form."""
     return str(_Printer().doprint(value)).replace("**", "^")
 
 
 def render_decimals(value: SympyValue, digits: int = DEFAULT_DIGITS) -> str:
-    """The value to so many significant digits."""
+    """Return the value to a number of significant digits."""
     number = sympy.N(value, digits)
     if number.has(sympy.I) and number.is_number:
         real, imaginary = number.as_real_imag()
-        # What cancels out exactly may leave a trace in numbers.
+        # An imaginary part that cancels out exactly may leave a rounding error.
         if abs(imaginary) < abs(real) * sympy.Float(10) ** -digits:
             number = real
     return render_exact(number)
 
 
 def render_number(value: SympyValue, *, digits: int | None, prefers_decimals: bool) -> str:
-    """A number for people: exact where that is short, and its decimals where they say more.
+    """Return a number for people: its exact form if that is short, and its decimals.
 
     `3`; `1/2 = 0.5`; `1/3 ≈ 0.333333333333333`; `sqrt(2) ≈ 1.41421356237310`. With `digits`, or
-    when the question was written in decimals, the decimals alone.
+    if the question is written in decimals, the decimals alone.
     """
-    exact = _exact_decimals(value)
+    exact = _finite_decimals(value)
     if exact is not None and _fits(exact, digits):
-        return exact if digits or prefers_decimals or value.is_Integer else _pair(value, "=", exact)
+        return (
+            exact
+            if digits or prefers_decimals or value.is_Integer
+            else _render_both(value, "=", exact)
+        )
     if digits:
         return render_decimals(value, digits)
     if value.has(sympy.I) and all(part.is_Rational for part in value.as_real_imag()):
         return render_exact(value)
-    return _pair(value, "≈", render_decimals(value))
+    return _render_both(value, "≈", render_decimals(value))
 
 
-def _pair(value: SympyValue, relation: str, decimals: str) -> str:
+def _render_both(value: SympyValue, relation: str, decimals: str) -> str:
     exact = render_exact(value)
     if exact == decimals:
         return exact
@@ -188,13 +196,13 @@ def _pair(value: SympyValue, relation: str, decimals: str) -> str:
 
 def _fits(decimals: str, digits: int | None) -> bool:
     significant = sum(character.isdigit() for character in decimals.lstrip("-0."))
-    # A whole number is shown whole unless fewer digits were asked for.
+    # A whole number is shown in full unless the question wants fewer digits.
     limit = digits or (significant if "." not in decimals else DEFAULT_DIGITS)
     return significant <= limit
 
 
-def _exact_decimals(value: SympyValue) -> str | None:
-    """The decimals of a rational number that has finitely many, without trailing zeros."""
+def _finite_decimals(value: SympyValue) -> str | None:
+    """Return the decimals of a rational number if they are finite, without trailing zeros."""
     if not value.is_Rational:
         return None
     number = Fraction(int(value.p), int(value.q))

@@ -1,4 +1,4 @@
-"""The tree an expression is read into: plain data, nothing of it is ever evaluated as Python."""
+"""The syntax tree of an expression: plain data that is never evaluated as Python."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from fractions import Fraction
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """An exact number; `is_decimal` when it was written with a point, an exponent or a percent."""
+    """An exact number; `is_decimal` if it is written with a point, an exponent or a percent."""
 
     value: Fraction
     is_decimal: bool = False
@@ -29,21 +29,21 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Terms that are added; a subtracted one is a Negation."""
+    """A sum of terms; a subtracted term is a Negation."""
 
     terms: tuple["Node", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Negation:
-    """The operand with its sign turned."""
+    """The operand with the opposite sign."""
 
     operand: "Node"
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Factors that are multiplied; a divisor is a Reciprocal."""
+    """A product of factors; a divisor is a Reciprocal."""
 
     factors: tuple["Node", ...]
 
@@ -65,7 +65,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of the grammar's table, with as many arguments as it takes."""
+    """A call of a function of the grammar, with a valid number of arguments."""
 
     function: str
     arguments: tuple["Node", ...]
@@ -76,14 +76,14 @@ Node = Number | Constant | Variable | Sum | Negation | Product | Reciprocal | Po
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """Two sides; a lone expression is read as equal to zero."""
+    """The two sides of an equation."""
 
     left: Node
     right: Node
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes directly below."""
+    """Return the nodes directly below a node."""
     match node:
         case Sum(terms=below) | Product(factors=below) | Call(arguments=below):
             return below
@@ -96,7 +96,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Every node of the tree, in no promised order."""
+    """Yield every node of the tree, in no particular order."""
     pending = [node]
     while pending:
         current = pending.pop()
@@ -105,5 +105,5 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def has_decimals(node: Node) -> bool:
-    """Whether a decimal or a percentage occurs, so that a decimal is expected."""
+    """Return true if a decimal or a percentage occurs, so that the user expects a decimal."""
     return any(isinstance(each, Number) and each.is_decimal for each in walk(node))

@@ -1,4 +1,4 @@
-"""Searches arXiv by its query interface, which answers with an Atom feed."""
+"""Searches arXiv by its query API, which answers with an Atom feed."""
 
 import asyncio
 import re
@@ -11,13 +11,13 @@ from trunkline_agents.research.sources import TEXT_CHARS, Source
 from trunkline_agents.research.web_search import SourceUnavailableError, fetch, is_web_url
 
 ARXIV_URL = "https://export.arxiv.org"
-# What its terms of use ask for: one request every three seconds.
-_PAUSE_S = 3.0
+# arXiv's terms of use: at most one request every three seconds.
+_REQUEST_INTERVAL_S = 3.0
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _ID = re.compile(r"(?<![\w.])(\d{4}\.\d{4,5}(?:v\d{1,2})?)(?![\w.]*\d)")
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 _WORD_LIMIT = 12
-_EMPTY = {
+_STOP_WORDS = {
     "a",
     "an",
     "and",
@@ -33,41 +33,41 @@ _EMPTY = {
     "to",
     "with",
 }
-_EMPTY |= {"latest", "new", "paper", "papers", "recent"}
+_STOP_WORDS |= {"latest", "new", "paper", "papers", "recent"}
 _AUTHORS = 3
 
 
 @dataclass(kw_only=True, slots=True)
 class ArxivSearch:
-    """arXiv, or a mirror of it."""
+    """A client of arXiv or of a mirror."""
 
     url: str = ARXIV_URL
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _free_at: float = 0.0
+    _next_request_at: float = 0.0
 
     async def search(
         self, query: str, limit: int, *, author: str = "", is_newest_first: bool = False
     ) -> list[Source]:
-        """Return papers: that with the id which the query names, else those with its words.
+        """Return the paper whose id the query names, otherwise the papers that have its words.
 
         Raises:
-            Unavailable: it can't be asked, or its answer is none.
+            Unavailable: arXiv does not answer, or not with a feed.
         """
         if not self.url:
             raise SourceUnavailableError("set arxiv_url under [research] in trunkline.toml")
-        params = {"max_results": str(limit), **_asked(query, author)}
+        params = {"max_results": str(limit), **_build_query(query, author)}
         if is_newest_first:
             params |= {"sortBy": "submittedDate", "sortOrder": "descending"}
         async with self._turn:
             if self.url == ARXIV_URL:
-                await asyncio.sleep(max(0.0, self._free_at - time.monotonic()))
+                await asyncio.sleep(max(0.0, self._next_request_at - time.monotonic()))
             try:
                 content = await fetch("GET", f"{self.url.rstrip('/')}/api/query", params=params)
             except SourceUnavailableError as error:
                 hint = "it needs the network, or a mirror as arxiv_url under [research]"
                 raise SourceUnavailableError(f"{error}; {hint}") from error
             finally:
-                self._free_at = time.monotonic() + _PAUSE_S
+                self._next_request_at = time.monotonic() + _REQUEST_INTERVAL_S
         return parse_feed(content)[:limit]
 
 
@@ -75,9 +75,9 @@ def parse_feed(feed: bytes) -> list[Source]:
     """Return the papers of a feed.
 
     Raises:
-        Unavailable: it is no Atom feed.
+        Unavailable: it is not an Atom feed.
     """
-    # Entities can make a small file huge; no feed needs any of its own.
+    # Entities can expand a small file to a huge one, and no feed defines any.
     if b"<!DOCTYPE" in feed or b"<!ENTITY" in feed:
         raise SourceUnavailableError("arXiv answers with XML that is refused")
     try:
@@ -90,10 +90,10 @@ def parse_feed(feed: bytes) -> list[Source]:
     return [one for one in found if one is not None]
 
 
-def _asked(query: str, author: str) -> dict[str, str]:
+def _build_query(query: str, author: str) -> dict[str, str]:
     if found := _ID.search(query):
         return {"id_list": found[1]}
-    words = [word for word in _WORD.findall(query) if word.casefold() not in _EMPTY]
+    words = [word for word in _WORD.findall(query) if word.casefold() not in _STOP_WORDS]
     terms = [f'all:"{word}"' for word in words[:_WORD_LIMIT]]
     if names := _WORD.findall(author):
         terms.append(f'au:"{" ".join(names[:_WORD_LIMIT])}"')
@@ -103,7 +103,7 @@ def _asked(query: str, author: str) -> dict[str, str]:
 def _paper(entry: Xml.Element) -> Source | None:
     url = _text(entry, "id").replace("http://arxiv.org/", "https://arxiv.org/")
     title, summary = _text(entry, "title"), _text(entry, "summary")
-    # What is wrong with a query comes as an entry of this name.
+    # arXiv reports an invalid query as an entry with such a URL.
     if not is_web_url(url) or not title or "/api/errors" in url:
         return None
     authors = [_text(one, "name") for one in entry.findall(f"{_ATOM}author")]

@@ -20,41 +20,41 @@ from trunkline_agents.research.documents.search import search_documents
 from trunkline_agents.research.documents.store import DocumentStore
 from trunkline_agents.research.sources import TEXT_CHARS, SearchResult, Source
 
-# A question more that waits for a model in trouble would be one too many.
-_REST_S = 30.0
+# After a failure of the embedding model, searches don't wait for it for this long.
+_RETRY_AFTER_S = 30.0
 
 
 class DocumentLibrary:
-    """The documents in one file, which may come and change while this is used."""
+    """The documents in one file, which may be created and changed while the server runs."""
 
     def __init__(self, path: Path, model: EmbeddingModel | None = None) -> None:
         self._path = path
         self._model = model
         self._index: EmbeddingIndex | None = None
-        self._trouble = ""
-        self._asks_again_at = 0.0
+        self._problem = ""
+        self._retry_at = 0.0
         self._turn = asyncio.Lock()
 
     async def search(self, query: str, limit: int) -> SearchResult:
-        """Return the passages that fit best.
+        """Return the passages that match best.
 
         Raises:
-            InvalidArgumentError: there are no documents, or none of them fits; it says which.
-            TrunklineError: they can't be searched.
+            InvalidArgumentError: there are no documents, or none matches; the text says which.
+            ConfigurationError: the documents can't be read.
         """
-        # One at a time: what it costs is reading one file.
+        # One search at a time: each one only reads a file.
         async with self._turn:
             return await asyncio.to_thread(self._search, query, limit)
 
     def _search(self, query: str, limit: int) -> SearchResult:
         store = DocumentStore.open_existing(self._path)
         if store is None:
-            raise _none_yet()
+            raise _no_documents_error()
         with store:
             ((count,),) = store.query("SELECT count(*) FROM documents")
             if not count:
-                raise _none_yet()
-            found, unavailable = self._found(store, query, limit)
+                raise _no_documents_error()
+            found, unavailable = self._search_store(store, query, limit)
         if not found:
             number = "the one document" if count == 1 else f"the {count} documents"
             raise InvalidArgumentError(
@@ -63,17 +63,20 @@ class DocumentLibrary:
         sources = tuple(_source(one) for one in found)
         return SearchResult(query, sources, unavailable)
 
-    def _found(
+    def _search_store(
         self, store: DocumentStore, query: str, limit: int
     ) -> tuple[list[SearchHit], tuple[str, ...]]:
-        """What fits, and what could not be asked: a model in trouble is left alone for a while."""
-        if time.monotonic() >= self._asks_again_at:
+        """Return the hits, and a sentence if the embedding model can't be used.
+
+        After a failure the model is not tried again for a while.
+        """
+        if time.monotonic() >= self._retry_at:
             try:
                 return search_documents(store, query, limit=limit, index=self._open_index()), ()
             except (ModelUnavailableError, ConfigurationError) as error:
-                self._trouble = f"Search by meaning is unavailable: {error}."
-                self._asks_again_at = time.monotonic() + _REST_S
-        return search_documents(store, query, limit=limit), (self._trouble,)
+                self._problem = f"Search by meaning is unavailable: {error}."
+                self._retry_at = time.monotonic() + _RETRY_AFTER_S
+        return search_documents(store, query, limit=limit), (self._problem,)
 
     def _open_index(self) -> EmbeddingIndex | None:
         if self._index is None and self._model is not None:
@@ -81,7 +84,7 @@ class DocumentLibrary:
         return self._index
 
 
-def _none_yet() -> TrunklineError:
+def _no_documents_error() -> TrunklineError:
     return InvalidArgumentError(
         "query", "There are no documents yet; `trunkline docs add PATH` adds some."
     )

@@ -1,4 +1,4 @@
-"""Which questions each research tool answers: patterns that the `rules` model reads in `_meta`.
+"""The questions that each research tool answers: patterns that the `rules` model reads.
 
 Every pattern is anchored at both ends, and its parts are possessive or end at a word that can be
 found in one pass: linear time.
@@ -99,7 +99,7 @@ DOCUMENTS: list[MatchRule] = [
         "arguments": {"query": "{query}"},
     },
     {
-        # Anything else, when no other tool has found more: nothing at all is matched.
+        # Any other question. A lookahead matches no text, so every other match is longer and wins.
         "pattern": rf"{_PLEASE}(?=(?:(?:look\sup|search\sfor|research)\s++)?(?P<query>\S[\s\S]*))",
         "arguments": {"query": "{query}"},
     },

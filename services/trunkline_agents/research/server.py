@@ -39,7 +39,7 @@ MAX_QUERY_CHARS = 1000
 
 
 class Cited(TypedDict):
-    """A source: `citation` is the line by which people find it, `text` what it says.
+    """A source: `citation` is the line by which people find it, `text` an excerpt.
 
     `location` is a URL or a document's name, `place` the page, section or line in it, or authors
     and year.
@@ -53,7 +53,7 @@ class Cited(TypedDict):
 
 
 class Research(TypedDict):
-    """What was found. `unavailable` says what could not be searched, and how that is mended."""
+    """The sources found. `unavailable` says what could not be searched, and how to enable it."""
 
     query: str
     sources: list[Cited]
@@ -66,14 +66,14 @@ Limit = Annotated[int, Field(description="How many results, 1 to 10.")]
 
 @dataclass(eq=False)
 class NothingToSearchError(PeerError):
-    """Neither what was asked for can be searched, nor do the documents know of it."""
+    """The wanted source can't be searched, and the documents have no match."""
 
     problem: str
     template: ClassVar[str] = "{problem}"
 
 
 class ResearchTools:
-    """The tools. What can't be searched is said, and the documents answer in its place."""
+    """The tools. If the web or arXiv can't be searched, the result says so and has documents."""
 
     def __init__(self, library: DocumentLibrary, web: WebSearch, arxiv: ArxivSearch) -> None:
         self._library = library
@@ -100,7 +100,7 @@ class ResearchTools:
                 query, limit, author=author, is_newest_first=newest_first
             )
 
-        return await call_result(_to_answer(self._outside("arXiv", papers, wanted, limit)))
+        return await call_result(_to_answer(self._search_remote("arXiv", papers, wanted, limit)))
 
     async def web_search(
         self, query: Query, limit: Limit = 5
@@ -110,31 +110,31 @@ class ResearchTools:
         async def pages() -> Sequence[Source]:
             return await self._web.search(query, limit)
 
-        return await call_result(_to_answer(self._outside("Web search", pages, query, limit)))
+        return await call_result(_to_answer(self._search_remote("Web search", pages, query, limit)))
 
     async def search_documents(
         self, query: Query, limit: Limit = 4
     ) -> Annotated[CallToolResult, Research]:
         """Search the documents of this mesh; gives passages with page, section or line."""
-        return await call_result(_to_answer(self._inside(query, limit)))
+        return await call_result(_to_answer(self._search_documents(query, limit)))
 
-    async def _outside(
+    async def _search_remote(
         self,
         engine: str,
         search: Callable[[], Awaitable[Sequence[Source]]],
         query: str,
         limit: int,
     ) -> SearchResult:
-        _check(query, limit)
+        _check_query(query, limit)
         try:
             sources = await search()
         except SourceUnavailableError as error:
-            return await self._instead(query, limit, f"{engine} is unavailable: {error}.")
+            return await self._fall_back(query, limit, f"{engine} is unavailable: {error}.")
         if not sources:
             raise InvalidArgumentError("query", f"{engine} finds nothing for {query[:200]!r}.")
         return SearchResult(query, tuple(sources))
 
-    async def _instead(self, query: str, limit: int, unavailable: str) -> SearchResult:
+    async def _fall_back(self, query: str, limit: int, unavailable: str) -> SearchResult:
         try:
             found = await self._library.search(query, limit)
         except TrunklineError as error:
@@ -144,8 +144,8 @@ class ResearchTools:
             query, found.sources, (unavailable, *found.unavailable), is_fallback=True
         )
 
-    async def _inside(self, query: str, limit: int) -> SearchResult:
-        _check(query, limit)
+    async def _search_documents(self, query: str, limit: int) -> SearchResult:
+        _check_query(query, limit)
         return await self._library.search(query, limit)
 
 
@@ -154,7 +154,7 @@ async def _to_answer(search: Awaitable[SearchResult]) -> ToolAnswer:
     return ToolAnswer(result.text, result.data)
 
 
-def _check(query: str, limit: int) -> None:
+def _check_query(query: str, limit: int) -> None:
     if not query.strip():
         raise InvalidArgumentError("query", "Say what is looked for.")
     if len(query) > MAX_QUERY_CHARS:
@@ -164,7 +164,7 @@ def _check(query: str, limit: int) -> None:
 
 
 def build_server(tools: ResearchTools) -> MCPServer[Any]:
-    """The MCP server with its three tools."""
+    """Return the MCP server with its three tools."""
     server: MCPServer[Any] = MCPServer(
         COMMAND,
         title="Research",
@@ -184,7 +184,7 @@ def build_server(tools: ResearchTools) -> MCPServer[Any]:
 
 
 def main() -> None:
-    """The console script `trunkline-mcp-research`. Keys come in variables, never as options."""
+    """Run the console script `trunkline-mcp-research`. Keys are variables, never options."""
     parser = argparse.ArgumentParser(
         prog=COMMAND, description="An MCP server for research, on stdio."
     )

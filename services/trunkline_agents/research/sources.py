@@ -1,4 +1,4 @@
-"""What a search found, as text that stands on its own and as data."""
+"""The result of a search: text that stands alone, and the same as data."""
 
 import re
 from collections.abc import Sequence
@@ -12,44 +12,44 @@ TEXT_CHARS = 2000
 """Longest text of one source."""
 _EXCERPT_CHARS = 420
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n\n+")
-# Beginnings of words that are so long stand for the word: leave, leaves, leaving.
+# Words with the same first characters count as one word: leave, leaves, leaving.
 _STEM_CHARS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Something that can be quoted, and where it is."""
+    """A text that can be quoted, and its location."""
 
     title: str
     location: str
     """A URL, or a document's name."""
     text: str
     place: str = ""
-    """Where in it: a page, a section, a line."""
+    """The page, section or line; of a paper, its authors and year."""
 
     @property
     def citation(self) -> str:
         """One line by which people find it."""
         title = " ".join(self.title.split())[:TITLE_CHARS]
         known = "" if title == self.location else title
-        said = ", ".join(filter(None, (known or self.location, self.place)))
-        return f"{said}, {self.location}" if known else said
+        line = ", ".join(filter(None, (known or self.location, self.place)))
+        return f"{line}, {self.location}" if known else line
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The answer of one search."""
+    """The sources that a search found."""
 
     query: str
     sources: tuple[Source, ...]
     unavailable: tuple[str, ...] = ()
-    """Sentences: what could not be searched, and how that is mended."""
+    """Sentences about what could not be searched, and how to enable it."""
     is_fallback: bool = False
-    """These are of the documents, since what was asked for can't be searched."""
+    """The sources are documents, because the wanted source can't be searched."""
 
     @property
     def text(self) -> str:
-        """The findings for people: an excerpt of each source, and the list of sources."""
+        """The result for people: an excerpt of each source, and the list of sources."""
         words = extract_keywords(self.query)
         excerpts = [
             f"[{number}] {extract_sentences(source.text, words)}"
@@ -65,7 +65,7 @@ class SearchResult:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The findings by the tools' output schema."""
+        """The result by the tools' output schema."""
         return {
             "query": self.query,
             "sources": [
@@ -83,7 +83,7 @@ class SearchResult:
 
 
 def extract_sentences(text: str, words: Sequence[str]) -> str:
-    """Return the sentences of a text that say most about these words, on one line."""
+    """Return the sentences of a text that have most of these words, on one line."""
     sentences = [" ".join(one.split()) for one in _SENTENCE.split(text) if one.strip()]
     if not sentences:
         return ""
@@ -91,13 +91,13 @@ def extract_sentences(text: str, words: Sequence[str]) -> str:
     lowered = [sentence.casefold() for sentence in sentences]
     counts = [sum(stem in one for stem in stems) for one in lowered]
     first = counts.index(max(counts))
-    said = sentences[first]
+    excerpt = sentences[first]
     last = first
     for sentence in sentences[first + 1 :]:
-        if len(said) + len(sentence) + 1 > _EXCERPT_CHARS:
+        if len(excerpt) + len(sentence) + 1 > _EXCERPT_CHARS:
             break
-        said, last = f"{said} {sentence}", last + 1
-    is_cut = len(said) > _EXCERPT_CHARS
+        excerpt, last = f"{excerpt} {sentence}", last + 1
+    is_cut = len(excerpt) > _EXCERPT_CHARS
     begin = "" if first == 0 else "… "
     end = " …" if is_cut or last + 1 < len(sentences) else ""
-    return f"{begin}{said[:_EXCERPT_CHARS].rstrip()}{end}"
+    return f"{begin}{excerpt[:_EXCERPT_CHARS].rstrip()}{end}"

@@ -1,4 +1,7 @@
-"""Asks search engines over HTTP: within a deadline, within a size, and nowhere else than said."""
+"""Searches the web by Tavily or by the operator's SearXNG.
+
+Requests have limits on the time and the size of the answer, and follow no redirects.
+"""
 
 import asyncio
 import json
@@ -14,12 +17,12 @@ from trunkline_agents.research.documents.formats import clean_text
 from trunkline_agents.research.sources import TEXT_CHARS, TITLE_CHARS, Source
 
 TIMEOUT_S = 15.0
-"""For a whole answer."""
+"""Longest time until an answer is complete."""
 LIMIT_BYTES = 4 * 1024 * 1024
 
 
 class SourceUnavailableError(Exception):
-    """Something can't be searched; the text is a sentence without its end."""
+    """A source can't be searched. The text is a sentence without its full stop."""
 
 
 async def fetch(
@@ -30,10 +33,10 @@ async def fetch(
     params: Mapping[str, str] | None = None,
     body: object = None,
 ) -> bytes:
-    """Return the body of a 200 answer. Redirects aren't followed.
+    """Return the body of an answer with status 200. Redirects are not followed.
 
     Raises:
-        Unavailable: there is none, or it is too long or too late.
+        Unavailable: there is no such answer, or it is too long or too late.
     """
     host = urlsplit(url).hostname or url
     try:
@@ -41,7 +44,7 @@ async def fetch(
             asyncio.timeout(TIMEOUT_S),
             httpx2.AsyncClient(
                 timeout=TIMEOUT_S,
-                # A proxy set for the world outside must not capture what stays on this machine.
+                # A proxy from the environment is for other machines, not for this one.
                 trust_env=not is_this_machine(host),
             ) as client,
             client.stream(
@@ -49,7 +52,7 @@ async def fetch(
                 url,
                 params=params,
                 json=body,
-                # Unpacked, an answer may be a thousand times as long.
+                # A compressed answer may be a thousand times as long when it is unpacked.
                 headers={"accept-encoding": "identity", "user-agent": "trunkline"}
                 | dict(headers or {}),
             ) as response,
@@ -62,7 +65,7 @@ async def fetch(
 
 
 async def fetch_json(method: str, url: str, **request: Any) -> Any:  # noqa: ANN401 JSON
-    """Return the JSON that `fetch` gives.
+    """Return the JSON of an answer with status 200.
 
     Raises:
         Unavailable: there is none.
@@ -79,10 +82,10 @@ async def fetch_json(method: str, url: str, **request: Any) -> Any:  # noqa: ANN
 async def _read(response: httpx2.Response, host: str) -> bytes:
     if response.status_code != 200:
         raise SourceUnavailableError(
-            f"{host} answers with HTTP {response.status_code}{_why(response)}"
+            f"{host} answers with HTTP {response.status_code}{_explain_status(response)}"
         )
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise SourceUnavailableError(f"{host} answers in an encoding that was not asked for")
+        raise SourceUnavailableError(f"{host} answers in an encoding that the request excludes")
     content = bytearray()
     async for piece in response.aiter_raw():
         content += piece
@@ -93,10 +96,10 @@ async def _read(response: httpx2.Response, host: str) -> bytes:
     return bytes(content)
 
 
-def _why(response: httpx2.Response) -> str:
-    known = {401: "the key is refused", 429: "it is asked too often", 432: "its quota is used up"}
-    said = known.get(response.status_code)
-    return f": {said}" if said else ""
+def _explain_status(response: httpx2.Response) -> str:
+    known = {401: "the key is refused", 429: "too many requests", 432: "its quota is used up"}
+    reason = known.get(response.status_code)
+    return f": {reason}" if reason else ""
 
 
 TAVILY_URL = "https://api.tavily.com"
@@ -104,24 +107,24 @@ TAVILY_URL = "https://api.tavily.com"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WebSearch:
-    """Which search engine is asked: SearXNG if there is one, else Tavily if there is a key."""
+    """A client of a search engine: of SearXNG if it has a URL, else of Tavily if it has a key."""
 
     searxng_url: str = ""
     tavily_url: str = TAVILY_URL
     tavily_key: str = ""
     tavily_key_env: str = "TAVILY_API_KEY"
-    """What people have to set: named in what they are told."""
+    """The variable that users must set; error texts name it."""
 
     async def search(self, query: str, limit: int) -> list[Source]:
-        """Return what the web says of it.
+        """Return the pages that match a query.
 
         Raises:
-            Unavailable: no engine is set, or it can't be asked.
+            Unavailable: no engine is set, or it does not answer.
         """
         if self.searxng_url:
-            return _sources(await self._searxng(query), limit)
+            return _parse_sources(await self._searxng(query), limit)
         if self.tavily_key:
-            return _sources(await self._tavily(query, limit), limit)
+            return _parse_sources(await self._tavily(query, limit), limit)
         raise SourceUnavailableError(
             f"set the variable {self.tavily_key_env} (a key of Tavily), or searxng_url under "
             "[research] in trunkline.toml"
@@ -134,7 +137,7 @@ class WebSearch:
         except SourceUnavailableError as error:
             if "HTTP 403" not in str(error):
                 raise
-            # What SearXNG does with a format that its settings leave out.
+            # SearXNG answers 403 for a format that its settings don't enable.
             raise SourceUnavailableError(
                 f"{error}: add json to search.formats in its settings.yml"
             ) from error
@@ -148,28 +151,28 @@ class WebSearch:
         )
 
 
-def _sources(answer: object, limit: int) -> list[Source]:
-    """Both engines answer with {"results": [{"title", "url", "content"}]}."""
+def _parse_sources(answer: object, limit: int) -> list[Source]:
+    """Parse {"results": [{"title", "url", "content"}]}, the answer of both engines."""
     results = answer.get("results") if isinstance(answer, dict) else None
     if not isinstance(results, list):
         raise SourceUnavailableError("the search engine answers with something else than results")
-    found = [_source(one) for one in results if isinstance(one, dict)]
-    return _different([one for one in found if one is not None])[:limit]
+    found = [_parse_source(one) for one in results if isinstance(one, dict)]
+    return _remove_duplicates([one for one in found if one is not None])[:limit]
 
 
-def _source(result: dict[str, Any]) -> Source | None:
+def _parse_source(result: dict[str, Any]) -> Source | None:
     url, title, content = (_text(result.get(key)) for key in ("url", "title", "content"))
     if not is_web_url(url) or not (title or content):
         return None
     return Source(title[:TITLE_CHARS] or url, url, content[:TEXT_CHARS] or title)
 
 
-def _different(sources: Sequence[Source]) -> list[Source]:
+def _remove_duplicates(sources: Sequence[Source]) -> list[Source]:
     return list({source.location: source for source in reversed(sources)}.values())[::-1]
 
 
 def is_web_url(url: str) -> bool:
-    """Whether it is a URL that people may be led to."""
+    """Return true for an absolute HTTP URL, which may be shown to people."""
     try:
         parts = urlsplit(url)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and " " not in url

@@ -1,4 +1,7 @@
-"""Finds the files that are meant by paths: folders are searched, hidden things are not."""
+"""Adds files and folders to the documents, and removes documents whose file is gone.
+
+Folders are searched for documents. Hidden files and folders are skipped.
+"""
 
 import os
 import stat
@@ -21,7 +24,7 @@ from trunkline_agents.research.documents.store import DocumentStore
 
 DEPTH_LIMIT = 32
 FILE_LIMIT = 20_000
-"""Files that one folder may hold; more are most likely not what was meant."""
+"""Most documents in one folder. More suggest that the wrong folder was named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +33,28 @@ class DocumentFile:
 
     path: Path
     name: str
-    """How sources call it: its path from the folder on that was named."""
+    """Its path from the named folder on. Sources show it."""
     media_type: str
     size_bytes: int
     modified_ns: int
 
 
 def list_files(given: Path) -> Iterator[DocumentFile]:
-    """Yield a named file, whatever it is called, or the documents of a folder, by name.
+    """Yield a named file of any name, or the documents of a folder, sorted by name.
 
-    Links below a folder aren't followed.
+    Links below a folder are not followed.
 
     Raises:
-        InvalidArgumentError: there is nothing, or far too much.
+        InvalidArgumentError: the path does not exist, or a folder holds over FILE_LIMIT documents.
     """
     try:
         path = given.resolve(strict=True)
         found = path.stat()
     except (OSError, RuntimeError) as error:
-        said = getattr(error, "strerror", None) or "it can't be followed"
-        raise InvalidArgumentError("PATH", f"{str(given)!r}: {said}") from error
+        reason = getattr(error, "strerror", None) or "it can't be followed"
+        raise InvalidArgumentError("PATH", f"{str(given)!r}: {reason}") from error
     if stat.S_ISREG(found.st_mode):
-        yield _candidate(path, path.name, found, guess_media_type(path) or "text/plain")
+        yield _build_file(path, path.name, found, guess_media_type(path) or "text/plain")
         return
     if not stat.S_ISDIR(found.st_mode):
         raise InvalidArgumentError("PATH", f"{str(given)!r} is neither a file nor a folder")
@@ -65,7 +68,7 @@ def list_files(given: Path) -> Iterator[DocumentFile]:
                 )
                 raise InvalidArgumentError("PATH", problem)
             name = str(Path(path.name) / file.relative_to(path))
-            yield _candidate(file, name, status, media_type)
+            yield _build_file(file, name, status, media_type)
 
 
 def _files(folder: Path, *, depth: int) -> Iterator[tuple[Path, os.stat_result]]:
@@ -73,7 +76,7 @@ def _files(folder: Path, *, depth: int) -> Iterator[tuple[Path, os.stat_result]]
         with os.scandir(folder) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)
     except OSError:
-        # A folder that may not be read holds nothing for us.
+        # A folder without permission to read counts as empty.
         return
     for entry in entries:
         if entry.name.startswith("."):
@@ -88,12 +91,12 @@ def _files(folder: Path, *, depth: int) -> Iterator[tuple[Path, os.stat_result]]
             continue
 
 
-def _candidate(path: Path, name: str, status: os.stat_result, media_type: str) -> DocumentFile:
-    return DocumentFile(path, _shown(name), media_type, status.st_size, status.st_mtime_ns)
+def _build_file(path: Path, name: str, status: os.stat_result, media_type: str) -> DocumentFile:
+    return DocumentFile(path, _clean_name(name), media_type, status.st_size, status.st_mtime_ns)
 
 
-def _shown(name: str) -> str:
-    """A name as text: file systems take anything."""
+def _clean_name(name: str) -> str:
+    """Return a name as text. File systems allow any bytes in a name."""
     return clean_text(
         name.encode(errors="surrogateescape").decode(errors="replace").replace("\n", " ")
     )
@@ -104,14 +107,14 @@ _PASSAGE_LIMIT: Final = 20_000
 
 @dataclass(slots=True)
 class AddReport:
-    """What became of what was to be added: names of documents."""
+    """The result of adding files: names of documents."""
 
     added: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
-    """They were below a folder that was added again, and are gone from it."""
+    """Documents whose file is gone from a folder that was added again."""
     refused: dict[str, str] = field(default_factory=dict)
-    """By path, why."""
+    """The reasons, by path."""
 
 
 def add_documents(
@@ -121,17 +124,17 @@ def add_documents(
     index: EmbeddingIndex | None = None,
     on_file: Callable[[str], None] = lambda name: None,
 ) -> AddReport:
-    """Add files, and the documents in folders and below; what was added before is replaced.
+    """Add files, and the documents in folders and below; they replace earlier versions.
 
-    A file that has the size and time it had is left as it is. Whatever is added stays, also when
-    something later raises. `on_file` is told of each file before it is read.
+    A file with the same size and modification time is skipped. Documents that were added stay if
+    a later step raises. `on_file` is called with the name of each file before it is read.
 
     Raises:
-        InvalidArgumentError: there is no such file or folder, or it holds too much.
-        ConfigurationError: the store can't be used.
-        ModelUnavailableError: `index` can't be asked.
+        InvalidArgumentError: a path does not exist, or a folder holds too many documents.
+        ConfigurationError: the store can't be written.
+        ModelUnavailableError: the embedding model does not answer.
     """
-    done = AddReport()
+    report = AddReport()
     found = {path: list(list_files(path)) for path in paths}
     known = {document.path: document for document in store.list_documents()}
     embedded = store.list_embedded(index.name) if index else set(known)
@@ -139,28 +142,28 @@ def add_documents(
         for path, files in found.items():
             for file in files:
                 before = known.get(str(file.path))
-                if before and _is_same(file, before) and before.path in embedded:
-                    done.unchanged.append(file.name)
+                if before and _is_unchanged(file, before) and before.path in embedded:
+                    report.unchanged.append(file.name)
                     continue
                 on_file(file.name)
                 try:
-                    _put(store, reader, file, index)
+                    _add_file(store, reader, file, index)
                 except UnreadableFileError as error:
-                    done.refused[str(file.path)] = str(error)
+                    report.refused[str(file.path)] = str(error)
                 else:
-                    done.added.append(file.name)
+                    report.added.append(file.name)
             if path.is_dir():
                 there = {str(file.path) for file in files}
                 gone = [
                     one for one in find_documents(store, path.resolve()) if one.path not in there
                 ]
                 store.remove([document.path for document in gone])
-                done.removed += [document.name for document in gone]
-    return done
+                report.removed += [document.name for document in gone]
+    return report
 
 
 def find_documents(store: DocumentStore, path: Path) -> list[Document]:
-    """Return the documents of this name or file, or below this folder; it may be gone."""
+    """Return the documents with this name or path, or below this folder, which may be gone."""
     place = path.resolve()
     return [
         document
@@ -171,7 +174,7 @@ def find_documents(store: DocumentStore, path: Path) -> list[Document]:
     ]
 
 
-def _is_same(file: DocumentFile, before: Document) -> bool:
+def _is_unchanged(file: DocumentFile, before: Document) -> bool:
     return (file.size_bytes, file.modified_ns, file.name) == (
         before.size_bytes,
         before.modified_ns,
@@ -179,7 +182,7 @@ def _is_same(file: DocumentFile, before: Document) -> bool:
     )
 
 
-def _put(
+def _add_file(
     store: DocumentStore,
     reader: DocumentReader,
     file: DocumentFile,
@@ -190,7 +193,7 @@ def _put(
     try:
         str(file.path).encode()
     except UnicodeEncodeError:
-        raise UnreadableFileError("its name is no text; rename it") from None
+        raise UnreadableFileError("its name is not text; rename it") from None
     extract = reader.read(file.path, file.media_type)
     passages = list(split_passages(extract.sections))
     if len(passages) > _PASSAGE_LIMIT:
@@ -211,5 +214,5 @@ def _put(
 
 
 def _embedded_text(document: Document, passage: Passage) -> str:
-    """A passage with what stands above it: alone, it may not say what it is about."""
+    """Return a passage with its title and headings, which tell what it is about."""
     return "\n".join((document.title, *passage.headings, passage.text))

@@ -1,4 +1,4 @@
-"""Searches by meaning: vectors of passages and questions, made by a model of some provider."""
+"""Search by meaning: a provider's model makes vectors of passages and of questions."""
 
 import importlib
 import os
@@ -15,26 +15,26 @@ from trunkline_agents.research.documents.store import DocumentStore
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
 
-# Passages that are sent at once.
-_BATCH: Final = 64
-# Both tries together end before a tool's call does.
+# Passages in one request.
+_BATCH_SIZE: Final = 64
+# Two attempts together take less time than a tool call may.
 _TIMEOUT_S: Final = 20.0
 _RETRIES: Final = 1
-# What is farther away has nothing to do with the question, in the models that are in use.
-_LEAST_COSINE: Final = 0.2
+# In today's models, passages below this cosine are unrelated to the question.
+_MIN_COSINE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class _Provider:
-    """A provider; our extra that brings its package is named as it is."""
+    """A provider of models. Its package is installed by the extra of the same name."""
 
     module: str
     embeddings: str
-    """LangChain's class."""
+    """The name of LangChain's class."""
     key_env: str = ""
-    """The usual variable of its key."""
+    """The usual variable for its key."""
     url_env: str = ""
-    """The usual variable of where it is."""
+    """The usual variable for its address."""
 
 
 _PROVIDERS: Final[Mapping[str, _Provider]] = {
@@ -48,12 +48,12 @@ _PROVIDERS: Final[Mapping[str, _Provider]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EmbeddingModel:
-    """Which model makes vectors, and where it is."""
+    """An embedding model, and its address."""
 
     name: str
     """`provider:name`."""
     base_url: str = ""
-    """Where its provider's interface is served; empty: where the provider itself does."""
+    """The address of the provider's API; empty: the provider's own address."""
     api_key: str = field(default="", repr=False)
 
     @classmethod
@@ -71,13 +71,13 @@ class EmbeddingModel:
         tables = [models[key] for key in (name, provider) if key in models]
         urls = (table.base_url for table in tables if table.base_url is not None)
         variables = (table.api_key_env for table in tables if table.api_key_env is not None)
-        base_url = next(urls, _variable(usual.url_env))
-        key = _variable(next(variables, usual.key_env))
+        base_url = next(urls, _read_variable(usual.url_env))
+        key = _read_variable(next(variables, usual.key_env))
         return cls(name=name, base_url=base_url, api_key=key)
 
 
 class EmbeddingIndex:
-    """Vectors of one model. One thread at a time."""
+    """The vectors of one model. Only one thread may use it at a time."""
 
     def __init__(self, name: str, embeddings: "Embeddings") -> None:
         self.name = name
@@ -87,34 +87,34 @@ class EmbeddingIndex:
         self._matrix: Any = None
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return the vectors of texts, each of length one, as 32-bit floats.
+        """Return the vectors of texts, normalized to length 1, as 32-bit floats.
 
         Raises:
-            ModelUnavailableError: the model can't be asked.
+            ModelUnavailableError: the model does not answer, or not with vectors.
         """
         vectors: list[bytes] = []
-        for start in range(0, len(texts), _BATCH):
-            vectors += self._asked(list(texts[start : start + _BATCH]))
+        for start in range(0, len(texts), _BATCH_SIZE):
+            vectors += self._embed(list(texts[start : start + _BATCH_SIZE]))
         return vectors
 
     def search(self, store: DocumentStore, question: str, *, limit: int) -> list[int]:
-        """Return the passages whose vectors are nearest to the question's, nearest first.
+        """Return the ids of the passages that are nearest to the question, nearest first.
 
         Raises:
-            ModelUnavailableError: the model can't be asked.
+            ModelUnavailableError: the model does not answer, or not with vectors.
         """
         import numpy as np
 
         self._load(store)
         if not self._passages:
             return []
-        (asked,) = self._asked([question])
-        vector = np.frombuffer(asked, dtype=np.float32)
+        (embedded,) = self._embed([question])
+        vector = np.frombuffer(embedded, dtype=np.float32)
         if vector.shape[0] != self._matrix.shape[1]:
             raise ModelUnavailableError(self.name, "its vectors have another length than before")
         cosines = self._matrix @ vector
         best = np.argsort(-cosines, kind="stable")[:limit]
-        return [self._passages[place] for place in best if cosines[place] >= _LEAST_COSINE]
+        return [self._passages[place] for place in best if cosines[place] >= _MIN_COSINE]
 
     def _load(self, store: DocumentStore) -> None:
         import numpy as np
@@ -125,7 +125,7 @@ class EmbeddingIndex:
         rows = store.query(
             "SELECT passage_id, vector FROM vectors WHERE model = ? ORDER BY passage_id", self.name
         )
-        # A model that was changed behind its name may have left vectors of another length.
+        # A model that changed under the same name may have left vectors of another length.
         length = len(rows[-1][1]) if rows else 0
         rows = [row for row in rows if len(row[1]) == length]
         self._passages = [passage_id for passage_id, _ in rows]
@@ -133,7 +133,7 @@ class EmbeddingIndex:
         self._matrix = np.frombuffer(joined, dtype=np.float32).reshape(len(rows), -1 if rows else 0)
         self._revision = revision
 
-    def _asked(self, texts: list[str]) -> list[bytes]:
+    def _embed(self, texts: list[str]) -> list[bytes]:
         import numpy as np
 
         try:
@@ -142,16 +142,16 @@ class EmbeddingIndex:
                 raise ModelUnavailableError(self.name, "it answers with no vectors")
         except ModelUnavailableError:
             raise
-        # Each provider's package raises its own; their texts may hold content, their names don't.
+        # Each provider's package has its own exceptions. Their texts may hold content.
         except Exception as error:
-            raise ModelUnavailableError(self.name, _problem(error)) from error
+            raise ModelUnavailableError(self.name, _describe_error(error)) from error
         lengths = np.linalg.norm(found, axis=1, keepdims=True)
         found /= np.where(lengths == 0, 1, lengths)
         return [row.tobytes() for row in found]
 
 
 def open_embedding_index(model: EmbeddingModel) -> EmbeddingIndex:
-    """Return what makes vectors. Loads the provider's package, which takes seconds.
+    """Open the index of a model. Loading the provider's package takes seconds.
 
     Raises:
         ConfigurationError: there is no such provider, or its package is not installed.
@@ -169,14 +169,14 @@ def open_embedding_index(model: EmbeddingModel) -> EmbeddingIndex:
         problem = f"{model.name} needs `pip install 'trunkline[embeddings,{provider}]'`"
         raise ConfigurationError(where, problem) from error
     try:
-        return EmbeddingIndex(model.name, make(**_arguments(provider, name, model)))
-    # What they refuse is theirs to define; the text may hold a key, the name doesn't.
+        return EmbeddingIndex(model.name, make(**_build_arguments(provider, name, model)))
+    # A provider's class may raise anything. The text may hold a key.
     except Exception as error:
         problem = f"{model.name} can't be used: {type(error).__name__}; is its key set?"
         raise ConfigurationError(where, problem) from error
 
 
-def _arguments(provider: str, name: str, model: EmbeddingModel) -> dict[str, Any]:
+def _build_arguments(provider: str, name: str, model: EmbeddingModel) -> dict[str, Any]:
     arguments: dict[str, Any] = {"model": name}
     if model.base_url:
         arguments["base_url"] = model.base_url
@@ -185,14 +185,14 @@ def _arguments(provider: str, name: str, model: EmbeddingModel) -> dict[str, Any
 
         host = urlsplit(model.base_url).hostname or ""
         arguments |= {
-            # Counting tokens would fetch a table from the network; passages are short enough.
+            # Counting tokens would download a table, and passages are short enough.
             "check_embedding_ctx_length": False,
             "timeout": _TIMEOUT_S,
             "max_retries": _RETRIES,
-            "chunk_size": _BATCH,
-            # A proxy set for the world outside must not capture what stays on this machine.
+            "chunk_size": _BATCH_SIZE,
+            # A proxy from the environment is for other machines, not for this one.
             "http_client": httpx.Client(trust_env=not is_this_machine(host)),
-            # Compatible servers may want none, but the package wants something to send.
+            # Compatible servers may need no key, but the package requires one.
             "api_key": model.api_key or ("none" if model.base_url else None),
         }
     elif model.api_key:
@@ -200,11 +200,11 @@ def _arguments(provider: str, name: str, model: EmbeddingModel) -> dict[str, Any
     return arguments
 
 
-def _variable(name: str) -> str:
+def _read_variable(name: str) -> str:
     return os.environ.get(name, "") if name else ""
 
 
-def _problem(error: Exception) -> str:
-    """What is known to be said without content: the kind of error, and a status."""
+def _describe_error(error: Exception) -> str:
+    """Describe an error without content: its class, and the HTTP status."""
     status = getattr(error, "status_code", None)
     return f"{type(error).__name__}" + (f", HTTP {status}" if status else "")

@@ -1,4 +1,4 @@
-"""The kinds of files that can be read, and what reading one gives."""
+"""Reads Markdown, plain text, HTML and PDF into sections with headings, pages and lines."""
 
 import io
 import logging
@@ -14,14 +14,14 @@ from trunkline_agents.research.documents.passages import Section
 FILE_LIMIT_BYTES = 64 * 1024 * 1024
 """Larger files are refused."""
 TEXT_LIMIT_CHARS = 20_000_000
-"""A file that gives more text is refused: no person wrote it, whatever its size on disk."""
+"""Files with more text are refused, whatever their size on disk: no person wrote them."""
 SECTION_LIMIT = 100_000
 HEADING_CHARS = 200
-"""A longer heading is cut."""
+"""Longer headings are cut."""
 
-# Terminals obey some of them. Tabs and ends of lines stay.
-_NO_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff]")
-_KINDS = {
+# Terminals interpret some of these. Tabs and line ends are allowed.
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff]")
+_MEDIA_TYPES = {
     ".md": "text/markdown",
     ".markdown": "text/markdown",
     ".mdx": "text/markdown",
@@ -36,7 +36,7 @@ _KINDS = {
 
 
 class UnreadableFileError(Exception):
-    """A file can't be read; the text says why, in a few words."""
+    """A file can't be read. The text is a short reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class DocumentText:
     """The text of a document."""
 
     title: str
-    """Empty: it says none."""
+    """Empty if the document has none."""
     sections: list[Section]
     page_count: int = 0
 
@@ -53,12 +53,12 @@ FormatReader: TypeAlias = Callable[[bytes], DocumentText]
 
 
 def guess_media_type(path: PurePath) -> str:
-    """Return the media type of a file by its name; empty: none that is known."""
-    return _KINDS.get(path.suffix.lower(), "")
+    """Return the media type of a file by its name; empty if it is unknown."""
+    return _MEDIA_TYPES.get(path.suffix.lower(), "")
 
 
 def decode_text(content: bytes) -> str:
-    """Return content as text: UTF-8, UTF-16 that says so, else what Western Europe used before.
+    """Decode content as UTF-8, as UTF-16 with a byte order mark, or else as Windows-1252.
 
     Raises:
         Unreadable: it is no text.
@@ -76,8 +76,8 @@ def decode_text(content: bytes) -> str:
 
 
 def clean_text(text: str) -> str:
-    """Leave out what is no text: control characters, and halves of characters."""
-    return _NO_TEXT.sub("", text)
+    """Remove control characters and unpaired surrogates."""
+    return _CONTROL_CHARACTERS.sub("", text)
 
 
 def normalize_heading(text: str) -> str:
@@ -86,39 +86,39 @@ def normalize_heading(text: str) -> str:
 
 
 class Outline:
-    """Gathers a document's sections. A heading that nothing stands below is text itself."""
+    """Collects a document's sections. A heading without text below becomes a section itself."""
 
     def __init__(self) -> None:
         self.sections: list[Section] = []
         self._headings: dict[int, str] = {}
         self._line: int | None = None
-        self._is_bare = False
+        self._has_no_text = False
 
     def add_heading(self, level: int, text: str, line: int | None = None) -> None:
-        """Take a heading; one without text only ends what was above it."""
-        self._keep_bare(level)
+        """Add a heading. A heading without text only ends the section above it."""
+        self._flush_heading(level)
         self._headings = {key: one for key, one in self._headings.items() if key < level}
         if found := normalize_heading(text):
             self._headings[level] = found
             self._line = line
-            self._is_bare = True
+            self._has_no_text = True
 
     def add_text(self, text: str, line: int | None = None) -> None:
-        """Take what stands below the last heading."""
+        """Add text below the last heading."""
         if text.strip():
-            self._is_bare = False
+            self._has_no_text = False
             self.sections.append(Section(text, tuple(self._headings.values()), line=line))
 
     def finish(self) -> None:
-        """Say that nothing follows."""
-        self._keep_bare(0)
+        """End the last section."""
+        self._flush_heading(0)
 
-    def _keep_bare(self, next_level: int) -> None:
-        # What is below a deeper heading stands below this one, too.
-        if self._is_bare and next_level <= max(self._headings):
+    def _flush_heading(self, next_level: int) -> None:
+        # Text below a deeper heading also stands below this one.
+        if self._has_no_text and next_level <= max(self._headings):
             headings = tuple(self._headings.values())
             self.sections.append(Section(headings[-1], headings, line=self._line))
-        self._is_bare = False
+        self._has_no_text = False
 
 
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
@@ -126,18 +126,21 @@ _CLOSING = re.compile(r"[ \t]#+[ \t]*$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FRONT_TITLE = re.compile(r"title:[ \t]*(.+)$", re.IGNORECASE)
-# Front matter is short; a file that begins with a rule has none.
+# A file that begins with `---` and no second one within these lines has no front matter.
 _FRONT_LINES = 100
 
 
 def read_text(content: bytes) -> DocumentText:
-    """Read plain text: one section."""
+    """Read plain text as one section."""
     text = decode_text(content)
     return DocumentText("", [Section(text, line=1)] if text.strip() else [])
 
 
 def read_markdown(content: bytes) -> DocumentText:
-    """Read Markdown: a section for each heading. The title is the front matter's, or the first."""
+    """Read Markdown: a section for each heading.
+
+    The title is that of the front matter, or the first heading.
+    """
     return _Markdown(decode_text(content)).read()
 
 
@@ -146,12 +149,14 @@ class _Markdown:
         self._lines = text.split("\n")
         self._title = ""
         self._outline = Outline()
-        self._gathered: list[str] = []
-        self._begins = 1
+        self._buffer: list[str] = []
+        self._first_line = 1
 
     def read(self) -> DocumentText:
         fence = ""
-        for number, line in enumerate(self._lines[self._front() :], start=self._begins):
+        for number, line in enumerate(
+            self._lines[self._skip_front_matter() :], start=self._first_line
+        ):
             if found := _FENCE.match(line):
                 if not fence:
                     fence = found[1]
@@ -159,7 +164,7 @@ class _Markdown:
                     fence = ""
             elif not fence and self._is_heading(line, number):
                 continue
-            self._gathered.append(line)
+            self._buffer.append(line)
         self._close()
         self._outline.finish()
         sections = self._outline.sections
@@ -168,13 +173,13 @@ class _Markdown:
             self._title or (first.headings[0] if first and first.headings else ""), sections
         )
 
-    def _front(self) -> int:
-        """Pass over front matter, and take its title."""
+    def _skip_front_matter(self) -> int:
+        """Skip front matter, and take its title."""
         if self._lines[0].strip() != "---":
             return 0
         for number, line in enumerate(self._lines[1:_FRONT_LINES], start=1):
             if line.strip() in {"---", "..."}:
-                self._begins = number + 2
+                self._first_line = number + 2
                 return number + 1
             if found := _FRONT_TITLE.match(line):
                 self._title = normalize_heading(found[1].strip("\"' "))
@@ -185,27 +190,27 @@ class _Markdown:
         if found := _ATX.match(line):
             self._open(len(found[1]), _CLOSING.sub("", found[2] or ""), number)
             return True
-        above = self._gathered[-1].strip() if self._gathered else ""
-        # One line of text above it, or the underline is a rule, or the end of a list.
-        is_alone = len(self._gathered) < 2 or not self._gathered[-2].strip()
+        above = self._buffer[-1].strip() if self._buffer else ""
+        # Only a single line of text becomes a heading. Else the underline is a rule or ends a list.
+        is_alone = len(self._buffer) < 2 or not self._buffer[-2].strip()
         if above and is_alone and (found := _UNDERLINE.match(line)) and above[0] not in "-*>|":
-            self._gathered.pop()
+            self._buffer.pop()
             self._open(1 if found[1][0] == "=" else 2, above, number, height=2)
             return True
         return False
 
     def _open(self, level: int, text: str, number: int, *, height: int = 1) -> None:
-        """Begin a section below a heading of some lines, of which `number` is the last."""
+        """Begin a section below a heading of `height` lines, which ends at line `number`."""
         self._close()
         self._outline.add_heading(level, text, number + 1 - height)
-        self._begins = number + 1
+        self._first_line = number + 1
 
     def _close(self) -> None:
-        self._outline.add_text("\n".join(self._gathered), self._begins)
-        self._gathered = []
+        self._outline.add_text("\n".join(self._buffer), self._first_line)
+        self._buffer = []
 
 
-_LEFT_OUT = frozenset(
+_SKIPPED_ELEMENTS = frozenset(
     {"script", "style", "noscript", "template", "svg", "nav", "iframe", "object", "select"}
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -214,11 +219,14 @@ _BLOCK_NAMES = (
     "p pre section table tr ul"
 )
 _BLOCKS = frozenset(_BLOCK_NAMES.split())
-_BLANK = re.compile(r"[ \t\r\f\v\n]+")
+_WHITESPACE = re.compile(r"[ \t\r\f\v\n]+")
 
 
 def read_html(content: bytes) -> DocumentText:
-    """Read HTML: a section for each heading. The title is the page's, or its first heading."""
+    """Read HTML: a section for each heading.
+
+    The title is that of the page, or the first heading. Scripts, styles and menus are left out.
+    """
     page = _Page()
     page.feed(decode_text(content))
     page.close()
@@ -228,16 +236,16 @@ def read_html(content: bytes) -> DocumentText:
 class _Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self._left_out = ""
+        self._skipped_element = ""
         self._depth = 0
         self._title: list[str] | None = None
         self._page_title = ""
         self._heading: list[str] | None = None
         self._outline = Outline()
-        self._gathered: list[str] = []
+        self._buffer: list[str] = []
 
     def extract(self) -> DocumentText:
-        """Return what was read."""
+        """Return the text of the page."""
         self._close_section()
         self._outline.finish()
         sections = self._outline.sections
@@ -245,29 +253,29 @@ class _Page(HTMLParser):
         return DocumentText(self._page_title or first, sections)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """See what begins."""
-        if self._left_out:
-            self._depth += tag == self._left_out
-        elif tag in _LEFT_OUT:
-            self._left_out, self._depth = tag, 1
+        """Handle the start of an element."""
+        if self._skipped_element:
+            self._depth += tag == self._skipped_element
+        elif tag in _SKIPPED_ELEMENTS:
+            self._skipped_element, self._depth = tag, 1
         elif tag == "title":
             self._title = []
         elif tag in _HEADINGS:
             self._close_section()
             self._heading = []
         elif tag in _BLOCKS:
-            self._gathered.append("\n\n" if tag != "li" else "\n")
+            self._buffer.append("\n\n" if tag != "li" else "\n")
         elif tag == "br":
-            self._gathered.append("\n")
+            self._buffer.append("\n")
         elif tag in {"td", "th"}:
-            self._gathered.append(" | ")
+            self._buffer.append(" | ")
 
     def handle_endtag(self, tag: str) -> None:
-        """See what ends."""
-        if self._left_out:
-            self._depth -= tag == self._left_out
+        """Handle the end of an element."""
+        if self._skipped_element:
+            self._depth -= tag == self._skipped_element
             if self._depth == 0:
-                self._left_out = ""
+                self._skipped_element = ""
         elif tag == "title" and self._title is not None:
             self._page_title = self._page_title or normalize_heading("".join(self._title))
             self._title = None
@@ -275,35 +283,35 @@ class _Page(HTMLParser):
             self._outline.add_heading(_HEADINGS[tag], "".join(self._heading))
             self._heading = None
         elif tag in _BLOCKS:
-            self._gathered.append("\n\n")
+            self._buffer.append("\n\n")
 
     def handle_data(self, data: str) -> None:
-        """Take text."""
-        if self._left_out:
+        """Handle text."""
+        if self._skipped_element:
             return
         if self._title is not None:
             self._title.append(data)
         elif self._heading is not None:
             self._heading.append(data)
         else:
-            self._gathered.append(_BLANK.sub(" ", data))
+            self._buffer.append(_WHITESPACE.sub(" ", data))
 
     def _close_section(self) -> None:
-        lines = [line.strip() for line in "".join(self._gathered).split("\n")]
+        lines = [line.strip() for line in "".join(self._buffer).split("\n")]
         self._outline.add_text(re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip())
-        self._gathered = []
+        self._buffer = []
 
 
 _PAGE_LIMIT = 5000
-# A word that a line's end has cut in two.
+# A word that is hyphenated at the end of a line.
 _HYPHEN = re.compile(r"(?<=[a-z])-\n(?=[a-z])")
 
 
 def read_pdf(content: bytes) -> DocumentText:
-    """Read a PDF: a section for each page with text.
+    """Read a PDF: a section for each page with text. Text in pictures is not read.
 
     Raises:
-        Unreadable: it is none, needs a password, or holds no text.
+        Unreadable: it is no PDF, needs a password, or has no text.
     """
     from pypdf import PdfReader
     from pypdf.errors import PyPdfError
@@ -321,7 +329,7 @@ def read_pdf(content: bytes) -> DocumentText:
         for number, page in enumerate(pages, start=1):
             try:
                 text = _HYPHEN.sub("", page.extract_text())
-            # One broken page is no reason to lose the others.
+            # A broken page must not hide the others.
             except Exception:  # noqa: BLE001
                 broken += 1
                 continue
@@ -341,7 +349,7 @@ def read_pdf(content: bytes) -> DocumentText:
 def _title(reader: object) -> str:
     try:
         found = getattr(reader.metadata, "title", "")  # type: ignore[attr-defined]
-    # Whatever is wrong with it, the text matters more.
+    # The text is readable even if the metadata is not.
     except Exception:  # noqa: BLE001
         return ""
     return normalize_heading(found) if isinstance(found, str) else ""

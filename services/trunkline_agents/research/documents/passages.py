@@ -1,31 +1,31 @@
-"""What documents are made of: sections as a reader finds them, passages as they are searched."""
+"""The parts of documents: sections as they are read, passages as they are searched."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 PASSAGE_CHARS = 1200
-"""A passage is at most so long: two or three paragraphs."""
-# The end of a sentence; the escapes are the marks of Chinese and Japanese.
+"""Longest passage: two or three paragraphs."""
+# The end of a sentence. The escapes are Chinese and Japanese full stops.
 _SENTENCE = re.compile(r"(?<=[.!?\u3002\uff01\uff1f])\s+")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A stretch of a document under one heading, or on one page."""
+    """The text below one heading, or on one page."""
 
     text: str
     headings: tuple[str, ...] = ()
-    """From the outermost to the one above the text."""
+    """From the outermost to the innermost."""
     page: int | None = None
     """Counted from 1."""
     line: int | None = None
-    """Where the text begins, counted from 1; None where lines mean nothing to people."""
+    """The first line of the text, counted from 1; None for formats without lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What is found and quoted: some paragraphs, and where they stand."""
+    """The unit of search and of quotation: some paragraphs, and their place."""
 
     text: str
     headings: tuple[str, ...] = ()
@@ -35,12 +35,12 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document as it was added."""
+    """A document in the store."""
 
     path: str
-    """Where its file is."""
+    """The path of its file."""
     name: str
-    """Its path below the folder that was added, that folder's name included: what sources say."""
+    """Its path from the added folder on, including that folder's name. Sources show it."""
     title: str
     media_type: str
     size_bytes: int
@@ -53,7 +53,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A passage that was searched for."""
+    """A passage that matches a query."""
 
     title: str
     name: str
@@ -63,42 +63,42 @@ class SearchHit:
     page: int | None
     line: int | None
     score: float
-    """Comparable within one search only; more is better."""
+    """Higher is better. Comparable within one search only."""
 
     @property
     def place(self) -> str:
-        """Where in its document it stands, for people: page, section, line; may be empty."""
-        said = []
+        """Its page, section and line in the document, for people; may be empty."""
+        parts = []
         if self.page is not None:
-            said.append(f"page {self.page}")
+            parts.append(f"page {self.page}")
         if self.headings and self.headings[-1] != self.title:
-            said.append(f'section "{self.headings[-1]}"')
+            parts.append(f'section "{self.headings[-1]}"')
         if self.line is not None:
-            said.append(f"line {self.line}")
-        return ", ".join(said)
+            parts.append(f"line {self.line}")
+        return ", ".join(parts)
 
 
 def split_passages(sections: Sequence[Section]) -> Iterator[Passage]:
-    """Cut sections into passages: at blank lines, else between sentences, else anywhere."""
+    """Split sections into passages: at blank lines, else between sentences, else anywhere."""
     for section in sections:
-        for text, line in _pieces(section):
+        for text, line in _split_section(section):
             yield Passage(text, section.headings, section.page, line)
 
 
-def _pieces(section: Section) -> Iterator[tuple[str, int | None]]:
-    """The texts of a section's passages, and the lines where they begin."""
-    gathered = ""
-    begins: int | None = None
+def _split_section(section: Section) -> Iterator[tuple[str, int | None]]:
+    """Yield the texts of a section's passages, and their first lines."""
+    buffer = ""
+    first_line: int | None = None
     for paragraph, line in _paragraphs(section):
-        for piece in _cut(paragraph):
-            if gathered and len(gathered) + len(piece) + 2 > PASSAGE_CHARS:
-                yield gathered, begins
-                gathered = ""
-            if not gathered:
-                begins = line
-            gathered = f"{gathered}\n\n{piece}" if gathered else piece
-    if gathered:
-        yield gathered, begins
+        for piece in _split_paragraph(paragraph):
+            if buffer and len(buffer) + len(piece) + 2 > PASSAGE_CHARS:
+                yield buffer, first_line
+                buffer = ""
+            if not buffer:
+                first_line = line
+            buffer = f"{buffer}\n\n{piece}" if buffer else piece
+    if buffer:
+        yield buffer, first_line
 
 
 def _paragraphs(section: Section) -> Iterator[tuple[str, int | None]]:
@@ -114,18 +114,18 @@ def _paragraphs(section: Section) -> Iterator[tuple[str, int | None]]:
             lines = []
 
 
-def _cut(paragraph: str) -> Iterator[str]:
-    """A paragraph, or where it is too long its sentences, gathered; nothing is left out."""
+def _split_paragraph(paragraph: str) -> Iterator[str]:
+    """Yield a paragraph, or groups of its sentences if it is too long. No text is dropped."""
     if len(paragraph) <= PASSAGE_CHARS:
         yield paragraph
         return
-    gathered = ""
+    buffer = ""
     for sentence in _SENTENCE.split(paragraph):
         for start in range(0, len(sentence), PASSAGE_CHARS):
             piece = sentence[start : start + PASSAGE_CHARS]
-            if gathered and len(gathered) + len(piece) + 1 > PASSAGE_CHARS:
-                yield gathered
-                gathered = ""
-            gathered = f"{gathered} {piece}" if gathered else piece
-    if gathered:
-        yield gathered
+            if buffer and len(buffer) + len(piece) + 1 > PASSAGE_CHARS:
+                yield buffer
+                buffer = ""
+            buffer = f"{buffer} {piece}" if buffer else piece
+    if buffer:
+        yield buffer

@@ -1,4 +1,4 @@
-"""Keeps documents and their passages in one SQLite file, with a full-text index (FTS5)."""
+"""Stores documents and their passages in one SQLite file, with a full-text index (FTS5)."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from trunkline.errors import ConfigurationError
 from trunkline_agents.research.documents.passages import Document, Passage
 
 _SCHEMA_VERSION: Final = 1
-# Marks the file as ours in SQLite's header: "TRND".
+# SQLite's header marks the file as ours: "TRND".
 _APPLICATION_ID: Final = 0x54524E44
 _BUSY_S: Final = 10.0
 _COLUMNS: Final = (
@@ -68,7 +68,10 @@ _TABLES: Final = (
 
 
 class DocumentStore:
-    """The documents of a mesh. One thread at a time; other processes may use the file meanwhile."""
+    """The documents of a mesh.
+
+    Only one thread may use the store at a time. Other processes may use the file meanwhile.
+    """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         """Use `open`."""
@@ -77,14 +80,14 @@ class DocumentStore:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the file, and make it where there is none.
+        """Open the file, and create it if it does not exist.
 
         Raises:
-            ConfigurationError: it can't be used.
+            ConfigurationError: the file can't be used.
         """
-        with _translated(path):
+        with _convert_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # It holds what people wrote: nobody else may read it.
+            # It holds texts of its owner, so other users may not read it.
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             connection = sqlite3.connect(
@@ -101,10 +104,10 @@ class DocumentStore:
 
     @classmethod
     def open_existing(cls, path: Path) -> Self | None:
-        """Open the file if there is one.
+        """Open the file; None if it does not exist.
 
         Raises:
-            ConfigurationError: it can't be used.
+            ConfigurationError: the file can't be used.
         """
         return cls.open(path) if path.is_file() else None
 
@@ -120,8 +123,8 @@ class DocumentStore:
 
     @property
     def revision(self) -> int:
-        """Another after every change."""
-        with _translated(self.path):
+        """A number that every change increases."""
+        with _convert_errors(self.path):
             (revision,) = self._connection.execute("SELECT revision FROM meta").fetchone()
         return int(revision)
 
@@ -133,18 +136,18 @@ class DocumentStore:
         model: str = "",
         vectors: Sequence[bytes] = (),
     ) -> None:
-        """Add a document, in the place of the one with its path. `vectors` are its passages'."""
-        with self._changing() as database:
+        """Add a document; it replaces the one with its path. `vectors` belong to its passages."""
+        with self._change() as database:
             database.execute("DELETE FROM documents WHERE path = ?", (document.path,))
             added = datetime.now(UTC).isoformat(timespec="seconds")
-            of_document = (
+            values = (
                 *(document.path, document.name, document.title, document.media_type),
                 *(document.size_bytes, document.modified_ns, document.page_count),
                 *(len(passages), added),
             )
             row_id = database.execute(
                 f"INSERT INTO documents ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-                of_document,
+                values,
             ).lastrowid
             for number, passage in enumerate(passages):
                 passage_id = database.execute(
@@ -163,22 +166,22 @@ class DocumentStore:
 
     def remove(self, paths: Sequence[str]) -> None:
         """Remove the documents with these paths."""
-        with self._changing() as database:
+        with self._change() as database:
             database.executemany(
                 "DELETE FROM documents WHERE path = ?", [(path,) for path in paths]
             )
 
     def list_documents(self) -> list[Document]:
-        """Return all documents, by name."""
-        with _translated(self.path):
+        """Return all documents, sorted by name."""
+        with _convert_errors(self.path):
             rows = self._connection.execute(
                 f"SELECT {_COLUMNS} FROM documents ORDER BY name, path"  # noqa: S608
             )
             return [Document(*row) for row in rows]
 
     def list_embedded(self, model: str) -> set[str]:
-        """Return the paths of documents all of whose passages have a vector of this model."""
-        with _translated(self.path):
+        """Return the paths of the documents whose passages all have a vector of this model."""
+        with _convert_errors(self.path):
             rows = self._connection.execute(
                 "SELECT documents.path FROM documents"
                 " JOIN passages ON passages.document_id = documents.id"
@@ -189,8 +192,8 @@ class DocumentStore:
             return {path for (path,) in rows}
 
     def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Return what a SELECT finds."""
-        with _translated(self.path):
+        """Return the rows of a SELECT."""
+        with _convert_errors(self.path):
             return self._connection.execute(statement, values).fetchall()
 
     def _prepare(self) -> None:
@@ -205,8 +208,8 @@ class DocumentStore:
             raise ConfigurationError(str(self.path), "was made by another program, or version")
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        with _translated(self.path), self._transaction():
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        with _convert_errors(self.path), self._transaction():
             yield self._connection
             self._connection.execute("UPDATE meta SET revision = revision + 1")
 
@@ -222,11 +225,11 @@ class DocumentStore:
 
 
 @contextlib.contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the system raise into an error that names the file."""
+def _convert_errors(path: Path) -> Iterator[None]:
+    """Convert errors of SQLite and of the system to a ConfigurationError that names the file."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        problem = f"can't be used: {said}; mend it, or move it away and add the documents again"
+        reason = getattr(error, "strerror", None) or str(error)
+        problem = f"can't be used: {reason}; repair it, or move it away and add the documents again"
         raise ConfigurationError(str(path), problem) from error

@@ -71,19 +71,19 @@ def test_an_unknown_currency_is_answered_with_what_would_work() -> None:
 
 
 async def test_a_conversion_says_the_day_of_its_rate() -> None:
-    found = await CurrencyTools()._converted(100, "USD", "EUR", date="2020-03-02")
+    found = await CurrencyTools()._convert(100, "USD", "EUR", date="2020-03-02")
     assert found.text == "100 USD = 89.91 EUR (ECB rate of 2020-03-02)"
     assert found.data["rate_date"] == "2020-03-02"
 
 
 async def test_a_weekend_takes_friday_and_says_so() -> None:
-    found = await CurrencyTools()._converted("1,000.50", "dollars", "euros", date="2020-03-01")
+    found = await CurrencyTools()._convert("1,000.50", "dollars", "euros", date="2020-03-01")
     assert found.text.startswith("1000.50 USD = ")
     assert found.text.endswith("(ECB rate of 2020-02-28, the last before 2020-03-01)")
 
 
 async def test_a_small_result_keeps_its_digits() -> None:
-    found = await CurrencyTools()._converted(1, "IDR", "EUR", date="2020-03-02")
+    found = await CurrencyTools()._convert(1, "IDR", "EUR", date="2020-03-02")
     assert found.data["result"].startswith("0.0000")
     assert len(found.data["result"].lstrip("0.")) == 4
 
@@ -93,9 +93,9 @@ async def test_a_small_result_keeps_its_digits() -> None:
 )
 async def test_an_amount_is_a_number_of_usable_size(amount: str | float) -> None:
     with pytest.raises(InvalidArgumentError, match="is not an amount"):
-        await CurrencyTools()._converted(amount, "USD", "EUR", date=None)
+        await CurrencyTools()._convert(amount, "USD", "EUR", date=None)
 
 
 async def test_a_date_is_written_in_one_way() -> None:
     with pytest.raises(InvalidArgumentError, match="write it as 2020-03-02"):
-        await CurrencyTools()._converted(1, "USD", "EUR", date="March 2")
+        await CurrencyTools()._convert(1, "USD", "EUR", date="March 2")

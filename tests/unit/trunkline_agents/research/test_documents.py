@@ -138,7 +138,7 @@ def test_what_cannot_be_read_is_refused_and_the_rest_is_added(
     assert len(added.added) == 4
     assert {Path(path).name: problem for path, problem in added.refused.items()} == {
         "broken.pdf": "it is a broken PDF",
-        "no\udcffname.md": "its name is no text; rename it",
+        "no\udcffname.md": "its name is not text; rename it",
     }
 
 
