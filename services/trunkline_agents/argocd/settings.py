@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from trunkline.errors import ConfigurationError
-from trunkline.settings import HostPort, check_optional_url
+from trunkline.network import is_loopback
+from trunkline.settings import check_optional_url
 
 if TYPE_CHECKING:
     from trunkline import McpServer, PluginContext
@@ -49,7 +50,7 @@ def build_servers(context: "PluginContext[ArgoCDSettings]") -> Mapping[str, "Mcp
     if not settings.url or "argocd" in context.configured_servers:
         return {}
     url = urlsplit(settings.url)
-    if url.scheme != "https" and not HostPort(url.hostname or "", 0).is_loopback:
+    if url.scheme != "https" and not is_loopback(url.hostname or ""):
         problem = f"{settings.url!r} is not https, and a token goes there"
         raise ConfigurationError(where="[argocd] url", problem=problem)
     args = [f"--url={settings.url}"]
