@@ -1,4 +1,4 @@
-"""Circuit breakers: a peer that keeps failing is left alone for a while, so nobody waits for it."""
+"""Circuit breakers: calls to a peer that keeps failing are refused for a while."""
 
 import logging
 import math
@@ -23,18 +23,18 @@ BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 
 @dataclass(frozen=True, slots=True)
 class BreakerSettings:
-    """When breakers open and close."""
+    """Thresholds of circuit breakers."""
 
     failures: int = 5
-    """So many failures in a row open one."""
+    """The number of failures in a row that opens a breaker."""
     open_s: float = 60.0
-    """How long it stays open, in seconds."""
+    """The time that a breaker stays open, in seconds."""
     successes: int = 2
-    """So many successes in a row close it again."""
+    """The number of successes in a row that closes it again."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """Return what a process's settings say."""
+        """Return the thresholds of a process's settings."""
         return cls(settings.breaker_failures, settings.breaker_open_s, settings.breaker_successes)
 
 
@@ -42,12 +42,12 @@ DEFAULT_SETTINGS: Final = BreakerSettings()
 
 
 class Breaker:
-    """Watches the calls of one hop: closed while they work, open after `failures` in a row.
+    """The circuit breaker of one peer: closed at first, open after `failures` in a row.
 
-    Open, every call is refused at once. After `open_s` it is half-open: one call at a time goes
-    through, as a probe; `successes` of them close it, a failure opens it again. A call is told by
-    `check` and then one of `on_success`, `on_failure` and `on_leave`, or by `guard`, which does
-    both. Not for more than one thread.
+    An open breaker refuses every call at once. After `open_s` it is half-open: it lets one call at
+    a time through as a probe. `successes` of these close it, and a failure opens it again. Report a
+    call by `check` and then one of `on_success`, `on_failure` and `on_abandon`, or use `guard`,
+    which does all of it. Not thread-safe.
     """
 
     def __init__(
@@ -59,35 +59,35 @@ class Breaker:
         successes: int = DEFAULT_SETTINGS.successes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`name` is what errors and log lines call the peer; `clock` gives seconds."""
+        """`name` is the peer in errors and log lines. `clock` returns seconds."""
         self.name = name
         self._failures_to_open = failures
         self._successes_to_close = successes
         self._open_s = open_s
         self._clock = clock
         self._state: BreakerState = "closed"
-        # In a row: failures while closed, successes while half-open.
+        # The current row: of failures while closed, of successes while half-open.
         self._count = 0
         self._problem = ""
         self._retry_at = 0.0
-        # While half-open: when another probe may go although the last has not been heard of.
+        # While half-open: from then on a second probe is allowed without a result of the first.
         self._probe_until = -math.inf
 
     @property
     def state(self) -> BreakerState:
-        """The state at this moment."""
+        """The current state."""
         if self._state == "open" and self._clock() >= self._retry_at:
             return "half-open"
         return self._state
 
     @property
     def retry_in_s(self) -> float:
-        """Seconds until a call may go through; 0 unless it is open."""
+        """Seconds until a call is let through; 0 unless the breaker is open."""
         return max(0.0, self._retry_at - self._clock()) if self._state == "open" else 0.0
 
     @property
     def problem(self) -> str:
-        """Why calls are refused, and when one is let through; empty while it is closed."""
+        """The reason why calls are refused, and the time of the next try. Empty while closed."""
         match self.state:
             case "closed":
                 return ""
@@ -98,11 +98,11 @@ class Breaker:
                 return f"{self._history()}; it is being tried again, one call at a time"
 
     def check(self) -> None:
-        """Let a call through, or don't.
+        """Let a call through or refuse it.
 
         Raises:
-            PeerUnavailableError: it is open, or half-open with a probe under way. The error says
-                what went wrong last, and when the peer is tried again.
+            PeerUnavailableError: the breaker is open, or half-open with a probe under way. The
+                error has the last problem and the time of the next try.
         """
         if self._state == "closed":
             return
@@ -111,11 +111,11 @@ class Breaker:
             self._half_open()
         if self._state == "open" or now < self._probe_until:
             raise PeerUnavailableError(self.name, self.problem)
-        # A probe whose outcome nobody tells must not keep the peer away for good.
+        # A probe that is never reported must not block the peer forever.
         self._probe_until = now + self._open_s
 
     def on_success(self) -> None:
-        """A call went well: the peer answered, be it with a refusal."""
+        """Record a call that the peer answered, even if it refused the request."""
         if self._state == "closed":
             self._count = 0
         elif self.state == "half-open":
@@ -127,16 +127,16 @@ class Breaker:
                 logger.info("breaker.closed", extra={"peer": self.name})
 
     def on_failure(self, problem: str = "") -> None:
-        """A call failed because of the peer; `problem` says how, in a line."""
+        """Record a call that failed because of the peer; `problem` describes it in one line."""
         if self.state == "open":
-            # A call of before; how long the peer rests is settled.
+            # The call started before the breaker opened and does not prolong the pause.
             return
         self._problem = problem or self._problem
         if self._state == "closed":
             self._count += 1
             if self._count < self._failures_to_open:
                 return
-        # A peer that stays down is no news.
+        # Only the first opening is a warning.
         level = logging.WARNING if self._state == "closed" else logging.INFO
         self._state, self._count = "open", 0
         self._retry_at = self._clock() + self._open_s
@@ -145,25 +145,25 @@ class Breaker:
         logger.log(level, "breaker.opened", extra=extra)
 
     def on_abandon(self) -> None:
-        """A call ended without telling anything about the peer: its caller went away."""
+        """Record a call that says nothing about the peer, because its caller left."""
         self._probe_until = -math.inf
 
     def allow_probe(self) -> None:
-        """The peer was seen to live, by another way: the next call goes through, as a probe."""
+        """Let the next call through as a probe, because the peer was seen alive in another way."""
         if self._state == "open":
             self._half_open()
 
     @contextmanager
     def guard(self, *, has_deadline: bool = False) -> Iterator[None]:
-        """Make the block one call, whose end is told by what it raises.
+        """Report the block as one call, whose result is what it raises.
 
-        PeerUnavailable, PeerTimeout and PeerProtocol errors that name this peer are failures. An
-        error that names another peer was passed on by this one, which is well; so is one that
-        refuses a request. Cancellation and foreign exceptions tell nothing, and neither do
-        timeouts of a call that `has_deadline`, its caller's own.
+        PeerUnavailableError, PeerTimeoutError and PeerProtocolError that name this peer are
+        failures. Errors that name another peer, and refused requests, are successes: this peer
+        answered. Cancellation and other exceptions say nothing about the peer. Nor do timeouts if
+        the call `has_deadline` from its caller.
 
         Raises:
-            PeerUnavailableError: as `check`.
+            PeerUnavailableError: see `check`.
         """
         self.check()
         try:
@@ -194,7 +194,7 @@ class Breaker:
 
 
 class Breakers:
-    """The breakers of all the peers that one process calls, by name."""
+    """The breakers of all peers that one process calls, by name."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class Breakers:
         self._breakers: dict[str, Breaker] = {}
 
     def get(self, name: str) -> Breaker:
-        """Return the breaker of a peer, closed if it is new."""
+        """Return the breaker of a peer; a new one is closed."""
         breaker = self._breakers.get(name)
         if breaker is None:
             breaker = self._breakers[name] = Breaker(
@@ -220,22 +220,22 @@ class Breakers:
         return breaker
 
     def forget(self, name: str) -> None:
-        """Drop the breaker of a peer that is gone; repeating it is harmless."""
+        """Drop the breaker of a peer that is gone, if there is one."""
         self._breakers.pop(name, None)
 
     def allow_probes(self, names: Iterable[str]) -> None:
-        """These peers were seen to live, by another way; those never called are left out."""
+        """Let the next call to each of these peers through, because they were seen alive."""
         for name in names:
             if name in self._breakers:
                 self._breakers[name].allow_probe()
 
     def states(self) -> Mapping[str, BreakerState]:
-        """Return the state of each breaker, by the peer's name."""
+        """Return the state of each breaker by its peer's name."""
         return {name: self._breakers[name].state for name in sorted(self._breakers)}
 
 
 def is_peer_failure(error: BaseException, *, of: str) -> bool:
-    """Whether an error says that the peer `of` is in trouble."""
+    """Return True if an error is a failure of the peer `of`."""
     if isinstance(error, PeerUnavailableError | PeerTimeoutError | PeerProtocolError):
         return error.peer == of
     return False

@@ -1,4 +1,4 @@
-"""Channels to the other processes of the mesh: one per address, shared, traced."""
+"""gRPC channels to the other processes of the mesh: shared, one for each address, and traced."""
 
 import asyncio
 import contextvars
@@ -20,28 +20,28 @@ _Response = TypeVar("_Response")
 _Serializer: TypeAlias = Callable[[_Request], bytes] | None
 _Deserializer: TypeAlias = Callable[[bytes], _Response] | None
 
-# Snapshots grow with a task's artifacts and history, so a reader takes more than a server does.
+# Snapshots grow with a task's artifacts and history, so the limit is above the servers'.
 RECEIVE_BYTES = 64 * 1024 * 1024
 
-# Shorter than a host's lease: a peer that was stopped is found before its tasks are taken over.
+# Shorter than a lease: a frozen host is detected before its tasks are taken over.
 PING_S = 3.0
-# What plain calls of a channel that is closed have to end, in seconds.
+# Time for open plain calls to end after their channel is retired, in seconds.
 _RETIRE_GRACE_S = 60.0
 
-# Calls that may be made twice: reads, and those whose repetition the contract calls harmless.
-_REPEATABLE = {
+# Idempotent methods, which gRPC may retry.
+_IDEMPOTENT = {
     "trunkline.v1.TaskService": ("GetTask", "ListTasks"),
     "trunkline.v1.RegistryService": ("Register", "KeepAlive", "Deregister", "ListAgents"),
     "trunkline.v1.ToolService": ("ListTools",),
     "trunkline.v1.TraceService": ("GetTrace", "ListTraces"),
 }
-# gRPC adds the jitter itself.
+# gRPC adds jitter.
 _SERVICE_CONFIG = {
     "methodConfig": [
         {
             "name": [
                 {"service": service, "method": method}
-                for service, methods in _REPEATABLE.items()
+                for service, methods in _IDEMPOTENT.items()
                 for method in methods
             ],
             "retryPolicy": {
@@ -58,22 +58,22 @@ _OPTIONS: tuple[tuple[str, str | int], ...] = (
     ("grpc.max_receive_message_length", RECEIVE_BYTES),
     ("grpc.max_send_message_length", -1),
     ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
-    # A process that is stopped keeps its connections open; only unanswered pings tell.
+    # A frozen process keeps its connections open. Only unanswered pings detect it.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # grpc would wait up to two minutes before it tries a restarted peer again.
+    # By default grpc waits up to two minutes before it reconnects to a restarted peer.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # A new channel is to connect at once: else it shares the failed connection of the one before,
-    # and its pause.
+    # A new channel connects at once. With the global pool it would share the failed connection of
+    # its predecessor, and its backoff.
     ("grpc.use_local_subchannel_pool", 1),
 )
 
 
 class MeshChannel(grpc.aio.Channel):
-    """A channel that knows whom it reaches, and makes every call a CLIENT span."""
+    """A channel with a known address, whose calls are CLIENT spans."""
 
     def __init__(
         self,
@@ -83,15 +83,15 @@ class MeshChannel(grpc.aio.Channel):
         breaker: Breaker | None = None,
         is_in_process: bool = False,
     ) -> None:
-        """Reach `address` at `target`. `is_in_process`: this process serves it itself."""
+        """`target` is where to connect; `is_in_process` means that this process serves it."""
         self.address = address
         self._is_in_process = is_in_process
         self.breaker = breaker or Breaker(address)
+        """The peer's breaker. Callers check it and report their calls to it."""
         self._is_closed = False
         self.trunk: Trunk | None = None
-        """Carries the calls to a host's tasks and agents, where the channel has one."""
-        """Of the hop to this peer: whoever calls it asks, and tells how the call went."""
-        # A proxy from the environment must never see traffic that stays on this machine.
+        """Carries the calls to a host's agents and tasks, if the channel has one."""
+        # Traffic to this machine must not go through a proxy of the environment.
         proxy = (("grpc.enable_http_proxy", 0),) if is_this_machine(target) else ()
         self._inner = grpc.aio.insecure_channel(target, options=(*_OPTIONS, *proxy))
 
@@ -107,7 +107,7 @@ class MeshChannel(grpc.aio.Channel):
         await self.close()
 
     async def close(self, grace: float | None = None) -> None:
-        """Close the channel; calls under way end after `grace` seconds, or at once."""
+        """Close the channel; open calls end after `grace` seconds, or at once."""
         self._is_closed = True
         await self._inner.close(grace)
 
@@ -116,7 +116,7 @@ class MeshChannel(grpc.aio.Channel):
         return self._inner.get_state(try_to_connect)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """Wait until the state is another one."""
+        """Wait until the state differs from `last_observed_state`."""
         await self._inner.wait_for_state_change(last_observed_state)
 
     async def channel_ready(self) -> None:
@@ -132,7 +132,7 @@ class MeshChannel(grpc.aio.Channel):
     ) -> grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]:
         """Return the traced method."""
         call = self._inner.unary_unary(
-            method, request_serializer, response_deserializer, **self._known(options)
+            method, request_serializer, response_deserializer, **self._filter_options(options)
         )
         return cast(
             "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]",
@@ -148,7 +148,7 @@ class MeshChannel(grpc.aio.Channel):
     ) -> grpc.aio.UnaryStreamMultiCallable[_Request, _Response]:
         """Return the traced method."""
         call = self._inner.unary_stream(
-            method, request_serializer, response_deserializer, **self._known(options)
+            method, request_serializer, response_deserializer, **self._filter_options(options)
         )
         return cast(
             "grpc.aio.UnaryStreamMultiCallable[_Request, _Response]",
@@ -164,7 +164,7 @@ class MeshChannel(grpc.aio.Channel):
     ) -> grpc.aio.StreamUnaryMultiCallable[_Request, _Response]:
         """Return the traced method."""
         call = self._inner.stream_unary(
-            method, request_serializer, response_deserializer, **self._known(options)
+            method, request_serializer, response_deserializer, **self._filter_options(options)
         )
         return cast(
             "grpc.aio.StreamUnaryMultiCallable[_Request, _Response]",
@@ -180,15 +180,15 @@ class MeshChannel(grpc.aio.Channel):
     ) -> grpc.aio.StreamStreamMultiCallable[_Request, _Response]:
         """Return the traced method."""
         call = self._inner.stream_stream(
-            method, request_serializer, response_deserializer, **self._known(options)
+            method, request_serializer, response_deserializer, **self._filter_options(options)
         )
         return cast(
             "grpc.aio.StreamStreamMultiCallable[_Request, _Response]",
             self._traced(call, method, is_stream=True),
         )
 
-    def _known(self, options: dict[str, bool]) -> dict[str, bool]:
-        # Generated stubs register their methods; grpc would do so in memory that it has freed.
+    def _filter_options(self, options: dict[str, bool]) -> dict[str, bool]:
+        # Stubs register their methods, which on a closed channel would use freed memory of grpc.
         return {} if self._is_closed else options
 
     def _traced(self, call: Callable[..., Any], method: str, *, is_stream: bool) -> TracedMethod:
@@ -199,11 +199,11 @@ class MeshChannel(grpc.aio.Channel):
 
 
 class ChannelPool:
-    """One channel per address, shared by everyone in the process; leaving it closes them all.
+    """The channels of a process, one for each address. Leaving the block closes them all.
 
-    `aliases` maps addresses of this very process to its Unix socket. `breakers` are those of the
-    peers, by address. A peer that is silent for `ping_s` although it is asked has failed. Trunks
-    are there only inside the block.
+    `aliases` maps addresses of this process to its Unix socket. `breakers` are the settings of the
+    peers' breakers. A peer that sends nothing for `ping_s` seconds, although it was pinged, has
+    failed. Channels have trunks only inside the block.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class ChannelPool:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """Make them as a process's settings say."""
+        """Make a pool with the breaker and ping settings of a process."""
         return cls(breakers=BreakerSettings.from_settings(settings), ping_s=settings.ping_limit_s)
 
     async def __aenter__(self) -> Self:
@@ -250,11 +250,11 @@ class ChannelPool:
             await channel.close()
 
     def add_alias(self, address: str, target: str) -> None:
-        """Reach `address`, which this process serves, at `target` from the next channel on."""
+        """Connect new channels for `address`, which this process serves, to `target` instead."""
         self._aliases[address] = target
 
     def get(self, address: str) -> MeshChannel:
-        """Return the channel to `address`. Nothing is connected before the first call."""
+        """Return the channel to `address`. It connects with its first call."""
         channel = self._channels.get(address)
         if channel is None:
             target = self._aliases.get(address, address)
@@ -272,13 +272,13 @@ class ChannelPool:
                     group=self._group,
                     breaker=channel.breaker,
                     ping_s=self._ping_s,
+                    is_in_process=is_in_process,
                 )
-                channel.trunk.is_in_process = is_in_process
             self._channels[address] = channel
         return channel
 
     def retire(self, address: str) -> None:
-        """Close the channel to an address that nobody needs any more, behind its open calls."""
+        """Close the channel to an address that is no longer used, after its open calls."""
         channel = self._channels.pop(address, None)
         self.breakers.forget(address)
         if channel is not None and self._group is not None:
@@ -295,10 +295,10 @@ class ChannelPool:
 
 
 def peer_address(channel: grpc.aio.Channel) -> str:
-    """Return the address a channel reaches, for error texts."""
+    """Return the address of a channel, for error texts."""
     return channel.address if isinstance(channel, MeshChannel) else "the peer"
 
 
 def channel_breaker(channel: grpc.aio.Channel) -> Breaker:
-    """Return the breaker of the hop that a channel makes."""
+    """Return the breaker of a channel's peer."""
     return channel.breaker if isinstance(channel, MeshChannel) else Breaker(peer_address(channel))

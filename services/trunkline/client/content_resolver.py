@@ -1,4 +1,4 @@
-"""Opens what parts refer to: content that other hosts keep, and files on the web."""
+"""Opens the content that parts refer to by URL, on other hosts and on the web."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 
 class ContentResolver:
-    """The way to content that is not beside a host's own journal."""
+    """Reads content that is not stored with the host's own journal."""
 
     def __init__(self, directory: Directory, allow_fetch: Sequence[str] = ()) -> None:
-        """`allow_fetch` are hosts, HOST or HOST:PORT, beside the public ones that speak https.
+        """`allow_fetch` are hosts (HOST or HOST:PORT) allowed in addition to public https ones.
 
         Raises:
-            ConfigurationError: one of them is none.
+            ConfigurationError: an entry is invalid.
         """
         self._artifacts = ArtifactClient(directory)
         self._allow_fetch = tuple(allow_fetch)
-        # An operator's mistake is told at the start; who allows nothing needs no HTTP client yet.
+        # Invalid entries must fail at the start. Without entries the HTTP client loads later.
         self._web = self._open_web() if allow_fetch else None
 
     @asynccontextmanager
     async def open(self, url: str, account: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open what a URL leads to, as an account may see it.
+        """Open the content of a URL that an account may read.
 
         Raises:
-            InvalidArgumentError: it leads where nothing is fetched from.
-            TrunklineError: it can't be read; see `ArtifactClient.open` and `WebFiles.open`.
+            InvalidArgumentError: nothing is fetched from such a URL.
+            TrunklineError: it can't be read; see `ArtifactClient.open` and `FileFetcher.open`.
         """
         reference = parse_reference(url)
         if reference is not None:
@@ -46,7 +46,7 @@ class ContentResolver:
             raise InvalidArgumentError("part.url", "must begin with https://")
 
     def _open_web(self) -> "FileFetcher":
-        # It loads an HTTP client, which most hosts never need.
+        # Loads an HTTP client, which most hosts never need.
         from trunkline.client.safe_fetch.address_guard import FILE_WORDING, AddressGuard
         from trunkline.client.safe_fetch.file_fetcher import FileFetcher
 

@@ -1,4 +1,4 @@
-"""The mesh as the registry tells it: who is there, where, and how to reach them."""
+"""The hosts and agents of the mesh, as the registry reports them, and clients of them."""
 
 import asyncio
 import logging
@@ -32,17 +32,17 @@ from trunkline.v1 import message_pb2, message_service_pb2, registry_service_pb2
 logger = logging.getLogger(__name__)
 
 _HOST_LEFT = (
-    "the task's host has left the mesh, and nobody has its journal; try again when it is back"
+    "the task's host has left the mesh, and no host has its journal; try again when it is back"
 )
-# Journals of hosts that left, by which their tasks are told from tasks that never were.
+# Journals of hosts that left, to distinguish their tasks from tasks that never existed.
 _REMEMBERED_JOURNALS = 1000
 
 
 class Directory:
-    """Who is on the mesh: follows the registry while it is open.
+    """Watches the registry while it is open, and finds the hosts of agents and tasks.
 
-    While the registry is away, the last picture that it gave stands. Opening it doesn't wait for
-    the registry: `wait_until` does.
+    While the registry is unavailable, its last update stays valid. Opening the directory does not
+    wait for the registry; `wait_until` does.
     """
 
     def __init__(self, channels: ChannelPool, registry_address: str) -> None:
@@ -56,14 +56,14 @@ class Directory:
             str, tuple[registry_service_pb2.Host, registry_service_pb2.AgentRegistration]
         ] = {}
         self._problem: TrunklineError | None = None
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._open = AsyncExitStack()
         self.hosts: tuple[registry_service_pb2.Host, ...] = ()
         self.revision = 0
-        """Counts the pictures that came; 0: none yet."""
+        """The number of updates so far; 0 before the first."""
 
     async def __aenter__(self) -> Self:
-        await self._open.enter_async_context(run_in_background(self._follow()))
+        await self._open.enter_async_context(run_in_background(self._watch_registry()))
         return self
 
     async def __aexit__(
@@ -75,7 +75,7 @@ class Directory:
         return await self._open.__aexit__(exc_type, exc_val, exc_tb)
 
     def list_agents(self) -> dict[str, registry_service_pb2.AgentRegistration]:
-        """Return the agents by name, in order of their names."""
+        """Return the agents by name, sorted."""
         found = {agent.card.name: agent for host in self.hosts for agent in host.agents}
         return dict(sorted(found.items()))
 
@@ -83,23 +83,23 @@ class Directory:
         """Return an agent's registration.
 
         Raises:
-            AgentNotFoundError: no living host has it.
-            PeerUnavailableError: the registry hasn't answered yet.
+            AgentNotFoundError: no live host has it.
+            PeerUnavailableError: the registry has not answered yet.
         """
-        return self._found_agent(name)[1]
+        return self._find_agent(name)[1]
 
     def get_agent_host(self, name: str) -> registry_service_pb2.Host:
-        """Return the host that runs an agent; raises as `agent` does."""
-        return self._found_agent(name)[0]
+        """Return the host that runs an agent; raises what `get_agent` raises."""
+        return self._find_agent(name)[0]
 
     def get_task_host(self, task_id: str) -> registry_service_pb2.Host:
-        """Return the host that serves a task's journal, by the beginning of the task's id.
+        """Return the host that serves a task's journal, whose id the task's id starts with.
 
         Raises:
-            TaskNotFoundError: no host that was ever seen serves such a journal.
-            PeerUnavailableError: the host is gone, or the registry hasn't answered yet.
+            TaskNotFoundError: no host seen so far serves such a journal.
+            PeerUnavailableError: the host is gone, or the registry has not answered yet.
         """
-        self._check_known()
+        self._check_ready()
         journal_id = task_id.partition("-")[0]
         for host in self.hosts:
             if journal_id in host.journal_ids:
@@ -109,46 +109,46 @@ class Directory:
         raise TaskNotFoundError(task_id)
 
     def knows_task_host(self, task_id: str) -> bool:
-        """Tell whether a host serves a task's journal, or did: somebody may be taking it over."""
+        """Return True if a host serves a task's journal, or did and another may take over."""
         return task_id.partition("-")[0] in self._journals
 
     def client_for_agent(self, name: str) -> HostClient:
-        """Return a client of the host that runs an agent; raises as `agent` does."""
+        """Return a client of the host that runs an agent; raises what `get_agent` raises."""
         return self._client(self.get_agent_host(name).address)
 
     def client_for_task(self, task_id: str) -> HostClient:
-        """Return a client of the host that serves a task; raises as `host_of_task` does."""
+        """Return a client of the host that serves a task; raises what `get_task_host` raises."""
         return self._client(self.get_task_host(task_id).address)
 
     def channel_for_task(self, task_id: str) -> grpc.aio.Channel:
-        """Return a channel to the host that serves a task; raises as `host_of_task` does."""
+        """Return a channel to the host that serves a task; raises what `get_task_host` raises."""
         return self._channels.get(self.get_task_host(task_id).address)
 
     def client_at(self, address: str) -> HostClient:
-        """Return a client of the host at an address that the registry gave."""
+        """Return a client of the host at an address from the registry."""
         return self._client(address)
 
     def channel_for_service(self, full_name: str) -> grpc.aio.Channel:
         """Return a channel to a host that serves a service, for example trunkline.v1.ToolService.
 
         Raises:
-            PeerUnavailableError: no living host serves it.
+            PeerUnavailableError: no live host serves it.
         """
-        self._check_known()
-        # The last that came: one that was killed is still listed until its lease is over.
+        self._check_ready()
+        # The newest: a host that was killed stays listed until its lease ends.
         for host in reversed(self.hosts):
             if full_name in host.services:
                 return self._channels.get(host.address)
         raise PeerUnavailableError(full_name, "no host on the mesh serves it")
 
     def breaker_states(self) -> Mapping[str, str]:
-        """Return the state of the breaker of each host that was called, by its address."""
+        """Return the breaker states of the hosts called so far, by address."""
         states = self._channels.breakers.states()
         addresses = {host.address for host in self.hosts}
         return {address: state for address, state in states.items() if address in addresses}
 
     def agent_breaker_states(self) -> Mapping[str, str]:
-        """Return the state of the breaker of the host of each agent, if that was called."""
+        """Return the breaker states of the agents' hosts called so far, by agent."""
         states = self._channels.breakers.states()
         hosts = {name: host.address for name, (host, _) in sorted(self._agents.items())}
         return {name: states[address] for name, address in hosts.items() if address in states}
@@ -197,33 +197,33 @@ class Directory:
     async def wait_until(
         self, predicate: Callable[["Directory"], bool], *, timeout_s: float
     ) -> None:
-        """Wait until the picture is as the predicate wants it.
+        """Wait until the predicate is true of the directory.
 
         Raises:
-            PeerUnavailableError: it never became so, and the registry can't be reached.
-            PeerTimeoutError: it never became so, as far as the registry tells.
+            PeerUnavailableError: it was not in time, and the registry can't be reached.
+            PeerTimeoutError: it was not in time, by the registry's latest update.
         """
         try:
             async with asyncio.timeout(timeout_s):
                 while not predicate(self):
-                    await self._news.wait()
+                    await self._changed.wait()
         except TimeoutError:
             if self._problem is not None:
-                raise self._away() from None
+                raise self._unavailable() from None
             raise PeerTimeoutError(
                 self._registry_name, f"the mesh is not as expected after {timeout_s:g} s"
             ) from None
 
     async def wait_for_change(self, revision: int) -> int:
-        """Wait until there is a later picture than `revision`, and return its revision."""
+        """Wait for an update later than `revision`; return its number."""
         while self.revision <= revision:
-            await self._news.wait()
+            await self._changed.wait()
         return self.revision
 
-    def _found_agent(
+    def _find_agent(
         self, name: str
     ) -> tuple[registry_service_pb2.Host, registry_service_pb2.AgentRegistration]:
-        self._check_known()
+        self._check_ready()
         found = self._agents.get(name)
         if found is None:
             raise AgentNotFoundError(name)
@@ -235,28 +235,28 @@ class Directory:
             client = self._clients[address] = HostClient(self._channels.get(address))
         return client
 
-    def _check_known(self) -> None:
-        # Before the first picture nobody can say that something isn't there.
+    def _check_ready(self) -> None:
+        # Before the first update, a missing agent or task may still exist.
         if self.revision == 0:
-            raise self._away()
+            raise self._unavailable()
 
-    def _away(self) -> PeerUnavailableError:
+    def _unavailable(self) -> PeerUnavailableError:
         problem = self._problem
         if isinstance(problem, PeerUnavailableError):
             return PeerUnavailableError(self._registry_name, problem.problem)
         reason = str(problem) if problem is not None else "it has not answered yet"
         return PeerUnavailableError(self._registry_name, reason)
 
-    async def _follow(self) -> None:
+    async def _watch_registry(self) -> None:
         backoff = Backoff()
         while True:
             try:
-                missed = self.hosts
-                async with aclosing(self._registry.watch_agents()) as pictures:
-                    async for picture in pictures:
+                missing = self.hosts
+                async with aclosing(self._registry.watch_agents()) as updates:
+                    async for update in updates:
                         backoff.reset()
-                        missed = _still_missed(missed, picture)
-                        self._learn((*picture.hosts, *missed))
+                        missing = _still_missing(missing, update)
+                        self._apply((*update.hosts, *missing))
                 problem: TrunklineError = PeerUnavailableError(
                     self._registry_name, "it is going away"
                 )
@@ -267,11 +267,11 @@ class Directory:
             self._problem = problem
             await backoff.pause()
 
-    def _learn(self, hosts: Sequence[registry_service_pb2.Host]) -> None:
+    def _apply(self, hosts: Sequence[registry_service_pb2.Host]) -> None:
         self._problem = None
         left = {host.address for host in self.hosts} - {host.address for host in hosts}
         self.hosts = tuple(hosts)
-        # Of several that name one agent the first counts.
+        # If several hosts have one agent, the first counts.
         self._agents = {
             agent.card.name: (host, agent) for host in reversed(hosts) for agent in host.agents
         }
@@ -285,26 +285,29 @@ class Directory:
         self._clients = {at: client for at, client in self._clients.items() if at in addresses}
         for address in left - {self._registry_address}:
             self._channels.retire(address)
-        # One that was started again is not to wait until its breaker lets it be tried.
+        # A restarted host need not wait for its breaker.
         self._channels.breakers.allow_probes(addresses)
         self.revision += 1
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
 
-def _still_missed(
-    missed: Sequence[registry_service_pb2.Host], picture: registry_service_pb2.WatchAgentsResponse
+def _still_missing(
+    missing: Sequence[registry_service_pb2.Host], update: registry_service_pb2.WatchAgentsResponse
 ) -> tuple[registry_service_pb2.Host, ...]:
-    """Those of before the registry was away that may come back, and nobody has come instead of."""
-    if not picture.is_partial:
+    """Return the hosts known before a restart of the registry that may still register again.
+
+    A host that another one has replaced is not among them.
+    """
+    if not update.is_partial:
         return ()
-    ids = {host.host_id for host in picture.hosts}
-    addresses = {host.address for host in picture.hosts}
-    journals = {journal_id for host in picture.hosts for journal_id in host.journal_ids}
-    names = {agent.card.name for host in picture.hosts for agent in host.agents}
+    ids = {host.host_id for host in update.hosts}
+    addresses = {host.address for host in update.hosts}
+    journals = {journal_id for host in update.hosts for journal_id in host.journal_ids}
+    names = {agent.card.name for host in update.hosts for agent in host.agents}
     return tuple(
         host
-        for host in missed
+        for host in missing
         if host.host_id not in ids
         and host.address not in addresses
         and journals.isdisjoint(host.journal_ids)

@@ -1,4 +1,4 @@
-"""How long a peer may be silent: one timer that is rarely set anew, however often it speaks."""
+"""A timeout for silence whose one timer is rarely reset, however often the peer sends."""
 
 import asyncio
 from types import TracebackType
@@ -6,9 +6,9 @@ from typing import Self
 
 
 class IdleTimeout:
-    """Ends a block with TimeoutError when nothing was heard in it for `limit_s`.
+    """Ends a block with TimeoutError after `limit_s` seconds without a message.
 
-    Between `speaks` and `listen` time doesn't count.
+    Time between `pause` and `resume` does not count.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -16,13 +16,13 @@ class IdleTimeout:
         self._loop = asyncio.get_running_loop()
         self._timeout = asyncio.timeout(None)
         self._timer: asyncio.TimerHandle | None = None
-        self._listens = True
+        self._is_running = True
         self._since_s = 0.0
 
     async def __aenter__(self) -> Self:
         await self._timeout.__aenter__()
         self.resume()
-        self._wait(self._limit_s)
+        self._schedule(self._limit_s)
         return self
 
     async def __aexit__(
@@ -37,23 +37,23 @@ class IdleTimeout:
         await self._timeout.__aexit__(kind, error, trace)
 
     def resume(self) -> None:
-        """Count from now on."""
-        self._listens = True
+        """Start to count again from zero: the reader waits for the next message."""
+        self._is_running = True
         self._since_s = self._loop.time()
 
     def pause(self) -> None:
-        """Something was heard; don't count until it is dealt with."""
-        self._listens = False
+        """Stop to count: a message has arrived and is being handled."""
+        self._is_running = False
 
-    def _wait(self, delay_s: float) -> None:
-        self._timer = self._loop.call_later(delay_s, self._look)
+    def _schedule(self, delay_s: float) -> None:
+        self._timer = self._loop.call_later(delay_s, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         left_s = self._since_s + self._limit_s - self._loop.time()
-        if not self._listens:
-            self._wait(self._limit_s)
+        if not self._is_running:
+            self._schedule(self._limit_s)
         elif left_s > 0:
-            self._wait(left_s)
+            self._schedule(left_s)
         else:
             self._timer = None
             self._timeout.reschedule(self._loop.time())

@@ -1,4 +1,4 @@
-"""Calls to the registry."""
+"""Clients of the mesh's own services: the registry, the tool adapter and the span store."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -22,26 +22,26 @@ from trunkline.v1 import (
     trace_service_pb2_grpc,
 )
 
-# Short: the registry answers from memory, and a lease must not run out while a call hangs.
+# Short, because the registry answers from memory and a lease must not end while a call hangs.
 REGISTRY_TIMEOUT_S = 5.0
 
-_Holding: TypeAlias = grpc.aio.StreamUnaryCall[
+_HoldLeaseCall: TypeAlias = grpc.aio.StreamUnaryCall[
     registry_service_pb2.HoldLeaseRequest, registry_service_pb2.HoldLeaseResponse
 ]
 
 
 class RegistryClient:
-    """The registry as hosts and readers see it. Every method raises TrunklineErrors only."""
+    """Calls RegistryService. Every method raises TrunklineErrors only."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.peer = peer_address(channel)
         self._stub = registry_service_pb2_grpc.RegistryServiceStub(channel)
 
     async def register(self, host: registry_service_pb2.Host) -> float:
-        """Put a host on the mesh, or replace what it said before; return its lease in seconds.
+        """Register a host or update its registration; return its lease in seconds.
 
         Raises:
-            AgentNameTakenError: another living host has one of its agents.
+            AgentNameTakenError: another live host has one of its agents.
         """
         request = registry_service_pb2.RegisterRequest(host=host)
         with translate_errors(self.peer):
@@ -49,10 +49,10 @@ class RegistryClient:
         return response.lease.ToNanoseconds() / 1e9
 
     async def keep_alive(self, host_id: str) -> float:
-        """Renew a lease; return how long it holds now, in seconds.
+        """Renew a lease; return its length in seconds.
 
         Raises:
-            HostNotFoundError: it has run out, or the registry was started anew; register again.
+            HostNotFoundError: the lease has ended or the registry was restarted; register again.
         """
         request = registry_service_pb2.KeepAliveRequest(host_id=host_id)
         with translate_errors(self.peer):
@@ -60,19 +60,19 @@ class RegistryClient:
         return response.lease.ToNanoseconds() / 1e9
 
     async def hold_lease(self, host_id: str, *, every_s: float) -> None:
-        """Renew a lease at once and then on every beat of so many seconds, until this is canceled.
+        """Renew a lease now and then every `every_s` seconds, aligned, until canceled.
 
         Raises:
-            HostNotFoundError: it has run out, or the registry was started anew; register again.
+            HostNotFoundError: the lease has ended or the registry was restarted; register again.
         """
         with suppress(UnsupportedOperationError), translate_errors(self.peer):
             await self._hold(self._stub.HoldLease(), host_id, every_s)
-        # A registry of before knows single renewals alone.
+        # An older registry supports single renewals only.
         while True:
             await self.keep_alive(host_id)
             await sleep_until_tick(every_s)
 
-    async def _hold(self, call: _Holding, host_id: str, every_s: float) -> None:
+    async def _hold(self, call: _HoldLeaseCall, host_id: str, every_s: float) -> None:
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         call.add_done_callback(lambda _: over.set())
         request = registry_service_pb2.HoldLeaseRequest(host_id=host_id)
@@ -88,12 +88,14 @@ class RegistryClient:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # By gRPC: somebody closed the channel.
+            # gRPC cancels the call when the channel is closed.
             raise PeerUnavailableError(self.peer, "its channel is closed") from None
         finally:
             call.cancel()
 
-    async def _renew(self, call: _Holding, request: registry_service_pb2.HoldLeaseRequest) -> None:
+    async def _renew(
+        self, call: _HoldLeaseCall, request: registry_service_pb2.HoldLeaseRequest
+    ) -> None:
         try:
             async with asyncio.timeout(REGISTRY_TIMEOUT_S):
                 await call.write(request)
@@ -102,24 +104,24 @@ class RegistryClient:
                 self.peer, f"it took no renewal in {REGISTRY_TIMEOUT_S:g} s"
             ) from None
         except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
-            # It is over: whoever waits for its end hears why.
+            # The call is over. Awaiting it raises the reason.
             return
 
     async def deregister(self, host_id: str) -> None:
-        """Take a host off the mesh. Repeating it is harmless."""
+        """Remove a host from the mesh. The same call again is harmless."""
         request = registry_service_pb2.DeregisterRequest(host_id=host_id)
         with translate_errors(self.peer):
             await self._stub.Deregister(request, timeout=REGISTRY_TIMEOUT_S)
 
     async def list_agents(self) -> list[registry_service_pb2.Host]:
-        """Return the living hosts."""
+        """Return the live hosts."""
         request = registry_service_pb2.ListAgentsRequest()
         with translate_errors(self.peer):
             response = await self._stub.ListAgents(request, timeout=REGISTRY_TIMEOUT_S)
         return list(response.hosts)
 
     async def watch_agents(self) -> AsyncGenerator[registry_service_pb2.WatchAgentsResponse, None]:
-        """Yield the living hosts now and whenever they change, until the registry goes away.
+        """Yield the live hosts now and after each change, until the registry goes away.
 
         Close the iterator to end the call.
         """
@@ -134,7 +136,7 @@ class RegistryClient:
 
 
 class ToolClient:
-    """The tool adapter as agents see it. Every method raises TrunklineErrors only."""
+    """Calls ToolService. Every method raises TrunklineErrors only."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._peer = peer_address(channel)
@@ -142,7 +144,7 @@ class ToolClient:
         self._stub = tool_service_pb2_grpc.ToolServiceStub(channel)
 
     async def list_tools(self, servers: tuple[str, ...] = ()) -> tool_service_pb2.ListToolsResponse:
-        """Return the tools that can be called now, and all servers; empty `servers`: of all."""
+        """Return the available tools of some servers (by default all), and the servers' states."""
         request = tool_service_pb2.ListToolsRequest(servers=servers)
         with self._breaker.guard(), translate_errors(self._peer):
             return await self._stub.ListTools(request, timeout=UNARY_TIMEOUT_S)
@@ -151,10 +153,10 @@ class ToolClient:
     async def call_tool(
         self, request: tool_service_pb2.CallToolRequest
     ) -> AsyncIterator[AsyncIterator[tool_service_pb2.CallToolResponse]]:
-        """Call a tool for the length of a block; leaving it before the result cancels the tool.
+        """Call a tool; leaving the block before the result cancels the call.
 
-        The request's deadline is the call's. Errors, ToolNotFoundError and
-        ToolServerUnavailableError among them, come while iterating.
+        The request's deadline is the call's. Iterating raises the errors, for example
+        ToolNotFoundError and ToolServerUnavailableError.
         """
         timeout_s = remaining_s(request)
         with self._breaker.guard(has_deadline=timeout_s is not None):
@@ -174,7 +176,7 @@ class ToolClient:
     async def watch_tools(
         self, servers: tuple[str, ...] = ()
     ) -> AsyncGenerator[tool_service_pb2.WatchToolsResponse, None]:
-        """Yield the list now and whenever it changes. Close the iterator to end the call."""
+        """Yield the tools now and after each change. Close the iterator to end the call."""
         with translate_errors(self._peer):
             call = self._stub.WatchTools(tool_service_pb2.WatchToolsRequest(servers=servers))
         try:
@@ -186,7 +188,7 @@ class ToolClient:
 
 
 def remaining_s(request: tool_service_pb2.CallToolRequest) -> float | None:
-    """Return the seconds until a call must have ended, at least 0; None: no limit."""
+    """Return the seconds left until a call's deadline, at least 0; None without a deadline."""
     if not request.HasField("deadline"):
         return None
     left = request.deadline.ToDatetime(tzinfo=UTC) - datetime.now(UTC)
@@ -194,7 +196,7 @@ def remaining_s(request: tool_service_pb2.CallToolRequest) -> float | None:
 
 
 class TraceClient:
-    """The span store as its readers see it. Every method raises TrunklineErrors only."""
+    """Calls TraceService. Every method raises TrunklineErrors only."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._peer = peer_address(channel)
@@ -203,10 +205,10 @@ class TraceClient:
     async def get_trace(
         self, trace_id: str = "", task_id: str = ""
     ) -> list[trace_service_pb2.Span]:
-        """Return the spans of a trace, named by its own id or by a task's, by start time.
+        """Return the spans of a trace by start time, found by its id or by a task's id.
 
         Raises:
-            TraceNotFoundError: none are in the store.
+            TraceNotFoundError: the store has none.
         """
         request = trace_service_pb2.GetTraceRequest(trace_id=trace_id, task_id=task_id)
         with translate_errors(self._peer):

@@ -1,7 +1,7 @@
-"""Makes each call of a channel one CLIENT span that its server's span hangs on.
+"""CLIENT spans for the calls of a channel, which are the parents of the servers' spans.
 
-A wrapper of the channel's methods and no grpc interceptor: those run every call in a task of
-their own, and a cancel doesn't reach through them.
+The channel's methods are wrapped instead of intercepted: a grpc interceptor runs every call in its
+own task, and cancellation does not pass through it.
 """
 
 from collections.abc import Callable, Iterable
@@ -57,7 +57,7 @@ class MethodTracer:
 def end_span(span: Span, code: str, *, is_stream: bool) -> None:
     """End the span of a call by the code it ended with."""
     span.set_attribute(telemetry.RPC_STATUS_CODE, code)
-    # A reader that leaves a stream has got what it wanted, and nothing failed.
+    # A reader that leaves a stream has what it wanted. This is no failure.
     has_left = is_stream and code == "CANCELLED"
     if code != "OK" and not has_left:
         telemetry.mark_error(span, code)
@@ -65,7 +65,7 @@ def end_span(span: Span, code: str, *, is_stream: bool) -> None:
 
 
 class TracedMethod:
-    """One method of a channel, of any arity; `is_stream` when it answers with a stream."""
+    """A method of a channel, of any arity. `is_stream`: its response is a stream."""
 
     def __init__(self, call: Callable[..., Any], tracer: MethodTracer, *, is_stream: bool) -> None:
         self._call = call
@@ -78,7 +78,7 @@ class TracedMethod:
         metadata: Iterable[tuple[str, str | bytes]] | None = None,
         **options: object,
     ) -> Any:  # noqa: ANN401  a call object of the method's own arity
-        """Begin the call. Its span ends with it, whether it is read to its end or not."""
+        """Start the call. Its span ends with it, even if the response is not read to the end."""
         if self._tracer.is_quiet:
             return self._call(*request, metadata=metadata, **options)
         span, carrier = self._tracer.start_span()
@@ -88,18 +88,18 @@ class TracedMethod:
             telemetry.mark_error(span, error)
             span.end()
             raise
-        # Done means: answered, failed or cancelled, by its reader or by the end of its channel. A
-        # stream that is merely dropped goes on, so readers use the context managers of this room.
+        # A call is done when it is answered, failed or canceled, by its reader or with its channel.
+        # A stream that is only dropped stays open, so readers use the clients' context managers.
         call.add_done_callback(partial(_end, span, self._is_stream))
         return call
 
 
 def _end(span: Span, is_stream: bool, call: grpc.aio.Call) -> None:  # noqa: FBT001
-    end_span(span, _code_of(call).name, is_stream=is_stream)
+    end_span(span, _read_code(call).name, is_stream=is_stream)
 
 
-def _code_of(call: grpc.aio.Call) -> grpc.StatusCode:
-    """Return the code of a call that is done: its coroutine has nothing left to wait for."""
+def _read_code(call: grpc.aio.Call) -> grpc.StatusCode:
+    """Return the code of a call that is done. Its coroutine returns without waiting."""
     coroutine = call.code()
     try:
         coroutine.send(None)

@@ -1,4 +1,4 @@
-"""All calls to one peer on one stream: the caller's side of trunkline.v1.TrunkService."""
+"""The client of trunkline.v1.TrunkService: all calls of this process to one peer on one stream."""
 
 import asyncio
 import contextvars
@@ -21,19 +21,19 @@ from trunkline.client.trunk_connection import (
 from trunkline.errors import PeerTimeoutError, PeerUnavailableError, TrunklineError
 from trunkline.v1 import trunk_service_pb2
 
-# A larger request would hold the others up: it goes by a plain call.
+# A larger request would delay the others, so it is sent as a plain call.
 REQUEST_BYTES: Final = 256 * 1024
 CONNECT_S: Final = 5.0
 
 
 class Trunk:
-    """The calls of this process to one peer.
+    """Calls one peer over one connection.
 
-    It connects with the first call. When it breaks, all calls on it fail, and the next one
-    connects again: unless the peer keeps failing, and its breaker is open.
+    The first call connects. If the connection breaks, all calls on it fail, and the next call
+    reconnects unless the peer's breaker is open.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all but the channel by name
         self,
         channel: grpc.aio.Channel,
         *,
@@ -42,41 +42,43 @@ class Trunk:
         breaker: Breaker,
         ping_s: float,
         connect_s: float = CONNECT_S,
+        is_in_process: bool = False,
     ) -> None:
-        """Its tasks run in the group, until `close`.
+        """`group` owns the trunk's tasks until `close`.
 
-        A peer that is silent for `ping_s` has failed; for its first word it has `connect_s`.
+        A peer that sends nothing for `ping_s` seconds has failed. For its first message it has
+        `connect_s` seconds.
         """
         self.peer = peer
         self.breaker = breaker
         self.is_supported = True
-        """Until the peer says that it knows no trunks."""
-        self.is_in_process = False
-        """This process serves the peer itself: calls have no CLIENT spans."""
+        """False once the peer has answered that it does not serve trunks."""
+        # Calls within this process have no CLIENT spans.
+        self._is_in_process = is_in_process
         self._connect: ConnectCallable = channel.stream_stream(
-            f"/{CONNECT_METHOD}", request_serializer=_serialized, response_deserializer=None
+            f"/{CONNECT_METHOD}", request_serializer=_serialize, response_deserializer=None
         )
         self._group = group
         self._ping_s = ping_s
         self._connect_s = connect_s
-        self._line: TrunkClientConnection | None = None
+        self._connection: TrunkClientConnection | None = None
         self._is_closed = False
-        self._is_trusted = False
-        self._spans: dict[str, MethodTracer] = {}
+        self._is_confirmed = False
+        self._tracers: dict[str, MethodTracer] = {}
 
     async def call_unary(self, method: str, request: bytes, *, timeout_s: float) -> bytes:
-        """Call a unary method; return its serialised response.
+        """Call a unary method; return its serialized response.
 
         Raises:
-            TrunklineError: whatever the peer answered; PeerTimeoutError when it didn't in time.
-            UnsupportedOperationError: and `is_served` is false: it must be a plain call.
+            TrunklineError: the peer's error, or PeerTimeoutError without an answer in time.
+            UnsupportedOperationError: if `is_supported` is False now, repeat it as a plain call.
         """
-        line = self._open()
-        span, carrier = self._spans_of(method).start_span()
+        connection = self._open()
+        span, carrier = self._tracer(method).start_span()
         call = TrunkUnaryCall(self.peer)
-        made = _call(method, request, carrier)
-        made.timeout.FromNanoseconds(int(timeout_s * 1e9))
-        call_id = line.start_call(call, made)
+        request_frame = _start_frame(method, request, carrier)
+        request_frame.timeout.FromNanoseconds(int(timeout_s * 1e9))
+        call_id = connection.start_call(call, request_frame)
         code = "CANCELLED"
         try:
             async with asyncio.timeout(timeout_s):
@@ -84,102 +86,104 @@ class Trunk:
             code = "OK"
             return response
         except TimeoutError:
-            # The peer ends it by itself, at the same time.
-            line.remove_call(call_id)
+            # The peer applies the same deadline, so it needs no cancellation.
+            connection.remove_call(call_id)
             code = "DEADLINE_EXCEEDED"
             raise PeerTimeoutError(self.peer, f"no answer within {timeout_s:g} s") from None
         except TrunklineError as error:
             code = error.code.value
             raise
         except asyncio.CancelledError:
-            line.cancel_call(call_id)
+            connection.cancel_call(call_id)
             raise
         finally:
-            line.remove_call(call_id)
+            connection.remove_call(call_id)
             end_span(span, code, is_stream=False)
 
     @asynccontextmanager
     async def open_stream(
         self, method: str, request: bytes
     ) -> AsyncIterator[tuple[bytes, TrunkStreamCall]]:
-        """Call a method that answers with a stream, for the length of a block.
+        """Call a streaming method for the length of a block.
 
-        Entered, the stream stands: its first response without batches, then the batches. Errors
-        are those of `unary`.
+        Yield the first response, which carries no batches, and the stream of batches. Raises what
+        `call_unary` raises.
         """
-        line = self._open()
-        span, carrier = self._spans_of(method).start_span()
-        call = TrunkStreamCall(line)
-        made = _call(method, request, carrier)
-        made.credit_bytes = WINDOW_BYTES
-        call.call_id = line.start_call(call, made)
+        connection = self._open()
+        span, carrier = self._tracer(method).start_span()
+        call = TrunkStreamCall(connection)
+        request_frame = _start_frame(method, request, carrier)
+        request_frame.credit_bytes = WINDOW_BYTES
+        call.call_id = connection.start_call(call, request_frame)
         try:
             yield await call.read_first(), call
         finally:
-            line.cancel_call(call.call_id)
+            connection.cancel_call(call.call_id)
             end_span(span, call.code, is_stream=True)
 
     async def wait_idle(self) -> None:
         """Wait until no call is open."""
-        if self._line is not None:
-            await self._line.idle.wait()
+        if self._connection is not None:
+            await self._connection.idle.wait()
 
     def close(self) -> None:
-        """End it, and every call that is open."""
+        """Close the connection and end every open call."""
         self._is_closed = True
-        if self._line is not None:
-            self._line.close(PeerUnavailableError(self.peer, "its channel is closed"))
+        if self._connection is not None:
+            self._connection.close(PeerUnavailableError(self.peer, "its channel is closed"))
 
     def _open(self) -> TrunkClientConnection:
-        """Return the line that stands, or begin to make one.
+        """Return the connection, or start a new one if there is none.
 
         Raises:
             PeerUnavailableError: the breaker is open, or the trunk was closed.
         """
-        line = self._line
-        if line is not None and line.failure is None:
-            return line
+        connection = self._connection
+        if connection is not None and connection.failure is None:
+            return connection
         if self._is_closed:
             raise PeerUnavailableError(self.peer, "its channel is closed")
         self.breaker.check()
-        self._is_trusted = False
-        line = self._line = TrunkClientConnection(
+        self._is_confirmed = False
+        connection = self._connection = TrunkClientConnection(
             self._connect,
             peer=self.peer,
             ping_s=self._ping_s,
             connect_s=self._connect_s,
-            on_news=self._on_news,
+            on_message=self._on_message,
         )
-        # Whoever happens to call first must not lend it his context.
-        self._group.create_task(self._run(line), context=contextvars.Context())
-        return line
+        # The connection must not inherit the context variables of its first caller.
+        self._group.create_task(self._run(connection), context=contextvars.Context())
+        return connection
 
-    async def _run(self, line: TrunkClientConnection) -> None:
+    async def _run(self, connection: TrunkClientConnection) -> None:
         try:
-            await line.run()
+            await connection.run()
         finally:
-            if line.is_unsupported:
+            if connection.is_unsupported:
                 self.is_supported = False
-            if self._is_closed or line.failure is None:
+            if self._is_closed or connection.failure is None:
                 self.breaker.on_abandon()
-            elif is_peer_failure(line.failure, of=self.peer):
-                self.breaker.on_failure(line.failure.metadata()["problem"])
+            elif is_peer_failure(connection.failure, of=self.peer):
+                self.breaker.on_failure(connection.failure.metadata()["problem"])
 
-    def _on_news(self) -> None:
-        if not self._is_trusted:
+    def _on_message(self) -> None:
+        if not self._is_confirmed:
             self.breaker.on_success()
-            self._is_trusted = self.breaker.state == "closed"
+            self._is_confirmed = self.breaker.state == "closed"
 
-    def _spans_of(self, method: str) -> MethodTracer:
-        spans = self._spans.get(method)
-        if spans is None:
-            spans = self._spans[method] = MethodTracer(
-                method, self.peer, is_in_process=self.is_in_process
+    def _tracer(self, method: str) -> MethodTracer:
+        tracer = self._tracers.get(method)
+        if tracer is None:
+            tracer = self._tracers[method] = MethodTracer(
+                method, self.peer, is_in_process=self._is_in_process
             )
-        return spans
+        return tracer
 
 
-def _call(method: str, request: bytes, carrier: dict[str, str]) -> trunk_service_pb2.TrunkCall:
+def _start_frame(
+    method: str, request: bytes, carrier: dict[str, str]
+) -> trunk_service_pb2.TrunkCall:
     return trunk_service_pb2.TrunkCall(
         method=method,
         request=request,
@@ -188,5 +192,5 @@ def _call(method: str, request: bytes, carrier: dict[str, str]) -> trunk_service
     )
 
 
-def _serialized(request: trunk_service_pb2.ConnectRequest) -> bytes:
+def _serialize(request: trunk_service_pb2.ConnectRequest) -> bytes:
     return request.SerializeToString()

@@ -1,4 +1,4 @@
-"""The calls on a trunk: with one answer, or with a stream of batches."""
+"""One connection of a trunk, as its client sees it, and the calls on it."""
 
 import asyncio
 import logging
@@ -17,22 +17,37 @@ from trunkline.errors import (
 )
 from trunkline.v1 import trunk_service_pb2
 
-# What a reader's side keeps of one stream; a single batch may be larger.
-WINDOW_BYTES: Final = 32 * 1024
+logger = logging.getLogger(__name__)
 
-# Takes what it can of batches without waiting, and returns how many; must not raise.
+CONNECT_METHOD: Final = "trunkline.v1.TrunkService/Connect"
+# The receive window of one stream. A single batch may be larger.
+WINDOW_BYTES: Final = 32 * 1024
+# The limit of one message to the peer, unless a single call is larger.
+_MESSAGE_BYTES: Final = 256 * 1024
+# A silent peer is pinged after this part of `ping_s`. The rest is split into this many checks.
+_QUIET_PART: Final = 2 / 3
+_CHECKS: Final = 3
+# gRPC's text for a write to a call that has ended. The reason shows only on the next try.
+_WRITE_AFTER_END: Final = "Internal error from Core"
+
 BatchSink: TypeAlias = Callable[[list[bytes]], int]
+"""Takes batches from the front without waiting and returns how many; it must not raise."""
+# Responses are raw bytes: gRPC would report unparsable ones as the end of the stream.
+ConnectCall: TypeAlias = grpc.aio.StreamStreamCall[trunk_service_pb2.ConnectRequest, bytes]
+ConnectCallable: TypeAlias = grpc.aio.StreamStreamMultiCallable[
+    trunk_service_pb2.ConnectRequest, bytes
+]
 
 
 class TrunkUnaryCall:
-    """A call with one answer."""
+    """A unary call on a trunk."""
 
     def __init__(self, peer: str) -> None:
         self.response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._peer = peer
 
     def deliver(self, frame: trunk_service_pb2.TrunkFrame) -> None:
-        """Take the answer."""
+        """Set the response from the call's last frame."""
         if not frame.HasField("end") or self.response.done():
             return
         if frame.end.code:
@@ -41,24 +56,24 @@ class TrunkUnaryCall:
             self.response.set_result(frame.response)
 
     def fail(self, error: TrunklineError) -> None:
-        """Give whoever waits the error."""
+        """End the call with an error."""
         if not self.response.done():
             self.response.set_exception(error)
 
 
 class TrunkStreamCall:
-    """A call with a stream of batches: iterating gives what came together, in order.
+    """A streaming call on a trunk. Iterating yields lists of batches, in order.
 
-    What was taken is given back as credit when its reader comes for more, so a slow reader keeps a
-    window's worth here, and no more. While the reader waits, what comes goes to `taker`, if one is
-    set, and wakes the reader only with what that leaves.
+    A reader returns credit for what it has read when it asks for more, so at most one window waits
+    for a slow reader. While the reader waits, batches go to `sink` first if one is set; the reader
+    wakes only for the rest.
     """
 
     __slots__ = (
         "_batches",
+        "_connection",
         "_error",
         "_first",
-        "_line",
         "_owed_bytes",
         "_waiter",
         "call_id",
@@ -66,12 +81,12 @@ class TrunkStreamCall:
         "sink",
     )
 
-    def __init__(self, line: "TrunkClientConnection") -> None:
+    def __init__(self, connection: "TrunkClientConnection") -> None:
         self.call_id = 0
         self.is_over = False
-        """The peer, or the trunk, has ended it."""
+        """True once the peer or the trunk has ended the call."""
         self.sink: BatchSink | None = None
-        self._line = line
+        self._connection = connection
         self._first: bytes | None = None
         self._batches: list[bytes] = []
         self._owed_bytes = 0
@@ -80,13 +95,13 @@ class TrunkStreamCall:
 
     @property
     def code(self) -> str:
-        """What it ended with, if it has."""
+        """The status code's name; CANCELLED while the call is open."""
         if not self.is_over:
             return "CANCELLED"
         return "OK" if self._error is None else self._error.code.value
 
     def deliver(self, frame: trunk_service_pb2.TrunkFrame) -> None:
-        """Take what came."""
+        """Take a frame of the call."""
         if frame.batches:
             if self.sink is not None and self._is_awaited:
                 self._batches = self._offer(self.sink, list(frame.batches))
@@ -99,25 +114,29 @@ class TrunkStreamCall:
         if frame.HasField("end"):
             self.is_over = True
             if frame.end.code:
-                self._error = from_trunk_end(frame.end, peer=self._line.peer)
-            self._line.remove_call(self.call_id)
+                self._error = from_trunk_end(frame.end, peer=self._connection.peer)
+            self._connection.remove_call(self.call_id)
         self._wake()
 
     def fail(self, error: TrunklineError) -> None:
-        """End it with an error, behind what has come."""
+        """End the call with an error, after the batches that have arrived."""
         self.is_over = True
         self._error = error
         self._wake()
 
     async def read_first(self) -> bytes:
-        """Wait for the first response: then the stream stands. Raises what the peer answers.
+        """Wait for the first response, after which the stream is open; release it to the caller.
 
-        It is given once and not kept: it may hold a large snapshot.
+        The response is not stored, because it may hold a large snapshot.
+
+        Raises:
+            TrunklineError: the peer's error.
         """
         while self._first is None:
             if self.is_over:
-                raise self._error or PeerUnavailableError(self._line.peer, "it sent no response")
-            await self._news()
+                peer = self._connection.peer
+                raise self._error or PeerUnavailableError(peer, "it sent no response")
+            await self._wait()
         first, self._first = self._first, b""
         return first
 
@@ -125,36 +144,36 @@ class TrunkStreamCall:
         return self
 
     async def __anext__(self) -> list[bytes]:
-        self._give_back()
+        self._return_credit()
         while not self._batches:
             if self.is_over:
                 if self._error is not None:
                     raise self._error
                 raise StopAsyncIteration
-            await self._news()
+            await self._wait()
         batches, self._batches = self._batches, []
         self._owed_bytes += sum(map(len, batches))
         return batches
 
-    def _give_back(self) -> None:
+    def _return_credit(self) -> None:
         owed_bytes = self._owed_bytes
         if owed_bytes * 2 >= WINDOW_BYTES and not self.is_over:
             self._owed_bytes = 0
-            self._line.grant_credit(self.call_id, owed_bytes)
+            self._connection.grant_credit(self.call_id, owed_bytes)
 
     @property
     def _is_awaited(self) -> bool:
-        """The reader has taken all there was, and waits for more."""
+        """True while the reader waits and nothing is left for it."""
         return self._waiter is not None and not self._waiter.done()
 
-    def _offer(self, taker: BatchSink, batches: list[bytes]) -> list[bytes]:
-        """Give the taker what came; return what it leaves."""
-        taken = taker(batches)
+    def _offer(self, sink: BatchSink, batches: list[bytes]) -> list[bytes]:
+        """Pass batches to the sink; return the rest."""
+        taken = sink(batches)
         self._owed_bytes += sum(map(len, batches[:taken]))
-        self._give_back()
+        self._return_credit()
         return batches[taken:]
 
-    async def _news(self) -> None:
+    async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -166,24 +185,6 @@ class TrunkStreamCall:
             self._waiter.set_result(None)
 
 
-logger = logging.getLogger(__name__)
-
-CONNECT_METHOD: Final = "trunkline.v1.TrunkService/Connect"
-# Of one message up, but for a single call that is larger.
-_MESSAGE_BYTES: Final = 256 * 1024
-# A peer that is silent for this part of `ping_s` is asked, and in the rest looked at so often.
-_QUIET_PART: Final = 2 / 3
-_LOOKS: Final = 3
-# gRPC's words for a write that met the end of its call: why that ended, only the next try can tell.
-_WRITE_MET_END: Final = "Internal error from Core"
-
-# It gives bytes: gRPC would log what can't be parsed, and call it the end.
-ConnectCall: TypeAlias = grpc.aio.StreamStreamCall[trunk_service_pb2.ConnectRequest, bytes]
-ConnectCallable: TypeAlias = grpc.aio.StreamStreamMultiCallable[
-    trunk_service_pb2.ConnectRequest, bytes
-]
-
-
 class _Call(Protocol):
     def deliver(self, frame: trunk_service_pb2.TrunkFrame) -> None: ...
 
@@ -191,7 +192,7 @@ class _Call(Protocol):
 
 
 class TrunkClientConnection:
-    """A trunk from its opening to its end, which all its calls end with."""
+    """A connection to one peer. All calls on it end with it."""
 
     def __init__(
         self,
@@ -200,38 +201,38 @@ class TrunkClientConnection:
         peer: str,
         ping_s: float,
         connect_s: float,
-        on_news: Callable[[], None],
+        on_message: Callable[[], None],
     ) -> None:
-        """`on_news` is called with each message that the peer sends."""
+        """`on_message` is called for each message from the peer."""
         self.peer = peer
         self.is_unsupported = False
-        """The peer knows no trunks."""
+        """True if the peer does not serve trunks."""
         self.has_connected = False
         self.failure: TrunklineError | None = None
-        """Why it is over."""
-        self._connect = connect
-        self._on_news = on_news
-        self._calls: dict[int, _Call] = {}
-        self._last_id = 0
-        self._task: asyncio.Task[None] | None = None
-        # What goes up with the next message: calls by id, the rest, and a ping.
-        self._queued: dict[int, trunk_service_pb2.TrunkCall] = {}
-        self._upward = trunk_service_pb2.ConnectRequest()
-        self._must_ping = False
-        self._news_up = asyncio.Event()
-        self._quiet_s = ping_s * _QUIET_PART
-        self._look_s = (ping_s - self._quiet_s) / _LOOKS
-        self._looks_to_connect = max(_LOOKS, round((connect_s - self._quiet_s) / self._look_s))
-        self._heard_at_s = 0.0
-        # Since it was asked, without an answer.
-        self._looks = 0
-        self._timer: asyncio.TimerHandle | None = None
+        """The reason why the connection is over."""
         self.idle = asyncio.Event()
         """Set while no call is open."""
         self.idle.set()
+        self._connect = connect
+        self._on_message = on_message
+        self._calls: dict[int, _Call] = {}
+        self._last_id = 0
+        self._task: asyncio.Task[None] | None = None
+        # The next message to the peer: new calls by id, credits and cancellations, and a ping.
+        self._new_calls: dict[int, trunk_service_pb2.TrunkCall] = {}
+        self._next = trunk_service_pb2.ConnectRequest()
+        self._must_ping = False
+        self._has_work = asyncio.Event()
+        self._quiet_s = ping_s * _QUIET_PART
+        self._check_s = (ping_s - self._quiet_s) / _CHECKS
+        self._checks_to_connect = max(_CHECKS, round((connect_s - self._quiet_s) / self._check_s))
+        self._heard_at_s = 0.0
+        # Checks since the ping, without an answer.
+        self._checks = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Serve the calls until the trunk ends; never raises."""
+        """Serve the calls until the connection ends; never raises."""
         if self.failure is not None:
             return
         self._task = asyncio.current_task()
@@ -239,7 +240,7 @@ class TrunkClientConnection:
         try:
             error = await self._serve()
         except Exception:
-            # A defect of ours; the peer may be well.
+            # Our own defect. The peer may be healthy.
             logger.exception("trunk.failed", extra={"peer": self.peer})
             error = PeerUnavailableError(self.peer, "the trunk to it failed; the log says how")
         finally:
@@ -247,7 +248,7 @@ class TrunkClientConnection:
             self.close(error)
 
     def close(self, error: TrunklineError) -> None:
-        """End it, and every call that is open with an error. Repeating this is harmless."""
+        """End the connection, and every open call with `error`. A second call has no effect."""
         if self.failure is None:
             self.failure = error
             if self._timer is not None:
@@ -260,63 +261,63 @@ class TrunkClientConnection:
             self._task.cancel()
 
     def start_call(self, call: _Call, request: trunk_service_pb2.TrunkCall) -> int:
-        """Send a call up; return its id."""
+        """Send a call to the peer; return its id."""
         self._last_id += 1
         request.call_id = self._last_id
         self._calls[self._last_id] = call
-        self._queued[self._last_id] = request
-        self._news_up.set()
+        self._new_calls[self._last_id] = request
+        self._has_work.set()
         self.idle.clear()
         if self._timer is None:
-            self._hear()
-            self._look_in(self._quiet_s)
+            self._note_message()
+            self._schedule_check(self._quiet_s)
         return self._last_id
 
     def remove_call(self, call_id: int) -> None:
-        """A call is over, for whatever reason."""
+        """Forget a call that is over."""
         self._calls.pop(call_id, None)
         if not self._calls:
             self.idle.set()
 
     def cancel_call(self, call_id: int) -> None:
-        """Tell the peer that nothing more of a call is wanted, unless it is over."""
+        """Cancel a call at the peer, unless it is over."""
         if self._calls.get(call_id) is None:
             return
         self.remove_call(call_id)
-        if self._queued.pop(call_id, None) is None:
-            self._upward.leaves.append(call_id)
-            self._news_up.set()
+        if self._new_calls.pop(call_id, None) is None:
+            self._next.leaves.append(call_id)
+            self._has_work.set()
 
     def grant_credit(self, call_id: int, size_bytes: int) -> None:
-        """Tell the peer that so much more can be taken."""
-        self._upward.credits.add(call_id=call_id, bytes=size_bytes)
-        self._news_up.set()
+        """Let the peer send this many more bytes of a stream."""
+        self._next.credits.add(call_id=call_id, bytes=size_bytes)
+        self._has_work.set()
 
     async def _serve(self) -> TrunklineError:
         try:
             with translate_errors(self.peer):
-                raw = self._connect()
+                stream = self._connect()
         except TrunklineError as error:
             return error
         try:
             async with asyncio.TaskGroup() as group:
-                writing = group.create_task(self._write(raw))
-                ended = await self._read(raw)
+                writing = group.create_task(self._write(stream))
+                reason = await self._read(stream)
                 writing.cancel()
-            return ended
+            return reason
         finally:
-            raw.cancel()
+            stream.cancel()
 
-    async def _read(self, raw: ConnectCall) -> TrunklineError:
-        """Hand out what comes, until nothing more does; return why."""
+    async def _read(self, stream: ConnectCall) -> TrunklineError:
+        """Deliver frames to their calls until the stream ends; return the reason."""
         calls = self._calls
         try:
             with translate_errors(self.peer):
-                while isinstance(given := await raw.read(), bytes):
-                    response = trunk_service_pb2.ConnectResponse.FromString(given)
-                    self._hear()
+                while isinstance(message := await stream.read(), bytes):
+                    response = trunk_service_pb2.ConnectResponse.FromString(message)
+                    self._note_message()
                     self.has_connected = True
-                    self._on_news()
+                    self._on_message()
                     for frame in response.frames:
                         call = calls.get(frame.call_id)
                         if call is not None:
@@ -325,46 +326,46 @@ class TrunkClientConnection:
         except DecodeError:
             return PeerProtocolError(self.peer, "it sends what is no message")
         except PeerUnavailableError as error:
-            # However the peer calls itself: to us it is this one.
+            # The error must name the peer by our name for it, not by its own.
             return PeerUnavailableError(self.peer, error.problem)
         except UnsupportedOperationError:
             self.is_unsupported = True
             return UnsupportedOperationError(CONNECT_METHOD, "the peer doesn't serve it")
         except TrunklineError as error:
-            return self._why(error)
+            return self._explain(error)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # By gRPC: somebody closed the channel.
+            # gRPC cancels the read when the channel is closed.
             return PeerUnavailableError(self.peer, "its channel is closed")
 
-    def _why(self, error: TrunklineError) -> TrunklineError:
-        if isinstance(error, PeerProtocolError) and error.problem == _WRITE_MET_END:
+    def _explain(self, error: TrunklineError) -> TrunklineError:
+        if isinstance(error, PeerProtocolError) and error.problem == _WRITE_AFTER_END:
             return PeerUnavailableError(self.peer, "it ended the stream of all calls")
         return error
 
-    async def _write(self, raw: ConnectCall) -> None:
-        """Send what goes up, in one message per turn of the loop."""
+    async def _write(self, stream: ConnectCall) -> None:
+        """Send what is pending, one message per turn of the event loop."""
         try:
             while True:
-                await self._news_up.wait()
-                self._news_up.clear()
+                await self._has_work.wait()
+                self._has_work.clear()
                 while (request := self._next_request()) is not None:
-                    await raw.write(request)
+                    await stream.write(request)
         except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
-            # The reader hears why.
+            # The reader gets the reason.
             return
 
     def _next_request(self) -> trunk_service_pb2.ConnectRequest | None:
-        request, self._upward = self._upward, trunk_service_pb2.ConnectRequest()
+        request, self._next = self._next, trunk_service_pb2.ConnectRequest()
         size = 0
-        while self._queued:
-            call_id, call = next(iter(self._queued.items()))
+        while self._new_calls:
+            call_id, call = next(iter(self._new_calls.items()))
             size += len(call.request)
             if request.calls and size > _MESSAGE_BYTES:
                 return request
-            del self._queued[call_id]
+            del self._new_calls[call_id]
             request.calls.append(call)
         if request.calls or request.credits or request.leaves:
             return request
@@ -373,33 +374,33 @@ class TrunkClientConnection:
             return request
         return None
 
-    def _hear(self) -> None:
+    def _note_message(self) -> None:
         self._heard_at_s = asyncio.get_running_loop().time()
-        self._looks = 0
+        self._checks = 0
 
-    def _look_in(self, delay_s: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+    def _schedule_check(self, delay_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._check)
 
-    def _look(self) -> None:
-        """Ping a silent peer, and give up one that stays silent.
+    def _check(self) -> None:
+        """Ping a silent peer, and close the connection if it stays silent.
 
-        Looks without an answer are counted, and not time: a process that was stopped itself, or
-        busy for long, looks once, and doesn't blame its peer.
+        Failure is decided by the number of checks and not by time: a process that was stopped or
+        blocked itself makes one check and does not blame its peer.
         """
         self._timer = None
         if not self._calls:
             return
-        if not self._looks:
+        if not self._checks:
             left_s = self._heard_at_s + self._quiet_s - asyncio.get_running_loop().time()
             if left_s > 0:
-                self._look_in(left_s)
+                self._schedule_check(left_s)
                 return
             self._must_ping = True
-            self._news_up.set()
-        limit = _LOOKS if self.has_connected else self._looks_to_connect
-        if self._looks == limit:
-            silent_s = self._quiet_s + limit * self._look_s
+            self._has_work.set()
+        limit = _CHECKS if self.has_connected else self._checks_to_connect
+        if self._checks == limit:
+            silent_s = self._quiet_s + limit * self._check_s
             self.close(PeerUnavailableError(self.peer, f"it has been silent for {silent_s:g} s"))
             return
-        self._looks += 1
-        self._look_in(self._look_s)
+        self._checks += 1
+        self._schedule_check(self._check_s)

@@ -1,4 +1,4 @@
-"""The gRPC server of a process, and the services of its host."""
+"""The gRPC server of a process, and the servicers of its host."""
 
 from trunkline.server.interceptor import CallInterceptor
 from trunkline.server.mesh_server import MeshServer

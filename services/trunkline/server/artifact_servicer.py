@@ -1,4 +1,4 @@
-"""Serves trunkline.v1.ArtifactService: content that is too big for events, in chunks."""
+"""The servicer of trunkline.v1.ArtifactService: content that is too large for events, in chunks."""
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -22,7 +22,7 @@ _LARGEST_PAGE: Final = 100
 
 
 class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
-    """The content of a host's tasks, for those who may see the tasks."""
+    """Serves the content of a host's tasks to the tasks' accounts."""
 
     def __init__(self, host: Tasks) -> None:
         self._host = host
@@ -41,7 +41,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
             media_type=blob.media_type,
             filename=blob.filename,
         )
-        # Its size is known before there is any of it.
+        # The size comes before the data.
         yield response
         offset = request.offset
         async with aclosing(self._chunks(request, blob, inline)) as chunks:
@@ -97,7 +97,7 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
     async def _find(
         self, request: artifact_service_pb2.DownloadArtifactRequest
     ) -> tuple[Blob, bytes | None]:
-        """Find a blob, or the part of an artifact: by reference again, or in the event itself."""
+        """Return a blob by its reference, or an artifact's part and its inline content."""
         blobs = self._host.blobs(request.task_id, account=request.account)
         reference = Reference.create(request.task_id, request.artifact_id)
         with suppress(ArtifactNotFoundError):
@@ -112,11 +112,11 @@ class ArtifactServicer(artifact_service_pb2_grpc.ArtifactServiceServicer):
         self, request: artifact_service_pb2.DownloadArtifactRequest, part: part_pb2.Part
     ) -> tuple[Blob, bytes | None]:
         if part.HasField("url"):
-            elsewhere = parse_reference(part.url)
-            if elsewhere is None or elsewhere.task_id != request.task_id:
+            target = parse_reference(part.url)
+            if target is None or target.task_id != request.task_id:
                 raise InvalidArgumentError("part", f"is not here; fetch it from {part.url}")
             blobs = self._host.blobs(request.task_id, account=request.account)
-            return await blobs.get(elsewhere), None
+            return await blobs.get(target), None
         content = part.raw or part.text.encode()
         sha256 = hashlib.sha256(content).hexdigest()
         reference = Reference.create(request.task_id, request.artifact_id)

@@ -1,4 +1,4 @@
-"""What every call gets that this process answers: a span, our errors, a line in the log."""
+"""The span, the error and the log line of every call that this process answers."""
 
 import logging
 import time
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class ServerCall:
-    """One call being answered. Work for it inside `current`; then `succeed` or `fail`, once."""
+    """A call that is being answered. Run its code inside `activate`, then `succeed` or `fail`."""
 
     __slots__ = ("_context", "_is_stream", "_span", "_started_s", "method")
 
@@ -29,7 +29,7 @@ class ServerCall:
         remaining_s: float | None,
         is_stream: bool,
     ) -> None:
-        """Begin the call's span, below the one that the carrier (W3C Trace Context) names."""
+        """Start the call's span as a child of the carrier's (W3C Trace Context)."""
         self.method = method
         self._is_stream = is_stream
         self._started_s = time.monotonic()
@@ -52,7 +52,7 @@ class ServerCall:
 
     @contextmanager
     def activate(self) -> Iterator[None]:
-        """Make the call's span the current one inside the block."""
+        """Make the call's span the current span of the block."""
         token = otel_context.attach(self._context)
         try:
             yield
@@ -60,27 +60,27 @@ class ServerCall:
             otel_context.detach(token)
 
     def succeed(self) -> None:
-        """Note that the call was answered."""
+        """Record that the call was answered."""
         self._end("OK")
 
     def fail(self, raised: BaseException, *, code: str) -> BaseException:
-        """Note what ended the call, and return what its caller is told.
+        """Record what ended the call; return the error for its caller.
 
-        That is one of ours for any error; a defect goes to the log and is not shown. A cancel, and
-        an error that gRPC has been told already, have no code of their own: then it is `code`.
+        A defect is logged and becomes an InternalError without details. `code` is the status of
+        cancellations, and of errors that the handler has sent by gRPC itself.
         """
-        error = self._known(raised)
+        error = self._to_known_error(raised)
         if isinstance(error, TrunklineError):
             code = error.code.value
-        # A reader that leaves a stream has got what it wanted: nothing failed.
+        # A reader that leaves a stream has what it wanted. This is no failure.
         if not (self._is_stream and code == "CANCELLED"):
             telemetry.mark_error(self._span, error)
         self._end(code)
         return error
 
-    def _known(self, error: BaseException) -> BaseException:
+    def _to_known_error(self, error: BaseException) -> BaseException:
         while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-            # A task group puts even a single error into a group.
+            # A task group wraps even a single error.
             error = error.exceptions[0]
         if isinstance(error, TrunklineError | grpc.aio.AbortError):
             return error

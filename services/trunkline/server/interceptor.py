@@ -1,4 +1,4 @@
-"""What every call to a server gets: a span below the caller's, our errors, a line in the log."""
+"""The server interceptor: a span, our errors and a log line for every call."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,28 +22,28 @@ from trunkline.errors import (
 from trunkline.server.calls import ServerCall
 from trunkline.server.status import abort
 
-# Streams that never end by themselves.
-_UPKEEP = tuple(
+# Methods whose streams never end without a reason.
+_ENDLESS = tuple(
     method for method in telemetry.QUIET_METHODS if method != "trunkline.v1.TrunkService/"
 )
 
 _TRACE_KEYS = ("traceparent", "tracestate")
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-# Quoted: the class takes no parameters at run time.
+# Quoted, because the class is not generic at run time.
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _FoundHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps a server's handlers, of all arities: coroutines and async generators."""
+    """Wraps the handlers of a server, of all arities, coroutines and async generators alike."""
 
     def __init__(self) -> None:
-        self._upkeep: set[asyncio.Timeout] = set()
+        self._endless: set[asyncio.Timeout] = set()
 
     def end_mesh_streams(self) -> None:
-        """End the mesh's own streams, which never end by themselves: their callers come back."""
-        for scope in self._upkeep:
+        """End the mesh's own endless streams; their callers reconnect."""
+        for scope in self._endless:
             scope.reschedule(asyncio.get_running_loop().time())
 
     async def intercept_service(
@@ -51,12 +51,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_FoundHandler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler:
-        """Return the handler, wrapped; for a method nobody serves, one that says so."""
+        """Return the wrapped handler; for an unknown method, one that answers UNIMPLEMENTED."""
         method = handler_call_details.method.removeprefix("/")
         handler = await continuation(handler_call_details)
         if handler is None:
             return grpc.stream_stream_rpc_method_handler(
-                _answering_many(method, _refuse(method), nullcontext)
+                _wrap_stream(method, _refuse(method), nullcontext)
             )
         # One of the four is set.
         behaviour: Any = (
@@ -67,11 +67,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         )
         make = _MAKE_HANDLER[handler.request_streaming, handler.response_streaming]
         is_stream = handler.request_streaming or handler.response_streaming
-        bounds = self._until_stop if is_stream and method.startswith(_UPKEEP) else nullcontext
+        bounds = self._until_shutdown if is_stream and method.startswith(_ENDLESS) else nullcontext
         if handler.response_streaming:
-            answer = _answering_many(method, behaviour, bounds)
+            answer = _wrap_stream(method, behaviour, bounds)
         else:
-            answer = _answering_one(method, behaviour, bounds)
+            answer = _wrap_unary(method, behaviour, bounds)
         return make(
             answer,
             request_deserializer=handler.request_deserializer,
@@ -79,14 +79,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         )
 
     @asynccontextmanager
-    async def _until_stop(self) -> AsyncIterator[None]:
+    async def _until_shutdown(self) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(None) as scope:
-                self._upkeep.add(scope)
+                self._endless.add(scope)
                 try:
                     yield
                 finally:
-                    self._upkeep.discard(scope)
+                    self._endless.discard(scope)
         except TimeoutError:
             if not scope.expired():
                 raise
@@ -102,41 +102,41 @@ _MAKE_HANDLER: dict[tuple[bool, bool], Callable[..., _Handler]] = {
 }
 
 
-def _answering_one(
+def _wrap_unary(
     method: str,
     behaviour: Callable[..., Any],
     bounds: Callable[[], AbstractAsyncContextManager[None]],
 ) -> Callable[..., Any]:
     async def answer(request: object, context: _Context) -> object:
-        async with _answered(method, context, is_stream=False), bounds():
+        async with _serve_call(method, context, is_stream=False), bounds():
             return await behaviour(request, context)
 
     return answer
 
 
-def _answering_many(
+def _wrap_stream(
     method: str,
     behaviour: Callable[..., Any],
     bounds: Callable[[], AbstractAsyncContextManager[None]],
 ) -> Callable[..., Any]:
-    # A coroutine that writes, not a generator: a call that is cancelled would leave a generator to
-    # the garbage collector, and with it the span and whatever the handler holds.
+    # A coroutine that writes and not a generator. A canceled call would leave a generator, its span
+    # and the handler's resources to the garbage collector.
     async def answer(request: object, context: _Context) -> None:
-        async with _answered(method, context, is_stream=True), bounds():
+        async with _serve_call(method, context, is_stream=True), bounds():
             responses = behaviour(request, context)
             if not hasattr(responses, "__aiter__"):
                 await responses
                 return
             async with aclosing(responses):
                 async for response in responses:
-                    if not await _written(context, response):
+                    if not await _write(context, response):
                         return
 
     return answer
 
 
-async def _written(context: _Context, response: object) -> bool:
-    """Write a response; False: whoever read has left, and grpc has not said so otherwise."""
+async def _write(context: _Context, response: object) -> bool:
+    """Write a response; return False if the reader has left, which grpc reports only here."""
     try:
         await context.write(response)
     except grpc.aio.InternalError:
@@ -152,8 +152,8 @@ def _refuse(method: str) -> Callable[..., Any]:
 
 
 @asynccontextmanager
-async def _answered(method: str, context: _Context, *, is_stream: bool) -> AsyncIterator[None]:
-    """Trace a call, and end it with our error if it ends with any."""
+async def _serve_call(method: str, context: _Context, *, is_stream: bool) -> AsyncIterator[None]:
+    """Trace a call, and end it with our error if its handler raises."""
     carrier = {
         key: value
         for key, value in context.invocation_metadata() or ()
@@ -164,7 +164,9 @@ async def _answered(method: str, context: _Context, *, is_stream: bool) -> Async
         with call.activate():
             yield
     except BaseException as raised:
-        error = call.fail(_unsupported(raised, method, context), code=_code_of(raised, context))
+        error = call.fail(
+            _convert_unimplemented(raised, method, context), code=_status_name(raised, context)
+        )
         if isinstance(error, TrunklineError):
             await abort(context, error)
         if error is raised:
@@ -173,17 +175,17 @@ async def _answered(method: str, context: _Context, *, is_stream: bool) -> Async
     call.succeed()
 
 
-def _unsupported(raised: BaseException, method: str, context: _Context) -> BaseException:
-    """Name how generated code answers for methods that a servicer leaves out."""
+def _convert_unimplemented(raised: BaseException, method: str, context: _Context) -> BaseException:
+    """Convert the error of a method that a servicer does not implement."""
     if isinstance(raised, NotImplementedError) and _code_name(context.code()) == "UNIMPLEMENTED":
         return UnsupportedOperationError(method, "this host doesn't serve it")
     return raised
 
 
-def _code_of(raised: BaseException, context: _Context) -> str:
-    """The code of what is no error of ours."""
+def _status_name(raised: BaseException, context: _Context) -> str:
+    """Return the status name of an exception that is no TrunklineError."""
     if isinstance(raised, grpc.aio.AbortError):
-        # Other people's handlers end calls by themselves.
+        # Third-party handlers abort calls directly.
         return _code_name(context.code())
     return "DEADLINE_EXCEEDED" if _remaining_s(context) == 0 else "CANCELLED"
 

@@ -1,4 +1,4 @@
-"""The one gRPC server of a process: where it listens, what it serves, how it stops."""
+"""The gRPC server of a process: its addresses, its services and its shutdown."""
 
 import errno
 import os
@@ -31,19 +31,19 @@ _Servicer = TypeVar("_Servicer")
 
 REGISTRY = "trunkline.v1.RegistryService"
 
-# A public body of 4 MiB fits with all that the mesh adds to it.
+# Room for a public body of 4 MiB and what the mesh adds to it.
 RECEIVE_BYTES = 8 * 1024 * 1024
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
-    # Two servers on one port would each get a part of the calls: a port in use must be an error.
+    # A port in use must be an error: two servers on one port would share the calls.
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", RECEIVE_BYTES),
     ("grpc.max_send_message_length", -1),
-    # Of peers that vanished without a word only memory is left here: callers ask sooner.
+    # A peer that vanished costs only memory here, so servers ping less often than clients.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # Our clients ping every ten seconds, also without calls; grpc takes that for an attack.
+    # Our clients ping every ten seconds even without calls, which grpc would treat as an attack.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.max_pings_without_data", 0),
@@ -51,9 +51,9 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class MeshServer:
-    """A gRPC server with our interceptor, health and reflection. Make it inside a running loop.
+    """A gRPC server with our interceptor, health checks and reflection.
 
-    First add what it serves, then start it, then stop it; none of these twice.
+    Create it inside a running event loop. Add its services, start it, and stop it, each once.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class MeshServer:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """Full names of what was added, for the registry."""
+        """The full names of the services added, for the registry."""
         return tuple(self._services)
 
     def add_message_service(self, host: Tasks) -> None:
@@ -84,7 +84,7 @@ class MeshServer:
         self._add_to_trunk(webhook_servicer.SERVICE, servicer.handlers(), {})
 
     def add_artifact_service(self, host: Tasks) -> None:
-        """Serve ArtifactService for the tasks of a host: beside the trunk, as it moves much."""
+        """Serve ArtifactService for the tasks of a host. It moves too much data for a trunk."""
         self.add_service(
             artifact_servicer.SERVICE,
             artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server,
@@ -105,23 +105,23 @@ class MeshServer:
         register: Callable[[_Servicer, grpc.aio.Server], None],
         servicer: _Servicer,
     ) -> None:
-        """Serve any service: its full name, the generated `add_…_to_server`, and the servicer."""
+        """Serve any service, by its full name, its generated `add_…_to_server` and its servicer."""
         register(servicer, self._server)
         self._services.append(service)
 
     def bind(self, *addresses: str) -> tuple[str, ...]:
-        """Take addresses ahead of `start`; return them as bound, where port 0 has become a port.
+        """Bind addresses before `start`; return them with their real ports instead of port 0.
 
         An address is `HOST:PORT`, or `unix:PATH` of a socket. Services can still be added.
 
         Raises:
-            ConfigurationError: an address can't be listened on; the text says which, why, and what
-                to do.
+            ConfigurationError: an address can't be listened on. The text has the address, the
+                reason and what to do.
         """
         return tuple(self._listen(address) for address in addresses)
 
     async def start(self, *addresses: str) -> tuple[str, ...]:
-        """Serve, on these addresses too; they are bound and returned as by `bind`."""
+        """Serve on these addresses too; bind and return them as `bind` does."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         described = (*self._services, HEALTH, reflection.SERVICE_NAME)
         reflection.add_reflection(described, self._server)
@@ -132,9 +132,9 @@ class MeshServer:
         return bound
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more calls, give those under way `grace_s`, then cancel them.
+        """Refuse new calls, and cancel open ones after `grace_s` seconds.
 
-        Watches of the mesh itself (agents, tools, traces, health) end at once, trunks behind their
+        The mesh's own watches (agents, tools, traces, health) end at once. Trunks end after their
         last call.
         """
         await self._health.enter_graceful_shutdown()
@@ -162,13 +162,13 @@ class MeshServer:
         self._services.append(service)
 
     def _listen(self, address: str) -> str:
-        problem = _problem_with(address)
+        problem = _find_problem(address)
         if problem:
             raise ConfigurationError(address, problem)
         try:
             port = self._server.add_insecure_port(address)
         except RuntimeError as error:
-            # Somebody was faster than we between the look and the leap.
+            # Another process took the address after the check above.
             raise ConfigurationError(address, _IN_USE) from error
         host, separator, _ = address.rpartition(":")
         return address if address.startswith("unix:") or not separator else f"{host}:{port}"
@@ -179,10 +179,10 @@ _IN_USE = (
 )
 
 
-def _problem_with(address: str) -> str:
-    """Return why an address can't be listened on, or nothing; grpc would only say that it can't."""
+def _find_problem(address: str) -> str:
+    """Return why an address can't be listened on, or nothing; grpc gives no reason."""
     if address.startswith("unix:"):
-        return _problem_with_socket(Path(address.removeprefix("unix:").removeprefix("//")))
+        return _find_socket_problem(Path(address.removeprefix("unix:").removeprefix("//")))
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 0xFFFF:
         return "is not HOST:PORT"
@@ -197,12 +197,12 @@ def _problem_with(address: str) -> str:
     return ""
 
 
-def _problem_with_socket(path: Path) -> str:
+def _find_socket_problem(path: Path) -> str:
     if not path.parent.is_dir():
         return f"there is no folder {path.parent}"
     if not os.access(path.parent, os.W_OK | os.X_OK):
         return f"the folder {path.parent} can't be written to"
-    # grpc replaces a socket file even while somebody listens on it.
+    # grpc replaces a socket file even while a process listens on it.
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

@@ -1,4 +1,4 @@
-"""Serves trunkline.v1.MessageService: takes messages for the agents of a host."""
+"""The servicer of trunkline.v1.MessageService: submits messages to the agents of a host."""
 
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ SERVICE = message_service_pb2.DESCRIPTOR.services_by_name["MessageService"].full
 
 
 class MessageServicer:
-    """Gives messages to a host's agents. When a caller leaves, its task goes on."""
+    """Submits messages to a host's agents. A task continues when its caller leaves."""
 
     def __init__(self, host: Tasks) -> None:
         self._host = host
@@ -43,23 +43,23 @@ class MessageServicer:
     async def StreamMessage(
         self, request: message_service_pb2.StreamMessageRequest, _context: _Context
     ) -> AsyncIterator[bytes]:
-        begun = await self._begin(request)
-        if isinstance(begun, message_pb2.Message):
-            yield encode_direct_reply(begun)
+        submitted = await self._submit(request)
+        if isinstance(submitted, message_pb2.Message):
+            yield encode_direct_reply(submitted)
             return
-        async for frame in begun:
+        async for frame in submitted:
             for response in encode_message_responses(frame):
                 yield response
 
     async def open_stream_message(self, request: bytes) -> OpenStream:
-        """Begin what StreamMessage does, for a reader that pulls."""
-        begun = await self._begin(message_service_pb2.StreamMessageRequest.FromString(request))
-        if isinstance(begun, message_pb2.Message):
-            return OpenStream(encode_direct_reply(begun), None)
-        response = message_service_pb2.StreamMessageResponse(snapshot=await begun.snapshot())
-        return OpenStream(response.SerializeToString(), begun)
+        """Open the stream of StreamMessage for a trunk."""
+        submitted = await self._submit(message_service_pb2.StreamMessageRequest.FromString(request))
+        if isinstance(submitted, message_pb2.Message):
+            return OpenStream(encode_direct_reply(submitted), None)
+        response = message_service_pb2.StreamMessageResponse(snapshot=await submitted.snapshot())
+        return OpenStream(response.SerializeToString(), submitted)
 
-    async def _begin(
+    async def _submit(
         self, request: message_service_pb2.StreamMessageRequest
     ) -> TaskWatch | message_pb2.Message:
         accepted = await self._host.submit(request.agent, request.message, request.submission)
@@ -74,11 +74,11 @@ class MessageServicer:
         )
 
     def stream_openers(self) -> dict[str, StreamOpener]:
-        """Return what begins the streams of the trunk, by method."""
+        """Return the openers of streams on a trunk, by method name."""
         return {"StreamMessage": self.open_stream_message}
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
-        """Return the methods by name; the stream's responses are bytes already."""
+        """Return the handlers by method name. Responses of streams are serialized already."""
         send, stream = (
             message_service_pb2.SendMessageRequest,
             message_service_pb2.StreamMessageRequest,

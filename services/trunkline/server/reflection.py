@@ -1,4 +1,4 @@
-"""Tells callers of grpc.reflection about our services, and about nothing else in the process."""
+"""gRPC reflection of our services, and of nothing else in the process."""
 
 from collections.abc import Iterable
 
@@ -13,9 +13,9 @@ __all__ = ["SERVICE_NAME", "add_reflection"]
 
 
 def add_reflection(services: Iterable[str], server: grpc.aio.Server) -> None:
-    """Serve reflection of the named services and the files they are made of.
+    """Serve reflection of the named services and the proto files that define them.
 
-    The pool is its own: what else this process has imported stays unseen. A service that isn't in
+    A separate descriptor pool hides what else the process has imported. A service that is not in
     the default pool is listed without a description.
     """
     services = tuple(services)

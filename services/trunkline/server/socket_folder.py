@@ -1,4 +1,4 @@
-"""The folder of a process's own socket, which goes with the process however that ends."""
+"""The folder of a process's Unix socket, removed when the process ends, even if it is killed."""
 
 import contextlib
 import fcntl
@@ -11,22 +11,22 @@ from typing import Final
 
 _PREFIX: Final = "trunkline-socket-"
 _SOCKET: Final = "mesh.sock"
-# Locked as long as the process lives.
+# Locked for the life of the process.
 _OWNER: Final = "owner"
-# What every system takes as a socket's path: macOS has the least, Linux some more.
+# The longest socket path that every system allows: macOS allows the least.
 _PATH_LIMIT_BYTES: Final = 103
 
 
 @contextlib.contextmanager
 def socket_address() -> Iterator[str]:
-    """Yield `unix:PATH` of a socket that only this user can reach, in a folder for the block.
+    """Yield `unix:PATH` for a socket that only this user can reach; remove it after the block.
 
-    It is where temporary files are, or in `/tmp` if a path there is too long for a socket. Folders
-    of processes of this user that were killed are removed first.
+    Its folder is in the temporary directory, or in `/tmp` if the path would be too long for a
+    socket. Folders of this user's processes that were killed are removed first.
     """
-    place = _place()
-    _remove_abandoned(place)
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place) as name:
+    parent = _choose_parent()
+    _remove_abandoned(parent)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent) as name:
         folder = Path(name)
         owner = _lock(folder)
         try:
@@ -35,19 +35,19 @@ def socket_address() -> Iterator[str]:
             os.close(owner)
 
 
-def _place() -> Path:
+def _choose_parent() -> Path:
     usual = Path(tempfile.gettempdir())
-    # `mkdtemp` puts eight letters behind the prefix.
+    # `mkdtemp` adds eight letters to the prefix.
     longest = usual / f"{_PREFIX}{'x' * 8}" / _SOCKET
     if len(os.fsencode(longest)) <= _PATH_LIMIT_BYTES:
         return usual
-    # Folders in it are made for this user alone, under names that nobody can guess.
+    # Folders in it have unguessable names and are private to this user.
     short = Path("/tmp")  # noqa: S108
     return short if os.access(short, os.W_OK | os.X_OK) else usual
 
 
 def _lock(folder: Path) -> int:
-    # It has its name only when it is locked: without it, a folder is let alone.
+    # The lock file gets its name when it is locked. A folder without it is never removed.
     fresh = folder / f"{_OWNER}.new"
     lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,9 +55,9 @@ def _lock(folder: Path) -> int:
     return lock
 
 
-def _remove_abandoned(place: Path) -> None:
-    for folder in place.glob(f"{_PREFIX}*"):
-        # Another process may be at it, or it is somebody else's.
+def _remove_abandoned(parent: Path) -> None:
+    for folder in parent.glob(f"{_PREFIX}*"):
+        # Another process may remove it too, or it belongs to another user.
         with contextlib.suppress(OSError):
             info = folder.lstat()
             if stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid():
@@ -68,7 +68,7 @@ def _remove_if_abandoned(folder: Path) -> None:
     lock = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Nothing but what is made here: a folder that holds more stays.
+        # Only our own files are removed. A folder with others stays.
         (folder / _SOCKET).unlink(missing_ok=True)
         (folder / _OWNER).unlink()
         folder.rmdir()

@@ -1,4 +1,4 @@
-"""Serves trunkline.v1.TaskService: reads, watches and cancels the tasks of a host."""
+"""The servicer of trunkline.v1.TaskService: reads, watches and cancels the tasks of a host."""
 
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ SERVICE = task_service_pb2.DESCRIPTOR.services_by_name["TaskService"].full_name
 
 
 class TaskServicer:
-    """A host's tasks."""
+    """Serves the tasks of a host."""
 
     def __init__(self, host: Tasks) -> None:
         self._host = host
@@ -50,7 +50,7 @@ class TaskServicer:
     ) -> AsyncIterator[bytes]:
         watch = self._watch(request)
         if not request.with_snapshot and watch.is_at_head:
-            # Nothing may come for long: an empty response tells the reader that its watch stands.
+            # The first event may take long. An empty response shows that the watch is open.
             yield b""
         async for frame in watch:
             for response in encode_watch_responses(frame):
@@ -114,7 +114,7 @@ class TaskServicer:
         return task_service_pb2.ResolveTaskAliasResponse(task_id=task_id)
 
     async def open_watch_task(self, request: bytes) -> OpenStream:
-        """Begin what WatchTask does, for a reader that pulls."""
+        """Open the stream of WatchTask for a trunk."""
         watch = self._watch(task_service_pb2.WatchTaskRequest.FromString(request))
         response = task_service_pb2.WatchTaskResponse(snapshot=await watch.snapshot())
         return OpenStream(response.SerializeToString(), watch)
@@ -131,11 +131,11 @@ class TaskServicer:
         )
 
     def stream_openers(self) -> dict[str, StreamOpener]:
-        """Return what begins the streams of the trunk, by method."""
+        """Return the openers of streams on a trunk, by method name."""
         return {"WatchTask": self.open_watch_task}
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
-        """Return the methods by name; the stream's responses are bytes already."""
+        """Return the handlers by method name. Responses of streams are serialized already."""
         contract = task_service_pb2
         return {
             "GetTask": unary_handler(self.GetTask, contract.GetTaskRequest),

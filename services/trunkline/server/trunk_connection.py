@@ -1,4 +1,4 @@
-"""One trunk from the side that serves: its calls, and the one task that sends what is ready."""
+"""One connection of a trunk, as its server sees it: its calls, and the task that sends for them."""
 
 import asyncio
 import contextlib
@@ -6,6 +6,7 @@ import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -24,51 +25,42 @@ from trunkline.server.status import to_trunk_end
 from trunkline.tasks.watch import TaskWatch
 from trunkline.v1 import trunk_service_pb2
 
-# Of one message, and of one watch in it.
+# Limits of one message, and of one stream's part of a message.
 MAX_MESSAGE_BYTES: Final = 256 * 1024
 STREAM_QUANTUM_BYTES: Final = 16 * 1024
-# Open calls of one peer. With it, what a peer that doesn't read makes us keep is bounded.
+# Open calls of one peer. This bounds what a peer that does not read makes the host hold.
 MAX_OPEN_CALLS: Final = 10_000
-# Unsent answers beyond this stop the reading of further requests.
+# With more unsent responses than this, no further request is read.
 MAX_UNSENT_BYTES: Final = 1024 * 1024
-# A peer takes no message that is larger; nearly.
+# Slightly below the largest message that a client accepts.
 MAX_RESPONSE_BYTES: Final = 63 * 1024 * 1024
 
-_HERE: Final = "this host"
+_THIS_HOST: Final = "this host"
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class TrunkMethods:
-    """What can be called, by full name: serialised requests in, serialised responses out."""
+    """The methods of a trunk by full name, from serialized requests to serialized responses."""
 
     unary: dict[str, Callable[[bytes], Awaitable[bytes]]]
     streams: dict[str, StreamOpener]
 
 
-class _Watching:
-    """A stream that is open: the cursor, and how much its reader can take. No task, no queue."""
+class _Stream:
+    """An open stream: its watch, and the credit of its reader. It needs no task and no queue."""
 
-    __slots__ = ("_wake", "call_id", "credit_bytes", "served", "timer", "watch")
+    __slots__ = ("call", "call_id", "credit_bytes", "timer", "watch")
 
     def __init__(
-        self,
-        call: trunk_service_pb2.TrunkCall,
-        watch: TaskWatch,
-        served: ServerCall,
-        wake: Callable[["_Watching"], None],
+        self, frame: trunk_service_pb2.TrunkCall, watch: TaskWatch, call: ServerCall
     ) -> None:
-        self.call_id = call.call_id
-        self.credit_bytes = call.credit_bytes
+        self.call_id = frame.call_id
+        self.credit_bytes = frame.credit_bytes
         self.watch = watch
-        self.served = served
+        self.call = call
         self.timer: asyncio.TimerHandle | None = None
-        self._wake = wake
-
-    def __call__(self) -> None:
-        """The journal's news."""
-        self._wake(self)
 
     def close(self) -> None:
         self.watch.close()
@@ -77,44 +69,44 @@ class _Watching:
 
 
 class TrunkServerConnection:
-    """The calls of one peer, and what is ready for it."""
+    """Serves the calls of one peer."""
 
     def __init__(self, methods: TrunkMethods, context: _Context, group: asyncio.TaskGroup) -> None:
-        """Calls run in the group."""
+        """Calls run in `group`."""
         self._methods = methods
         self._context = context
         self._group = group
-        self._calls: dict[int, asyncio.Task[None] | _Watching] = {}
-        # Watches that may have something, in the order of their turns.
-        self._ready: dict[_Watching, None] = {}
-        # Answers, beginnings and ends.
+        self._calls: dict[int, asyncio.Task[None] | _Stream] = {}
+        # Streams that may have batches, in the order of their turns.
+        self._ready: dict[_Stream, None] = {}
+        # Unary responses, first responses and ends, with their sizes.
         self._unsent: deque[tuple[int, trunk_service_pb2.TrunkFrame]] = deque()
         self._unsent_bytes = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
-        self._news = asyncio.Event()
+        self._has_work = asyncio.Event()
         self._is_pinged = False
         self._is_draining = False
 
     async def serve(self) -> None:
-        """Serve until the peer has left, or everything is answered after `drain`."""
+        """Serve until the peer has left, or after `drain` until every call has ended."""
         reading = self._group.create_task(self._read())
         try:
-            # The peer is gone: gRPC cancels this call, if it hasn't yet.
+            # If the peer is gone, gRPC cancels this call, or will soon.
             with contextlib.suppress(grpc.aio.BaseError):
                 await self._send()
         finally:
             reading.cancel()
 
     def drain(self) -> None:
-        """Refuse further calls, and end behind the last one."""
+        """Refuse new calls, and end after the last open one."""
         self._is_draining = True
-        self._news.set()
+        self._has_work.set()
 
     def close(self) -> None:
-        """Leave all calls."""
+        """Cancel all calls."""
         for call_id in tuple(self._calls):
-            self._leave(call_id)
+            self._cancel(call_id)
 
     async def _read(self) -> None:
         with contextlib.suppress(grpc.aio.BaseError):
@@ -122,113 +114,114 @@ class TrunkServerConnection:
                 request = await self._context.read()
                 if not isinstance(request, trunk_service_pb2.ConnectRequest):
                     break
-                self._take(request)
+                self._dispatch(request)
                 await self._has_room.wait()
-        # Nothing more is asked, and nobody reads what is left.
+        # The peer has left and reads no further response.
         self.close()
         self.drain()
 
-    def _take(self, request: trunk_service_pb2.ConnectRequest) -> None:
+    def _dispatch(self, request: trunk_service_pb2.ConnectRequest) -> None:
         for call in request.calls:
-            self._begin(call)
+            # A second call with the same id is ignored: its answer would end the first.
+            if call.call_id not in self._calls:
+                # A call must not inherit the context variables of the connection.
+                self._calls[call.call_id] = self._group.create_task(
+                    self._answer(call), context=contextvars.Context()
+                )
         for credit in request.credits:
-            watching = self._calls.get(credit.call_id)
-            if isinstance(watching, _Watching):
-                watching.credit_bytes += credit.bytes
-                self._wake(watching)
+            stream = self._calls.get(credit.call_id)
+            if isinstance(stream, _Stream):
+                stream.credit_bytes += credit.bytes
+                self._wake(stream)
         for call_id in request.leaves:
-            self._leave(call_id)
+            self._cancel(call_id)
         if not (request.calls or request.credits or request.leaves):
             self._is_pinged = True
-            self._news.set()
+            self._has_work.set()
 
-    def _begin(self, call: trunk_service_pb2.TrunkCall) -> None:
-        if call.call_id in self._calls:
-            # To answer it would end the other one.
-            return
-        # Context variables of the trunk are nothing to its calls.
-        self._calls[call.call_id] = self._group.create_task(
-            self._answer(call), context=contextvars.Context()
-        )
-
-    def _leave(self, call_id: int) -> None:
+    def _cancel(self, call_id: int) -> None:
         call = self._calls.pop(call_id, None)
-        if isinstance(call, _Watching):
+        if isinstance(call, _Stream):
             self._ready.pop(call, None)
             call.close()
-            call.served.fail(asyncio.CancelledError(), code="CANCELLED")
+            call.call.fail(asyncio.CancelledError(), code="CANCELLED")
         elif call is not None:
             call.cancel()
 
-    async def _answer(self, call: trunk_service_pb2.TrunkCall) -> None:
-        """Answer a unary call, or begin a stream."""
-        timeout_s = call.timeout.ToNanoseconds() / 1e9 if call.HasField("timeout") else None
-        opener = self._methods.streams.get(call.method)
-        served = ServerCall(
-            call.method, _carrier(call), remaining_s=timeout_s, is_stream=opener is not None
+    async def _answer(self, request: trunk_service_pb2.TrunkCall) -> None:
+        """Answer a unary call, or open a stream."""
+        timeout_s = request.timeout.ToNanoseconds() / 1e9 if request.HasField("timeout") else None
+        open_stream = self._methods.streams.get(request.method)
+        call = ServerCall(
+            request.method,
+            _carrier(request),
+            remaining_s=timeout_s,
+            is_stream=open_stream is not None,
         )
-        frame = trunk_service_pb2.TrunkFrame(call_id=call.call_id)
+        frame = trunk_service_pb2.TrunkFrame(call_id=request.call_id)
         watch: TaskWatch | None = None
         deadline = asyncio.timeout(timeout_s)
         try:
-            with served.activate():
+            with call.activate():
                 async with deadline:
                     self._check_room()
-                    if opener is not None:
-                        opened = await opener(call.request)
+                    if open_stream is not None:
+                        opened = await open_stream(request.request)
                         frame.response, watch = opened.first, opened.watch
                     else:
-                        frame.response = await self._unary_of(call)(call.request)
+                        frame.response = await self._find_unary(request)(request.request)
                     _check_size(frame.response)
-        except asyncio.CancelledError as left:
-            served.fail(left, code="CANCELLED")
+        except asyncio.CancelledError as canceled:
+            call.fail(canceled, code="CANCELLED")
             raise
-        except Exception as raised:  # noqa: BLE001  whatever it is, the caller is told
-            error = _late() if deadline.expired() else raised
-            self._end(call.call_id, served, error, frame)
+        except Exception as raised:  # noqa: BLE001  every error is the caller's answer
+            error = _timeout_error() if deadline.expired() else raised
+            self._end(request.call_id, call, error, frame)
             return
         if watch is None:
-            self._end(call.call_id, served, None, frame)
+            self._end(request.call_id, call, None, frame)
             return
         self._put(frame)
-        self._watch(_Watching(call, watch, served, self._wake), timeout_s)
+        self._start(_Stream(request, watch, call), timeout_s)
 
     def _check_room(self) -> None:
         if self._is_draining:
-            raise PeerUnavailableError(_HERE, "it is shutting down; try again elsewhere")
+            raise PeerUnavailableError(_THIS_HOST, "it is shutting down; try again elsewhere")
         if len(self._calls) > MAX_OPEN_CALLS:
-            raise OverloadedError(_HERE, "1")
+            raise OverloadedError(_THIS_HOST, "1")
 
-    def _unary_of(self, call: trunk_service_pb2.TrunkCall) -> Callable[[bytes], Awaitable[bytes]]:
-        method = self._methods.unary.get(call.method)
+    def _find_unary(
+        self, request: trunk_service_pb2.TrunkCall
+    ) -> Callable[[bytes], Awaitable[bytes]]:
+        method = self._methods.unary.get(request.method)
         if method is None:
-            raise UnsupportedOperationError(call.method, "this host doesn't serve it")
+            raise UnsupportedOperationError(request.method, "this host doesn't serve it")
         return method
 
-    def _watch(self, watching: _Watching, timeout_s: float | None) -> None:
-        self._calls[watching.call_id] = watching
+    def _start(self, stream: _Stream, timeout_s: float | None) -> None:
+        self._calls[stream.call_id] = stream
         if timeout_s is not None:
             loop = asyncio.get_running_loop()
-            watching.timer = loop.call_later(timeout_s, self._expire, watching)
-        watching.watch.on_ready(watching)
-        self._wake(watching)
+            stream.timer = loop.call_later(timeout_s, self._expire, stream)
+        stream.watch.on_ready(partial(self._wake, stream))
+        self._wake(stream)
 
-    def _expire(self, watching: _Watching) -> None:
-        frame = trunk_service_pb2.TrunkFrame(call_id=watching.call_id)
-        self._ready.pop(watching, None)
-        watching.close()
-        self._end(watching.call_id, watching.served, _late(), frame)
+    def _expire(self, stream: _Stream) -> None:
+        frame = trunk_service_pb2.TrunkFrame(call_id=stream.call_id)
+        self._ready.pop(stream, None)
+        stream.close()
+        self._end(stream.call_id, stream.call, _timeout_error(), frame)
 
     def _end(
         self,
         call_id: int,
-        served: ServerCall,
+        call: ServerCall,
         raised: Exception | None,
         frame: trunk_service_pb2.TrunkFrame,
     ) -> None:
         """Send a call's last frame."""
         self._calls.pop(call_id, None)
-        _note_end(served, raised, frame)
+        _set_end(frame, call, raised)
         self._put(frame)
 
     def _put(self, frame: trunk_service_pb2.TrunkFrame) -> None:
@@ -237,26 +230,26 @@ class TrunkServerConnection:
         self._unsent_bytes += size
         if self._unsent_bytes > MAX_UNSENT_BYTES:
             self._has_room.clear()
-        self._news.set()
+        self._has_work.set()
 
-    def _wake(self, watching: _Watching) -> None:
-        if watching.credit_bytes > 0:
-            self._ready[watching] = None
-            self._news.set()
+    def _wake(self, stream: _Stream) -> None:
+        if stream.credit_bytes > 0:
+            self._ready[stream] = None
+            self._has_work.set()
 
     async def _send(self) -> None:
-        """Send what is ready, one message per turn of the loop."""
+        """Send what is ready, one message per turn of the event loop."""
         while True:
             if not (self._unsent or self._ready or self._is_pinged):
                 if self._is_draining and not self._calls:
                     return
-                self._news.clear()
-                await self._news.wait()
+                self._has_work.clear()
+                await self._has_work.wait()
                 continue
-            await self._context.write(self._gather())
+            await self._context.write(self._next_response())
 
-    def _gather(self) -> trunk_service_pb2.ConnectResponse:
-        """Return the next message: at most 256 KB, but for a single frame that is larger."""
+    def _next_response(self) -> trunk_service_pb2.ConnectResponse:
+        """Return the next message: at most MAX_MESSAGE_BYTES, unless a single frame is larger."""
         self._is_pinged = False
         response = trunk_service_pb2.ConnectResponse()
         size = 0
@@ -272,13 +265,13 @@ class TrunkServerConnection:
         for _ in range(len(self._ready)):
             if size + STREAM_QUANTUM_BYTES > MAX_MESSAGE_BYTES:
                 break
-            watching = next(iter(self._ready))
-            del self._ready[watching]
-            # Filled in its place: put there afterwards, it would be copied.
-            frame = response.frames.add(call_id=watching.call_id)
-            taken_bytes = self._fill(frame, watching)
+            stream = next(iter(self._ready))
+            del self._ready[stream]
+            # Filled in place, because adding a filled frame would copy it.
+            frame = response.frames.add(call_id=stream.call_id)
+            taken_bytes = self._fill(frame, stream)
             if taken_bytes > STREAM_QUANTUM_BYTES and size:
-                # A single batch that is large travels in a message of its own, the next.
+                # A single large batch travels alone in the next message.
                 self._unsent.append((taken_bytes, response.frames.pop()))
                 self._unsent_bytes += taken_bytes
                 break
@@ -288,48 +281,49 @@ class TrunkServerConnection:
                 del response.frames[-1]
         return response
 
-    def _fill(self, frame: trunk_service_pb2.TrunkFrame, watching: _Watching) -> int:
-        """Give a watch its turn; return the bytes of batches that it had ready."""
-        watch = watching.watch
+    def _fill(self, frame: trunk_service_pb2.TrunkFrame, stream: _Stream) -> int:
+        """Move a stream's next batches into a frame; return their size."""
+        watch = stream.watch
         raised: Exception | None = None
         taken_bytes = 0
         try:
             batches = watch.take(STREAM_QUANTUM_BYTES)
-        except Exception as error:  # noqa: BLE001  whatever it is, the caller is told
+        except Exception as error:  # noqa: BLE001  every error is the caller's answer
             raised = error
         else:
             taken_bytes = sum(map(len, batches))
             frame.batches.extend(batches)
-            watching.credit_bytes -= taken_bytes
+            stream.credit_bytes -= taken_bytes
         if raised is not None or watch.is_over:
-            watching.close()
-            self._calls.pop(watching.call_id, None)
-            _note_end(watching.served, raised, frame)
-        elif watching.credit_bytes > 0 and not watch.is_at_head:
-            self._ready[watching] = None
+            stream.close()
+            self._calls.pop(stream.call_id, None)
+            _set_end(frame, stream.call, raised)
+        elif stream.credit_bytes > 0 and not watch.is_at_head:
+            self._ready[stream] = None
         return taken_bytes
 
 
-def _note_end(
-    served: ServerCall, raised: Exception | None, frame: trunk_service_pb2.TrunkFrame
+def _set_end(
+    frame: trunk_service_pb2.TrunkFrame, call: ServerCall, raised: Exception | None
 ) -> None:
+    """Record how a call ended, and make `frame` its last."""
     if raised is None:
-        served.succeed()
+        call.succeed()
         frame.end.SetInParent()
         return
     frame.ClearField("response")
-    error = served.fail(raised, code="INTERNAL")
+    error = call.fail(raised, code="INTERNAL")
     if isinstance(error, TrunklineError):
         frame.end.CopyFrom(to_trunk_end(error))
-    if isinstance(error, PeerTimeoutError) and error.peer == _HERE:
-        # Only the caller knows what this host is to it.
+    if isinstance(error, PeerTimeoutError) and error.peer == _THIS_HOST:
+        # The caller must name this host by its own name for it.
         frame.end.ClearField("reason")
 
 
-def _carrier(call: trunk_service_pb2.TrunkCall) -> dict[str, str]:
-    carrier = {"traceparent": call.traceparent} if call.traceparent else {}
-    if call.tracestate:
-        carrier["tracestate"] = call.tracestate
+def _carrier(request: trunk_service_pb2.TrunkCall) -> dict[str, str]:
+    carrier = {"traceparent": request.traceparent} if request.traceparent else {}
+    if request.tracestate:
+        carrier["tracestate"] = request.tracestate
     return carrier
 
 
@@ -338,5 +332,5 @@ def _check_size(response: bytes) -> None:
         raise InvalidArgumentError("request", "what it asks for is too large for one answer")
 
 
-def _late() -> PeerTimeoutError:
-    return PeerTimeoutError(_HERE, "the call's deadline is over")
+def _timeout_error() -> PeerTimeoutError:
+    return PeerTimeoutError(_THIS_HOST, "the call's deadline is over")

@@ -1,4 +1,4 @@
-"""Serves trunkline.v1.TrunkService: all calls that a peer makes, on one stream."""
+"""The servicer of trunkline.v1.TrunkService, which carries all calls of a peer on one stream."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +18,7 @@ _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class TrunkServicer:
-    """The trunks of a server: what is added here can be called over them."""
+    """Serves trunks, over which the methods added here can be called."""
 
     def __init__(self) -> None:
         self._methods = TrunkMethods({}, {})
@@ -31,10 +31,10 @@ class TrunkServicer:
         handlers: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]",
         streams: Mapping[str, StreamOpener],
     ) -> None:
-        """Serve a service's unary handlers, and its streams by what begins them."""
+        """Serve the unary handlers of a service, and its streams by their openers."""
         for name, handler in handlers.items():
             if name not in streams:
-                self._methods.unary[f"{service}/{name}"] = _unary(handler)
+                self._methods.unary[f"{service}/{name}"] = _call_serialized(handler)
         for name, opener in streams.items():
             self._methods.streams[f"{service}/{name}"] = opener
 
@@ -53,13 +53,13 @@ class TrunkServicer:
         raise PeerUnavailableError("this host", "it is shutting down; try again elsewhere")
 
     def drain(self) -> None:
-        """Take no more calls; each trunk ends behind its last one."""
+        """Refuse new calls; each trunk ends after its last open one."""
         self._is_draining = True
         for connection in self._connections:
             connection.drain()
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
-        """Return the method by name."""
+        """Return the handlers by method name."""
         return {
             "Connect": grpc.stream_stream_rpc_method_handler(
                 self.Connect,
@@ -69,20 +69,20 @@ class TrunkServicer:
         }
 
 
-def _unary(
+def _call_serialized(
     handler: "grpc.RpcMethodHandler[Any, Any]",
 ) -> Callable[[bytes], Awaitable[bytes]]:
-    # As set by whoever made the handler; its context is nothing that our handlers use.
-    behaviour: Any = handler.unary_unary
-    read: Any = handler.request_deserializer
-    written: Any = handler.response_serializer
+    # Typed by the handler's maker. Our handlers do not use their context.
+    function: Any = handler.unary_unary
+    parse: Any = handler.request_deserializer
+    serialize: Any = handler.response_serializer
 
     async def answer(serialized: bytes) -> bytes:
         try:
-            request = read(serialized)
+            request = parse(serialized)
         except DecodeError:
             raise InvalidArgumentError("request", "can't be read as the method's") from None
-        response: bytes = written(await behaviour(request, None))
+        response: bytes = serialize(await function(request, None))
         return response
 
     return answer

@@ -1,4 +1,4 @@
-"""Serves trunkline.v1.WebhookService: the outbox of a host."""
+"""The servicer of trunkline.v1.WebhookService: the webhook outbox of a host."""
 
 from typing import Any, TypeAlias
 
@@ -14,7 +14,7 @@ SERVICE = webhook_service_pb2.DESCRIPTOR.services_by_name["WebhookService"].full
 
 
 class WebhookServicer:
-    """Hands out a host's webhooks to those who deliver, and tells people about them."""
+    """Gives claims of webhooks to bridges that deliver them, and lists and replays webhooks."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -50,7 +50,7 @@ class WebhookServicer:
         return webhook_service_pb2.ReplayWebhookResponse(count=count)
 
     def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
-        """Return the methods by name."""
+        """Return the handlers by method name."""
         contract = webhook_service_pb2
         return {
             "ClaimWebhooks": unary_handler(self.ClaimWebhooks, contract.ClaimWebhooksRequest),

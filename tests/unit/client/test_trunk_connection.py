@@ -28,7 +28,13 @@ class Taker:
 @pytest.fixture
 async def line() -> TrunkClientConnection:
     """A trunk that nobody runs: what goes up stays with it."""
-    return TrunkClientConnection(_never, peer="peer", ping_s=60.0, connect_s=60.0, on_news=_nothing)  # type: ignore[arg-type]
+    return TrunkClientConnection(
+        _never,  # type: ignore[arg-type]
+        peer="peer",
+        ping_s=60.0,
+        connect_s=60.0,
+        on_message=_nothing,
+    )
 
 
 @pytest.fixture

@@ -26,7 +26,13 @@ CHILD = "journal-child"
 @pytest.fixture
 async def call() -> AsyncIterator[TrunkStreamCall]:
     """A stream on a trunk that nobody runs: the test is the peer."""
-    line = TrunkClientConnection(_never, peer="peer", ping_s=60.0, connect_s=60.0, on_news=_nothing)  # type: ignore[arg-type]
+    line = TrunkClientConnection(
+        _never,  # type: ignore[arg-type]
+        peer="peer",
+        ping_s=60.0,
+        connect_s=60.0,
+        on_message=_nothing,
+    )
     begun = TrunkStreamCall(line)
     begun.call_id = line.start_call(begun, trunk_service_pb2.TrunkCall())
     yield begun
