@@ -2,9 +2,11 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from blockbuster import BlockBuster
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -55,3 +57,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _rank(item: pytest.Item) -> int:
     folder = item.path.relative_to(_HERE).parts[0]
     return _LONGEST_FIRST.index(folder) if folder in _LONGEST_FIRST else len(_LONGEST_FIRST)
+
+
+# Calls that may wait for another process or thread. Local files and SQLite are not among them:
+# a journal commits on the loop, since a commit costs less than a change of threads (design, 5).
+_WAITING_CALLS = ("time.", "socket.", "ssl.", "threading.", "builtins.input", "os.waitpid")
+# Functions that block on purpose, with the reason.
+_MAY_BLOCK = {
+    # Closing a journal waits for the write in flight, so that nothing accepted is lost.
+    "trunkline/journal/serial_writer.py": {"close"},
+    "trunkline/journal/maintenance.py": {"close"},
+    # A takeover kills the frozen owner and waits for its end; hosts call it in a thread.
+    "trunkline/journal/sqlite/owner.py": {"kill"},
+    # The clock of a test stops the process.
+    "unit/tasks/test_deadlines.py": {"now"},
+}
+
+
+@pytest.fixture(autouse=True)
+def no_blocking_calls() -> Iterator[None]:
+    """Fail a test in which our code blocks the event loop."""
+    detector = BlockBuster(["trunkline", "trunkline_bridge", "trunkline_agents"])
+    for name, function in detector.functions.items():
+        if name.startswith(_WAITING_CALLS):
+            for path, functions in _MAY_BLOCK.items():
+                function.can_block_in(path, functions)
+            function.activate()
+    yield
+    detector.deactivate()
