@@ -116,7 +116,7 @@ BREACHES: dict[str, tuple[Answer, str]] = {
     ),
     "a compressed answer": (
         http("200 OK", "x", kind="application/json", more="content-encoding: br\r\n"),
-        "compresses",
+        "compressed body",
     ),
     "other credentials": (http("401 Unauthorized"), "other credentials"),
     "an error of its own": (error(-32603, "out of\n order"), "out of order"),

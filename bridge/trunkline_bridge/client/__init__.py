@@ -1,1 +1,1 @@
-"""The client package."""
+"""The A2A client, and remote agents on the mesh that it calls."""

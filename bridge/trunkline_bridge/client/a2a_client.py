@@ -234,7 +234,7 @@ class A2AClient:
     async def download(self, url: str, *, is_resumed: bool = False) -> AsyncGenerator[bytes]:
         """Yield the bytes of a file at the agent's own address, fetched with its credentials.
 
-        With `is_resumed`, a broken download goes on at the byte where it broke.
+        With `is_resumed`, a broken download resumes at the byte where it broke.
 
         Raises:
             PeerRefusedError: There is no such file.

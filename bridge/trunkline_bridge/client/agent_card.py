@@ -1,4 +1,4 @@
-"""A remote agent's card: found, read whatever its version, and made the card of ours."""
+"""Finds and parses the card of a remote agent, and builds the local agent's card from it."""
 
 import json
 import re
@@ -21,12 +21,11 @@ _INVALID_NAME_CHARS: Final = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class RemoteCard:
-    """What a remote agent says of itself."""
+    """The card of a remote agent, and the interface that the client calls."""
 
     card: agent_card_pb2.AgentCard
-    """In the core model, its interfaces those of its own version."""
+    """In the core's data model, with the interfaces of the card's own version."""
     interface: Interface
-    """The one that we take."""
 
     @classmethod
     def for_interface(cls, interface: Interface) -> Self:
@@ -38,20 +37,20 @@ class RemoteCard:
 
     @property
     def supports_streaming(self) -> bool:
-        """It answers with streams."""
+        """The card declares streaming."""
         return self.card.capabilities.streaming
 
     @property
     def supports_resume(self) -> bool:
-        """Its streams can be taken up behind an event; repeated messages are the same one."""
+        """The card declares the resume extension, which also makes messages idempotent by id."""
         return any(one.uri == RESUME_EXTENSION for one in self.card.capabilities.extensions)
 
 
 def card_url_candidates(url: str) -> tuple[str, ...]:
-    """Return where the card of an agent may be, the likeliest place first.
+    """Return the URLs at which an agent's card may be, the most likely first.
 
-    A URL that ends with `.json` is the card's own. Otherwise the card is under the agent's address,
-    or of the whole host.
+    A URL that ends with `.json` is the card's own. Otherwise the card is at a well-known path below
+    the agent's URL, or below the host's root.
     """
     parts = urlsplit(url)
     if parts.path.endswith(".json"):
@@ -63,13 +62,13 @@ def card_url_candidates(url: str) -> tuple[str, ...]:
 
 
 def parse_remote_card(body: bytes, selector: InterfaceSelector) -> RemoteCard:
-    """Read a card and choose how its agent is spoken to. ValueError: it can't be."""
+    """Parse a card and select an interface. ValueError: no card, or no supported interface."""
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
-        raise ValueError("what is there is no JSON, and no agent card") from None
+        raise ValueError("the response is not JSON, so it is no agent card") from None
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-        raise ValueError("what is there is no agent card")
+        raise ValueError("the response is no agent card")
     card = _parse_card(given)
     if not card.supported_interfaces:
         card.supported_interfaces.extend(_v0_3_interfaces(given, selector.card_url))
@@ -80,14 +79,15 @@ def parse_remote_card(body: bytes, selector: InterfaceSelector) -> RemoteCard:
 
 
 def derive_agent_name(card: agent_card_pb2.AgentCard) -> str:
-    """Return what an agent with this card may be called on a mesh; empty: there is nothing."""
+    """Derive a valid agent name from a card's name; empty if no character can be kept."""
     return _INVALID_NAME_CHARS.sub("-", card.name.lower()).strip("-")[:64].strip("-")
 
 
 def build_local_card(remote: agent_card_pb2.AgentCard, name: str) -> agent_card_pb2.AgentCard:
-    """Return the card of the mesh's agent that stands for a remote one.
+    """Build the card of the local agent that represents a remote one.
 
-    Where it answers, what its endpoint can do and whom it lets in are the bridge's to say.
+    Interfaces, capabilities, security and signatures are left out: the bridge that serves the local
+    agent sets its own.
     """
     card = agent_card_pb2.AgentCard()
     card.CopyFrom(remote)
@@ -114,7 +114,7 @@ def _media_types(given: Iterable[str]) -> list[str]:
 
 
 def _parse_card(given: Json) -> agent_card_pb2.AgentCard:
-    # What v0.3 has under the same name in another shape; none of it is needed.
+    # v0.3 has these names in another shape, and the client needs none of them.
     known = {
         name: one
         for name, one in given.items()
@@ -123,11 +123,11 @@ def _parse_card(given: Json) -> agent_card_pb2.AgentCard:
     try:
         return json_format.ParseDict(known, agent_card_pb2.AgentCard(), ignore_unknown_fields=True)
     except (json_format.ParseError, TypeError, AttributeError, RecursionError, ValueError):
-        raise ValueError("what is there is no agent card that A2A knows") from None
+        raise ValueError("the response is no agent card of any A2A version") from None
 
 
 def _v0_3_interfaces(given: Json, card_url: str) -> Iterable[agent_card_pb2.AgentInterface]:
-    """The interfaces of a card from before v1.0: its own address first."""
+    """Yield the interfaces of a card from before v1.0, its main URL first."""
     version = _string_or_empty(given.get("protocolVersion")) or V0_3
     url = _string_or_empty(given.get("url")) or card_url.partition("/.well-known/")[0]
     transport = _string_or_empty(given.get("preferredTransport")) or _V0_3_DEFAULT_BINDING

@@ -24,7 +24,7 @@ _REASONS: Final[Mapping[int, str]] = {row.rpc_code: row.reason for row in SPECIF
 WRONG_VERSION_REASONS: Final = frozenset({"METHOD_NOT_FOUND", "VERSION_NOT_SUPPORTED"})
 """Refusals by a peer that speaks another version of A2A."""
 STATUS_ERRORS: Final = frozenset({401, 403, 429, 503})
-"""HTTP statuses that have one meaning whatever the body says."""
+"""HTTP statuses whose meaning doesn't depend on the body."""
 _TEXT_LIMIT: Final = 300
 _MAX_RETRY_AFTER_S: Final = 60.0
 

@@ -1,4 +1,4 @@
-"""Speaks gRPC with a remote agent: lf.a2a.v1 and, of v0.3, a2a.v1."""
+"""The gRPC transport: the services lf.a2a.v1 of v1.0 and a2a.v1 of v0.3."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -46,7 +46,7 @@ _Read = TypeVar("_Read")
 
 
 class _ServiceCodec(NamedTuple):
-    """A version's service: what its methods are called, and how its messages are read."""
+    """The service of one version: its method names, and conversions of its messages."""
 
     name: str
     subscribe: str
@@ -75,7 +75,7 @@ def _v1_task_request(method: str, task_id: str, tenant: str) -> Message:
 
 
 def _v1_send_response(data: bytes) -> a2a_pb2.StreamResponse:
-    # SendMessageResponse has the same two members under the same numbers.
+    # SendMessageResponse has the same two members with the same field numbers.
     return a2a_pb2.StreamResponse.FromString(data)
 
 
@@ -133,7 +133,7 @@ def open_channel(
 
 
 class GrpcTransport:
-    """A remote agent's gRPC endpoint."""
+    """Calls a remote agent's gRPC endpoint."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class GrpcTransport:
         interface: Interface,
         headers: Mapping[str, str],
     ) -> None:
-        """`headers` are sent with every call, and secret."""
+        """`headers` are sent with every call; they hold credentials."""
         self._peer = peer
         self._channel = channel
         self._interface = interface
@@ -150,35 +150,35 @@ class GrpcTransport:
         self._service = _SERVICES[interface.version]
 
     async def send(
-        self, request: a2a_pb2.SendMessageRequest, call: CallOptions, *, timeout_s: float
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
     ) -> a2a_pb2.StreamResponse:
-        """See PeerBinding."""
+        """See Transport."""
         made = self._service.send(request, self._interface.tenant)
-        return await self._unary("SendMessage", made, self._service.answer, call, timeout_s)
+        return await self._unary("SendMessage", made, self._service.answer, options, timeout_s)
 
     @asynccontextmanager
     async def stream(
-        self, request: a2a_pb2.SendMessageRequest, call: CallOptions
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
-        """See PeerBinding."""
+        """See Transport."""
         made = self._service.send(request, self._interface.tenant)
-        async with self._stream("SendStreamingMessage", made, call) as events:
+        async with self._stream("SendStreamingMessage", made, options) as events:
             yield events
 
     @asynccontextmanager
-    async def subscribe(self, task_id: str, call: CallOptions) -> AsyncIterator[RemoteEvents]:
-        """See PeerBinding."""
+    async def subscribe(self, task_id: str, options: CallOptions) -> AsyncIterator[RemoteEvents]:
+        """See Transport."""
         method = self._service.subscribe
         made = self._service.of_task(method, task_id, self._interface.tenant)
-        async with self._stream(method, made, call) as events:
+        async with self._stream(method, made, options) as events:
             yield events
 
     async def get(self, task_id: str) -> task_pb2.Task:
-        """See PeerBinding."""
+        """See Transport."""
         return await self._task("GetTask", task_id)
 
     async def cancel(self, task_id: str) -> task_pb2.Task:
-        """See PeerBinding."""
+        """See Transport."""
         return await self._task("CancelTask", task_id)
 
     async def _task(self, method: str, task_id: str) -> task_pb2.Task:
@@ -190,7 +190,7 @@ class GrpcTransport:
         method: str,
         request: Message,
         read: Callable[[bytes], _Read],
-        call: CallOptions,
+        options: CallOptions,
         timeout_s: float,
     ) -> _Read:
         with call_span(method, self._interface):
@@ -198,7 +198,7 @@ class GrpcTransport:
             ask: Any = self._channel.unary_unary(self._service.name + method)
             try:
                 data = await ask(
-                    request.SerializeToString(), metadata=self._metadata(call), timeout=timeout_s
+                    request.SerializeToString(), metadata=self._metadata(options), timeout=timeout_s
                 )
             except grpc.aio.AioRpcError as error:
                 raise self._error(error) from None
@@ -206,12 +206,12 @@ class GrpcTransport:
 
     @asynccontextmanager
     async def _stream(
-        self, method: str, request: Message, call: CallOptions
+        self, method: str, request: Message, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
         with call_span(method, self._interface):
             await self._connect()
             ask: Any = self._channel.unary_stream(self._service.name + method)
-            answer = ask(request.SerializeToString(), metadata=self._metadata(call))
+            answer = ask(request.SerializeToString(), metadata=self._metadata(options))
             try:
                 yield self._events(answer)
             finally:
@@ -226,7 +226,7 @@ class GrpcTransport:
             raise self._error(error) from None
 
     async def _connect(self) -> None:
-        """See that somebody is there before a message is given: then nobody can have taken it."""
+        """Connect before sending, so that a failure here means the request was not sent."""
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self._channel.channel_ready()
@@ -239,8 +239,8 @@ class GrpcTransport:
         except (DecodeError, ValueError) as error:
             raise PeerProtocolError(self._peer, "its answer can't be read") from error
 
-    def _metadata(self, call: CallOptions) -> tuple[tuple[str, str], ...]:
-        said = service_headers(self._interface.version, call)
+    def _metadata(self, options: CallOptions) -> tuple[tuple[str, str], ...]:
+        said = service_headers(self._interface.version, options)
         return tuple({**self._headers, **said, **telemetry.inject()}.items())
 
     def _error(self, error: grpc.aio.AioRpcError) -> Exception:
@@ -254,7 +254,7 @@ class GrpcTransport:
             case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in text:
                 limit = MAX_BODY_BYTES // 1024 // 1024
                 return PeerProtocolError(self._peer, f"it sent an event over {limit} MiB")
-            # With another reason it is about what was sent: sending that again is of no use.
+            # Other reasons concern the request itself, so a retry would not help.
             case grpc.StatusCode.RESOURCE_EXHAUSTED if reason in ("", "RESOURCE_EXHAUSTED"):
                 return NotProcessedError(self._peer, "it is overloaded")
             case grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -290,7 +290,7 @@ def _parse_status_details(data: bytes) -> str:
 
 
 def _take_event_id(response: a2a_pb2.StreamResponse) -> str:
-    """Take the event's id out of the metadata in which the resume extension has it."""
+    """Remove the resume extension's event id from the event's metadata and return it."""
     said = getattr(response, response.WhichOneof("payload") or "task")
     if EVENT_ID_KEY not in said.metadata.fields:
         return ""

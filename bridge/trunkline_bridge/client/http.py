@@ -66,7 +66,7 @@ class HttpStream:
 
     @property
     def is_event_stream(self) -> bool:
-        """Whether the items are events; otherwise the only item is the whole body."""
+        """The items are events; otherwise the only item is the whole body."""
         return self.media_type == EVENT_STREAM
 
 
@@ -204,7 +204,9 @@ class HttpClient:
             problem = f"it redirects (HTTP {status}), which isn't followed; give its new address"
             raise PeerProtocolError(self.peer, problem)
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise PeerProtocolError(self.peer, "it compresses, which nobody asked for")
+            raise PeerProtocolError(
+                self.peer, "it sends a compressed body, which was not asked for"
+            )
 
     async def _events(self, response: httpx2.Response) -> AsyncGenerator[StreamItem]:
         with self._translate_errors():

@@ -1,4 +1,4 @@
-"""Where and how a remote agent is spoken to: what its card offers, and what of it we take."""
+"""Interfaces of a remote agent: address, binding and version, and how the client selects one."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ ClientVersion: TypeAlias = Literal["1.0", "0.3"]
 
 
 class ProtocolBinding(StrEnum):
-    """A2A's bindings by the names that cards have for them."""
+    """The bindings by their names in agent cards."""
 
     JSONRPC = "JSONRPC"
     REST = "HTTP+JSON"
@@ -23,41 +23,41 @@ class ProtocolBinding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One address of an agent."""
+    """One address of an agent, with its binding and protocol version."""
 
     binding: ProtocolBinding
     version: ClientVersion
     url: str
-    """Without a last slash; of gRPC `host:port`."""
+    """Without a trailing slash; for gRPC `host:port`."""
     tenant: str = ""
-    """Said in every request."""
+    """Sent in every request."""
     is_secure: bool = False
-    """Over TLS."""
+    """The connection uses TLS."""
 
     def with_other_version(self) -> "Interface":
-        """The same address for a peer that speaks the other version there."""
+        """Return this interface in the other protocol version."""
         return replace(self, version=V0_3 if self.version == V1_0 else V1_0)
 
 
 @dataclass(frozen=True, slots=True)
 class InterfaceSelector:
-    """Which interfaces may be taken."""
+    """Selects an interface of a card by the operator's settings."""
 
     card_url: str
-    """Where the card was: its interfaces are on that host, too, or on one of `hosts`."""
+    """The card's URL. Interfaces must be on its host or on one of `allowed_hosts`."""
     allowed_hosts: Collection[str] = ()
     bindings: Collection[str] = ()
-    """Only these; none: any."""
+    """If not empty, only these are selected."""
     versions: Collection[str] = ()
-    """Only these; none: any."""
+    """If not empty, only these are selected."""
 
     def select(self, offered: Iterable[agent_card_pb2.AgentInterface]) -> Interface:
-        """Return the first of the interfaces that we speak and that lead where they may.
+        """Return the first offered interface that is supported and on an allowed host.
 
-        ValueError: there is none; the text says why.
+        ValueError: There is none; the text says why.
         """
         offered = list(offered)
-        strangers: list[str] = []
+        other_hosts: list[str] = []
         for one in offered:
             found = self._parse_supported(one)
             if found is None:
@@ -65,9 +65,9 @@ class InterfaceSelector:
             host = parse_host(found.url)
             if self._is_allowed_host(host) and not self._is_downgrade(found):
                 return found
-            strangers.append(host)
-        if strangers:
-            problem = f"its card leads to {', '.join(sorted(set(strangers)))}"
+            other_hosts.append(host)
+        if other_hosts:
+            problem = f"its card leads to {', '.join(sorted(set(other_hosts)))}"
             raise ValueError(f"{problem}, which is not where the card is; allow it by `hosts`")
         names = ", ".join(f"{one.protocol_binding} {one.protocol_version}" for one in offered)
         raise ValueError(f"its card has no interface that we speak: {names[:200] or 'none at all'}")
@@ -92,7 +92,7 @@ class InterfaceSelector:
             return None
 
     def _is_allowed_host(self, host: str) -> bool:
-        """What a card names gets our messages and credentials: it mustn't be just anybody."""
+        """Restrict the hosts that get our messages and credentials because a card names them."""
         ours = parse_host(self.card_url)
         return (
             host == ours
@@ -101,14 +101,14 @@ class InterfaceSelector:
         )
 
     def _is_downgrade(self, found: Interface) -> bool:
-        """Whether it isn't encrypted although the card was."""
+        """Return whether the interface is unencrypted although the card was read over HTTPS."""
         return self.card_url.startswith("https:") and not found.is_secure
 
 
 def parse_version(text: str) -> ClientVersion | None:
-    """Return which of the versions that we speak a card's version is; None: none of them.
+    """Parse the protocol version of a card; None if the client doesn't support it.
 
-    Only Major.Minor counts; v0.2's JSON is v0.3's.
+    Only major and minor count. v0.2 has the same JSON as v0.3.
     """
     major, _, minor = text.strip().removeprefix("v").partition(".")
     minor = minor.partition(".")[0]
@@ -118,7 +118,7 @@ def parse_version(text: str) -> ClientVersion | None:
 
 
 def parse_host(url: str) -> str:
-    """Return the host of a URL or of `host:port`, without the brackets of IPv6; empty: none."""
+    """Return the host of a URL or of `host:port`, without IPv6 brackets; empty if there is none."""
     parts = _split_address(url)
     return (parts.hostname or "").rstrip(".")
 
@@ -140,7 +140,7 @@ def _http_interface(
 def _grpc_interface(
     one: agent_card_pb2.AgentInterface, version: ClientVersion, card_url: str
 ) -> Interface | None:
-    """Cards have `host:port`, or a URL, which says whether it is over TLS; else the card's does."""
+    """Parse `host:port` or a URL. Without a scheme, the card's own URL decides about TLS."""
     parts = _split_address(one.url)
     if not parts.hostname:
         return None

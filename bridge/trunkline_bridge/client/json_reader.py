@@ -1,7 +1,7 @@
-"""Reads what a remote agent sends as JSON, v1.0's and v0.3's told apart by their shape.
+"""Parses a remote agent's JSON, of v1.0 and v0.3, which it tells apart by their shape.
 
-As a client we are lenient: unknown members are left out, times aren't read at all, states may be
-spelled as any version spells them. What has no meaning is a ValueError.
+A client reads leniently: unknown members and timestamps are ignored, and states may have the
+spelling of any version. Data without a meaning raises ValueError.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ _Read = TypeVar("_Read", a2a_pb2.StreamResponse, task_pb2.Task)
 
 _PREFIX: Final = "TASK_STATE_"
 _SPELLINGS: Final = {"CANCELLED": "CANCELED", "UNKNOWN": "UNSPECIFIED"}
-# The members of v1.0's events, and what v0.3 calls each.
+# The `kind` of v0.3's events, and their member names in v1.0.
 _KINDS: Final = {
     "task": "task",
     "message": "message",
@@ -31,9 +31,9 @@ _ARTIFACT: Final = ("artifactId", "name", "description", "metadata", "extensions
 
 
 def parse_stream_response(given: object) -> a2a_pb2.StreamResponse:
-    """Return an event of a stream, or what SendMessage answers. ValueError: it is none."""
+    """Parse an event of a stream, or the response of SendMessage. ValueError: it is neither."""
     if not isinstance(given, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     if (piece := _text_piece(given)) is not None:
         return piece
     found = {name: given[name] for name in _KINDS.values() if given.get(name) is not None}
@@ -46,18 +46,18 @@ def parse_stream_response(given: object) -> a2a_pb2.StreamResponse:
 
 
 def parse_task(given: object) -> task_pb2.Task:
-    """Return a task; one that is wrapped, as SendMessage's is, will do. ValueError: it is none."""
+    """Parse a task, also one wrapped as in SendMessage's response. ValueError: it is no task."""
     if not isinstance(given, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     wrapped = given.get("task")
     with _raise_value_error():
         return _parse(_task(wrapped if isinstance(wrapped, dict) else given), task_pb2.Task())
 
 
 def _text_piece(given: Json) -> a2a_pb2.StreamResponse | None:
-    """Return the most frequent event of v1.0, a piece of text, without the walk through ProtoJSON.
+    """Parse a text delta of v1.0, the most frequent event, without json_format, which is slow.
 
-    None: it is something else, or may be.
+    None: it is, or may be, another event.
     """
     update = given.get("artifactUpdate")
     if len(given) != 1 or not isinstance(update, dict) or not update.keys() <= _PIECE:
@@ -87,7 +87,7 @@ _PIECE: Final = {"taskId", "contextId", "artifact", "append", "lastChunk"}
 
 
 def _kind_of(given: Json) -> str:
-    """The name of a v0.3 object among v1.0's events; where `kind` is missing its members tell."""
+    """Return the v1.0 name of a v0.3 event, by its `kind` or else by its members."""
     kind = given.get("kind")
     if kind is None:
         if "status" in given:
@@ -158,14 +158,14 @@ def _message(given: Json) -> Json:
     made = v0_3_input.pick_members(
         given, ("messageId", "contextId", "taskId", "metadata", "extensions", "referenceTaskIds")
     )
-    # Who speaks is known: it is the remote agent, or in the history of a task of no account.
+    # An unknown role is dropped: the sender is the remote agent, and its history is not shown.
     if (role := v0_3_input.convert_role(given.get("role"))) in ("ROLE_USER", "ROLE_AGENT"):
         made["role"] = role
     return {**made, "parts": _parts(given.get("parts"))}
 
 
 def _parts(given: object) -> object:
-    """The parts as v1.0 has them: those of v0.3 say what kind they are, or have a `file`."""
+    """Convert parts to v1.0's shape. Parts of v0.3 have a `kind` or a `file`."""
     if not isinstance(given, list):
         return given or []
     if any(isinstance(one, dict) and ("kind" in one or "file" in one) for one in given):
@@ -187,15 +187,15 @@ def _parse(given: Json, into: _Read) -> _Read:
 
 @contextmanager
 def _raise_value_error() -> Iterator[None]:
-    """Make whatever is raised for data that isn't as it should be a ValueError, without content."""
+    """Convert errors of the parsers to ValueErrors that show no content."""
     try:
         yield
     except WireError as error:
         raise ValueError(error.text) from None
     except (json_format.ParseError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"it is not as A2A has it ({_first_words(error)})") from None
+        raise ValueError(f"it does not match the A2A schema ({_first_words(error)})") from None
 
 
 def _first_words(error: Exception) -> str:
-    """What a parser says, without the content that it may go on to show."""
+    """Return the start of a parser's message, before any content that it quotes."""
     return str(error).partition("\n")[0].partition(":")[0][:120]

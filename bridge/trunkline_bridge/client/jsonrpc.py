@@ -1,4 +1,4 @@
-"""Speaks JSON-RPC with a remote agent, in A2A v1.0 and v0.3."""
+"""The JSON-RPC transport of A2A v1.0 and v0.3."""
 
 import itertools
 import json
@@ -46,7 +46,7 @@ _METHODS: Final = {
 
 
 class JsonRpcTransport:
-    """A remote agent's JSON-RPC endpoint."""
+    """Calls a remote agent's JSON-RPC endpoint."""
 
     def __init__(self, http: HttpClient, interface: Interface) -> None:
         self._http = http
@@ -55,35 +55,37 @@ class JsonRpcTransport:
         self._ids = itertools.count(1)
 
     async def send(
-        self, request: a2a_pb2.SendMessageRequest, call: CallOptions, *, timeout_s: float
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
     ) -> a2a_pb2.StreamResponse:
-        """See PeerBinding."""
+        """See Transport."""
         params = self._send_params(request)
         with call_span(self._methods.send, self._interface):
-            result = await self._call(self._methods.send, params, call, timeout_s=timeout_s)
+            result = await self._call(self._methods.send, params, options, timeout_s=timeout_s)
             return self._read(result)
 
     @asynccontextmanager
     async def stream(
-        self, request: a2a_pb2.SendMessageRequest, call: CallOptions
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
-        """See PeerBinding."""
-        async with self._stream(self._methods.stream, self._send_params(request), call) as events:
+        """See Transport."""
+        async with self._stream(
+            self._methods.stream, self._send_params(request), options
+        ) as events:
             yield events
 
     @asynccontextmanager
-    async def subscribe(self, task_id: str, call: CallOptions) -> AsyncIterator[RemoteEvents]:
-        """See PeerBinding."""
+    async def subscribe(self, task_id: str, options: CallOptions) -> AsyncIterator[RemoteEvents]:
+        """See Transport."""
         params = {"id": task_id, **self._tenant()}
-        async with self._stream(self._methods.subscribe, params, call) as events:
+        async with self._stream(self._methods.subscribe, params, options) as events:
             yield events
 
     async def get(self, task_id: str) -> task_pb2.Task:
-        """See PeerBinding."""
+        """See Transport."""
         return await self._task(self._methods.get, task_id)
 
     async def cancel(self, task_id: str) -> task_pb2.Task:
-        """See PeerBinding."""
+        """See Transport."""
         return await self._task(self._methods.cancel, task_id)
 
     async def _task(self, method: str, task_id: str) -> task_pb2.Task:
@@ -93,31 +95,33 @@ class JsonRpcTransport:
             try:
                 return parse_task(result)
             except ValueError as error:
-                raise self._nonsense(f"its task can't be read: {error}") from None
+                raise self._protocol_error(f"its task can't be read: {error}") from None
 
-    async def _call(self, method: str, params: Json, call: CallOptions, *, timeout_s: float) -> Any:  # noqa: ANN401  any JSON value
+    async def _call(
+        self, method: str, params: Json, options: CallOptions, *, timeout_s: float
+    ) -> Any:  # noqa: ANN401  any JSON value
         answer = await self._http.request(
             "POST",
             self._interface.url,
             body=self._body(method, params),
-            headers=self._headers(call),
+            headers=self._headers(options),
             timeout_s=timeout_s,
         )
         return self._result(answer.body, answer.status)
 
     @asynccontextmanager
     async def _stream(
-        self, method: str, params: Json, call: CallOptions
+        self, method: str, params: Json, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
         with call_span(method, self._interface):
             async with self._http.stream(
                 "POST",
                 self._interface.url,
                 body=self._body(method, params),
-                headers=self._headers(call),
+                headers=self._headers(options),
             ) as stream:
                 if stream.is_event_stream and stream.status >= 300:
-                    raise self._nonsense(f"HTTP {stream.status} with a stream")
+                    raise self._protocol_error(f"HTTP {stream.status} with a stream")
                 async with aclosing(self._events(stream)) as events:
                     yield events
 
@@ -130,10 +134,10 @@ class JsonRpcTransport:
         try:
             return parse_stream_response(result)
         except ValueError as error:
-            raise self._nonsense(f"its answer can't be read: {error}") from None
+            raise self._protocol_error(f"its answer can't be read: {error}") from None
 
     def _result(self, body: bytes, status: int) -> Any:  # noqa: ANN401  any JSON value
-        """Return the result of a response; its id needn't be looked at, it is the only one."""
+        """Return the result of a response; ids are not compared, as only one is possible."""
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
@@ -143,15 +147,15 @@ class JsonRpcTransport:
         if not isinstance(answer, dict) or "result" not in answer:
             if status >= 500:
                 raise ConnectionLostError(self._http.peer, f"HTTP {status}")
-            raise self._nonsense(f"HTTP {status} with what is no JSON-RPC")
+            raise self._protocol_error(f"HTTP {status} without a JSON-RPC response")
         return answer["result"]
 
     def _body(self, method: str, params: Json) -> bytes:
         request = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
         return dumps(request).encode()
 
-    def _headers(self, call: CallOptions) -> Mapping[str, str]:
-        said = service_headers(self._interface.version, call)
+    def _headers(self, options: CallOptions) -> Mapping[str, str]:
+        said = service_headers(self._interface.version, options)
         return {"content-type": "application/json", **said}
 
     def _send_params(self, request: a2a_pb2.SendMessageRequest) -> Json:
@@ -162,5 +166,5 @@ class JsonRpcTransport:
     def _tenant(self) -> Json:
         return {"tenant": self._interface.tenant} if self._interface.tenant else {}
 
-    def _nonsense(self, problem: str) -> PeerProtocolError:
+    def _protocol_error(self, problem: str) -> PeerProtocolError:
         return PeerProtocolError(self._http.peer, problem)

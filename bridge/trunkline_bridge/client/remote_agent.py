@@ -27,60 +27,60 @@ from trunkline_bridge.client.settings import RemoteSettings
 
 logger = logging.getLogger(__name__)
 
-# How often a remote agent that was away from the start is looked for.
+# Delays between attempts to read the card of an agent that has not been reached yet.
 _FIRST_RETRY_S: Final = 1.0
 _MAX_RETRY_S: Final = 30.0
 
 
 class RemoteAgent:
-    """A remote agent on this mesh: the agent that stands for it, and its card's keeper."""
+    """An agent of this mesh that passes its tasks on to a remote agent."""
 
     def __init__(self, peer: A2AClient, name: str) -> None:
         peer.rename(name)
         self.agent: FunctionAgent = self._build_agent(name)
-        """What runs on a host. Its card is the remote agent's, as it was read last."""
+        """Runs on a host. Its card is a local copy of the remote agent's card."""
         self.card_known = asyncio.Event()
-        """Set once the card was read."""
+        """Set when the card has been read."""
         self._peer = peer
 
     async def read_card(self) -> bool:
-        """Read the remote agent's card; return whether ours is another one now.
+        """Read the remote agent's card; return whether the local card changed.
 
         Raises:
-            PeerProtocolError: what is there is no card, or names no interface that we speak.
-            PeerUnavailableError, PeerTimeoutError, PeerRefusedError.
+            PeerProtocolError: There is no card, or none of its interfaces is supported.
+            PeerUnavailableError, PeerTimeoutError, PeerRefusedError: The request failed.
         """
         return self.update_card((await self._peer.read_card()).card)
 
     def update_card(self, remote: agent_card_pb2.AgentCard) -> bool:
-        """Make a card that was read ours; return whether ours is another one now."""
+        """Update the local card from the remote one; return whether it changed."""
         card = build_local_card(remote, self.agent.card.name)
-        is_other = not self.card_known.is_set() or card != self.agent.card
+        has_changed = not self.card_known.is_set() or card != self.agent.card
         self.agent.card.CopyFrom(card)
         self.card_known.set()
-        return is_other
+        return has_changed
 
     async def refresh_card(self, on_change: Callable[[], None]) -> None:
-        """Read the card until it is there, and then again now and then; never returns.
+        """Read the card, with retries at first and then every `refresh_s`; never returns.
 
-        `on_change` is called whenever ours is another one.
+        `on_change` is called when the local card has changed.
         """
         if self.card_known.is_set():
             await asyncio.sleep(self._peer.settings.refresh_s)
         backoff = Backoff(first_s=_FIRST_RETRY_S, limit_s=_MAX_RETRY_S)
-        told = ""
+        last_problem = ""
         while True:
             try:
                 if await self.read_card():
                     on_change()
-                told = ""
+                last_problem = ""
             except TrunklineError as error:
-                if str(error) != told:
+                if str(error) != last_problem:
                     logger.warning(
                         "remote.no_card",
                         extra={"agent": self.agent.card.name, "problem": str(error)},
                     )
-                told = str(error)
+                last_problem = str(error)
             if self.card_known.is_set():
                 await asyncio.sleep(self._peer.settings.refresh_s)
             else:
@@ -94,19 +94,19 @@ class RemoteAgent:
             direct_replies=True,
             resumable=True,
         )
-        async def pass_on(task: TaskContext) -> None:
-            """Have the remote agent do it. What was written stays: it is gone on from."""
+        async def delegate(task: TaskContext) -> None:
+            """Run the turn on the remote agent. After a takeover the turn continues there."""
             await self._wait_for_card()
             await RemoteTurn(get_turn_runtime(task), self._peer).run()
 
-        return replace(pass_on, cancel_remote=self._cancel_task)
+        return replace(delegate, cancel_remote=self._cancel_task)
 
     async def _cancel_task(self, task_id: str) -> None:
         """Cancel a remote task.
 
         Raises:
-            TaskNotFoundError, TaskNotCancelableError: there is nothing more to cancel, or no way.
-            PeerUnavailableError, PeerTimeoutError: that is to be tried again.
+            TaskNotFoundError, TaskNotCancelableError: The remote agent can't cancel the task.
+            PeerUnavailableError, PeerTimeoutError: The caller should try again.
         """
         await self._wait_for_card()
         try:
@@ -130,10 +130,12 @@ class RemoteAgent:
 async def open_remote_agent(
     settings: RemoteSettings, *, ssl_context: ssl.SSLContext | None = None
 ) -> AsyncIterator[RemoteAgent]:
-    """Make an agent of a remote one without asking it anything: call `read_card` or `keep` next.
+    """Open a remote agent under the name of its settings, without calling it.
+
+    Call `read_card` or `refresh_card` next.
 
     Raises:
-        ConfigurationError: the name is none that an agent can have.
+        ConfigurationError: The name is not valid for an agent.
     """
     async with A2AClient(settings, ssl_context=ssl_context) as peer:
         yield RemoteAgent(peer, settings.name)
@@ -147,26 +149,31 @@ async def connect_remote_agent(
     headers: Mapping[str, str] | None = None,
     ssl_context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[RemoteAgent]:
-    """Make an agent of a remote A2A agent, given by its URL, or that of its card.
+    """Read a remote A2A agent's card and open the agent.
 
-    What it says becomes our task: states, messages, artifacts as they stream. Its task is canceled
-    with ours, continued by our next turn, and found again after a broken connection or the death
-    of our host. `name` is what it is called here, if empty as its card has it; `headers` go with
-    each request. Settings stand for a URL and all of these.
+    The remote task's states, messages and artifacts become the local task's as they stream. The
+    remote task is canceled with the local one, gets its next turn, and is resumed after a broken
+    connection or the death of the host.
+
+    Args:
+        remote: The URL of the agent or of its card, or settings that include all other arguments.
+        name: The agent's name on this mesh; if empty, derived from the card's name.
+        headers: Sent with every request.
+        ssl_context: Trusted certificates; the system's if None.
 
     Raises:
-        PeerProtocolError: there is no card, or it has no interface that we speak.
-        PeerUnavailableError, PeerTimeoutError, PeerRefusedError: it can't be asked for its card.
-        ConfigurationError: its name is none for an agent; give another one.
+        PeerProtocolError: There is no card, or none of its interfaces is supported.
+        PeerUnavailableError, PeerTimeoutError, PeerRefusedError: The card can't be read.
+        ConfigurationError: The card's name is not valid for an agent; pass `name`.
     """
     if isinstance(remote, str):
         remote = RemoteSettings(url=remote, name=name, headers=dict(headers or {}))
     async with A2AClient(remote, ssl_context=ssl_context) as peer:
         card = (await peer.read_card()).card
-        found = remote.name or derive_agent_name(card)
-        if not found:
+        agent_name = remote.name or derive_agent_name(card)
+        if not agent_name:
             problem = f"no name for an agent can be made of {card.name[:100]!r}; give one"
             raise ConfigurationError(peer.name, problem)
-        known = RemoteAgent(peer, found)
-        known.update_card(card)
-        yield known
+        opened = RemoteAgent(peer, agent_name)
+        opened.update_card(card)
+        yield opened

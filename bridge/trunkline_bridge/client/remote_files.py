@@ -1,4 +1,4 @@
-"""Files as a remote agent gets them: what the mesh keeps goes along as bytes, URLs as they are."""
+"""Files between a local task and a remote agent: sent inline, and downloaded into our storage."""
 
 import hashlib
 import logging
@@ -13,26 +13,29 @@ from trunkline.errors import InvalidArgumentError, PeerProtocolError, TrunklineE
 from trunkline.v1 import part_pb2
 from trunkline_bridge.client.a2a_client import A2AClient
 
-# In base64 that is what servers take at the most without being asked to, ours among them.
+logger = logging.getLogger(__name__)
+
 INLINE_LIMIT_BYTES: Final = 3_000_000
-# What parts say of content that is kept, and what makes no sense beside the content itself.
+"""Limit of the files in one message: in base64, the default body limit of common servers."""
+DOWNLOAD_LIMIT_BYTES: Final = 1024 * 1024 * 1024
+# Metadata of stored files. A part that has the content itself doesn't need it.
 _STORED_FILE_KEYS: Final = ("size_bytes", "sha256")
 
 
 async def inline_files(
     task: TurnRuntime, parts: Iterable[part_pb2.Part], *, peer: str
 ) -> list[part_pb2.Part]:
-    """Return the parts of a message as somebody outside the mesh can read them.
+    """Return a message's parts with the mesh's stored files replaced by their bytes.
 
     Raises:
-        InvalidArgumentError: what the mesh keeps is more than a message can bring there.
-        TrunklineError: it can't be read.
+        InvalidArgumentError: The files are larger than one message may be.
+        TrunklineError: A file can't be read.
     """
-    sent: list[part_pb2.Part] = []
+    outgoing: list[part_pb2.Part] = []
     left = INLINE_LIMIT_BYTES
     for part in parts:
         if parse_reference(part.url) is None:
-            sent.append(part)
+            outgoing.append(part)
             continue
         try:
             content = await task.read(part, limit_bytes=left)
@@ -51,41 +54,36 @@ async def inline_files(
                 inline.metadata.fields.pop(name, None)
             if not inline.metadata.fields:
                 inline.ClearField("metadata")
-        sent.append(inline)
-    return sent
-
-
-logger = logging.getLogger(__name__)
-
-DOWNLOAD_LIMIT_BYTES: Final = 1024 * 1024 * 1024
+        outgoing.append(inline)
+    return outgoing
 
 
 class FileReceiver:
-    """Takes over the parts of one turn.
+    """Stores the files that a remote task refers to.
 
-    What is at the peer's own address is for those who have its credentials, and may go with its
-    task: it becomes ours. URLs that lead elsewhere stay as they are.
+    A file at the peer's own address needs the peer's credentials and may be deleted with the remote
+    task, so it is downloaded and stored with the local task. Other URLs stay unchanged.
     """
 
     def __init__(self, task: TurnRuntime, peer: A2AClient) -> None:
         self._task = task
         self._peer = peer
-        # Where our credentials go anyway.
+        # The addresses that get our credentials anyway.
         self._origins = {urlsplit(url)[:2] for url in (peer.settings.url, peer.card.interface.url)}
 
     async def receive(self, parts: Iterable[part_pb2.Part]) -> list[part_pb2.Part]:
-        """Return the parts as they are ours; what can't be fetched keeps its URL."""
+        """Store the peer's files and return the parts; an unreadable file keeps its URL."""
         return [await self._receive_part(part) if part.url else part for part in parts]
 
     async def _receive_part(self, part: part_pb2.Part) -> part_pb2.Part:
         if urlsplit(part.url)[:2] not in self._origins:
             return part
         try:
-            kept = await self._task.store(
+            stored = await self._task.store(
                 self._download(part.url),
                 media_type=part.media_type,
                 filename=part.filename,
-                # Told again, it isn't fetched again.
+                # The same URL is downloaded once.
                 key=hashlib.sha256(part.url.encode()).hexdigest(),
             )
         except TrunklineError as error:
@@ -94,9 +92,9 @@ class FileReceiver:
             logger.info("remote.file_left", extra={"peer": self._peer.name, "reason": str(error)})
             return part
         for name, value in part.metadata.fields.items():
-            if name not in kept.metadata.fields:
-                kept.metadata.fields[name].CopyFrom(value)
-        return kept
+            if name not in stored.metadata.fields:
+                stored.metadata.fields[name].CopyFrom(value)
+        return stored
 
     async def _download(self, url: str) -> AsyncGenerator[bytes]:
         left = DOWNLOAD_LIMIT_BYTES

@@ -1,4 +1,4 @@
-"""One turn of a task whose work a remote agent does: sent, followed over broken streams, ended."""
+"""Runs one turn of a task on a remote agent, across broken streams and takeovers."""
 
 import asyncio
 import contextlib
@@ -28,22 +28,22 @@ from trunkline_bridge.client.transport import CallOptions, RemoteEvent, RemoteEv
 
 logger = logging.getLogger(__name__)
 
-# A stream that brings nothing for so long may be a dead one: it is opened again.
+# A stream without an event for so long may be dead, so it is opened again.
 _STREAM_IDLE_S: Final = 60.0
-# How a peer refuses a context that it doesn't know.
+# Refusals by a peer that doesn't know the context id.
 _UNKNOWN_CONTEXT_REASONS: Final = frozenset(
     {"INVALID_PARAMS", "TASK_NOT_FOUND", "CONTEXT_NOT_FOUND"}
 )
-# In which remote contexts are named after ours.
+# The namespace of context ids derived from ours.
 _CONTEXT_NAMESPACE: Final = uuid.UUID("6f1d7c52-9f0e-5a64-8d55-0f3f0f8d8f2b")
 
 
 class RemoteTurn:
-    """Has a remote agent do one turn of our task.
+    """Runs one turn of a local task on a remote agent.
 
-    A stream that breaks is taken up behind its last event where the peer can do that; otherwise the
-    remote task is looked at, and what ours lacks is added. As long as the peer can be reached now
-    and then, the turn goes on.
+    A broken stream is resumed behind its last event if the peer supports that. Otherwise the remote
+    task is read, and what the local task lacks is added. The turn continues as long as the peer
+    answers at least once in `patience_s`.
     """
 
     def __init__(self, task: TurnRuntime, peer: A2AClient) -> None:
@@ -57,9 +57,9 @@ class RemoteTurn:
         )
         self._message_id = f"{task.id}.{task.turn}"
         self._event_id = ""
-        # Something may have been missed or be there twice: the end tells what is true.
+        # Events may have been missed or seen twice, so the task is read again at the end.
         self._may_have_gaps = False
-        # The peer tells nothing of a task that goes on but what it is now.
+        # The peer can't stream a running task, so its state is polled.
         self._polls_only = False
         self._may_have_arrived = task.attempt > 1
         self._has_context = True
@@ -70,8 +70,8 @@ class RemoteTurn:
         """Run the turn to its end.
 
         Raises:
-            TrunklineError: the remote agent couldn't be reached, refused, broke the protocol or
-                fell silent. Its task is our child: it is canceled with ours, however that ends.
+            TrunklineError: The remote agent can't be reached, refused the message, broke the
+                protocol or sent nothing for `idle_s`. Its task is canceled with the local task.
         """
         limit_s = self._peer.settings.idle_s
         try:
@@ -82,7 +82,7 @@ class RemoteTurn:
             raise PeerTimeoutError(self._peer.name, problem) from None
 
     async def _follow(self) -> None:
-        """Give the message, and read what comes of it until the turn is over."""
+        """Send the message and apply events until the turn is over."""
         backoff = Backoff(first_s=0.2, limit_s=3.0)
         while not self._mirror.is_over:
             heard_s = self._last_heard_s
@@ -96,7 +96,7 @@ class RemoteTurn:
             except PeerUnavailableError as away:
                 error = away
                 if not (self._mirror.is_known or isinstance(away, NotProcessedError)):
-                    raise  # It has failed too often lately to be waited for.
+                    raise  # The breaker is open.
             if self._mirror.is_over:
                 return
             if self._last_heard_s > heard_s:
@@ -108,23 +108,23 @@ class RemoteTurn:
             await asyncio.sleep(max(pause_s, backoff.next_s()))
 
     async def _attempt(self) -> None:
-        """Do what is to be done next, until the turn is over or the stream ends."""
+        """Send the message or resume the stream, and read until the turn or the stream ends."""
         if self._mirror.is_known or (self._may_have_arrived and await self._has_arrived()):
             await self._resume()
         else:
             await self._send()
 
     async def _has_arrived(self) -> bool:
-        """Whether a message arrived that may have: before a stream broke, or our host stopped.
+        """Return whether the peer has the message that may have arrived before a failure.
 
         Raises:
-            PeerUnavailableError: nobody can tell.
+            PeerUnavailableError: There is no way to tell.
         """
         if not self._mirror.task_id:
             if self._peer.card.supports_resume:
-                return False  # The same message again attaches to the task that it made.
-            problem = "the connection broke when it had just been asked; it may have begun, so it "
-            raise PeerUnavailableError(self._peer.name, problem + "isn't asked again")
+                return False  # Sending the same message id again attaches to its task.
+            problem = "the connection broke while the message was sent; it may have arrived, so it "
+            raise PeerUnavailableError(self._peer.name, problem + "isn't sent again")
         self._may_have_gaps = True
         if self._task.turn == 1:
             return True
@@ -144,21 +144,21 @@ class RemoteTurn:
             if self._mirror.task_id:
                 await self._apply_end(error)
             elif self._has_context and error.refusal in _UNKNOWN_CONTEXT_REASONS:
-                # It takes only contexts that it has made itself.
+                # Some agents accept only context ids that they made.
                 self._has_context = False
                 await self._send()
             else:
                 raise
 
     async def _apply_end(self, error: PeerRefusedError) -> None:
-        """Take over how the remote task has ended, if it went on by itself and takes no more."""
+        """Apply the end of a remote task that ended before it got our message."""
         task = await self._peer.get_task(self._mirror.task_id)
         if task.status.state not in TERMINAL:
             raise error
         await self._mirror.apply_snapshot(task)
 
     async def _resume(self) -> None:
-        """Read on where the stream broke."""
+        """Resume the stream; if that is not possible, read the remote task."""
         task_id = self._mirror.task_id
         if self._event_id:
             try:
@@ -167,7 +167,7 @@ class RemoteTurn:
                     await self._read(events)
                     return
             except PeerRefusedError:
-                # Behind its retention, or the task has ended: look at it.
+                # The cursor is past retention, or the task has ended: read the task.
                 self._event_id = ""
         self._may_have_gaps = True
         if self._peer.card.supports_streaming and not self._polls_only:
@@ -178,7 +178,7 @@ class RemoteTurn:
                         await self._apply(first, is_first=True)
                         await self._read(events)
                         return
-                    # What else there was isn't told: it can't be gone on from.
+                    # Without a snapshot first, the missed events are unknown.
                     self._polls_only = first is not None
             if self._mirror.is_over:
                 return
@@ -190,11 +190,11 @@ class RemoteTurn:
             self._idle_timeout.resume()
 
     async def _read(self, events: RemoteEvents, *, is_beginning: bool = False) -> None:
-        """Take over what a stream brings until the turn is over or the stream ends."""
+        """Apply events until the turn is over or the stream ends."""
         is_first = is_beginning
         while not self._mirror.is_over:
             try:
-                # Before the first event the silence is the agent's: it may be thinking.
+                # Before the first event, the agent may be thinking.
                 async with asyncio.timeout(None if is_first else _STREAM_IDLE_S):
                     event = await anext(events, None)
             except TimeoutError:
@@ -206,7 +206,7 @@ class RemoteTurn:
             is_first = False
 
     async def _apply(self, event: RemoteEvent, *, is_first: bool = False) -> None:
-        # Our own journal may take its time: that is no silence of the peer's.
+        # A slow write to our journal must not count as idle time of the peer.
         self._last_heard_s = self._now()
         self._idle_timeout.pause()
         response = event.response
@@ -219,13 +219,13 @@ class RemoteTurn:
         self._idle_timeout.resume()
 
     async def _verify_end(self) -> None:
-        """See, before the end is told, that what was followed with gaps is whole."""
+        """Before the end, read the remote task to fill gaps."""
         with contextlib.suppress(PeerUnavailableError, PeerTimeoutError, PeerRefusedError):
             task = await self._peer.get_task(self._mirror.task_id)
             await self._mirror.apply_snapshot(task)
 
     async def _request(self) -> a2a_pb2.SendMessageRequest:
-        """The turn's message as the remote agent gets it, under ids of its own."""
+        """Build the remote request: the turn's message with remote ids."""
         given = self._task.message
         request = a2a_pb2.SendMessageRequest()
         message = request.message
@@ -245,10 +245,10 @@ class RemoteTurn:
         return request
 
     def _context_id(self) -> str:
-        """The remote agent's name for our conversation.
+        """Return the remote context id, derived from the account, the agent and our context id.
 
-        It is made of ours, so that the tasks of a conversation are one there, too; and of the
-        account, because to the remote agent all our accounts are one caller.
+        The tasks of one conversation share it. The account is part of it because all our accounts
+        are one caller to the remote agent.
         """
         of = "\\n".join((self._task.account, self._task.agent, self._task.context_id))
         return str(uuid.uuid5(_CONTEXT_NAMESPACE, hashlib.sha256(of.encode()).hexdigest()))

@@ -1,4 +1,4 @@
-"""Speaks HTTP+JSON with a remote agent, in A2A v1.0 and v0.3."""
+"""The HTTP+JSON transport of A2A v1.0 and v0.3."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -34,7 +34,7 @@ from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 
 _Read = TypeVar("_Read")
 
-# What a status says where the body doesn't: v0.3's servers say no more.
+# Reasons by HTTP status, for servers of v0.3, whose bodies name no reason.
 _REASONS: Final = {
     404: "TASK_NOT_FOUND",
     405: "METHOD_NOT_FOUND",
@@ -46,7 +46,7 @@ _REASONS: Final = {
 
 
 class RestTransport:
-    """A remote agent's HTTP+JSON endpoint."""
+    """Calls a remote agent's HTTP+JSON endpoint."""
 
     def __init__(self, http: HttpClient, interface: Interface) -> None:
         self._http = http
@@ -55,55 +55,55 @@ class RestTransport:
         tenant = quote(interface.tenant, safe="")
         prefix = "/v1" if self._is_old else f"/{tenant}" if tenant else ""
         self._base = interface.url + prefix
-        # The specification has both, and servers have either.
+        # The specification names both methods, and servers support either.
         self._subscribe_by = "POST"
 
     async def send(
-        self, request: a2a_pb2.SendMessageRequest, call: CallOptions, *, timeout_s: float
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
     ) -> a2a_pb2.StreamResponse:
-        """See PeerBinding."""
+        """See Transport."""
         with call_span("SendMessage", self._interface):
             body = self._send_body(request)
             answer = await self._http.request(
                 "POST",
                 f"{self._base}/message:send",
                 body=body,
-                headers=self._headers(call),
+                headers=self._headers(options),
                 timeout_s=timeout_s,
             )
             return self._event(self._json(answer))
 
     @asynccontextmanager
     async def stream(
-        self, request: a2a_pb2.SendMessageRequest, call: CallOptions
+        self, request: a2a_pb2.SendMessageRequest, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
-        """See PeerBinding."""
+        """See Transport."""
         path, body = "/message:stream", self._send_body(request)
         with call_span("SendStreamingMessage", self._interface):
-            async with self._stream("POST", path, body, call) as events:
+            async with self._stream("POST", path, body, options) as events:
                 yield events
 
     @asynccontextmanager
-    async def subscribe(self, task_id: str, call: CallOptions) -> AsyncIterator[RemoteEvents]:
-        """See PeerBinding."""
+    async def subscribe(self, task_id: str, options: CallOptions) -> AsyncIterator[RemoteEvents]:
+        """See Transport."""
         path = f"/tasks/{quote(task_id, safe='')}:subscribe"
         with call_span("SubscribeToTask", self._interface):
             if self._subscribe_by == "POST":
                 try:
-                    async with self._stream("POST", path, None, call) as events:
+                    async with self._stream("POST", path, None, options) as events:
                         yield events
                         return
                 except _WrongHttpMethodError:
                     self._subscribe_by = "GET"
-            async with self._stream("GET", path, None, call) as events:
+            async with self._stream("GET", path, None, options) as events:
                 yield events
 
     async def get(self, task_id: str) -> task_pb2.Task:
-        """See PeerBinding."""
+        """See Transport."""
         return await self._task("GetTask", "GET", f"/tasks/{quote(task_id, safe='')}")
 
     async def cancel(self, task_id: str) -> task_pb2.Task:
-        """See PeerBinding."""
+        """See Transport."""
         path = f"/tasks/{quote(task_id, safe='')}:cancel"
         return await self._task("CancelTask", "POST", path, b"{}")
 
@@ -122,10 +122,10 @@ class RestTransport:
 
     @asynccontextmanager
     async def _stream(
-        self, method: str, path: str, body: bytes | None, call: CallOptions
+        self, method: str, path: str, body: bytes | None, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
         async with self._http.stream(
-            method, self._base + path, body=body, headers=self._headers(call)
+            method, self._base + path, body=body, headers=self._headers(options)
         ) as stream:
             if stream.status == 405:
                 raise _WrongHttpMethodError(self._http.peer, "it has no such method", "")
@@ -149,8 +149,8 @@ class RestTransport:
         try:
             return read(given)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            said = str(error) if type(error) is ValueError else "it is not as A2A has it"
-            raise self._nonsense(f"its answer can't be read: {said}") from None
+            said = str(error) if type(error) is ValueError else "it does not match the A2A schema"
+            raise self._protocol_error(f"its answer can't be read: {said}") from None
 
     def _read_response(self, given: object) -> a2a_pb2.StreamResponse:
         if not self._is_old:
@@ -174,13 +174,13 @@ class RestTransport:
                 raise self._refusal(answer.status, None) from None
             if answer.status >= 500:
                 raise ConnectionLostError(self._http.peer, f"HTTP {answer.status}") from None
-            raise self._nonsense(f"HTTP {answer.status} with what is no JSON") from None
+            raise self._protocol_error(f"HTTP {answer.status} without JSON") from None
         if answer.status >= 400:
             raise self._refusal(answer.status, given)
         return given
 
     def _refusal(self, status: int, given: object) -> Exception:
-        """Return what the body of an error says: google.rpc.Status, v0.3's, or problem+json."""
+        """Convert an error body to an error: google.rpc.Status, v0.3's JSON, or problem+json."""
         said = given.get("error", given) if isinstance(given, dict) else {}
         said = said if isinstance(said, dict) else {"message": said}
         reason = parse_reason(None, said.get("details"))
@@ -197,20 +197,20 @@ class RestTransport:
             return dumps(proto_message_json(requests.to_v0_3_send(request))).encode()
         return dumps(v1_json.send_params_json(request)).encode()
 
-    def _headers(self, call: CallOptions) -> Mapping[str, str]:
+    def _headers(self, options: CallOptions) -> Mapping[str, str]:
         kind = "application/json" if self._is_old else "application/a2a+json"
-        return {"content-type": kind, **service_headers(self._interface.version, call)}
+        return {"content-type": kind, **service_headers(self._interface.version, options)}
 
-    def _nonsense(self, problem: str) -> PeerProtocolError:
+    def _protocol_error(self, problem: str) -> PeerProtocolError:
         return PeerProtocolError(self._http.peer, problem)
 
 
 class _WrongHttpMethodError(PeerRefusedError):
-    """The path is there, with another method."""
+    """The path exists, but with another HTTP method."""
 
 
 def _without_timestamp(given: Any) -> Any:  # noqa: ANN401  any JSON value
-    """Leave out when a status came about, which isn't needed and not always as it should be."""
+    """Remove the timestamps of statuses: nothing needs them, and some servers' are invalid."""
     if not isinstance(given, dict):
         return given
     made = {**given}

@@ -1,4 +1,4 @@
-"""What a remote agent's operator says of it."""
+"""Settings of one remote agent."""
 
 import logging
 import os
@@ -15,22 +15,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteSettings(RemoteEndpointSettings):
-    """What is needed of a remote agent to speak with it. The headers have its credentials, too."""
+    """Settings of one remote agent; the headers include its credentials."""
 
     name: str = ""
-    """What it is called on the mesh; empty: as its card has it, in our letters."""
+    """Its name on the mesh; if empty, derived from the card's name."""
     content_bytes: int = 16 * 1024 * 1024
-    """What it may send in a turn."""
+    """Limit of the content that it may send in one turn."""
     breaker: BreakerSettings = DEFAULT_SETTINGS
 
     @classmethod
     def from_settings(
         cls, name: str, given: RemoteAgentSettings, breaker: BreakerSettings = DEFAULT_SETTINGS
     ) -> Self:
-        """Return what a process's settings say, with the credentials that they name.
+        """Build the settings from a process's settings, with credentials from the environment.
 
         Raises:
-            ConfigurationError: a variable that holds credentials isn't set.
+            ConfigurationError: A variable that holds credentials isn't set.
         """
         where = f"remote.{name}" if name else "join"
         headers = dict(given.headers)

@@ -1,4 +1,7 @@
-"""What an artifact holds, so that a snapshot of it can be compared with what was written of it."""
+"""Applies a remote task's events and snapshots to a local task: artifacts, states, messages.
+
+An event that breaks A2A's rules raises PeerProtocolError before any of it is written.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +17,11 @@ from trunkline.v1 import artifact_pb2, event_pb2, message_pb2, part_pb2, task_pb
 
 
 class ArtifactContent:
-    """Parts in order; texts that stand side by side and say nothing else are one text."""
+    """The parts of an artifact, with adjacent plain texts joined, to compare with a snapshot."""
 
     def __init__(self, parts: Iterable[part_pb2.Part] = ()) -> None:
         self._items: list[str | part_pb2.Part] = []
-        # The text that the last item is growing into.
+        # Pieces of the text that is appended to.
         self._texts: list[str] = []
         for part in parts:
             self.add(part)
@@ -29,7 +32,7 @@ class ArtifactContent:
         return not self._items and not self._texts
 
     def add(self, part: part_pb2.Part) -> None:
-        """Add a part behind the others."""
+        """Append a part."""
         if is_plain_text(part):
             self._texts.append(part.text)
             return
@@ -37,7 +40,7 @@ class ArtifactContent:
         self._items.append(part)
 
     def find_suffix(self, parts: Iterable[part_pb2.Part]) -> list[part_pb2.Part] | None:
-        """Return what other parts hold behind what this holds; None: they begin otherwise."""
+        """Return what `parts` hold beyond this content; None if they don't start with it."""
         theirs = ArtifactContent(parts).items()
         ours = self.items()
         if not ours:
@@ -57,7 +60,7 @@ class ArtifactContent:
         return [_to_part(item) for item in rest]
 
     def items(self) -> list[str | part_pb2.Part]:
-        """Return all of it, without empty texts."""
+        """Return texts and other parts in order, without empty texts."""
         text = "".join(self._texts)
         self._texts = [text] if self._texts else []
         return [*self._items, text] if text else list(self._items)
@@ -69,7 +72,7 @@ class ArtifactContent:
 
 
 def is_plain_text(part: part_pb2.Part) -> bool:
-    """Whether a part is text and nothing else, so that it may be joined with others."""
+    """Return whether a part is text without metadata, so that it may be joined with others."""
     return part.HasField("text") and not (
         part.HasField("metadata") or part.filename or part.media_type
     )
@@ -79,8 +82,8 @@ def _to_part(item: str | part_pb2.Part) -> part_pb2.Part:
     return part_pb2.Part(text=item) if isinstance(item, str) else item
 
 
-# Under this key the task's metadata remembers the remote task: what the next turn, or the next
-# host, goes on from.
+# The key of the task's metadata that holds the remote task's ids, for the next turn and for a
+# takeover.
 REMOTE_TASK_KEY: Final = "trunkline/remote"
 _RESERVED_PREFIX: Final = "trunkline/"
 _MIB: Final = 1024 * 1024
@@ -88,13 +91,13 @@ _MAX_ID_LENGTH: Final = 1024
 _ACTIVE_STATES: Final = frozenset({task_pb2.TASK_STATE_SUBMITTED, task_pb2.TASK_STATE_WORKING})
 
 
-# Makes a peer's parts ours.
+# Stores the peer's files and returns the parts that refer to them.
 ReceiveParts: TypeAlias = Callable[[Iterable[part_pb2.Part]], Awaitable[Sequence[part_pb2.Part]]]
 
 
 @dataclass(slots=True)
 class _MirroredArtifact:
-    """One artifact of both tasks."""
+    """An artifact that exists in both tasks."""
 
     writer: ArtifactWriter
     content: ArtifactContent
@@ -102,26 +105,33 @@ class _MirroredArtifact:
 
 
 class TaskMirror:
-    """One turn of our task, as the remote task's events make it."""
+    """Applies a remote task's events to one turn of the local task."""
 
     def __init__(
         self, task: TurnRuntime, *, peer: str, content_bytes: int, receive: ReceiveParts
     ) -> None:
-        """`receive` makes the peer's parts ours."""
+        """Continue from the metadata and artifacts that earlier turns wrote.
+
+        Args:
+            task: The local task.
+            peer: The remote agent's name in errors.
+            content_bytes: Limit of the content of one turn.
+            receive: Stores the peer's files.
+        """
         self._receive = receive
         self.task_id = self.context_id = ""
-        """The remote task's, once they are known."""
+        """Ids of the remote task; empty until known."""
         self.is_over = False
-        """The turn has ended, and our task's turn with it."""
+        """The turn of both tasks has ended."""
         self._task = task
         self._peer = peer
         self._limit = self._remaining_bytes = content_bytes
         self._artifacts: dict[str, _MirroredArtifact] = {}
         self._seen_message_ids: set[str] = {message.message_id for message in task.history}
         self.is_known = False
-        """The remote task was heard of in this turn."""
+        """An event named the remote task in this turn."""
         self.change_count = 0
-        """Counts what was taken over."""
+        """Number of changes applied so far."""
         self._is_working = False
         self._load_remote_task(task.latest.task.metadata)
         for artifact, info in zip(task.latest.task.artifacts, task.latest.artifacts, strict=True):
@@ -130,10 +140,10 @@ class TaskMirror:
             self._artifacts[artifact.artifact_id] = _MirroredArtifact(writer, content, info.closed)
 
     async def apply(self, response: a2a_pb2.StreamResponse, *, is_first: bool = False) -> None:
-        """Take over an event. `is_first`: it may tell of the state before our message.
+        """Apply an event. `is_first`: it may show the state before our message.
 
         Raises:
-            PeerProtocolError: the event breaks A2A's rules; nothing of it was written.
+            PeerProtocolError: The event breaks A2A's rules; none of it was written.
         """
         match response.WhichOneof("payload"):
             case "task":
@@ -147,12 +157,12 @@ class TaskMirror:
             case "artifact_update":
                 await self._update_artifact(response.artifact_update)
             case _:
-                raise self.protocol_error("it sent an event that is none of A2A's")
+                raise self.protocol_error("it sent an event that A2A doesn't have")
 
     async def apply_snapshot(self, task: task_pb2.Task, *, is_first: bool = False) -> None:
-        """Take over what a snapshot holds that ours doesn't, and its state.
+        """Apply what a snapshot has beyond the local task, and its state.
 
-        What we have may be less than it has, or another text: then it is replaced.
+        An artifact whose local text is not a prefix of the snapshot's is replaced.
         """
         if not task.id:
             raise self.protocol_error("it sent a task without an id")
@@ -161,29 +171,29 @@ class TaskMirror:
         for artifact in task.artifacts:
             await self._reconcile_artifact(artifact)
         if not (is_first and self._is_previous_status(task.status)):
-            # What is said of a task that goes on was said when it began, or will be in the end.
+            # Metadata of a running task was applied when it began, or comes with its end.
             await self._enter_state(
                 task.status, task.metadata if task.status.state in TERMINAL else None
             )
 
     def is_terminal_event(self, response: a2a_pb2.StreamResponse) -> bool:
-        """Whether an event tells that the remote task has ended."""
+        """Return whether an event is the remote task's terminal status."""
         return (
             response.HasField("status_update") and response.status_update.status.state in TERMINAL
         )
 
     def has_message(self, message_id: str, task: task_pb2.Task) -> bool:
-        """Whether a remote task has had a message, or can't wait for one any more."""
+        """Return whether a remote task has a message, or no longer waits for one."""
         if task.status.state not in INTERRUPTED:
             return True
         return any(message.message_id == message_id for message in task.history)
 
     def protocol_error(self, problem: str) -> PeerProtocolError:
-        """Return the error for what breaks A2A's rules."""
+        """Build the error for a violation of A2A's rules."""
         return PeerProtocolError(self._peer, problem)
 
     def _is_previous_status(self, status: task_pb2.TaskStatus) -> bool:
-        """Whether this is the question that our message answers."""
+        """Return whether a status is the question that our message answers."""
         if self._task.turn == 1 or status.state not in INTERRUPTED:
             return False
         if status.HasField("message") and status.message.message_id:
@@ -193,7 +203,7 @@ class TaskMirror:
     async def _remember_task(
         self, task_id: str, context_id: str, metadata: struct_pb2.Struct | None
     ) -> None:
-        """See that an event is of our remote task, and remember that task before all else."""
+        """Check that an event belongs to the remote task, and first record that task's ids."""
         if task_id and self.task_id and task_id != self.task_id:
             raise self.protocol_error(
                 f"it spoke of task {task_id[:100]!r} in the stream of another"
@@ -210,13 +220,13 @@ class TaskMirror:
             known: dict[str, Any] = {"taskId": task_id, "contextId": self.context_id}
             said = {**_foreign_metadata(metadata), REMOTE_TASK_KEY: known}
             await self._task.enter(task_pb2.TASK_STATE_WORKING, metadata=said)
-        # Whatever becomes of ours, it is canceled with it unless it has ended.
+        # As a child, the remote task is canceled with the local one.
         started = event_pb2.ChildStarted(task_id=self._child_id, agent=self._task.agent)
         await self._task.record(event_pb2.Event(child_started=started))
 
     @property
     def _child_id(self) -> str:
-        """The remote task among our children: see `FunctionAgent.cancel_elsewhere`."""
+        """The remote task's id as a child of ours, for `FunctionAgent.cancel_remote`."""
         return f"{self._task.agent}:{self.task_id}"
 
     async def _enter_state(
@@ -232,7 +242,7 @@ class TaskMirror:
         self.change_count += 1
         if status.state in _ACTIVE_STATES:
             self._is_working = self._is_working or status.state == task_pb2.TASK_STATE_WORKING
-            # Said again without anything new, as by each snapshot.
+            # A repeated status without anything new, as in each snapshot, is skipped.
             is_news = message is not None and self._is_new_message(message)
             if is_news or said:
                 await self._task.enter(
@@ -252,7 +262,7 @@ class TaskMirror:
         await self._task.enter(status.state, content, metadata=said)
 
     def _is_new_message(self, message: message_pb2.Message) -> bool:
-        """Whether a message was not said yet; one without an id always is."""
+        """Return whether a message was not seen yet; one without an id counts as new."""
         is_new = message.message_id not in self._seen_message_ids
         if message.message_id:
             self._seen_message_ids.add(message.message_id)
@@ -313,7 +323,7 @@ class TaskMirror:
         )
         made = _MirroredArtifact(writer, ArtifactContent(), is_closed=False)
         self._artifacts[artifact.artifact_id] = made
-        # It begins with its first content, be that empty.
+        # An artifact starts with its first content, which may be empty.
         await self._append_parts(made, artifact.parts or [part_pb2.Part(text="")], last=last)
 
     async def _append_parts(
@@ -350,7 +360,7 @@ class TaskMirror:
             raise self.protocol_error(f"it sent more than {self._limit / _MIB:.3g} MiB in one turn")
 
     def _load_remote_task(self, metadata: struct_pb2.Struct) -> None:
-        """Read what an earlier turn, or an earlier host, has remembered."""
+        """Load the ids that an earlier turn, or another host, recorded."""
         if REMOTE_TASK_KEY in metadata.fields:
             known = metadata.fields[REMOTE_TASK_KEY].struct_value.fields
             self.task_id = known["taskId"].string_value
@@ -374,7 +384,7 @@ def _as_append_content(part: part_pb2.Part) -> str | part_pb2.Part:
 
 
 def _foreign_metadata(metadata: struct_pb2.Struct | None) -> dict[str, Any]:
-    """What another says beside a status, without names that mean something to this mesh."""
+    """Return a status's metadata without keys that are reserved for this mesh."""
     if metadata is None:
         return {}
     found = _to_dict(metadata)

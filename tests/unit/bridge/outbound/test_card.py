@@ -81,9 +81,9 @@ def test_an_older_card_may_say_as_good_as_nothing() -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b"<html>", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b"\xff", "no JSON"),
+        (b"<html>", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"\xff", "not JSON"),
         (b"[]", "no agent card"),
         (b"{}", "no agent card"),
         (b'{"name":7}', "no agent card"),
