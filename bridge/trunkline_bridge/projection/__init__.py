@@ -1,4 +1,4 @@
-"""The one projection from a task's journal to A2A's wire: pure, event in, wire events out."""
+"""The projection of a task's journal to A2A wire events: pure functions, no I/O."""
 
 from trunkline_bridge.projection.links import RELATIVE_LINKS, FileLinks
 from trunkline_bridge.projection.snapshot import count_final_events, project_task, snapshot_event

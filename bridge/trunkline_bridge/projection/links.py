@@ -1,4 +1,4 @@
-"""Shows where A2A clients fetch what parts refer to inside the mesh."""
+"""Converts references to stored files to URLs that A2A clients can fetch, and back."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -14,24 +14,24 @@ _NAMELESS: Final = "file"
 
 
 class FileLinks:
-    """References of the mesh as URLs below a bridge's own, and back."""
+    """Converts between references of the mesh and URLs below a bridge's base URL."""
 
     __slots__ = ("_base",)
 
     def __init__(self, base_url: str) -> None:
-        """`base_url` is how the reader reaches the bridge, without a last slash."""
+        """`base_url` is the bridge's URL as the client reaches it, without a trailing slash."""
         self._base = base_url + FILES_PATH
 
     def to_urls(self, parts: Iterable[part_pb2.Part]) -> None:
-        """Put URLs in the place of references."""
+        """Replace references by URLs."""
         for part in parts:
             if part.url and (reference := parse_reference(part.url)) is not None:
-                # For people alone. Servers and proxies act on slashes and dots, encoded or not.
+                # The name is only for people; it is quoted because proxies act on slashes and dots.
                 name = quote(sanitize_filename(part.filename) or _NAMELESS, safe="")
                 part.url = f"{self._base}{reference.task_id}/{reference.blob_id}/{name}"
 
     def task_to_urls(self, task: task_pb2.Task) -> task_pb2.Task:
-        """Put URLs in the place of all references of a task; return it."""
+        """Replace all references in a task by URLs; return the task."""
         for artifact in task.artifacts:
             self.to_urls(artifact.parts)
         for message in task.history:
@@ -40,7 +40,7 @@ class FileLinks:
         return task
 
     def event_to_urls(self, response: a2a_pb2.StreamResponse) -> a2a_pb2.StreamResponse:
-        """Put URLs in the place of all references of an event that is no task; return it."""
+        """Replace all references in an event that is no task by URLs; return the event."""
         match response.WhichOneof("payload"):
             case "artifact_update":
                 self.to_urls(response.artifact_update.artifact.parts)
@@ -51,7 +51,7 @@ class FileLinks:
         return response
 
     def to_references(self, message: message_pb2.Message) -> None:
-        """Put references in the place of URLs that were shown: a client gives a file back."""
+        """Replace our URLs by references: a client may send back a file that it got from us."""
         for part in message.parts:
             if part.url.startswith(self._base):
                 reference = find_reference_at_path(part.url.removeprefix(self._base))
@@ -60,11 +60,11 @@ class FileLinks:
 
 
 RELATIVE_LINKS: Final = FileLinks("")
-"""Relative to a bridge's own URL, for whoever knows that."""
+"""Links relative to the bridge's URL."""
 
 
 def find_reference_at_path(path: str) -> Reference | None:
-    """Return what the path of a shown URL refers to, behind `PATH`; None: nothing."""
+    """Return the reference of a URL path behind `FILES_PATH`; None if the path has none."""
     task_id, _, rest = path.partition("/")
     blob_id, _, _ = rest.partition("/")
     try:

@@ -1,4 +1,4 @@
-"""The names and texts that the wire gives to what is typed in the journal, each in one place."""
+"""The artifacts that the wire has for typed journal events: their names and texts."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,7 +16,7 @@ STREAMING_RESULT = "streaming_result"
 PARTIAL_RESULT = "partial_result"
 CURRENT_RESULT = "current_result"
 _SYNTHESIZED_KINDS = frozenset((event_pb2.ARTIFACT_KIND_SYNTHESIS, event_pb2.ARTIFACT_KIND_DRAFT))
-# Keys of a forwarded artifact's metadata: who wrote it, and for which step of the plan.
+# Metadata keys of a forwarded artifact: the agent that wrote it, and its step of the plan.
 AGENT_KEY = "trunkline/agent"
 STEP_KEY = "trunkline/step"
 
@@ -27,12 +27,11 @@ def artifact_head(
     origin: event_pb2.Origin | None,
     steps: Mapping[str, str],
 ) -> artifact_pb2.Artifact:
-    """Return an artifact as the wire names it, without parts.
+    """Return an artifact with its name on the wire, without parts.
 
-    `steps` are the steps of the plan by the child task that works on them. Forwarded artifacts are
-    `streaming_result` under an id that no other writer has; a supervisor's synthesis is
-    `partial_result`, and `streaming_result` while it is written; all others are what their agent
-    calls them.
+    A forwarded artifact is named `streaming_result`, and its id includes the child task's. A
+    supervisor's synthesis is `partial_result`, its draft `streaming_result`. All others keep their
+    agent's name. `steps` are the plan's steps by the child task that works on them.
     """
     head = artifact_pb2.Artifact(
         artifact_id=said.artifact_id,
@@ -56,21 +55,20 @@ def artifact_head(
 
 
 def is_shown(kind: event_pb2.ArtifactKind.ValueType, origin: event_pb2.Origin | None) -> bool:
-    """Whether the wire has this artifact.
+    """Return whether the wire has this artifact.
 
-    What another supervisor put together is told by what its children wrote: shown beside that, the
-    text would be there twice.
+    The synthesis of a child supervisor is left out: its children's artifacts have the same text.
     """
     return origin is None or kind not in _SYNTHESIZED_KINDS
 
 
 def child_steps(snapshot: snapshot_pb2.TaskSnapshot) -> dict[str, str]:
-    """Return the steps of a task's plan by the child task that works on them."""
+    """Return the plan's steps by the child task that works on them."""
     return {child.started.task_id: child.started.step_id for child in snapshot.children}
 
 
 def plan_text(steps: Iterable[event_pb2.PlanStep]) -> str:
-    """Return a plan as a numbered list of steps with their agents."""
+    """Render a plan as a numbered list of steps with their agents."""
     return "\n".join(
         f"{number}. {step.text} ({step.agent})" if step.agent else f"{number}. {step.text}"
         for number, step in enumerate(steps, start=1)
@@ -78,7 +76,7 @@ def plan_text(steps: Iterable[event_pb2.PlanStep]) -> str:
 
 
 def tool_start_artifact(event: event_pb2.ToolStarted) -> artifact_pb2.Artifact:
-    """Return the notification that a tool call began."""
+    """Build the notification that a tool call began."""
     artifact_id = f"{event.call_id}{_START}"
     notification = artifact_pb2.Artifact(artifact_id=artifact_id, name=TOOL_START)
     notification.parts.add(text=f"Calling {event.tool}…")
@@ -86,7 +84,7 @@ def tool_start_artifact(event: event_pb2.ToolStarted) -> artifact_pb2.Artifact:
 
 
 def tool_complete_artifact(event: event_pb2.ToolFinished) -> artifact_pb2.Artifact:
-    """Return the notification that a tool call ended."""
+    """Build the notification that a tool call ended."""
     artifact_id = f"{event.call_id}{_COMPLETE}"
     notification = artifact_pb2.Artifact(artifact_id=artifact_id, name=TOOL_COMPLETE)
     ended = f"{event.tool} failed" if event.is_error else f"{event.tool} is done"
@@ -95,12 +93,12 @@ def tool_complete_artifact(event: event_pb2.ToolFinished) -> artifact_pb2.Artifa
 
 
 def tool_complete_id(started_id: str) -> str:
-    """Return the id of the notification that ends what another one began."""
+    """Return the id of the end notification that belongs to a start notification."""
     return started_id.removesuffix(_START) + _COMPLETE
 
 
 def current_result_artifact() -> artifact_pb2.Artifact:
-    """Return the empty artifact that says: the answer is whole."""
+    """Build the empty artifact that says that the answer is complete."""
     result = artifact_pb2.Artifact(artifact_id=CURRENT_RESULT, name=CURRENT_RESULT)
     result.parts.add(text="")
     return result

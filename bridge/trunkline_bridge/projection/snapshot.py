@@ -1,4 +1,4 @@
-"""Shows the fold of a task as the Task that A2A clients get."""
+"""Projects the fold of a task to the Task that A2A clients get."""
 
 from collections.abc import Iterator
 
@@ -16,12 +16,15 @@ def project_task(
     include_artifacts: bool = True,
     links: FileLinks = RELATIVE_LINKS,
 ) -> task_pb2.Task:
-    """Return a task as the wire shows it, with all the named artifacts of the wire.
+    """Return a task with all the named artifacts of the wire.
 
-    `links` are where files are for whoever reads it.
+    A client that applied every event up to `snapshot.sequence` has the same artifacts and status.
 
-    A client that applied every event up to `snapshot.sequence` holds the same artifacts and the
-    same status. `history_length` keeps that many of the latest messages; None keeps all.
+    Args:
+        snapshot: The fold of the task's journal.
+        history_length: Number of the latest messages to include; None includes all.
+        include_artifacts: False leaves the artifacts out.
+        links: Replaces references to files by URLs.
     """
     inner = snapshot.task
     task = task_pb2.Task(id=inner.id, context_id=inner.context_id)
@@ -41,14 +44,14 @@ def snapshot_event(
     history_length: int | None = None,
     links: FileLinks = RELATIVE_LINKS,
 ) -> FullEvent:
-    """Return the event that shows a task as it is: what a stream begins with."""
+    """Return the event that shows the whole task: the first one of a stream without a cursor."""
     task = project_task(snapshot, history_length=history_length, links=links)
     response = a2a_pb2.StreamResponse(task=task)
     return FullEvent(snapshot.sequence, 0, response, snapshot.epoch or 1)
 
 
 def has_answer(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
-    """Whether the task itself (and not one that it forwards) has streamed an answer."""
+    """Return whether the task itself, and not a child, has streamed an answer."""
     return any(
         info.kind == event_pb2.ARTIFACT_KIND_ANSWER and not info.HasField("origin")
         for info in snapshot.artifacts
@@ -56,13 +59,13 @@ def has_answer(snapshot: snapshot_pb2.TaskSnapshot) -> bool:
 
 
 def count_final_events(snapshot: snapshot_pb2.TaskSnapshot) -> int:
-    """How many wire events the end of a task that has ended is."""
+    """Return the number of wire events of an ended task's terminal status."""
     is_completed = snapshot.task.status.state == task_pb2.TASK_STATE_COMPLETED
     return 2 if is_completed and has_answer(snapshot) else 1
 
 
 def _artifacts(snapshot: snapshot_pb2.TaskSnapshot) -> list[artifact_pb2.Artifact]:
-    """All artifacts of the wire, in the order in which they began."""
+    """Return all artifacts of the wire in the order of their first event."""
     dated = [
         *_written(snapshot),
         *_plans(snapshot),
@@ -86,7 +89,7 @@ def _written(
         artifact = views.artifact_head(said, info.kind, origin, steps)
         artifact.parts.extend(said.parts)
         if not artifact.parts:
-            # The wire has no artifact without parts.
+            # A2A requires at least one part.
             artifact.parts.add(text="")
         yield info.first_sequence, artifact
 

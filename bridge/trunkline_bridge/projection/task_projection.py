@@ -1,4 +1,4 @@
-"""Turns a task's events into the wire's, one journal event into none, one or two of them."""
+"""Projects a task's journal events to wire events: none, one or two for each."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from trunkline_bridge.projection.wire_events import ArtifactView, FullEvent, Tex
 
 @dataclass(slots=True)
 class _PlanView:
-    """How far a plan has been shown."""
+    """The state of a plan on the wire."""
 
     view: ArtifactView
     revision: int
@@ -22,9 +22,9 @@ class _PlanView:
 
 
 class TaskProjection:
-    """The wire view of one task, from a snapshot on or from its beginning.
+    """The wire view of one task, from its beginning or from a snapshot on.
 
-    Feed it every batch once, in order. It keeps what it needs to name things, and no content.
+    Every batch must be applied once, in order. The projection stores names and ids, no content.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class TaskProjection:
         *,
         links: FileLinks = RELATIVE_LINKS,
     ) -> None:
-        """`links` are where files are for whoever reads it."""
+        """`links` replaces references to files by URLs."""
         self._links = links
         self._task_id = ""
         self._context_id = ""
@@ -46,7 +46,7 @@ class TaskProjection:
             self._start_from(snapshot)
 
     def apply(self, batch: event_pb2.EventBatch) -> list[WireEvent]:
-        """Return what a batch is on the wire, in order."""
+        """Return the wire events of a batch, in order."""
         header = batch.header
         sequence = header.first_sequence
         self._epoch = header.epoch or 1
@@ -222,7 +222,7 @@ class TaskProjection:
     def _child_started(
         self, _header: event_pb2.BatchHeader, event: event_pb2.Event
     ) -> Iterator[a2a_pb2.StreamResponse]:
-        """Nothing by itself; what the child writes will say for which step."""
+        """Remember the child's step, which its artifacts name; the start itself has no event."""
         self._steps[event.child_started.task_id] = event.child_started.step_id
         return iter(())
 
@@ -237,7 +237,7 @@ class TaskProjection:
         yield self._notification(views.tool_complete_artifact(event.tool_finished))
 
     def _notification(self, artifact: artifact_pb2.Artifact) -> a2a_pb2.StreamResponse:
-        """An artifact that is whole at once."""
+        """Return the update of an artifact that is complete at once."""
         return self._view(artifact).update(append=False, last_chunk=True)
 
     def _artifact_view(
@@ -278,5 +278,5 @@ def _find_origin(header: event_pb2.BatchHeader) -> event_pb2.Origin | None:
 def _no_events(
     _projection: TaskProjection, _header: event_pb2.BatchHeader, _event: event_pb2.Event
 ) -> Iterator[a2a_pb2.StreamResponse]:
-    """Routes, turns and ends of children show by what follows from them."""
+    """Return nothing for events without a wire form: routes, turns, ends of children."""
     return iter(())

@@ -1,4 +1,4 @@
-"""Which states end what."""
+"""Wire events and their ids: what the projection returns for a journal event."""
 
 import re
 from typing import NamedTuple, Self, TypeAlias
@@ -15,10 +15,10 @@ _ID = re.compile(r"([1-9][0-9]{0,17})\.([0-9]{1,9})(?:-([1-9][0-9]{0,17}))?", re
 
 
 class EventId(NamedTuple):
-    """The n-th wire event of a journal event; opaque to clients.
+    """The id of the n-th wire event of a journal event; opaque to clients.
 
-    The epoch tells a journal's lives apart: after a power failure, another event may stand where
-    one was that a client has seen. The first life goes without saying.
+    After a power failure a sequence that a client has seen may belong to another event, so the id
+    includes the journal's epoch. Epoch 1 is left out of the text.
     """
 
     sequence: int
@@ -31,16 +31,15 @@ class EventId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the id that a text is; None when it is none."""
+        """Parse the text of an id; None if it is no id."""
         read = _ID.fullmatch(text)
         return None if read is None else cls(int(read[1]), int(read[2]), int(read[3] or 1))
 
 
 class ArtifactView:
-    """How one artifact shows on the wire: all that is said of it, without its content.
+    """An artifact as the wire shows it, without its content.
 
-    There is one object for an artifact's whole life in a stream, so that a renderer can prepare
-    what all its pieces share.
+    A stream has one object for each artifact, so that a renderer can prepare a template for it.
     """
 
     __slots__ = ("context_id", "head", "is_shown", "kind", "task_id")
@@ -63,9 +62,9 @@ class ArtifactView:
     def update(
         self, *, append: bool, last_chunk: bool, text: str | None = None
     ) -> a2a_pb2.StreamResponse:
-        """Return an update, with one text part or still without parts.
+        """Build an update with one text part, or without parts.
 
-        The first update and every replacement say all of the head, later ones only id and name.
+        The first update and every replacement have the whole head; appends have only id and name.
         """
         response = a2a_pb2.StreamResponse()
         update = response.artifact_update
@@ -84,7 +83,7 @@ class ArtifactView:
 
 
 class TextDelta(NamedTuple):
-    """Text added to an artifact that is there: nearly all events are this, so it stays cheap."""
+    """Text appended to an artifact. Nearly all events are deltas, so they are cheap to build."""
 
     sequence: int
     n: int
@@ -95,17 +94,17 @@ class TextDelta(NamedTuple):
 
     @property
     def id(self) -> str:
-        """What a client goes on behind."""
+        """The event id that a client resumes behind."""
         return str(EventId(self.sequence, self.n, self.epoch))
 
     @property
     def response(self) -> a2a_pb2.StreamResponse:
-        """The event as A2A has it."""
+        """The event as A2A's StreamResponse."""
         return self.artifact.update(append=True, last_chunk=self.is_last, text=self.text)
 
 
 class FullEvent(NamedTuple):
-    """Any other event."""
+    """Any event but a text delta."""
 
     sequence: int
     n: int
@@ -114,7 +113,7 @@ class FullEvent(NamedTuple):
 
     @property
     def id(self) -> str:
-        """What a client goes on behind."""
+        """The event id that a client resumes behind."""
         return str(EventId(self.sequence, self.n, self.epoch))
 
 

@@ -1,7 +1,7 @@
-"""Writes a stream's events as server-sent events, each with its id and one line of JSON.
+"""Renders wire events as server-sent events, each with its id and one line of JSON.
 
-Nearly all events are pieces of text: those are put together from a template that is prepared once
-for each artifact of a stream, and only their text is escaped.
+Nearly all events are text deltas. They are rendered from a template that is prepared once for each
+artifact of a stream, so only their text is escaped.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,43 +15,44 @@ from trunkline_bridge.versions.json_values import Json, dumps, escape_line_ends
 
 HEARTBEAT = b": alive\n\n"
 
-# A write is cut where it passes this: rendered, a frame of the mesh is up to thirty times its size.
+# A rendered batch can be thirty times the size of its frame, so it is written in chunks.
 _WRITE_LENGTH = 64 * 1024
 _escape = encoder.encode_basestring
 
 
 class EventWriter(Protocol):
-    """How a version of A2A writes events as JSON. One object serves one stream, and may remember.
+    """Writes events in the JSON of one version of A2A. Each stream has its own writer.
 
-    A piece of text is `opening(artifact)`, the quoted text, and `more` or `last`.
+    The JSON of a text delta is `text_start(artifact)`, the quoted text, and `text_end` or
+    `last_text_end`.
     """
 
     text_end: str
-    """What follows the text of a piece, up to the end of the event's JSON."""
+    """The JSON behind the text of a delta."""
     last_text_end: str
-    """The same for the last piece of an artifact."""
+    """The JSON behind the text of an artifact's last delta."""
 
     def text_start(self, artifact: ArtifactView) -> str:
-        """Return the JSON of a piece of text up to the text; it is asked for once an artifact."""
+        """Return the JSON of a delta before its text; called once for each artifact."""
         ...
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
-        """Return any other event: one object, or in old versions several, or none."""
+        """Return the JSON objects of any other event: one, or in v0.1 none or several."""
         ...
 
 
 def render_error_event(said: bytes) -> bytes:
-    """Return the event of an error, from its JSON."""
+    """Render an error event from the error's JSON."""
     return b"event: error\ndata: %b\n\n" % said
 
 
 class EventFrame(NamedTuple):
-    """What a binding puts around the JSON of each event, and how it says an error."""
+    """The envelope of a binding around the JSON of each event, and its form of an error."""
 
     before: str
     after: str
     render_error: Callable[[WireError], Json]
-    """The whole object of an error, with what is put around it."""
+    """Builds the JSON object of an error, envelope included."""
 
 
 class EventRenderer:
@@ -65,7 +66,7 @@ class EventRenderer:
         self._openings: dict[ArtifactView, str] = {}
 
     def render(self, event: WireEvent) -> str:
-        """Return an event, with its id and the empty line that ends it."""
+        """Render an event with its id and the empty line that ends it."""
         if isinstance(event, TextDelta):
             sequence, n, artifact, text, is_last, epoch = event
             opening = self._openings.get(artifact) or self._prepare(artifact)
@@ -78,14 +79,14 @@ class EventRenderer:
         before, after, _ = self._frame
         objects = self._shape.write_event(event.response)
         said = [f"data: {before}{dumps(one)}{after}\n\n" for one in objects]
-        # What is in no journal (a direct reply) has no place to resume from. An event that is
-        # several is seen when its last one is.
+        # A direct reply is in no journal, so it has no id. Of several objects only the last one
+        # has the id: a client that has seen it has seen all.
         if said and event.sequence:
             said[-1] = f"id: {event.id}\n{said[-1]}"
         return "".join(said)
 
     def render_chunks(self, events: Sequence[WireEvent]) -> Iterator[bytes]:
-        """Yield events that are ready together, in as few writes as is good for a slow reader."""
+        """Yield events that are ready together, joined in chunks of about 64 KiB."""
         render = self.render
         pieces: list[str] = []
         length = 0
@@ -100,7 +101,7 @@ class EventRenderer:
             yield "".join(pieces).encode("utf-8")
 
     def render_error(self, error: WireError) -> bytes:
-        """Return the event that ends a stream with an error."""
+        """Render the error event that ends a stream."""
         return render_error_event(dumps(self._frame.render_error(error)).encode())
 
     def _prepare(self, artifact: ArtifactView) -> str:
