@@ -1,4 +1,4 @@
-"""A card as JSON: A2A v1.0's fields, and those of older versions laid beside them."""
+"""Agent cards as JSON, with v1.0's fields and those of older versions side by side."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from trunkline_bridge.versions.json_values import Json
 from trunkline_bridge.versions.v1_0.json_writer import agent_card_json
 
 _LEGACY_MAJOR = "0."
-# What v0.3 calls its own version; cards of its time have three numbers.
+# Cards of v0.3 have a version of three numbers.
 _PATCH = ".0"
-# Schemes by the name of their member in v1.0, and their `type` in v0.3.
+# Security schemes: the member name in v1.0, and the `type` in v0.3.
 _TYPES = {
     "apiKeySecurityScheme": "apiKey",
     "httpAuthSecurityScheme": "http",
@@ -22,10 +22,10 @@ _TYPES = {
 
 
 def merged_card_json(card: agent_card_pb2.AgentCard) -> Json:
-    """Return a card that clients of v1.0 and of v0.2 to v0.3 read alike.
+    """Return a card that clients of v0.2, v0.3 and v1.0 can read.
 
-    Names that both have mean the same in both, and the older form of a security scheme has all that
-    the newer one has: `a2a-sdk` 1.x reads that one. Signatures are over v1.0's fields alone.
+    A name that both forms have means the same in both. A security scheme has both forms in one
+    object, because `a2a-sdk` 1.x reads the older one. Signatures cover only v1.0's fields.
     """
     result = agent_card_json(card)
     result |= _addresses(card)
@@ -42,11 +42,11 @@ def merged_card_json(card: agent_card_pb2.AgentCard) -> Json:
 
 
 def v0_3_card_json(card: agent_card_pb2.AgentCard) -> Json:
-    """Return a card as v0.3 has it, without a field that v0.3 doesn't know."""
+    """Return a card with v0.3's fields only."""
     result = merged_card_json(card)
     for name in ("supportedInterfaces", "securityRequirements"):
         result.pop(name, None)
-    # They are over v1.0's form, which can't be had from this one.
+    # They cover v1.0's form, which can't be derived from this one.
     result.pop("signatures", None)
     result["capabilities"].pop("extendedAgentCard", None)
     for skill in result["skills"]:
@@ -60,9 +60,9 @@ def v0_3_card_json(card: agent_card_pb2.AgentCard) -> Json:
 
 
 def v0_1_card_json(card: agent_card_pb2.AgentCard) -> Json:
-    """Return the card for v0.1 and v0.2, which look for it at the same path.
+    """Return the card for v0.1 and v0.2, which fetch it from the same path.
 
-    v0.1 has names of its own for modes and for what a caller needs.
+    v0.1 has other names for media types and for authentication.
     """
     result = v0_3_card_json(card)
     result["capabilities"].setdefault("stateTransitionHistory", False)
@@ -75,7 +75,7 @@ def v0_1_card_json(card: agent_card_pb2.AgentCard) -> Json:
 
 
 def _addresses(card: agent_card_pb2.AgentCard) -> Json:
-    """Return the first of the older interfaces as the card's own, and all of them as a list."""
+    """Return the members for older interfaces: the first as the card's URL, and a list of all."""
     older = [
         one
         for one in card.supported_interfaces
@@ -98,7 +98,7 @@ def _requirement(requirement: security_scheme_pb2.SecurityRequirement) -> dict[s
 
 
 def _flat_scheme(scheme: Json) -> Json:
-    """Return a scheme as OpenAPI and v0.3 have it; v1.0's members are in `scheme`."""
+    """Convert a scheme of v1.0 to the form of OpenAPI and v0.3."""
     for member, kind in _TYPES.items():
         if member in scheme:
             flat = dict(scheme[member])
@@ -115,7 +115,7 @@ def _flat_scheme(scheme: Json) -> Json:
 
 
 def _older_flows(flows: dict[str, Any]) -> dict[str, Any]:
-    """Return the OAuth flows that v0.3 has; it knows no device code, and nothing of PKCE."""
+    """Return the OAuth flows that v0.3 has, which are without device code and PKCE."""
     return {
         name: {key: value for key, value in flow.items() if key != "pkceRequired"}
         for name, flow in flows.items()
@@ -124,7 +124,7 @@ def _older_flows(flows: dict[str, Any]) -> dict[str, Any]:
 
 
 def _authentication(card: agent_card_pb2.AgentCard) -> list[str]:
-    """Return the names of HTTP's schemes that the card asks for; v0.1 has no more to say."""
+    """Return the names of the card's HTTP schemes, the only ones that v0.1 has."""
     found = [
         scheme.http_auth_security_scheme.scheme
         for scheme in card.security_schemes.values()
@@ -134,10 +134,10 @@ def _authentication(card: agent_card_pb2.AgentCard) -> list[str]:
 
 
 def parse_card(text: str | bytes) -> agent_card_pb2.AgentCard:
-    """Read the v1.0 fields of a card's JSON; fields that v1.0 doesn't know are left out.
+    """Parse the v1.0 fields of a card's JSON and ignore other fields.
 
     Raises:
-        ValueError: it is no card.
+        ValueError: It is no agent card.
     """
     try:
         return json_format.Parse(text, agent_card_pb2.AgentCard(), ignore_unknown_fields=True)

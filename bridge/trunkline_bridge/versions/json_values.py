@@ -1,4 +1,4 @@
-"""JSON as all versions of A2A have it: compact, not ASCII but Unicode, and exact."""
+"""JSON of all A2A versions: compact encoding, exact numbers, and members shared by versions."""
 
 import json
 import re
@@ -15,10 +15,10 @@ from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, task_pb2
 Json: TypeAlias = dict[str, Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Whole numbers up to here are exact as doubles.
+# Integers up to here are exact as doubles.
 _EXACT = 2**53
-# They end a line for some readers of event streams (Python's str.splitlines among them), though
-# not by the standard; JSON's own encoder leaves them as they are.
+# Some readers of event streams, such as Python's str.splitlines, end a line at these, though the
+# standard doesn't. The json module doesn't escape them.
 _LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 _LINE_END = re.compile("[\x85\u2028\u2029]")
 _ENCODE = json.JSONEncoder(
@@ -27,31 +27,31 @@ _ENCODE = json.JSONEncoder(
 
 
 def dumps(value: object) -> str:
-    """Return JSON on one line, as compact as can be, not ASCII but Unicode."""
+    """Encode a value as compact JSON in Unicode, on one line."""
     return escape_line_ends(_ENCODE(value))
 
 
 def escape_line_ends(text: str) -> str:
-    """Return JSON with what any reader may take for the end of a line escaped."""
-    # In this order because nearly all text is ASCII, and nearly all other has none of these.
+    """Escape the characters in JSON that a reader may interpret as a line end."""
+    # The cheap checks come first: most text is ASCII, and most other text has no line end.
     if text.isascii() or _LINE_END.search(text) is None:
         return text
     return text.translate(_LINE_ENDS)
 
 
 def format_timestamp(time: timestamp_pb2.Timestamp) -> str:
-    """Return a time in UTC with milliseconds."""
+    """Format a time in UTC with milliseconds."""
     return f"{_second(time.seconds)}.{time.nanos // 1_000_000:03d}Z"
 
 
-# Most times are of the last few seconds.
+# Most times are in the last few seconds.
 @lru_cache(maxsize=128)
 def _second(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def value_json(content: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
-    """Return a JSON value; whole numbers come out as they went in."""
+    """Convert a protobuf value to JSON; whole numbers become integers."""
     match content.WhichOneof("kind"):
         case "number_value":
             return _number(content.number_value)
@@ -68,7 +68,7 @@ def value_json(content: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON valu
 
 
 def struct_json(content: struct_pb2.Struct) -> Json:
-    """Return a JSON object."""
+    """Convert a protobuf struct to a JSON object."""
     return {name: value_json(one) for name, one in content.fields.items()}
 
 
@@ -90,7 +90,7 @@ _WithMetadata: TypeAlias = (
 
 
 def message_members(message: message_pb2.Message, *, role: str, part: WritePart) -> Json:
-    """Return a message's members; `role` is who speaks, in the version's word."""
+    """Return the members of a message; `role` is the version's name of its role."""
     result: Json = {"messageId": message.message_id}
     if message.context_id:
         result["contextId"] = message.context_id
@@ -107,7 +107,7 @@ def message_members(message: message_pb2.Message, *, role: str, part: WritePart)
 
 
 def artifact_members(artifact: artifact_pb2.Artifact, *, part: WritePart) -> Json:
-    """Return an artifact's members."""
+    """Return the members of an artifact."""
     result: Json = {"artifactId": artifact.artifact_id}
     if artifact.name:
         result["name"] = artifact.name
@@ -121,7 +121,7 @@ def artifact_members(artifact: artifact_pb2.Artifact, *, part: WritePart) -> Jso
 
 
 def status_members(status: task_pb2.TaskStatus, *, state: str, message: WriteMessage) -> Json:
-    """Return a status's members; `state` is its state, in the version's word."""
+    """Return the members of a status; `state` is the version's name of its state."""
     result: Json = {"state": state}
     if status.HasField("message"):
         result["message"] = message(status.message)
@@ -131,7 +131,7 @@ def status_members(status: task_pb2.TaskStatus, *, state: str, message: WriteMes
 
 
 def add_metadata(result: Json, message: _WithMetadata) -> Json:
-    """Put the metadata of a message into its JSON; return that."""
+    """Add the metadata of a protobuf message to its JSON; return the JSON."""
     if message.HasField("metadata"):
         result["metadata"] = struct_json(message.metadata)
     return result

@@ -1,1 +1,1 @@
-"""Webhooks: what is registered for a task is posted to where it was asked for, in order."""
+"""Webhooks: registration, delivery in order, signatures, retries."""

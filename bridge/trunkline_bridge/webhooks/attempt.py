@@ -1,4 +1,4 @@
-"""What a webhook's receiver answered, and what that means for the notification."""
+"""One delivery attempt: the receiver's response, the result, and the span."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,39 +14,39 @@ from trunkline.v1 import webhook_service_pb2
 from trunkline_bridge.edge.tracing import SERVICE_NAME
 
 _GONE_STATUS: Final = 410
-# Those that say when to come again.
+# Statuses that may have a Retry-After header.
 _RETRY_AFTER_STATUSES: Final = (429, 503)
 _MAX_RETRY_AFTER_S: Final = 3600.0
 
 
 class ReceiverResponse(NamedTuple):
-    """What a receiver answered."""
+    """A receiver's response, without its body."""
 
     status: int
     retry_after: str = ""
-    """The header."""
+    """The header of that name; empty without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """What became of a post."""
+    """The result of a delivery attempt."""
 
     problem: str = ""
-    """Empty: it was taken. Else why not, for operators; without content and secrets."""
+    """Why the attempt failed, for operators, without content and secrets; empty on success."""
     failure: str = ""
-    """What kind of failure that is, in a word: for the span."""
+    """The kind of failure in one word, for the span."""
     is_gone: bool = False
-    """The receiver says that it will never take one again."""
+    """The receiver answered 410 Gone: it wants no more notifications."""
     retry_after_s: float = 0.0
-    """For so long the receiver wants to be left alone."""
+    """The delay that the receiver asks for; 0 without one."""
 
 
 class NoResponseError(Exception):
-    """There was no answer; the text says why, in words that name no address."""
+    """There was no response; the text says why without naming an address."""
 
 
 def classify_response(answer: ReceiverResponse) -> AttemptResult:
-    """Only 2xx is success; a pause that the receiver asks for is at most an hour."""
+    """Convert a response to a result: only 2xx is success; Retry-After counts up to an hour."""
     status = answer.status
     if 200 <= status < 300:
         return AttemptResult()
@@ -66,9 +66,9 @@ _NAME = "POST webhook"
 
 @contextmanager
 def attempt_span(webhook: webhook_service_pb2.Webhook) -> Iterator[Span]:
-    """Make the span of one attempt, below the task's submission.
+    """Open the span of one attempt, in the trace of the task's submission.
 
-    It names the receiver by its host alone: a path or a query may hold a secret.
+    It names the receiver by its host only, because a path or a query may hold a secret.
     """
     attributes = {
         telemetry.HTTP_REQUEST_METHOD: "POST",
@@ -89,11 +89,11 @@ def attempt_span(webhook: webhook_service_pb2.Webhook) -> Iterator[Span]:
 
 
 def record_receiver(span: Span, endpoint: CheckedUrl) -> None:
-    """Say who is posted to."""
+    """Record the receiver's address on the span."""
     span.set_attribute(telemetry.SERVER_ADDRESS, endpoint.host)
     span.set_attribute(telemetry.SERVER_PORT, endpoint.port)
 
 
 def record_status(span: Span, status: int) -> None:
-    """Say what was answered."""
+    """Record the HTTP status on the span."""
     span.set_attribute(telemetry.HTTP_RESPONSE_STATUS_CODE, status)

@@ -1,4 +1,4 @@
-"""HTTP connections to checked addresses. Only who posts imports this: it loads an HTTP client."""
+"""HTTP connections to checked addresses; imported with the first post, as it loads httpcore2."""
 
 import ssl
 from collections.abc import Iterable, Mapping
@@ -18,15 +18,15 @@ from trunkline_bridge.webhooks.attempt import NoResponseError, ReceiverResponse
 
 _CONNECT_S: Final = 5.0
 _KEPT_S: Final = 5.0
-# What is read of an answer. Nobody looks at it, but a connection can be used again behind it.
+# The body is ignored, but a connection can be reused only after the body was read.
 _ANSWER_BYTES: Final = 64 * 1024
 
 
 class ReceiverConnections:
-    """Connections to receivers, each to addresses that the guard checked when it was made.
+    """Connections to receivers, to addresses that the guard checks for each connection.
 
-    No proxy, no redirect, no cookie, and nothing else that the environment could say: only which
-    certificates are trusted.
+    Proxies, redirects and cookies are not used. Of the environment, only the trusted certificates
+    count.
     """
 
     def __init__(
@@ -40,17 +40,17 @@ class ReceiverConnections:
         )
 
     async def close(self) -> None:
-        """Close them all."""
+        """Close all connections."""
         await self._pool.aclose()
 
     async def post(
         self, endpoint: CheckedUrl, headers: Mapping[str, str], body: bytes
     ) -> ReceiverResponse:
-        """Post once, and return what there is to know of the answer.
+        """Send one POST request and return the response.
 
         Raises:
-            NoAnswerError: there is none.
-            AddressRefusedError: it leads where nothing may be posted to.
+            NoResponseError: There was no response.
+            AddressRefusedError: The address is not allowed.
         """
         fields = to_httpcore_headers(endpoint, headers)
         timeouts = {"timeout": {"connect": _CONNECT_S}}

@@ -1,4 +1,4 @@
-"""Delivers webhooks: claims them from the hosts of their tasks, posts, and records what became."""
+"""Delivers webhooks: claims them from their tasks' hosts, sends, and records the results."""
 
 import asyncio
 import contextlib
@@ -28,50 +28,54 @@ from trunkline_bridge.webhooks.sender import WebhookSender
 
 logger = logging.getLogger(__name__)
 
-# Webhooks at a time, of one host of the mesh, and how many of them are asked for at once: there may
-# be other bridges.
+# Webhooks of one host that are delivered at a time, and claimed by one request. The second limit
+# leaves some for other bridges.
 _CLAIMS: Final = 512
 _ASKED_FOR: Final = 64
-# How long one question for claims waits at the host.
+# Duration of one long poll for claims.
 _WAIT_S: Final = 30.0
-# A task that is silent for so long is left; its next event is another claim.
+# A claim ends when its task has no event for so long; the next event makes another claim.
 _SILENCE_S: Final = 2.0
-# Text that trickles is posted no more often than this. Everything else goes at once.
+# Small text deltas are collected for so long; everything else is sent at once.
 _TEXT_PAUSE_S: Final = 0.25
-# Text that comes in larger pieces has been waiting: it doesn't trickle.
+# Larger pieces were collected before.
 _TRICKLE_LENGTH: Final = 2048
 
 
 class WebhookDeliverer:
-    """Delivers the webhooks of all hosts of a mesh, each one's events in order, at least once.
+    """Delivers the webhooks of all hosts of a mesh, each in order and at least once.
 
-    A webhook is claimed while it is delivered, so that there may be several deliverers. What was
-    posted and not recorded, because a process ended between the two, is posted again.
+    A webhook is claimed during delivery, so several bridges can deliver. A notification that was
+    sent but not recorded, because the process ended in between, is sent again.
     """
 
     def __init__(
         self,
         directory: Directory,
-        poster: WebhookSender,
+        sender: WebhookSender,
         links: Callable[[], FileLinks],
         *,
         lease_s: float = 10.0,
     ) -> None:
-        """`links` tells where files are for receivers, as soon as the bridge knows its address.
+        """Prepare a deliverer.
 
-        A webhook rests for `lease_s` when the bridge that has claimed it was killed.
+        Args:
+            directory: The hosts of the mesh.
+            sender: Sends the notifications.
+            links: Returns the file links for receivers, once the bridge knows its own address.
+            lease_s: How long a claim lasts when the bridge that holds it was killed.
         """
         self._links = links
         self._directory = directory
-        self._poster = poster
+        self._sender = sender
         self._lease_s = lease_s
         self._name = f"bridge-{uuid.uuid4().hex}"
 
     async def run(self) -> None:
-        """Deliver until cancelled."""
+        """Deliver until canceled."""
         serving: dict[str, asyncio.Task[None]] = {}
         revision = 0
-        async with self._poster, asyncio.TaskGroup() as group:
+        async with self._sender, asyncio.TaskGroup() as group:
             while True:
                 revision = await self._directory.wait_for_change(revision)
                 hosts = self._directory.hosts
@@ -84,11 +88,11 @@ class WebhookDeliverer:
     async def _serve(self, address: str) -> None:
         """Deliver the webhooks of one host."""
         backoff = Backoff()
-        places = _DeliverySlots(_CLAIMS)
+        slots = _DeliverySlots(_CLAIMS)
         async with asyncio.TaskGroup() as group:
             while True:
-                free = await places.free()
-                # Anew each time: the host may have left and come back.
+                free = await slots.wait_free()
+                # Looked up each time: the host may have been replaced.
                 client = self._directory.client_at(address)
                 try:
                     claims = await client.claim_webhooks(
@@ -98,7 +102,7 @@ class WebhookDeliverer:
                         wait_s=_WAIT_S,
                     )
                 except UnsupportedOperationError:
-                    # One of before there were webhooks.
+                    # A host of a version without webhooks.
                     return
                 except TrunklineError as error:
                     fields = {"peer": address, "reason": error.reason}
@@ -107,21 +111,21 @@ class WebhookDeliverer:
                     continue
                 backoff.reset()
                 for claim in claims:
-                    places.take()
+                    slots.take()
                     delivery = group.create_task(self._deliver(client, claim))
-                    delivery.add_done_callback(places.give_back)
+                    delivery.add_done_callback(slots.release)
 
     async def _deliver(self, client: HostClient, claimed: webhook_service_pb2.WebhookClaim) -> None:
         claim = _Claim(client, claimed)
         webhook = claimed.webhook
-        # Each post makes a span of its own; what is read for it is nobody's concern.
+        # Each attempt has its own span; the reads behind it need none.
         telemetry.continue_trace(webhook.traceparent, suppress_spans=True)
         fields = {"task_id": webhook.config.task_id, "config_id": webhook.config.id}
         try:
             async with run_in_background(claim.keep(self._lease_s / 3)):
                 await self._send(claim)
         except* TrunklineError as errors:
-            # The host, or the claim, is gone: what was not recorded is claimed again.
+            # The host or the claim is lost; unrecorded notifications are claimed again.
             logger.info("webhook.left", extra={**fields, "reason": str(errors.exceptions[0])})
         except* Exception:
             logger.exception("webhook.broken", extra=fields)
@@ -136,7 +140,7 @@ class WebhookDeliverer:
                 await self._send_all(claim, waiting)
                 return
         except TaskNotFoundError:
-            # Its task was purged meanwhile.
+            # The task was purged.
             await claim.finish(None)
             return
         except CursorExpiredError:
@@ -146,7 +150,7 @@ class WebhookDeliverer:
             await self._send_all(claim, waiting)
 
     async def _send_all(self, claim: "_Claim", waiting: UnsentEvents) -> None:
-        """Post what comes until nothing comes any more, and end the claim."""
+        """Send events until the task is idle or has ended, then end the claim."""
         has_waited = False
         while True:
             try:
@@ -156,14 +160,14 @@ class WebhookDeliverer:
             if events is None:
                 break
             if events and has_waited:
-                # Meanwhile the webhook may have been removed, or this process have been frozen.
+                # The webhook may have been removed, or the lease lost during a freeze.
                 await claim.renew()
             async for post in render_notifications(
                 claim.client, claim.webhook, events, self._links(), is_again=not claim.is_sure
             ):
-                outcome = await self._poster.send(claim.webhook, post)
-                if outcome.problem:
-                    await claim.fail(outcome)
+                result = await self._sender.send(claim.webhook, post)
+                if result.problem:
+                    await claim.fail(result)
                     return
                 await claim.sent(post.id)
             if _is_trickle(events):
@@ -173,70 +177,70 @@ class WebhookDeliverer:
 
 
 class _Claim:
-    """One webhook that is ours to deliver, until it is recorded that it isn't."""
+    """The claim on one webhook, until its end is recorded."""
 
     def __init__(self, client: HostClient, claimed: webhook_service_pb2.WebhookClaim) -> None:
         self.client = client
         self.webhook = claimed.webhook
         self.is_sure = claimed.webhook.state == webhook_service_pb2.WEBHOOK_STATE_IDLE
-        """Whether nothing behind the cursor can have arrived: the last claim ended well."""
+        """Nothing behind the cursor can have been sent, because the last claim ended normally."""
         self._id = claimed.claim_id
         self._cursor = claimed.webhook.cursor
 
     async def keep(self, interval_s: float) -> None:
-        """Renew it while nothing is recorded: a receiver may be slow, a task silent."""
+        """Renew the claim at an interval, for slow receivers and idle tasks."""
         while True:
             await asyncio.sleep(interval_s)
             await self.renew()
 
     async def renew(self) -> None:
-        """See that it is still ours, and for how long. FencedError: it isn't."""
+        """Extend the claim. FencedError: it was lost."""
         await self.client.record_delivery(self._id, sent=self._cursor)
 
     async def sent(self, cursor: str) -> None:
-        """Record that everything up to an event was taken."""
+        """Record that all events up to a cursor were delivered."""
         self._cursor, self.is_sure = cursor, True
         self.webhook.attempts = 0
         await self.renew()
 
     async def finish(self, position: EventId | None) -> None:
-        """Record that everything up to there was taken, and end the claim."""
+        """Record that all events up to a position were delivered, and end the claim."""
         cursor = self._cursor if position is None else str(position)
         await self.client.record_delivery(self._id, finished=cursor)
 
-    async def fail(self, outcome: AttemptResult) -> None:
-        """Record that a post was not taken, and end the claim; the host says when to try again."""
-        config, problem = self.webhook.config, outcome.problem
+    async def fail(self, result: AttemptResult) -> None:
+        """Record a failed attempt and end the claim; the host schedules the retry."""
+        config, problem = self.webhook.config, result.problem
         fields = {"task_id": config.task_id, "config_id": config.id, "problem": problem}
         logger.info("webhook.failed", extra=fields)
-        if outcome.is_gone:
+        if result.is_gone:
             await self.client.record_delivery(self._id, gone=problem)
         else:
             await self.client.record_delivery(
-                self._id, failed=problem, retry_after_s=outcome.retry_after_s
+                self._id, failed=problem, retry_after_s=result.retry_after_s
             )
 
 
 class _DeliverySlots:
-    """Room for so many deliveries."""
+    """Limits the number of concurrent deliveries."""
 
     def __init__(self, count: int) -> None:
         self._free = count
         self._news = asyncio.Event()
 
-    async def free(self) -> int:
-        """Wait until there is room, and return for how many."""
+    async def wait_free(self) -> int:
+        """Wait for a free slot and return the number of free slots."""
         while self._free <= 0:
             self._news.clear()
             await self._news.wait()
         return self._free
 
     def take(self) -> None:
-        """Fill one."""
+        """Take a slot."""
         self._free -= 1
 
-    def give_back(self, _delivery: object) -> None:
-        """Empty one."""
+    def release(self, _delivery: object) -> None:
+        """Release a slot."""
         self._free += 1
         self._news.set()
 

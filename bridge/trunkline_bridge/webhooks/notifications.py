@@ -1,4 +1,4 @@
-"""Reads what a webhook has not been sent: wire events behind its cursor, as long as they come."""
+"""Notifications of a webhook: reads the unsent wire events of its task, and renders them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -25,17 +25,17 @@ from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
 from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 from trunkline_bridge.webhooks.sender import Notification
 
-# Text that waits together goes out together, up to here.
+# Adjacent text deltas are joined up to this length.
 _TEXT_LENGTH: Final = 64 * 1024
 
 _read_batch = event_pb2.EventBatch.FromString
 
 
 class UnsentEvents:
-    """What a webhook has not been sent, in what is ready together."""
+    """The unsent wire events of a webhook, in batches of events that are ready together."""
 
     def __init__(self, stream: TaskStream, seen: EventId | None, links: FileLinks) -> None:
-        """`seen` is the event behind which it goes on, which `stream` has once more."""
+        """`seen` is the last event that was sent; `stream` starts with it."""
         snapshot = stream.take_snapshot()
         self._batches = aiter(stream)
         self._seen = seen
@@ -48,15 +48,15 @@ class UnsentEvents:
             if seen is None:
                 self._first = (snapshot_event(snapshot, links=links),)
         self.position = seen
-        """The last event that was read, whether or not it shows."""
+        """The last event that was read, also if it has no wire form."""
 
     async def read_next(self, *, limit_s: float) -> Sequence[WireEvent] | None:
-        """Return what is ready next, which may be nothing that shows; None: it has ended.
+        """Return the next wire events, which may be none; None at the end of the task.
 
         Raises:
-            TimeoutError: nothing came in time; nothing more can be read here.
-            CursorExpiredError: the event behind which it goes on, or what follows, is gone.
-            TrunklineError: it can't be read.
+            TimeoutError: No event came in time; this object can't be used again.
+            CursorExpiredError: Events behind the cursor no longer exist.
+            TrunklineError: The task can't be read.
         """
         if self._first:
             first, self._first = self._first, ()
@@ -75,7 +75,7 @@ class UnsentEvents:
         events = self._apply(batch)
         if seen is not None:
             if not self._is_checked and epoch != seen.epoch:
-                # It went with an earlier life of the journal; another event has its number.
+                # The cursor is from an earlier epoch, in which another event had this sequence.
                 raise CursorExpiredError(header.task_id, str(seen.sequence), str(last))
             events = [event for event in events if (event.sequence, event.n) > seen[:2]]
         self._is_checked = True
@@ -90,14 +90,14 @@ class UnsentEvents:
 async def open_unsent(
     client: HostClient, webhook: webhook_service_pb2.Webhook, links: FileLinks
 ) -> AsyncIterator[UnsentEvents]:
-    """Open what a webhook has not been sent, as long as its task goes on.
+    """Open the unsent events of a webhook.
 
-    One that has been sent nothing begins with the task as it was when the webhook was registered.
-    Opening and reading raise CursorExpiredError when what follows can't be read any more.
+    Without a cursor, they begin with the task's snapshot at the webhook's registration. Opening and
+    reading raise CursorExpiredError if the events no longer exist.
     """
     seen = EventId.parse(webhook.cursor)
     if seen is not None:
-        # The event itself is read again: it may be several on the wire.
+        # The event itself is read again, because it may have several wire events.
         after, epoch = seen.sequence - 1, seen.epoch
     else:
         after, epoch = await _find_registration_sequence(client, webhook), 0
@@ -106,7 +106,7 @@ async def open_unsent(
         account=webhook.account,
         after=after,
         epoch=epoch,
-        # With nothing before, the first event is the task.
+        # From the beginning, the first event is the task.
         with_snapshot=after > 0,
     ) as stream:
         yield UnsentEvents(stream, seen, links)
@@ -116,7 +116,7 @@ async def open_unsent(
 async def open_from_snapshot(
     client: HostClient, webhook: webhook_service_pb2.Webhook, links: FileLinks
 ) -> AsyncIterator[UnsentEvents]:
-    """Open a task as it is now, and what follows: the way on where events are gone."""
+    """Open the task's current snapshot and what follows, for webhooks whose events are gone."""
     async with client.watch_task(webhook.config.task_id, account=webhook.account) as stream:
         yield UnsentEvents(stream, None, links)
 
@@ -124,7 +124,7 @@ async def open_from_snapshot(
 async def load_task_at(
     client: HostClient, webhook: webhook_service_pb2.Webhook, sequence: int, links: FileLinks
 ) -> task_pb2.Task:
-    """Return the task as it was at an event. CursorExpiredError: that is gone."""
+    """Return the task at an event. CursorExpiredError: that state no longer exists."""
     async with client.watch_task(
         webhook.config.task_id, account=webhook.account, after=sequence, until_head=True
     ) as stream:
@@ -134,9 +134,9 @@ async def load_task_at(
 async def replace_artifact(
     client: HostClient, webhook: webhook_service_pb2.Webhook, piece: TextDelta, links: FileLinks
 ) -> WireEvent:
-    """Return what puts a piece's artifact in its place, whatever of it has arrived before.
+    """Return an event that replaces the whole artifact, whatever the receiver has of it.
 
-    CursorExpiredError: how it was then is gone.
+    CursorExpiredError: The artifact's state at that event no longer exists.
     """
     task = await load_task_at(client, webhook, piece.sequence, links)
     response = piece.artifact.update(append=False, last_chunk=piece.is_last)
@@ -148,7 +148,7 @@ async def replace_artifact(
 
 
 def join_text(events: Iterable[WireEvent]) -> Iterator[WireEvent]:
-    """Yield events, adjacent pieces of text of one artifact as one piece with the last one's id."""
+    """Yield events with adjacent text deltas of one artifact joined under the last one's id."""
     pieces: list[TextDelta] = []
     length = 0
     for event in events:
@@ -174,7 +174,7 @@ def _join_deltas(pieces: Sequence[TextDelta]) -> TextDelta:
 async def _find_registration_sequence(
     client: HostClient, webhook: webhook_service_pb2.Webhook
 ) -> int:
-    """Return the last event that a webhook was registered behind; 0: it came with the task."""
+    """Return the task's sequence when the webhook was registered; 0: it came with the task."""
     registered = webhook.created.ToNanoseconds()
     sequence = 0
     async with client.watch_task(
@@ -205,23 +205,23 @@ async def render_notifications(
     *,
     is_again: bool = False,
 ) -> AsyncIterator[Notification]:
-    """Yield the posts that events are, in order: from A2A 1.0 on each event, before that the task.
+    """Render events as notifications, in order.
 
-    Text that waits together is one event. The task is posted whenever its status has changed, as
-    it was then. `is_again` says that what comes first may have arrived before, and nobody knows:
-    text that did may have been joined otherwise, so its artifact is put in its place, whole.
+    In v1.0 each event is a notification, with adjacent text deltas joined. Before v1.0 a change of
+    status is one, with the whole task at that event. `is_again`: the first event may have been
+    delivered before, with its text joined differently, so its whole artifact is sent.
 
     Raises:
-        CursorExpiredError: what an event was about is gone.
+        CursorExpiredError: The task's state at an event no longer exists.
     """
     if webhook.version not in _TASK_WRITERS:
         for event in join_text(events):
-            shown = event
+            sent = event
             if is_again and isinstance(event, TextDelta):
-                shown = await replace_artifact(client, webhook, event, links)
+                sent = await replace_artifact(client, webhook, event, links)
             is_again = False
             yield _build_notification(
-                shown.id, v1_json.stream_response_json(shown.response), _A2A_JSON
+                sent.id, v1_json.stream_response_json(sent.response), _A2A_JSON
             )
         return
     for event in events:
@@ -237,7 +237,7 @@ def _v0_3(task: task_pb2.Task, _webhook: webhook_service_pb2.Webhook) -> Json:
 
 
 def _v0_1(task: task_pb2.Task, webhook: webhook_service_pb2.Webhook) -> Json:
-    # A task goes by the id that its client chose, and so does its only webhook.
+    # The id of the only webhook is the one that the client chose for its task.
     return v0_1_json.task_json(task, client_id=webhook.config.id)
 
 

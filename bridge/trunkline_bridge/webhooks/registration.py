@@ -1,4 +1,4 @@
-"""Registers webhooks: what a client gives is checked here, before it is kept beside the task."""
+"""Registers webhooks: validates a client's configuration and stores it with its task."""
 
 import re
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ ID_LENGTH: Final = 200
 TOKEN_LENGTH: Final = 4096
 CREDENTIALS_LENGTH: Final = 8192
 
-# A segment of a path, since a webhook has an address of its own over HTTP+JSON.
+# The id is a path segment over HTTP+JSON.
 _ID = re.compile(r"[A-Za-z0-9._~:@!$&'()*+,;=\-]+", re.ASCII)
-# What may stand in a header as it is (RFC 9110, 5.5), ends trimmed.
+# A header value without escaping (RFC 9110, 5.5), without spaces at its ends.
 _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,64}", re.ASCII)
 
@@ -25,9 +25,9 @@ PushConfig = push_notification_pb2.TaskPushNotificationConfig
 
 
 class WebhookRegistrations:
-    """The webhooks of tasks. Whose task it is, the caller of these has seen to.
+    """The webhooks of tasks. The caller has already checked access to the task.
 
-    Secrets go in and never come out: the host of the task keeps them to itself.
+    The task's host never returns the secrets of a webhook.
     """
 
     def __init__(self, directory: Directory, guard: AddressGuard) -> None:
@@ -37,13 +37,13 @@ class WebhookRegistrations:
     async def validate(
         self, config: PushConfig, *, task_id: str, version: str, where: str = ""
     ) -> PushConfig:
-        """Return what may be kept for a task.
+        """Validate a configuration and return it with its task id.
 
-        `where` is the path of the field in the request, with a dot behind it. Before A2A 0.2 the
-        webhook's id is the task's, which its client chose as it liked.
+        `where` is the path of the field in the request, with a trailing dot. In v0.1 the webhook's
+        id is the task's, which clients choose freely, so it is not checked.
 
         Raises:
-            WireError: something is wrong with it; the fields say what.
+            WireError: The configuration is invalid; the violations name the fields.
         """
         violations = list(_violations(config, task_id))
         if version != V0_1:
@@ -55,31 +55,31 @@ class WebhookRegistrations:
                 violations.append(("url", str(error)))
         if violations:
             raise invalid_params(*((where + name, problem) for name, problem in violations))
-        kept = PushConfig()
-        kept.CopyFrom(config)
-        kept.task_id = task_id
-        return kept
+        stored = PushConfig()
+        stored.CopyFrom(config)
+        stored.task_id = task_id
+        return stored
 
     async def create(self, config: PushConfig, *, account: str, version: str) -> PushConfig:
-        """Keep a webhook that was checked, or put it in the place of the one with its id."""
+        """Store a validated webhook; it replaces the one with the same id."""
         client = self._directory.client_for_task(config.task_id)
         return await client.set_push_config(config, account=account, version=version)
 
     async def get(self, task_id: str, config_id: str, *, account: str) -> PushConfig:
-        """Return a webhook; without an id, the first one. WebhookNotFoundError: there is none."""
+        """Return a webhook, without an id the first one. WebhookNotFoundError: there is none."""
         client = self._directory.client_for_task(task_id)
         return await client.get_push_config(task_id, config_id, account)
 
     async def list(
         self, task_id: str, *, account: str
     ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
-        """Return all webhooks of a task: they are few."""
+        """Return all webhooks of a task; a task has few, so there are no pages."""
         client = self._directory.client_for_task(task_id)
         found = await client.list_push_configs(task_id, account)
         return a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=found)
 
     async def delete(self, task_id: str, config_id: str, *, account: str) -> None:
-        """Remove a webhook; one that isn't there is as good as removed."""
+        """Remove a webhook; removing one that doesn't exist succeeds."""
         client = self._directory.client_for_task(task_id)
         await client.delete_push_config(task_id, config_id, account)
 

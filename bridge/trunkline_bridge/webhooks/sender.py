@@ -1,4 +1,4 @@
-"""Posts to webhooks: signed, and bounded in time and number."""
+"""Sends notifications to webhooks: signed, with limits of time and concurrency."""
 
 import asyncio
 import ssl
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from trunkline_bridge.webhooks.connections import ReceiverConnections
 
 TOKEN_HEADER: Final = "x-a2a-notification-token"  # noqa: S105  its name
-# How long a receiver may take.
+# Limit of one attempt.
 SEND_TIMEOUT_S: Final = 15.0
-# Posts at a time, of this process and to one host.
+# Concurrent posts, of this process and to one host.
 MAX_CONCURRENT: Final = 64
 MAX_CONCURRENT_PER_HOST: Final = 8
-# Of posts to one host under way and waiting: who comes when there are so many comes again later.
+# Posts to one host that are active or waiting; more are refused and retried later.
 MAX_PENDING_PER_HOST: Final = 256
 
 
 class Notification(NamedTuple):
-    """One notification."""
+    """A rendered notification."""
 
     id: str
     """The event's id within its task."""
@@ -46,7 +46,7 @@ class Notification(NamedTuple):
 
 
 class WebhookSender:
-    """Posts notifications. Only 2xx is success, and no redirect is followed."""
+    """Sends notifications. Only 2xx is success, and redirects are not followed."""
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class WebhookSender:
         limit_s: float = SEND_TIMEOUT_S,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Without a signer posts aren't signed; `ssl_context` says who is trusted over https."""
+        """Without a signer nothing is signed. `ssl_context` has the trusted certificates."""
         self._guard = guard
         self._signer = signer
         self._limit_s = limit_s
         self._ssl_context = ssl_context
-        self._places = _SendLimits()
+        self._limits = _SendLimits()
         self._connections: ReceiverConnections | None = None
 
     async def __aenter__(self) -> Self:
@@ -72,12 +72,12 @@ class WebhookSender:
             await self._connections.close()
 
     async def send(self, webhook: webhook_service_pb2.Webhook, post: Notification) -> AttemptResult:
-        """Post a notification once, in the trace of its task, and say what became of it."""
+        """Send a notification once, in the trace of its task, and return the result."""
         with attempt_span(webhook) as span:
-            outcome = await self._post(webhook, post, span)
-            if outcome.failure:
-                telemetry.mark_error(span, outcome.failure)
-        return outcome
+            result = await self._post(webhook, post, span)
+            if result.failure:
+                telemetry.mark_error(span, result.failure)
+        return result
 
     async def _post(
         self, webhook: webhook_service_pb2.Webhook, post: Notification, span: Span
@@ -86,7 +86,7 @@ class WebhookSender:
         try:
             endpoint = self._guard.parse_url(webhook.config.url)
             record_receiver(span, endpoint)
-            async with self._places.one(endpoint.host):
+            async with self._limits.slot(endpoint.host):
                 headers = self._headers(webhook.config, post)
                 headers |= {"a2a-version": webhook.version, **telemetry.inject()}
                 async with asyncio.timeout(self._limit_s):
@@ -103,7 +103,7 @@ class WebhookSender:
         return classify_response(answer)
 
     def _open(self) -> "ReceiverConnections":
-        """Connections, loaded when the first post goes out."""
+        """Return the connections; the first call loads the HTTP client."""
         if self._connections is None:
             from trunkline_bridge.webhooks.connections import ReceiverConnections
 
@@ -135,11 +135,11 @@ class WebhookSender:
 
 
 class _TooManyPendingError(Exception):
-    """So many posts wait for one host that another one would wait too long."""
+    """Too many posts wait for one host."""
 
 
 class _SendLimits:
-    """Bounds posts under way: a host that is slow has only its own posts wait."""
+    """Limits concurrent posts, so that a slow host delays only its own."""
 
     def __init__(self) -> None:
         self._all = asyncio.Semaphore(MAX_CONCURRENT)
@@ -147,19 +147,19 @@ class _SendLimits:
         self._waiting: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def one(self, host: str) -> AsyncIterator[None]:
-        """Wait for a place for a post to a host. _TooManyError: there won't be one soon."""
+    async def slot(self, host: str) -> AsyncIterator[None]:
+        """Wait for a free slot for a host. _TooManyPendingError: too many wait already."""
         if self._waiting[host] >= MAX_PENDING_PER_HOST:
             raise _TooManyPendingError
         self._waiting[host] += 1
         async with AsyncExitStack() as stack:
-            stack.callback(self._leave, host)
-            places = self._of_host.setdefault(host, asyncio.Semaphore(MAX_CONCURRENT_PER_HOST))
-            await stack.enter_async_context(places)
+            stack.callback(self._release, host)
+            slots = self._of_host.setdefault(host, asyncio.Semaphore(MAX_CONCURRENT_PER_HOST))
+            await stack.enter_async_context(slots)
             await stack.enter_async_context(self._all)
             yield
 
-    def _leave(self, host: str) -> None:
+    def _release(self, host: str) -> None:
         self._waiting[host] -= 1
         if not self._waiting[host]:
             del self._waiting[host], self._of_host[host]

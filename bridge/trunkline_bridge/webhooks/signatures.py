@@ -1,4 +1,4 @@
-"""Signatures of posts, as Standard Webhooks 1.0.0 has them: HMAC-SHA256 over id, time and body."""
+"""Signatures by Standard Webhooks 1.0.0: HMAC-SHA256 over id, timestamp and body."""
 
 import base64
 import binascii
@@ -15,11 +15,11 @@ from trunkline.errors import ConfigurationError
 
 PREFIX: Final = "whsec_"
 FILE_NAME: Final = "webhook.secret"
-# What the standard asks for.
+# Limits of the standard.
 _LEAST_BYTES: Final = 24
 _MOST_BYTES: Final = 64
 _MADE_BYTES: Final = 32
-# What a variable or file gives may be any text; this one is never in an error.
+# Errors name this form and never the value, which may be a secret.
 _SECRET_FORMAT = (
     f"must be {PREFIX} and the base64 of {_LEAST_BYTES} to {_MOST_BYTES} random bytes; several "
     "are separated by spaces, the new one first, while receivers change to it"
@@ -27,30 +27,30 @@ _SECRET_FORMAT = (
 
 
 class WebhookSigner:
-    """Signs posts with one secret, or with several while one takes the place of another."""
+    """Signs notifications with one secret, or with several during a rotation."""
 
     def __init__(self, text: str, *, where: str = "webhook_secret") -> None:
-        """Read the secrets. ConfigurationError: they aren't any; their text is not in it."""
+        """Parse the secrets. ConfigurationError: one is invalid; the error does not show it."""
         self._keys = tuple(_parse_key(one, where) for one in text.split())
         if not self._keys:
             raise ConfigurationError(where, _SECRET_FORMAT)
 
     def headers(self, message_id: str, timestamp_s: int, body: bytes) -> Mapping[str, str]:
-        """Return the header that says who sent this, and that nobody changed it."""
+        """Return the signature header of a notification."""
         signed = f"{message_id}.{timestamp_s}.".encode() + body
         return {"webhook-signature": " ".join(_signature(key, signed) for key in self._keys)}
 
 
 def generate_secret() -> str:
-    """Return a new secret."""
+    """Generate a random secret."""
     return PREFIX + base64.b64encode(secrets.token_bytes(_MADE_BYTES)).decode("ascii")
 
 
 def load_or_create_secret(folder: Path) -> str:
-    """Return the secret that is kept in a folder; the first time, make one.
+    """Return the secret stored in a folder; create it the first time.
 
     Raises:
-        ConfigurationError: the file can't be read or made.
+        ConfigurationError: The file can't be read or created.
     """
     found = load_secret(folder)
     if found:
@@ -68,7 +68,7 @@ def load_or_create_secret(folder: Path) -> str:
 
 
 def load_secret(folder: Path) -> str:
-    """Return the secret that is kept in a folder, or nothing. ConfigurationError: no access."""
+    """Return the secret stored in a folder, empty without one. ConfigurationError: no access."""
     path = folder / FILE_NAME
     try:
         return path.read_text(encoding="ascii").strip()
@@ -84,7 +84,7 @@ def _unusable(path: Path, error: Exception) -> ConfigurationError:
 
 
 def _create_secret_file(path: Path) -> None:
-    # Whole before it has its name: another process may look for it at the same time.
+    # The file gets its name when it is complete: another process may read it at the same time.
     fresh = path.with_name(f"{FILE_NAME}.{os.getpid()}")
     try:
         fresh.touch(mode=0o600)

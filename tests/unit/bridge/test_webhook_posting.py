@@ -58,20 +58,20 @@ def webhook(url: str, *, token: str = "") -> webhook_service_pb2.Webhook:
 
 
 async def post_once(receiver: WebhookReceiver, *, limit_s: float = 10.0) -> AttemptResult:
-    async with WebhookSender(AddressGuard(HERE), limit_s=limit_s) as poster:
-        return await poster.send(webhook(receiver.url), POST)
+    async with WebhookSender(AddressGuard(HERE), limit_s=limit_s) as sender:
+        return await sender.send(webhook(receiver.url), POST)
 
 
 async def test_a_post_carries_what_the_client_gave_and_is_signed() -> None:
     secret = generate_secret()
     async with (
         open_receiver() as receiver,
-        WebhookSender(AddressGuard(HERE), WebhookSigner(secret)) as poster,
+        WebhookSender(AddressGuard(HERE), WebhookSigner(secret)) as sender,
     ):
         asked = webhook(receiver.url + "?x=1", token="opaque-77")
         given = asked.config.authentication
         given.scheme, given.credentials = "Bearer", "hook-secret"
-        assert await poster.send(asked, POST) == AttemptResult()
+        assert await sender.send(asked, POST) == AttemptResult()
     (received,) = receiver.taken
     headers = received.headers
     assert received.target == "/hook?x=1"
@@ -89,10 +89,10 @@ async def test_a_post_carries_what_the_client_gave_and_is_signed() -> None:
 
 
 async def test_a_scheme_without_credentials_is_no_authorization() -> None:
-    async with open_receiver() as receiver, WebhookSender(AddressGuard(HERE)) as poster:
+    async with open_receiver() as receiver, WebhookSender(AddressGuard(HERE)) as sender:
         asked = webhook(receiver.url)
         asked.config.authentication.scheme = "Bearer"
-        await poster.send(asked, POST)
+        await sender.send(asked, POST)
     headers = receiver.taken[0].headers
     assert "authorization" not in headers
     assert "x-a2a-notification-token" not in headers
@@ -161,8 +161,8 @@ async def test_other_answers_are_failures_that_say_which(code: int) -> None:
         return status(code)
 
     async with open_receiver(decide) as receiver:
-        outcome = await post_once(receiver)
-    assert outcome == AttemptResult(f"it answered {code}", str(code))
+        result = await post_once(receiver)
+    assert result == AttemptResult(f"it answered {code}", str(code))
 
 
 @pytest.mark.parametrize(("code", "expected_s"), [(429, 120), (503, 120), (500, 0), (404, 0)])
@@ -200,15 +200,15 @@ async def test_redirects_are_not_followed(code: int) -> None:
             return status(code, f"location: {other.url}")
 
         async with open_receiver(decide) as receiver:
-            outcome = await post_once(receiver)
-        assert str(code) in outcome.problem
+            result = await post_once(receiver)
+        assert str(code) in result.problem
         assert other.connections == 0
 
 
 async def test_a_receiver_that_hangs_is_given_up() -> None:
     async with open_receiver(hang) as receiver:
-        outcome = await post_once(receiver, limit_s=0.2)
-    assert outcome.problem == "no answer within 0.2 s"
+        result = await post_once(receiver, limit_s=0.2)
+    assert result.problem == "no answer within 0.2 s"
 
 
 async def test_a_receiver_that_never_stops_answering_is_cut_off() -> None:
@@ -231,14 +231,14 @@ async def test_a_receiver_that_does_not_speak_http_is_a_failure(answer: bytes | 
 async def test_nobody_listening_is_a_failure_that_names_no_address() -> None:
     async with open_receiver() as receiver:
         pass
-    outcome = await post_once(receiver)
-    assert outcome.problem == "it can't be connected to"
+    result = await post_once(receiver)
+    assert result.problem == "it can't be connected to"
 
 
 async def test_what_is_not_allowed_is_not_connected_to() -> None:
-    async with open_receiver() as receiver, WebhookSender(AddressGuard()) as poster:
+    async with open_receiver() as receiver, WebhookSender(AddressGuard()) as sender:
         for url in (receiver.url, receiver.url.replace("http:", "https:")):
-            assert (await poster.send(webhook(url), POST)).problem.startswith("its URL must")
+            assert (await sender.send(webhook(url), POST)).problem.startswith("its URL must")
     assert receiver.connections == 0
 
 
@@ -258,9 +258,9 @@ async def test_a_name_that_leads_elsewhere_by_the_time_of_the_post_is_not_connec
         url = receiver.url.replace("127.0.0.1", "hooks.example")
         guard = AddressGuard(resolve=Names(["93.184.215.14"], HERE))
         await guard.check(url)
-        async with WebhookSender(guard, ssl_context=trusted) as poster:
-            outcome = await poster.send(webhook(url), POST)
-    assert outcome.problem.startswith("its URL must lead to a host that everybody")
+        async with WebhookSender(guard, ssl_context=trusted) as sender:
+            result = await sender.send(webhook(url), POST)
+    assert result.problem.startswith("its URL must lead to a host that everybody")
     assert receiver.connections == 0
 
 
@@ -271,11 +271,11 @@ async def test_over_tls_the_certificate_is_that_of_the_name_and_not_of_the_addre
     async with open_receiver(context=served) as receiver:
         port = receiver.url.split("/")[2].rpartition(":")[2]
         guard = AddressGuard(["hooks.example", "other.example"], Names(HERE))
-        async with WebhookSender(guard, ssl_context=trusted) as poster:
+        async with WebhookSender(guard, ssl_context=trusted) as sender:
             url = receiver.url.replace("127.0.0.1", "hooks.example")
-            assert await poster.send(webhook(url), POST) == AttemptResult()
+            assert await sender.send(webhook(url), POST) == AttemptResult()
             other = receiver.url.replace("127.0.0.1", "other.example")
-            refused = await poster.send(webhook(other), POST)
+            refused = await sender.send(webhook(other), POST)
         assert receiver.taken[0].headers["host"] == f"hooks.example:{port}"
         assert refused.problem.startswith("its certificate is not accepted: Hostname mismatch")
         async with WebhookSender(guard) as distrustful:
@@ -294,17 +294,17 @@ async def test_one_host_gets_only_so_many_posts_at_a_time() -> None:
     async with (
         open_receiver(decide) as receiver,
         open_receiver(accept) as other,
-        WebhookSender(AddressGuard(["127.0.0.1", "localhost"])) as poster,
+        WebhookSender(AddressGuard(["127.0.0.1", "localhost"])) as sender,
         asyncio.TaskGroup() as group,
     ):
         posts = [
-            group.create_task(poster.send(webhook(receiver.url), POST))
+            group.create_task(sender.send(webhook(receiver.url), POST))
             for _ in range(3 * MAX_CONCURRENT_PER_HOST)
         ]
         await receiver.until(lambda seen: len(seen.all) == MAX_CONCURRENT_PER_HOST)
         # Another host's posts don't wait for that.
         elsewhere = webhook(other.url.replace("127.0.0.1", "localhost"))
-        assert await poster.send(elsewhere, POST) == AttemptResult()
+        assert await sender.send(elsewhere, POST) == AttemptResult()
         go_on.set()
         assert [await post for post in posts] == [AttemptResult()] * len(posts)
     assert receiver.most_at_once == MAX_CONCURRENT_PER_HOST

@@ -1,1 +1,1 @@
-"""The v0_1 package."""
+"""A2A v0.1, the original `tasks/*` wire: JSON-RPC only."""

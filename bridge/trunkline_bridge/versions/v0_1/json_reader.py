@@ -1,4 +1,4 @@
-"""Turns parameters of A2A v0.1, the original wire, into v1.0's, as `v0_3_input` does."""
+"""Converts parameters of A2A v0.1, the original wire, to v1.0's."""
 
 import uuid
 from typing import NamedTuple
@@ -9,21 +9,21 @@ from trunkline_bridge.versions.v0_3 import json_reader as v0_3_input
 
 _ID_BYTES = 500
 MEDIA_TYPES = {"text": "text/plain"}
-"""v0.1 names kinds of content where later versions have media types."""
+"""Media types of v0.1's names for kinds of content."""
 
 
 class TaskSendParams(NamedTuple):
-    """A message that v0.1 sends: to which task, and as SendMessage has it."""
+    """The parameters of tasks/send: the client's task id, and those of SendMessage."""
 
     client_id: str
     params: Json
 
 
 def convert_send_params(given: object) -> TaskSendParams:
-    """Return the parameters of tasks/send and tasks/sendSubscribe."""
+    """Convert the parameters of tasks/send and tasks/sendSubscribe."""
     params = require_object(given)
     message = require_object(params.get("message"), "message")
-    # Two messages are never one here: v0.1 has no id by which they could be told to be.
+    # v0.1 has no message ids, so each message is a new one.
     made: Json = {"messageId": str(uuid.uuid4()), **v0_3_input.pick_members(message, ("metadata",))}
     if "role" in message:
         made["role"] = v0_3_input.convert_role(message["role"])
@@ -48,13 +48,13 @@ def convert_send_params(given: object) -> TaskSendParams:
 
 
 def convert_history_length(given: Json) -> Json:
-    """Return how much history is asked for; in v0.1 it is none unless it is asked for."""
+    """Convert the history length; v0.1's default is 0."""
     length = given.get("historyLength")
     return {"historyLength": 0 if length is None else length}
 
 
 def convert_webhook(given: object) -> Json:
-    """Return the webhook of tasks/pushNotification/set, without its task."""
+    """Convert the webhook of tasks/pushNotification/set, without its task."""
     config = require_object(
         require_object(given).get("pushNotificationConfig"), "pushNotificationConfig"
     )
@@ -62,12 +62,12 @@ def convert_webhook(given: object) -> Json:
 
 
 def _named(webhook: Json, given: object) -> Json:
-    """A task of v0.1 has one webhook, which goes by the task's id, the client's: posts need it."""
+    """Name a task's only webhook by the client's task id, which notifications need."""
     return {**webhook, "id": parse_client_id(given)}
 
 
 def parse_client_id(given: object) -> str:
-    """Return the id of a task, which its client has chosen. WireError: it is none."""
+    """Return the task id that the client chose. WireError: it is invalid."""
     client_id = require_object(given).get("id")
     if not isinstance(client_id, str) or not client_id:
         raise invalid_params(("id", "must be a string that is not empty"))
@@ -77,7 +77,7 @@ def parse_client_id(given: object) -> str:
 
 
 def require_object(given: object, name: str = "params") -> Json:
-    """Return what must be an object. WireError: it is none."""
+    """Return a value that must be an object. WireError: it is not."""
     if not isinstance(given, dict):
         raise invalid_params((name, "must be an object"))
     return given

@@ -1,7 +1,7 @@
 """Writes core data as the JSON of A2A v0.1, the original wire.
 
-Artifacts have an index instead of an id, messages no ids at all, events no `kind`; a task goes by
-the id that its client chose, a context is a session.
+Artifacts have an index instead of an id, messages have no id, and events have no `kind`. The client
+chooses the task's id. A context is called a session.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from trunkline_bridge.projection.wire_events import V0_1_TURN_END
 from trunkline_bridge.versions.json_values import Json, add_metadata, dumps, status_members
 from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
 
-# v0.1 has fewer states: what came later is told by the nearest one.
+# v0.1 has fewer states; a later one is written as the nearest.
 _STATE_NAMES: Mapping[task_pb2.TaskState.ValueType, str] = {
     **v0_3_json.STATE_NAMES,
     task_pb2.TASK_STATE_REJECTED: "failed",
@@ -23,18 +23,17 @@ _STATE_NAMES: Mapping[task_pb2.TaskState.ValueType, str] = {
 
 
 class ArtifactIndexes:
-    """The artifacts of a task by number: the first one is 0, and each keeps its own.
+    """The indexes of a task's artifacts: 0 for the first; an artifact's index never changes.
 
-    Whoever meets a task's artifacts in the order in which they began, in a stream or in the task,
-    numbers them alike. The end of a tool call is told by an artifact that shows much later than
-    the one of its beginning, but stands next to that in the task: its number is kept for it.
+    The indexes are the same in a stream and in the task. The artifact for the end of a tool call
+    comes much later in a stream but follows the start in the task, so the start reserves its index.
     """
 
     def __init__(self) -> None:
         self._indexes: dict[str, int] = {}
 
     def find_or_assign(self, artifact: artifact_pb2.Artifact) -> int:
-        """Return the index of an artifact, by its id and name."""
+        """Return the index of an artifact; assign the next one if it is new."""
         artifact_id = artifact.artifact_id
         index = self._indexes.get(artifact_id)
         if index is None:
@@ -45,7 +44,7 @@ class ArtifactIndexes:
 
 
 def task_json(message: task_pb2.Task, *, client_id: str) -> Json:
-    """Return a task."""
+    """Convert a task."""
     result: Json = {
         "id": client_id,
         "sessionId": message.context_id,
@@ -62,7 +61,7 @@ def task_json(message: task_pb2.Task, *, client_id: str) -> Json:
 
 
 def reply_task_json(message: message_pb2.Message, *, client_id: str) -> Json:
-    """Return a task that is what a direct reply says: v0.1 answers with tasks only."""
+    """Convert a direct reply to a completed task: v0.1 answers only with tasks."""
     return {
         "id": client_id,
         "sessionId": message.context_id,
@@ -74,14 +73,14 @@ def reply_task_json(message: message_pb2.Message, *, client_id: str) -> Json:
 def push_config_json(
     config: push_notification_pb2.TaskPushNotificationConfig, *, client_id: str
 ) -> Json:
-    """Return a webhook; a task has one, which needs no id."""
+    """Convert a webhook; a task has only one, so it has no id."""
     webhook = v0_3_json.webhook_json(config)
     webhook.pop("id", None)
     return {"id": client_id, "pushNotificationConfig": webhook}
 
 
 class V01EventWriter:
-    """Events of one stream of a task as A2A v0.1 has them.
+    """Writes the events of one stream in the JSON of v0.1.
 
     A status that ends the turn is `final`: a stream of v0.1 ends there.
     """
@@ -94,19 +93,19 @@ class V01EventWriter:
         self._indexes = ArtifactIndexes()
 
     def assign_indexes(self, message: task_pb2.Task) -> None:
-        """Number the artifacts of a task whose stream doesn't begin with it."""
+        """Assign indexes to the artifacts of a task whose stream begins later."""
         for artifact in message.artifacts:
             self._indexes.find_or_assign(artifact)
 
     def text_start(self, artifact: ArtifactView) -> str:
-        """Return a piece of text up to its text."""
+        """Return the JSON of a text delta before its text."""
         said: Json = {"name": artifact.head.name} if artifact.head.name else {}
         said |= {"index": self._indexes.find_or_assign(artifact.head), "append": True}
         text = '"parts":[{"type":"text","text":'
         return f'{dumps({"id": self.client_id})[:-1]},"artifact":{dumps(said)[:-1]},{text}'
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
-        """Return any other event: one object, or what a snapshot or a reply says in several."""
+        """Return any other event; a snapshot and a direct reply become several objects."""
         match response.WhichOneof("payload"):
             case "task":
                 return list(self._snapshot(response.task))

@@ -1,1 +1,1 @@
-"""The v0_3 package."""
+"""A2A v0.3, whose wire v0.2 shares."""

@@ -1,8 +1,8 @@
-"""The content of files in A2A v0.3's protobuf data, on which its SDKs disagree.
+"""Encodes file content in v0.3's protobuf messages as the client expects it.
 
-The schema has bytes, and everybody who goes by it puts the content itself there. The SDKs in Python
-and Go put base64 into them and can't read anything else: they are known by their user agent.
-Messages here are as those have them; for all others they are turned.
+The schema has a `bytes` field for the content. The SDKs in Python and Go store base64 in it and read
+nothing else; other clients store the raw bytes. The user agent tells them apart. Messages inside
+the bridge hold base64, and are converted for other clients.
 """
 
 import base64
@@ -14,29 +14,29 @@ from google.protobuf.message import Message
 from trunkline.a2a.v0_3 import task_pb2
 
 _PACKAGE = f"{task_pb2.DESCRIPTOR.package}."
-# What the two SDKs speak by: httpx and gRPC's own clients; and what we ourselves speak to them by.
+# The user agents of the two SDKs' HTTP and gRPC clients, and our own client's.
 _BASE64_IN_BYTES = re.compile(r"python-httpx|grpc-python|Go-http-client|grpc-go|Trunkline")
 
 
 def uses_raw_file_bytes(user_agent: str) -> bool:
-    """Whether a client puts content into files as it is, and wants it so."""
+    """Return whether a client sends and expects raw bytes instead of base64."""
     return _BASE64_IN_BYTES.search(user_agent) is None
 
 
 def encode_file_bytes(message: Message) -> None:
-    """Turn the files of such a client's message into those of the others."""
+    """Encode the raw files of a client's message as base64, in place."""
     for file in _find_files(message):
         file.file_with_bytes = base64.b64encode(file.file_with_bytes)
 
 
 def decode_file_bytes(message: Message) -> None:
-    """Turn the files of a message for such a client."""
+    """Decode the base64 files of a message to raw bytes, in place."""
     for file in _find_files(message):
         file.file_with_bytes = base64.b64decode(file.file_with_bytes)
 
 
 def _find_files(message: Message) -> Iterator[task_pb2.FilePart]:
-    """Yield the files with content, wherever they are."""
+    """Yield the files with content at any depth of a message."""
     if isinstance(message, task_pb2.FilePart):
         if message.WhichOneof("file") == "file_with_bytes":
             yield message

@@ -1,7 +1,7 @@
-"""Turns JSON of A2A v0.3 (and v0.2) into v1.0's, which is read and checked in one place.
+"""Converts JSON of A2A v0.3 and v0.2 to v1.0's, which one parser then validates.
 
-What doesn't fit is passed on as it came, to be refused there by its name; only what v1.0 has no
-name for is refused here. `kind` may be missing, and `type` stand for it, as v0.2's examples had it.
+Invalid values are passed through, so that the v1.0 parser reports them. Only values that have no
+v1.0 form are refused here. `kind` may be missing or be called `type`, as in v0.2's examples.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _FILE = {"bytes": "raw", "uri": "url", "name": "filename", "mimeType": "mediaTyp
 
 
 def convert_send_params(given: object) -> object:
-    """Return the parameters of message/send and message/stream as SendMessage has them."""
+    """Convert the parameters of message/send and message/stream to those of SendMessage."""
     if not isinstance(given, dict):
         return given
     result: Json = {}
@@ -32,14 +32,14 @@ def convert_send_params(given: object) -> object:
 
 
 def convert_get_params(given: object) -> object:
-    """Return the parameters of tasks/get; a history length of 0 is none, and means all of it."""
+    """Convert the parameters of tasks/get; in v0.3 a history length of 0 means no limit."""
     if isinstance(given, dict) and given.get("historyLength") == 0:
         return {"id": given.get("id")}
     return given
 
 
 def convert_message(given: object) -> object:
-    """Return a message as v1.0 has it."""
+    """Convert a message."""
     if not isinstance(given, dict):
         return given
     if given.get("kind") not in (None, "message"):
@@ -53,19 +53,19 @@ def convert_message(given: object) -> object:
 
 
 def convert_role(given: Any) -> Any:  # noqa: ANN401  any JSON value
-    """Return who speaks, as v1.0 says it."""
+    """Convert a role."""
     return _ROLES.get(given, given) if isinstance(given, str) else given
 
 
 def convert_parts(given: object) -> object:
-    """Return the parts of a message as v1.0 has them."""
+    """Convert the parts of a message."""
     if not isinstance(given, list):
         return given
     return [_part(one, f"message.parts[{index}]") for index, one in enumerate(given)]
 
 
 def convert_webhook(given: Json) -> Json:
-    """Return a webhook, flat as v1.0 has it; of several authentication schemes it has the first."""
+    """Convert a webhook; v1.0 has one authentication scheme, so the first one is used."""
     result = pick_members(given, ("id", "url", "token"))
     authentication = given.get("authentication")
     if isinstance(authentication, dict):
@@ -80,7 +80,7 @@ def convert_webhook(given: Json) -> Json:
 
 
 def pick_members(given: Json, names: Iterable[str]) -> Json:
-    """Return those members that are there; null is nothing."""
+    """Return the named members that exist and are not null."""
     return {name: given[name] for name in names if given.get(name) is not None}
 
 
@@ -120,7 +120,7 @@ def _configuration(given: object) -> object:
         return given
     result = pick_members(given, ("acceptedOutputModes", "historyLength"))
     if result.get("historyLength") == 0:
-        # No limit, as v0.3 has it.
+        # In v0.3 that means no limit.
         del result["historyLength"]
     blocking = given.get("blocking")
     if isinstance(blocking, bool):

@@ -1,6 +1,6 @@
-"""Writes core data as the JSON of A2A v0.3 (and v0.2): `kind`, lower-case states, `final`.
+"""Writes core data as the JSON of v0.3 and v0.2: `kind`, lower-case states, `final`.
 
-What v0.3 has no place for is left out: the media type and file name of texts, and of data.
+Members that v0.3 doesn't have are left out: the media type and file name of texts and of data.
 """
 
 import base64
@@ -33,17 +33,17 @@ STATE_NAMES: Mapping[task_pb2.TaskState.ValueType, str] = {
     task_pb2.TASK_STATE_REJECTED: "rejected",
     task_pb2.TASK_STATE_AUTH_REQUIRED: "auth-required",
 }
-# Marks data that is no object, and was put into one because v0.3's data must be; read back, it is
-# taken out again.
+# Marks data that is no JSON object. v0.3 requires an object, so the data is wrapped in one, and
+# unwrapped when it is read back.
 WRAPPED_DATA_KEY = "data_part_compat"
 WRAPPED_VALUE_KEY = "value"
 
-# What tells kinds of parts apart: `kind` since v0.2, `type` before.
+# The member that names the kind of a part: `kind` since v0.2, `type` in v0.1.
 PartKindKey: TypeAlias = Literal["kind", "type"]
 
 
 def task_json(message: task_pb2.Task) -> Json:
-    """Return a task."""
+    """Convert a task."""
     result: Json = {
         "kind": "task",
         "id": message.id,
@@ -58,17 +58,17 @@ def task_json(message: task_pb2.Task) -> Json:
 
 
 def message_json(message: message_pb2.Message) -> Json:
-    """Return a message."""
+    """Convert a message."""
     return {"kind": "message", **message_members(message, role=role_name(message), part=part_json)}
 
 
 def role_name(message: message_pb2.Message) -> str:
-    """Return who speaks."""
+    """Return the name of a message's role."""
     return "user" if message.role == message_pb2.ROLE_USER else "agent"
 
 
 def part_json(part: part_pb2.Part, *, kind_key: PartKindKey = "kind") -> Json:
-    """Return a part."""
+    """Convert a part."""
     match part.WhichOneof("content"):
         case "raw":
             content = {"bytes": base64.b64encode(part.raw).decode("ascii")}
@@ -87,7 +87,7 @@ def part_json(part: part_pb2.Part, *, kind_key: PartKindKey = "kind") -> Json:
 
 
 def send_params_json(request: a2a_pb2.SendMessageRequest) -> Json:
-    """Return the parameters of message/send, as a client gives them."""
+    """Build the parameters of message/send."""
     given = request.configuration
     configuration: Json = {"blocking": not given.return_immediately}
     if given.accepted_output_modes:
@@ -97,7 +97,7 @@ def send_params_json(request: a2a_pb2.SendMessageRequest) -> Json:
 
 
 def stream_response_json(message: a2a_pb2.StreamResponse) -> Json:
-    """Return an event of a stream."""
+    """Convert an event of a stream."""
     match message.WhichOneof("payload"):
         case "task":
             return task_json(message.task)
@@ -110,12 +110,12 @@ def stream_response_json(message: a2a_pb2.StreamResponse) -> Json:
 
 
 def push_config_json(config: push_notification_pb2.TaskPushNotificationConfig) -> Json:
-    """Return a webhook."""
+    """Convert a webhook."""
     return {"taskId": config.task_id, "pushNotificationConfig": webhook_json(config)}
 
 
 def webhook_json(config: push_notification_pb2.TaskPushNotificationConfig) -> Json:
-    """Return a webhook without its task."""
+    """Convert a webhook without its task."""
     result: Json = {}
     if config.id:
         result["id"] = config.id
@@ -132,7 +132,7 @@ def webhook_json(config: push_notification_pb2.TaskPushNotificationConfig) -> Js
 
 
 class V03EventWriter:
-    """Events of a stream as A2A v0.3 has them.
+    """Writes the events of a stream in the JSON of v0.3.
 
     A status that ends the turn is `final`: a stream of v0.3 ends there.
     """
@@ -141,7 +141,7 @@ class V03EventWriter:
     last_text_end = '}]},"append":true,"lastChunk":true}'
 
     def text_start(self, artifact: ArtifactView) -> str:
-        """Return a piece of text up to its text."""
+        """Return the JSON of a text delta before its text."""
         said = {"artifactId": artifact.head.artifact_id}
         if artifact.head.name:
             said["name"] = artifact.head.name
@@ -154,7 +154,7 @@ class V03EventWriter:
         return f'{dumps(ids)[:-1]},"artifact":{dumps(said)[:-1]},{text}'
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
-        """Return any other event."""
+        """Return the JSON of any other event."""
         return (stream_response_json(response),)
 
 

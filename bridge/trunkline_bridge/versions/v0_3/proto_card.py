@@ -1,4 +1,4 @@
-"""An agent card as A2A v0.3's gRPC binding has it."""
+"""Converts agent cards to v0.3's protobuf message, for its gRPC binding."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from trunkline_bridge.protocol import V0_3
 
 
 def to_v0_3_agent_card(core: agent_card_pb2.AgentCard) -> old.AgentCard:
-    """Return a card; of its interfaces those of v0.3, the first one as the preferred.
+    """Convert a card, with only the interfaces of v0.3; the first is the preferred one.
 
     Signatures are left out: they are over v1.0's card.
     """
@@ -82,7 +82,7 @@ def _to_v0_3_security(core: security_scheme_pb2.SecurityRequirement) -> old_secu
 
 
 def _to_v0_3_scheme(core: security_scheme_pb2.SecurityScheme) -> old_security.SecurityScheme:
-    # Numbers and types are the same; v1.0 has added to them what v0.3 can't say.
+    # Field numbers and types are the same; v1.0's additions are discarded.
     made = old_security.SecurityScheme.FromString(core.SerializeToString())
     made.DiscardUnknownFields()
     return made

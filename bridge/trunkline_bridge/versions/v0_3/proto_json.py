@@ -1,7 +1,7 @@
 """Writes A2A v0.3's protobuf messages as the JSON of its HTTP+JSON binding.
 
-That is ProtoJSON without defaults; but times have milliseconds, whole numbers no fraction, and
-nothing is escaped that needn't be.
+Unlike json_format's output, times have milliseconds, whole numbers have no fraction, and only
+necessary characters are escaped. Default values are left out.
 """
 
 import base64
@@ -19,25 +19,25 @@ from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
 
 
 def proto_message_json(message: Message) -> Json:
-    """Return a message's JSON: what is set in it, by its names in JSON."""
+    """Convert a protobuf message to JSON: its set fields by their JSON names."""
     return {field.json_name: _field(field, value) for field, value in message.ListFields()}
 
 
 class V03ProtoEventWriter(V1EventWriter):
-    """Events of a stream as v0.3's HTTP+JSON has them; pieces of text are like those of v1.0."""
+    """Writes events in the JSON of v0.3's HTTP+JSON; text deltas are the same as in v1.0."""
 
     def __init__(self, *, with_plain_files: bool = False) -> None:
         self._with_plain_files = with_plain_files
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
-        """Return any other event."""
+        """Return the JSON of any other event."""
         event = writing.to_v0_3_stream_response(response)
         if self._with_plain_files:
             decode_file_bytes(event)
         return (proto_message_json(event),)
 
 
-# Descriptors' types have nothing in common.
+# Descriptors have no common type.
 def _field(field: Any, value: Any) -> Any:  # noqa: ANN401
     write = _writer(field)
     return [write(one) for one in value] if field.is_repeated else write(value)

@@ -1,4 +1,7 @@
-"""Turns A2A v0.3's protobuf data into the core's."""
+"""Converts v0.3's protobuf data and requests to the core's.
+
+In v0.3 tasks and webhooks have resource names: `tasks/TASK/pushNotificationConfigs/WEBHOOK`.
+"""
 
 import base64
 import binascii
@@ -14,7 +17,7 @@ from trunkline_bridge.versions.v0_3.proto_writer import find_metadata, to_v0_3_m
 
 
 def from_v0_3_message(message: old_task.Message) -> message_pb2.Message:
-    """Return a message."""
+    """Convert a message."""
     return message_pb2.Message(
         message_id=message.message_id,
         context_id=message.context_id,
@@ -27,7 +30,7 @@ def from_v0_3_message(message: old_task.Message) -> message_pb2.Message:
 
 
 def from_v0_3_part(part: old_task.Part) -> part_pb2.Part:
-    """Return a part."""
+    """Convert a part."""
     core = part_pb2.Part(metadata=find_metadata(part))
     match part.WhichOneof("part"):
         case "text":
@@ -42,7 +45,7 @@ def from_v0_3_part(part: old_task.Part) -> part_pb2.Part:
 def from_v0_3_push_config(
     config: old_task.PushNotificationConfig,
 ) -> push_notification_pb2.TaskPushNotificationConfig:
-    """Return a webhook, without its task. Of several authentication schemes the first one stays."""
+    """Convert a webhook without its task; of several authentication schemes the first is used."""
     core = push_notification_pb2.TaskPushNotificationConfig(
         id=config.id, url=config.url, token=config.token
     )
@@ -53,7 +56,7 @@ def from_v0_3_push_config(
 
 
 def from_v0_3_task(task: old_task.Task) -> task_pb2.Task:
-    """Return a task."""
+    """Convert a task."""
     return task_pb2.Task(
         id=task.id,
         context_id=task.context_id,
@@ -65,7 +68,7 @@ def from_v0_3_task(task: old_task.Task) -> task_pb2.Task:
 
 
 def from_v0_3_send_response(answer: old.SendMessageResponse) -> a2a_pb2.StreamResponse:
-    """Return what SendMessage answers, as an event; without either of the two, an empty one."""
+    """Convert the response of SendMessage to an event; an empty one gives an empty event."""
     match answer.WhichOneof("payload"):
         case "task":
             return a2a_pb2.StreamResponse(task=from_v0_3_task(answer.task))
@@ -76,7 +79,7 @@ def from_v0_3_send_response(answer: old.SendMessageResponse) -> a2a_pb2.StreamRe
 
 
 def from_v0_3_stream_response(response: old.StreamResponse) -> a2a_pb2.StreamResponse:
-    """Return an event of a stream; without any of the four, an empty one."""
+    """Convert an event of a stream; an empty one gives an empty event."""
     match response.WhichOneof("payload"):
         case "task":
             return a2a_pb2.StreamResponse(task=from_v0_3_task(response.task))
@@ -114,8 +117,8 @@ def _core_artifact_update(
 
 
 def _core_status(status: old_task.TaskStatus) -> task_pb2.TaskStatus:
-    """A status without its time: whoever reads it needs none, and not all give a good one."""
-    # The same numbers; one has another name.
+    """Convert a status without its time, which is not needed and often invalid."""
+    # The enums have the same numbers.
     made = task_pb2.TaskStatus(state=status.state)  # type: ignore[arg-type]
     if status.HasField("update"):
         made.message.CopyFrom(from_v0_3_message(status.update))
@@ -143,10 +146,9 @@ def _read_file(file: old_task.FilePart, core: part_pb2.Part) -> None:
 
 
 def _file_content(given: bytes) -> bytes:
-    """A file's bytes: as they are, or in base64.
+    """Return a file's content, which is base64 or raw bytes.
 
-    The schema means them as they are, but the reference SDK, and those that follow it, put base64
-    into them and can't read anything else; so that is what we write, and here we take both.
+    The schema means raw bytes, but the reference SDK writes base64, so both are accepted.
     """
     try:
         return base64.b64decode(given, validate=True)
@@ -170,7 +172,7 @@ _CONFIG = re.compile(r"tasks/([^/]+)/pushNotificationConfigs/([^/]*)")
 
 
 def from_v0_3_send(request: old.SendMessageRequest) -> a2a_pb2.SendMessageRequest:
-    """Return SendMessage's or SendStreamingMessage's request."""
+    """Convert a request of SendMessage or SendStreamingMessage."""
     core = a2a_pb2.SendMessageRequest(
         message=from_v0_3_message(request.request), metadata=find_metadata(request)
     )
@@ -187,32 +189,32 @@ def from_v0_3_send(request: old.SendMessageRequest) -> a2a_pb2.SendMessageReques
 
 
 def from_v0_3_get(request: old.GetTaskRequest) -> a2a_pb2.GetTaskRequest:
-    """Return GetTask's request. WireError: `name` names no task."""
+    """Convert a request of GetTask. WireError: `name` names no task."""
     core = a2a_pb2.GetTaskRequest(id=parse_task_name(request.name))
     if request.history_length:
-        # In v0.3, 0 is all there is.
+        # In v0.3, 0 means no limit.
         core.history_length = request.history_length
     return core
 
 
 def from_v0_3_cancel(request: old.CancelTaskRequest) -> a2a_pb2.CancelTaskRequest:
-    """Return CancelTask's request. WireError: `name` names no task."""
+    """Convert a request of CancelTask. WireError: `name` names no task."""
     return a2a_pb2.CancelTaskRequest(id=parse_task_name(request.name))
 
 
 def from_v0_3_subscribe(request: old.TaskSubscriptionRequest) -> a2a_pb2.SubscribeToTaskRequest:
-    """Return TaskSubscription's request. WireError: `name` names no task."""
+    """Convert a request of TaskSubscription. WireError: `name` names no task."""
     return a2a_pb2.SubscribeToTaskRequest(id=parse_task_name(request.name))
 
 
 def from_v0_3_create_push(
     request: old.CreateTaskPushNotificationConfigRequest,
 ) -> push_notification_pb2.TaskPushNotificationConfig:
-    """Return CreateTaskPushNotificationConfig's request. WireError: `parent` names no task."""
+    """Convert a request to create a webhook. WireError: `parent` names no task."""
     task_id = parse_task_name(request.parent, field="parent")
     core = from_v0_3_push_config(request.config.push_notification_config)
     core.task_id = task_id
-    # The places where a client may have put the webhook's id, the one that is meant for it first.
+    # Clients put the webhook's id in one of these; the specified place comes first.
     named = _CONFIG.fullmatch(request.config.name)
     core.id = request.config_id or core.id or (named[2] if named else "")
     return core
@@ -221,7 +223,7 @@ def from_v0_3_create_push(
 def from_v0_3_get_push(
     request: old.GetTaskPushNotificationConfigRequest,
 ) -> a2a_pb2.GetTaskPushNotificationConfigRequest:
-    """Return GetTaskPushNotificationConfig's request; `tasks/TASK` alone asks for the only one.
+    """Convert a request for a webhook; `tasks/TASK` alone asks for the only one.
 
     Raises:
         WireError: `name` names no task.
@@ -233,7 +235,7 @@ def from_v0_3_get_push(
 def from_v0_3_list_push(
     request: old.ListTaskPushNotificationConfigRequest,
 ) -> a2a_pb2.ListTaskPushNotificationConfigsRequest:
-    """Return ListTaskPushNotificationConfig's request. WireError: `parent` names no task."""
+    """Convert a request for a task's webhooks. WireError: `parent` names no task."""
     return a2a_pb2.ListTaskPushNotificationConfigsRequest(
         task_id=parse_task_name(request.parent, field="parent"),
         page_size=request.page_size,
@@ -244,13 +246,13 @@ def from_v0_3_list_push(
 def from_v0_3_delete_push(
     request: old.DeleteTaskPushNotificationConfigRequest,
 ) -> a2a_pb2.DeleteTaskPushNotificationConfigRequest:
-    """Return DeleteTaskPushNotificationConfig's request. WireError: `name` names no webhook."""
+    """Convert a request to delete a webhook. WireError: `name` names no webhook."""
     task_id, config_id = _parse_config_name(request.name)
     return a2a_pb2.DeleteTaskPushNotificationConfigRequest(task_id=task_id, id=config_id)
 
 
 def to_v0_3_send(request: a2a_pb2.SendMessageRequest) -> old.SendMessageRequest:
-    """Return the request that sends a message, without a webhook."""
+    """Convert a send request to v0.3's, without a webhook."""
     made = old.SendMessageRequest(
         request=to_v0_3_message(request.message), metadata=find_metadata(request)
     )
@@ -261,7 +263,7 @@ def to_v0_3_send(request: a2a_pb2.SendMessageRequest) -> old.SendMessageRequest:
 
 
 def parse_task_name(name: str, *, field: str = "name") -> str:
-    """Return the task of a name such as `tasks/TASK`. WireError: it isn't one."""
+    """Return the task id of a resource name `tasks/TASK`. WireError: it has another form."""
     found = _TASK.fullmatch(name)
     if found is None:
         raise invalid_params((field, "must be tasks/TASK"))

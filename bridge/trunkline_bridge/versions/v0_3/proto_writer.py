@@ -1,6 +1,6 @@
-"""Writes core data as A2A v0.3's protobuf data. What only v1.0 has is left out.
+"""Converts core data to v0.3's protobuf data, without fields that only v1.0 has.
 
-gRPC has these as they are, HTTP+JSON as ProtoJSON.
+gRPC sends these messages; HTTP+JSON sends them as ProtoJSON.
 """
 
 import base64
@@ -36,14 +36,14 @@ _WithMetadata: TypeAlias = (
 def to_v0_3_send_response(
     answer: task_pb2.Task | message_pb2.Message,
 ) -> old.SendMessageResponse:
-    """Return what SendMessage answers."""
+    """Convert the result of sending a message to SendMessage's response."""
     if isinstance(answer, message_pb2.Message):
         return old.SendMessageResponse(msg=to_v0_3_message(answer))
     return old.SendMessageResponse(task=to_v0_3_task(answer))
 
 
 def to_v0_3_stream_response(core: a2a_pb2.StreamResponse) -> old.StreamResponse:
-    """Return an event of a stream."""
+    """Convert an event of a stream."""
     match core.WhichOneof("payload"):
         case "task":
             return old.StreamResponse(task=to_v0_3_task(core.task))
@@ -56,7 +56,7 @@ def to_v0_3_stream_response(core: a2a_pb2.StreamResponse) -> old.StreamResponse:
 
 
 def to_v0_3_task(core: task_pb2.Task) -> old_task.Task:
-    """Return a task."""
+    """Convert a task."""
     return old_task.Task(
         id=core.id,
         context_id=core.context_id,
@@ -68,7 +68,7 @@ def to_v0_3_task(core: task_pb2.Task) -> old_task.Task:
 
 
 def to_v0_3_message(core: message_pb2.Message) -> old_task.Message:
-    """Return a message."""
+    """Convert a message."""
     return old_task.Message(
         message_id=core.message_id,
         context_id=core.context_id,
@@ -81,7 +81,7 @@ def to_v0_3_message(core: message_pb2.Message) -> old_task.Message:
 
 
 def to_v0_3_artifact(core: artifact_pb2.Artifact) -> old_task.Artifact:
-    """Return an artifact."""
+    """Convert an artifact."""
     return old_task.Artifact(
         artifact_id=core.artifact_id,
         name=core.name,
@@ -93,7 +93,7 @@ def to_v0_3_artifact(core: artifact_pb2.Artifact) -> old_task.Artifact:
 
 
 def to_v0_3_part(core: part_pb2.Part) -> old_task.Part:
-    """Return a part."""
+    """Convert a part."""
     made = old_task.Part(metadata=find_metadata(core))
     match core.WhichOneof("content"):
         case "text":
@@ -113,7 +113,7 @@ def to_v0_3_part(core: part_pb2.Part) -> old_task.Part:
 def to_v0_3_push_config(
     core: push_notification_pb2.TaskPushNotificationConfig,
 ) -> old_task.TaskPushNotificationConfig:
-    """Return a webhook under its name."""
+    """Convert a webhook, with its resource name."""
     made = old_task.TaskPushNotificationConfig(
         name=f"tasks/{core.task_id}/pushNotificationConfigs/{core.id}"
     )
@@ -129,7 +129,7 @@ def to_v0_3_push_config(
 def to_v0_3_push_configs(
     core: a2a_pb2.ListTaskPushNotificationConfigsResponse,
 ) -> old.ListTaskPushNotificationConfigResponse:
-    """Return a page of webhooks."""
+    """Convert a page of webhooks."""
     return old.ListTaskPushNotificationConfigResponse(
         configs=[to_v0_3_push_config(one) for one in core.configs],
         next_page_token=core.next_page_token,
@@ -137,7 +137,7 @@ def to_v0_3_push_configs(
 
 
 def _status(core: task_pb2.TaskStatus) -> old_task.TaskStatus:
-    # The same numbers; one has another name.
+    # The enums have the same numbers.
     made = old_task.TaskStatus(state=core.state)  # type: ignore[arg-type]
     if core.HasField("message"):
         made.update.CopyFrom(to_v0_3_message(core.message))
@@ -176,5 +176,5 @@ def _write_data(value: struct_pb2.Value, made: old_task.Part) -> None:
 
 
 def find_metadata(message: _WithMetadata) -> struct_pb2.Struct | None:
-    """Return a message's metadata; None: it has none."""
+    """Return the metadata of a protobuf message; None without it."""
     return message.metadata if message.HasField("metadata") else None

@@ -1,7 +1,7 @@
-"""Writes A2A v1.0's data as ProtoJSON the way A2A wants it.
+"""Writes v1.0's data as A2A's form of ProtoJSON.
 
-Required fields stand there even when empty, times have milliseconds, whole numbers no fraction,
-and nothing is escaped that needn't be. Stock ProtoJSON does none of these.
+Unlike json_format's output, required fields are written even if empty, times have milliseconds,
+whole numbers have no fraction, and only necessary characters are escaped.
 """
 
 import base64
@@ -30,7 +30,7 @@ from trunkline_bridge.versions.json_values import (
 
 
 def task_json(message: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
-    """Return a task; `with_artifacts` prints them even when there are none."""
+    """Convert a task; `with_artifacts` writes the member even if it is empty."""
     result: Json = {"id": message.id}
     if message.context_id:
         result["contextId"] = message.context_id
@@ -43,12 +43,12 @@ def task_json(message: task_pb2.Task, *, with_artifacts: bool = False) -> Json:
 
 
 def message_json(message: message_pb2.Message) -> Json:
-    """Return a message."""
+    """Convert a message."""
     return message_members(message, role=message_pb2.Role.Name(message.role), part=_part)
 
 
 def send_params_json(request: a2a_pb2.SendMessageRequest) -> Json:
-    """Return the parameters of SendMessage, as a client gives them; the tenant isn't among them."""
+    """Build the parameters of SendMessage, without the tenant."""
     params: Json = {"message": message_json(request.message)}
     given = request.configuration
     configuration: Json = {"returnImmediately": True} if given.return_immediately else {}
@@ -60,7 +60,7 @@ def send_params_json(request: a2a_pb2.SendMessageRequest) -> Json:
 
 
 def stream_response_json(message: a2a_pb2.StreamResponse) -> Json:
-    """Return an event of a stream."""
+    """Convert an event of a stream."""
     match message.WhichOneof("payload"):
         case "task":
             return {"task": task_json(message.task)}
@@ -73,13 +73,13 @@ def stream_response_json(message: a2a_pb2.StreamResponse) -> Json:
 
 
 class V1EventWriter:
-    """Events of a stream as A2A v1.0 has them."""
+    """Writes the events of a stream in the JSON of v1.0."""
 
     text_end = '}]},"append":true}}'
     last_text_end = '}]},"append":true,"lastChunk":true}}'
 
     def text_start(self, artifact: ArtifactView) -> str:
-        """Return a piece of text up to its text."""
+        """Return the JSON of a text delta before its text."""
         said = {"artifactId": artifact.head.artifact_id}
         if artifact.head.name:
             said["name"] = artifact.head.name
@@ -87,12 +87,12 @@ class V1EventWriter:
         return f'{{"artifactUpdate":{ids[:-1]},"artifact":{dumps(said)[:-1]},"parts":[{{"text":'
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
-        """Return any other event."""
+        """Return the JSON of any other event."""
         return (stream_response_json(response),)
 
 
 def push_config_json(config: push_notification_pb2.TaskPushNotificationConfig) -> Json:
-    """Return a webhook."""
+    """Convert a webhook."""
     result: Json = {}
     if config.id:
         result["id"] = config.id
@@ -109,7 +109,7 @@ def push_config_json(config: push_notification_pb2.TaskPushNotificationConfig) -
 
 
 def agent_card_json(card: agent_card_pb2.AgentCard) -> Json:
-    """Return a card with the fields that A2A requires of every card."""
+    """Convert a card, with all the members that A2A requires."""
     result: Json = json_format.MessageToDict(card)
     for name in ("name", "description", "version"):
         result.setdefault(name, "")
@@ -122,7 +122,7 @@ def agent_card_json(card: agent_card_pb2.AgentCard) -> Json:
         skill.setdefault("tags", [])
     for asking in (result, *result["skills"]):
         for requirement in asking.get("securityRequirements", ()):
-            # Some read `list` without asking whether it is there.
+            # Some clients read `list` without checking that it exists.
             for scopes in requirement.setdefault("schemes", {}).values():
                 scopes.setdefault("list", [])
     return result
