@@ -1,8 +1,8 @@
 """Encodes file content in v0.3's protobuf messages as the client expects it.
 
-The schema has a `bytes` field for the content. The SDKs in Python and Go store base64 in it and read
-nothing else; other clients store the raw bytes. The user agent tells them apart. Messages inside
-the bridge hold base64, and are converted for other clients.
+The schema has a `bytes` field for the content. The SDKs in Python and Go store base64 in it and
+read nothing else; other clients store raw bytes. The user agent tells them apart. Messages inside
+the bridge hold base64 and are converted for other clients.
 """
 
 import base64
