@@ -17,11 +17,10 @@ from trunkline_bridge.edge.authentication import build_authenticator
 from trunkline_bridge.edge.caller import Authenticator, CallerFactory
 from trunkline_bridge.edge.card_endpoints import CardEndpoints
 from trunkline_bridge.edge.health import HealthEndpoints
-from trunkline_bridge.edge.http import Page, method_not_allowed, mount, not_found
+from trunkline_bridge.edge.http import Page, mount, not_found
 from trunkline_bridge.edge.in_flight import InFlightRequests
 from trunkline_bridge.edge.tracing import TraceMiddleware
 from trunkline_bridge.projection.links import FILES_PATH
-from trunkline_bridge.protocol import CARD_PATH
 from trunkline_bridge.settings import BridgeSettings
 from trunkline_bridge.streams.sse import Heartbeats
 from trunkline_bridge.versions.v0_1.task_aliases import TaskAliases
@@ -75,13 +74,11 @@ class Bridge:
         in_flight = self._in_flight = InFlightRequests()
         heartbeats = Heartbeats(settings.heartbeat_s)
 
-        def serve(binding: Binding) -> ASGIApp:
+        def serve(binding: Binding) -> HttpHandler:
             return HttpHandler(binding, settings, in_flight, heartbeats)
 
         aliases = TaskAliases(directory)
-        jsonrpc = _PostOnly(
-            serve(JsonRpcBinding(operations, callers, aliases, is_strict=is_strict))
-        )
+        jsonrpc = serve(JsonRpcBinding(operations, callers, aliases, is_strict=is_strict))
         rest = RestBinding(operations, callers, is_strict=is_strict)
         cards_at = CardEndpoints(cards, callers, max_age_s=settings.card_max_age_s)
         health = HealthEndpoints(directory, settings.default_agent)
@@ -122,17 +119,3 @@ class Bridge:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._router(encode_segments(scope), receive, send)
-
-
-class _PostOnly:
-    """Refuses HTTP methods other than POST."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        if scope["method"] != "POST":
-            hint = f" with a JSON-RPC request; the agent's card is at {CARD_PATH} below this path"
-            app = method_not_allowed(scope["method"], allowed="POST", hint=hint)
-        await app(scope, receive, send)

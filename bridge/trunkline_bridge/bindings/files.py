@@ -108,6 +108,9 @@ class FileBinding:
     save it, not to display or run it.
     """
 
+    methods: tuple[str, ...] = ()
+    method_hint = ""
+
     def __init__(self, directory: Directory, callers: CallerFactory, *, patience_s: float) -> None:
         """`patience_s` is how long to wait for the host of a file."""
         self.artifacts = ArtifactClient(directory, patience_s=patience_s)

@@ -10,7 +10,12 @@ from starlette.types import Receive, Scope, Send
 
 from trunkline.errors import PeerUnavailableError
 from trunkline_bridge.edge import tracing
-from trunkline_bridge.edge.http import RequestBody, RequestHeaders, ResponseSender
+from trunkline_bridge.edge.http import (
+    RequestBody,
+    RequestHeaders,
+    ResponseSender,
+    method_not_allowed,
+)
 from trunkline_bridge.edge.in_flight import InFlightRequests, find_connection, watch_connection
 from trunkline_bridge.errors import WireError, to_wire_error
 from trunkline_bridge.settings import BridgeSettings
@@ -120,6 +125,11 @@ class BindingCall(Protocol):
 class Binding(Protocol):
     """A binding of A2A over HTTP."""
 
+    methods: tuple[str, ...]
+    """The HTTP methods to serve; empty if its responses decide that."""
+    method_hint: str
+    """Advice in the error for another method."""
+
     def new_call(self) -> BindingCall:
         """Return an object for one request."""
         ...
@@ -146,7 +156,14 @@ class HttpHandler:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        exchange = _Exchange(self._binding.new_call(), ResponseSender(send), self._heartbeats)
+        binding = self._binding
+        if binding.methods and scope["method"] not in binding.methods:
+            allowed, hint = ", ".join(binding.methods), binding.method_hint
+            await method_not_allowed(scope["method"], allowed=allowed, hint=hint)(
+                scope, receive, send
+            )
+            return
+        exchange = _Exchange(binding.new_call(), ResponseSender(send), self._heartbeats)
         headers = RequestHeaders(scope)
         body = RequestBody(
             headers,

@@ -38,7 +38,7 @@ from trunkline_bridge.edge.http import (
 from trunkline_bridge.edge.json_decoder import INLINE_PARSE_BYTES
 from trunkline_bridge.edge.version_header import parse_version, version_required
 from trunkline_bridge.errors import METHOD_NOT_FOUND, WireError, to_wire_error
-from trunkline_bridge.protocol import V0_1, V0_3, V1_0
+from trunkline_bridge.protocol import CARD_PATH, V0_1, V0_3, V1_0
 from trunkline_bridge.streams.event_renderer import EventRenderer, render_error_event
 from trunkline_bridge.versions.v0_1 import jsonrpc_methods as v0_1
 from trunkline_bridge.versions.v0_1.task_aliases import TaskAliases
@@ -134,6 +134,9 @@ def _translate_method(version: str, method: str) -> str:
 
 class JsonRpcBinding:
     """JSON-RPC of all agents. The path names the agent; at the root, a tenant may."""
+
+    methods: tuple[str, ...] = ("POST",)
+    method_hint = f" with a JSON-RPC request; the agent's card is at {CARD_PATH} below this path"
 
     def __init__(
         self,

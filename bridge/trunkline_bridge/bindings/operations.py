@@ -1,4 +1,4 @@
-"""What operations ask of a task."""
+"""Performs the operations of A2A as calls to the mesh, for all bindings and versions."""
 
 import asyncio
 import logging
@@ -55,7 +55,7 @@ from trunkline_bridge.webhooks.registration import WebhookRegistrations
 def check_agent_task(
     caller: Caller, task_id: str, snapshot: snapshot_pb2.TaskSnapshot | None
 ) -> snapshot_pb2.TaskSnapshot:
-    """Return a task that shows at the agent's address. TaskNotFoundError: it doesn't."""
+    """Return a task of the agent that the caller addresses. TaskNotFoundError: it has none such."""
     if snapshot is None or snapshot.agent != caller.agent:
         raise TaskNotFoundError(task_id)
     tracing.record_task(snapshot)
@@ -72,18 +72,19 @@ def check_not_ended(snapshot: snapshot_pb2.TaskSnapshot) -> None:
 def requested_history_length(
     request: a2a_pb2.SendMessageConfiguration | a2a_pb2.GetTaskRequest | a2a_pb2.ListTasksRequest,
 ) -> int | None:
-    """Return how much history a request asks for; None: all of it."""
+    """Return the number of messages of history that a request asks for; None: all."""
     return request.history_length if request.HasField("history_length") else None
 
 
 def build_submission(
-    caller: Caller, request: a2a_pb2.SendMessageRequest
+    caller: Caller, request: a2a_pb2.SendMessageRequest, *, task_id: str = ""
 ) -> message_service_pb2.Submission:
-    """Return what the mesh is told beside a message: whose it is, and how to take it."""
+    """Return the metadata with which a message is submitted; `task_id` is of a task to create."""
     submission = message_service_pb2.Submission(
         account=caller.account,
         caller=caller.name,
-        # Without the extension, a plain request of somebody unknown is always a new one.
+        task_id=task_id,
+        # Without the extension, each request of an anonymous caller is a new one.
         idempotent=caller.is_authenticated or RESUME_EXTENSION in caller.extensions,
         accepted_output_modes=request.configuration.accepted_output_modes,
     )
@@ -95,7 +96,7 @@ def build_submission(
 
 
 def find_earlier_task(stream: TaskStream, submission: message_service_pb2.Submission) -> str:
-    """Return the task that a submission for a new one made when it came first; empty: none."""
+    """Return the task that the first of repeated submissions created; empty: this is the first."""
     if not submission.task_id or stream.snapshot is None:
         return ""
     task_id = stream.snapshot.task.id
@@ -105,18 +106,19 @@ def find_earlier_task(stream: TaskStream, submission: message_service_pb2.Submis
 def is_repeated(
     caller: Caller, task: snapshot_pb2.TaskSnapshot | None, message: message_pb2.Message
 ) -> bool:
-    """Whether a message that names its task was given to it before.
+    """Return whether a message was sent to its task before.
 
-    That is asked only with the extension: without it, a message is a new one whatever its id.
+    Only requests with the extension are deduplicated. Without it, each message is a new one,
+    whatever its id.
 
     Raises:
-        MessageKeyReusedError: it was another one, by the same id.
+        MessageKeyReusedError: another message of the task has the same id.
     """
     if task is None or RESUME_EXTENSION not in caller.extensions:
         return False
     for known in task.task.history:
         if known.message_id == message.message_id and known.role == message.role:
-            # As it was sent: its task has filled the ids in.
+            # Compare it as it was sent: the task has filled in the ids.
             sent = message_pb2.Message()
             sent.CopyFrom(known)
             sent.task_id, sent.context_id = message.task_id, message.context_id
@@ -126,14 +128,14 @@ def is_repeated(
     return False
 
 
-# Tasks of one page that are read at the same time.
+# Limit on the tasks of a page that are read in parallel.
 _MAX_PARALLEL_READS = 8
 
 
 async def fetch_task_page(
     client: HostClient, caller: Caller, request: a2a_pb2.ListTasksRequest, links: FileLinks
 ) -> a2a_pb2.ListTasksResponse:
-    """Return a page of the agent's tasks on a host; they are read whole only if that is asked."""
+    """Return a page of the agent's tasks on a host. Whole tasks are read only if needed."""
     query = task_service_pb2.ListTasksRequest(
         account=caller.account,
         agent=caller.agent,
@@ -166,19 +168,19 @@ async def _read_tasks(
     rows: Sequence[snapshot_pb2.TaskSummary],
     links: FileLinks,
 ) -> Sequence[task_pb2.Task]:
-    """Read the tasks of a page whole, in its order; those that have gone meanwhile are left out."""
+    """Read the tasks of a page in its order. Tasks that were purged meanwhile are left out."""
     found: dict[str, task_pb2.Task] = {}
     failures: list[TrunklineError] = []
-    turns = asyncio.Semaphore(_MAX_PARALLEL_READS)
+    slots = asyncio.Semaphore(_MAX_PARALLEL_READS)
 
     async def read(task_id: str) -> None:
-        async with turns:
+        async with slots:
             try:
                 snapshot = await client.get_task(task_id, account=caller.account)
             except TaskNotFoundError:
                 return
             except TrunklineError as error:
-                # Out of the group it would come wrapped, and the others would be lost all the same.
+                # Raised here, it would leave the task group inside an ExceptionGroup.
                 failures.append(error)
                 return
         found[task_id] = project_task(
@@ -207,9 +209,9 @@ logger = logging.getLogger(__name__)
 
 
 class Operations:
-    """A2A as the mesh does it. Everything raises TrunklineErrors and WireErrors only.
+    """The operations of A2A. They raise only TrunklineErrors and WireErrors.
 
-    A task shows at its own agent's address and to its own account; elsewhere it isn't found.
+    A task is visible only at the address of its agent and to its own account.
     """
 
     def __init__(
@@ -227,14 +229,16 @@ class Operations:
     async def get_extended_card(
         self, caller: Caller, _request: a2a_pb2.GetExtendedAgentCardRequest | None = None
     ) -> agent_card_pb2.AgentCard:
-        """Return the agent's card for callers that have said who they are."""
+        """Return the agent's card for authenticated callers."""
         return self._cards.extended_card(caller)
 
     def check_agent(self, agent: str, task_id: str = "") -> None:
-        """See that an agent is there; a task outlives it, on whatever host took the task over.
+        """Check that the agent is on the mesh, or a host that has the task.
+
+        Tasks outlive their agent: another host may have taken them over.
 
         Raises:
-            AgentNotFoundError: neither the agent is on the mesh nor a host that knows the task.
+            AgentNotFoundError: neither is on the mesh.
         """
         try:
             self._directory.get_agent(agent)
@@ -245,52 +249,52 @@ class Operations:
     async def send_message(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
     ) -> task_pb2.Task | message_pb2.Message:
-        """Give a message to the agent; wait for the end of the turn unless asked not to.
+        """Submit a message and return the reply or the task. Wait for the turn unless asked not to.
 
-        When the host goes away meanwhile, wait for the task wherever it goes on. `new_task_id` may
-        name the task that a message without one makes, an id of the agent's host; the same one
-        again is the same task. So it is, with the extension, for a message that its task has.
+        If the host fails meanwhile, wait for the task on the host that takes it over. `new_task_id`
+        names the task to create, by an id of the agent's host; submitting again with the same id
+        returns the same task. With the extension, so does a message that its task already has.
         """
         links = self._links(caller)
         links.to_references(request.message)
-        task = await self._checked_task(caller, request)
+        task = await self._find_target(caller, request) if request.message.task_id else None
         try:
             async with asyncio.timeout(self._settings.blocking_limit_s):
                 if is_repeated(caller, task, request.message):
-                    answer = await self._attach(caller, request)
+                    result = await self._attach(caller, request)
                 else:
-                    submission = await self._submission(caller, request, task, new_task_id)
-                    answer = await self._send(caller, request, submission)
+                    submission = await self._build_submission(caller, request, task, new_task_id)
+                    result = await self._submit(caller, request, submission)
         except TimeoutError:
             limit_s = self._settings.blocking_limit_s
             problem = f"the turn is not over after {limit_s:g} s; send with returnImmediately"
             raise PeerTimeoutError(f"agent {caller.agent!r}", problem) from None
-        if isinstance(answer, message_pb2.Message):
-            links.to_urls(answer.parts)
-            return answer
-        tracing.record_task(answer)
+        if isinstance(result, message_pb2.Message):
+            links.to_urls(result.parts)
+            return result
+        tracing.record_task(result)
         return project_task(
-            answer, history_length=requested_history_length(request.configuration), links=links
+            result, history_length=requested_history_length(request.configuration), links=links
         )
 
     async def _attach(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest
     ) -> snapshot_pb2.TaskSnapshot | message_pb2.Message:
-        """Wait for the turn of a message that its task has already."""
+        """Wait for the turn of a message that its task already has."""
         task_id = request.message.task_id
         if not request.configuration.return_immediately:
-            async with self._follow(caller, task_id) as stream:
+            async with self._watch(caller, task_id) as stream:
                 await read_until_interrupted(stream)
-        return await self._found_task(caller, task_id)
+        return await self._wait_for_task(caller, task_id)
 
-    async def _send(
+    async def _submit(
         self,
         caller: Caller,
         request: a2a_pb2.SendMessageRequest,
         submission: message_service_pb2.Submission,
     ) -> snapshot_pb2.TaskSnapshot | message_pb2.Message:
         if submission.task_id:
-            # One call is cheaper than a stream. It names its task, so that it may be repeated.
+            # One call is cheaper than a stream. It may be repeated, since it names its task.
             try:
                 return await self._directory.client_for_agent(caller.agent).send_message(
                     agent=caller.agent,
@@ -302,34 +306,34 @@ class Operations:
             except (PeerUnavailableError, PeerTimeoutError) as error:
                 extra = {"agent": caller.agent, "reason": error.reason}
                 logger.info("send.repeated", extra=extra)
-        async with self._begin(caller, request, submission) as stream:
+        async with self._open_submission(caller, request, submission) as stream:
             if stream.message is not None:
                 return stream.message
             task_id = stream.snapshot.task.id if stream.snapshot else request.message.task_id
             if not request.configuration.return_immediately:
                 await read_until_interrupted(stream)
-        return await self._found_task(caller, task_id)
+        return await self._wait_for_task(caller, task_id)
 
     @asynccontextmanager
     async def stream_message(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest, *, new_task_id: str = ""
     ) -> AsyncIterator[WireEvents]:
-        """Give a message to the agent and follow its turn: one message, or a task and what follows.
+        """Submit a message and stream its turn: one message, or a task and its events.
 
-        Errors that come before the first event are raised on entering. `new_task_id` is as for
-        `send`; and so is a message that its task has: it shows the task, and what follows. With a
-        last event id, a message that was given before goes on behind that event.
+        Errors before the first event are raised on entering. `new_task_id` and repeated messages
+        are as for `send_message`: a repeated message streams its task and the events that follow.
+        With a last event id, it streams the events after that one.
         """
         links = self._links(caller)
         links.to_references(request.message)
-        task = await self._checked_task(caller, request)
+        task = await self._find_target(caller, request) if request.message.task_id else None
         if is_repeated(caller, task, request.message):
-            async with self._attached(caller, request.message.task_id) as events:
+            async with self._open_attached(caller, request.message.task_id) as events:
                 yield events
             return
-        submission = await self._submission(caller, request, task, new_task_id)
+        submission = await self._build_submission(caller, request, task, new_task_id)
         del task
-        async with self._begin(caller, request, submission) as stream:
+        async with self._open_submission(caller, request, submission) as stream:
             known = find_earlier_task(stream, submission)
             if not known or caller.last_event_id is None:
                 events = turn_events(
@@ -337,28 +341,28 @@ class Operations:
                     history_length=requested_history_length(request.configuration),
                     links=links,
                 )
-                yield self._turn_of(caller, events)
+                yield self._limit_turn(caller, events)
                 return
-        async with self._attached(caller, known) as events:
+        async with self._open_attached(caller, known) as events:
             yield events
 
     @asynccontextmanager
-    async def _attached(self, caller: Caller, task_id: str) -> AsyncIterator[WireEvents]:
-        """Follow a turn that goes on already: from its task as it is, or behind an event."""
+    async def _open_attached(self, caller: Caller, task_id: str) -> AsyncIterator[WireEvents]:
+        """Stream a turn that has begun: from the task's snapshot, or after the last event id."""
         if caller.last_event_id is None:
-            async with self._follow(caller, task_id) as stream:
-                yield self._turn_of(caller, current_turn_events(stream, self._links(caller)))
+            async with self._watch(caller, task_id) as stream:
+                yield self._limit_turn(caller, current_turn_events(stream, self._links(caller)))
         else:
             async with self._resume(caller, task_id, caller.last_event_id, of_turn=True) as events:
                 yield events
 
-    def _turn_of(self, caller: Caller, events: WireEvents) -> WireEvents:
-        """How long the caller's version follows a turn that a message began."""
+    def _limit_turn(self, caller: Caller, events: WireEvents) -> WireEvents:
+        """Return the events up to where the caller's version ends the stream of a message."""
         if caller.is_older:
             return until_turn_end(events, caller.turn_ends)
         return limit_auth_wait(events, self._settings.auth_wait_s)
 
-    def _begin(
+    def _open_submission(
         self,
         caller: Caller,
         request: a2a_pb2.SendMessageRequest,
@@ -366,7 +370,7 @@ class Operations:
     ) -> AbstractAsyncContextManager[TaskStream]:
         patience_s = self._settings.patience_s
         if caller.deadline is not None:
-            # Behind its deadline there is nothing to wait for.
+            # Do not wait beyond the deadline.
             left = caller.deadline - datetime.now(UTC)
             patience_s = min(patience_s, max(0.0, left.total_seconds()))
         return self._directory.submit(
@@ -378,7 +382,7 @@ class Operations:
 
     async def get_task(self, caller: Caller, request: a2a_pb2.GetTaskRequest) -> task_pb2.Task:
         """Return a task."""
-        snapshot = await self._own_task(caller, request.id)
+        snapshot = await self._get_task(caller, request.id)
         return project_task(
             snapshot, history_length=requested_history_length(request), links=self._links(caller)
         )
@@ -386,8 +390,8 @@ class Operations:
     async def cancel_task(
         self, caller: Caller, request: a2a_pb2.CancelTaskRequest
     ) -> task_pb2.Task:
-        """Cancel a task and return it, ended."""
-        await self._own_task(caller, request.id)
+        """Cancel a task and return it in its terminal state."""
+        await self._get_task(caller, request.id)
         client = self._directory.client_for_task(request.id)
         snapshot = await client.cancel_task(request.id, account=caller.account)
         return project_task(snapshot, links=self._links(caller))
@@ -395,7 +399,7 @@ class Operations:
     async def list_tasks(
         self, caller: Caller, request: a2a_pb2.ListTasksRequest
     ) -> a2a_pb2.ListTasksResponse:
-        """Return a page of the agent's tasks: those on the host that runs the agent now."""
+        """Return a page of the agent's tasks on the host that currently runs the agent."""
         client = self._directory.client_for_agent(caller.agent)
         return await fetch_task_page(client, caller, request, self._links(caller))
 
@@ -403,10 +407,10 @@ class Operations:
     async def subscribe_to_task(
         self, caller: Caller, request: a2a_pb2.SubscribeToTaskRequest
     ) -> AsyncIterator[WireEvents]:
-        """Follow a task until it ends: a snapshot first, or with a last event id what follows it.
+        """Stream a task until it ends: its snapshot and what follows, or what follows an event.
 
-        Before A2A 1.0 it is followed until its turn ends; one that waits or has ended is told, and
-        no error. Errors that come before the first event are raised on entering.
+        Before A2A 1.0 the stream ends with the turn, and a task that waits or has ended is sent
+        instead of an error. Errors before the first event are raised on entering.
         """
         if caller.last_event_id is not None:
             of_turn = caller.is_older
@@ -415,7 +419,7 @@ class Operations:
             ) as events:
                 yield events
             return
-        async with self._follow(caller, request.id) as stream:
+        async with self._watch(caller, request.id) as stream:
             snapshot = check_agent_task(caller, request.id, stream.snapshot)
             links = self._links(caller)
             tracing.link_task_span(snapshot)
@@ -432,18 +436,22 @@ class Operations:
     async def _resume(
         self, caller: Caller, task_id: str, last_event_id: str, *, of_turn: bool
     ) -> AsyncIterator[WireEvents]:
-        """Go on behind an event: render its journal event again, and leave out what was seen."""
+        """Stream the events after one that the client has.
+
+        A journal event may have several wire events, so that event is rendered again and the ones
+        that the client has are skipped.
+        """
         seen = parse_event_id(last_event_id)
-        now = await self._found_task(caller, task_id)
-        check_event_exists(seen, now)
-        tracing.link_task_span(now)
-        if is_last_event(seen, now, caller.turn_ends if of_turn else TERMINAL):
+        snapshot = await self._wait_for_task(caller, task_id)
+        check_event_exists(seen, snapshot)
+        tracing.link_task_span(snapshot)
+        if is_last_event(seen, snapshot, caller.turn_ends if of_turn else TERMINAL):
             yield no_events()
             return
-        expired = cursor_expired(seen, now)
-        state = now.task.status.state
-        # It may be large, and the stream stand for days.
-        del now
+        expired = cursor_expired(seen, snapshot)
+        state = snapshot.task.status.state
+        # The snapshot may be large and the stream may last for days.
+        del snapshot
         async with self._directory.watch(
             task_id,
             account=caller.account,
@@ -452,7 +460,7 @@ class Operations:
             patience_s=self._settings.patience_s,
         ) as stream:
             events = unseen_events(stream, seen=seen, expired=expired, links=self._links(caller))
-            # Here, so that an event which is gone is the answer and not the end of a stream.
+            # Read the first item now, so that an expired cursor is the response, not a last event.
             await anext(events, None)
             if not of_turn:
                 yield events
@@ -465,42 +473,42 @@ class Operations:
     async def create_push_config(
         self, caller: Caller, config: push_notification_pb2.TaskPushNotificationConfig
     ) -> push_notification_pb2.TaskPushNotificationConfig:
-        """Register a webhook of a task, or replace the one with its id; return it without secrets.
+        """Register a webhook of a task or replace the one with its id; return it without secrets.
 
-        What is posted to it is of the caller's version.
+        Notifications have the protocol version of the caller.
         """
         task_id, version = config.task_id, caller.version
-        await self._own_task(caller, task_id)
+        await self._get_task(caller, task_id)
         checked = await self._webhooks.validate(config, task_id=task_id, version=version)
         return await self._webhooks.create(checked, account=caller.account, version=version)
 
     async def get_push_config(
         self, caller: Caller, request: a2a_pb2.GetTaskPushNotificationConfigRequest
     ) -> push_notification_pb2.TaskPushNotificationConfig:
-        """Return a webhook of a task, secrets left out; without an id, the task's first one."""
-        await self._own_task(caller, request.task_id)
+        """Return a webhook of a task without secrets; the first one if the request has no id."""
+        await self._get_task(caller, request.task_id)
         return await self._webhooks.get(request.task_id, request.id, account=caller.account)
 
     async def list_push_configs(
         self, caller: Caller, request: a2a_pb2.ListTaskPushNotificationConfigsRequest
     ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
-        """Return the webhooks of a task, secrets left out."""
-        await self._own_task(caller, request.task_id)
+        """Return the webhooks of a task without secrets."""
+        await self._get_task(caller, request.task_id)
         return await self._webhooks.list(request.task_id, account=caller.account)
 
     async def delete_push_config(
         self, caller: Caller, request: a2a_pb2.DeleteTaskPushNotificationConfigRequest
     ) -> None:
-        """Remove a webhook of a task; one that is not there is as good as removed."""
-        await self._own_task(caller, request.task_id)
+        """Remove a webhook of a task. Removing an unknown one is no error."""
+        await self._get_task(caller, request.task_id)
         await self._webhooks.delete(request.task_id, request.id, account=caller.account)
 
     def _links(self, caller: Caller) -> FileLinks:
-        """Where the caller finds files."""
+        """Return the links by which the caller fetches files."""
         return self._cards.links(caller.origin)
 
-    def _follow(self, caller: Caller, task_id: str) -> AbstractAsyncContextManager[TaskStream]:
-        """Follow a task from where it is now, its snapshot first."""
+    def _watch(self, caller: Caller, task_id: str) -> AbstractAsyncContextManager[TaskStream]:
+        """Open a stream of a task that begins with its snapshot."""
         return self._directory.watch(
             task_id,
             account=caller.account,
@@ -508,35 +516,32 @@ class Operations:
             patience_s=self._settings.patience_s,
         )
 
-    async def _checked_task(
+    async def _find_target(
         self, caller: Caller, request: a2a_pb2.SendMessageRequest
-    ) -> snapshot_pb2.TaskSnapshot | None:
-        """Return the task that a message is for, if it names one, which must be the caller's."""
+    ) -> snapshot_pb2.TaskSnapshot:
+        """Return the task that a message names. WireError: the message has another context."""
         message = request.message
-        if not message.task_id:
-            return None
-        snapshot = await self._found_task(caller, message.task_id)
+        snapshot = await self._wait_for_task(caller, message.task_id)
         if message.context_id not in ("", snapshot.task.context_id):
             problem = f"is not the context of task {message.task_id!r}; leave it out"
             raise invalid_params(("message.contextId", problem))
         return snapshot
 
-    async def _submission(
+    async def _build_submission(
         self,
         caller: Caller,
         request: a2a_pb2.SendMessageRequest,
         task: snapshot_pb2.TaskSnapshot | None,
-        named: str,
+        new_task_id: str,
     ) -> message_service_pb2.Submission:
-        """What the mesh is told about a message. A new task gets its name here.
+        """Return the metadata of a submission, with the id of a new task.
 
-        A webhook that comes with a message is kept with the new task; for one that is there, and
-        goes on, before the message is given.
+        The webhook in a message is stored with a new task. For an existing task that has not ended
+        it is registered here.
         """
-        submission = build_submission(caller, request)
-        if task is None:
-            host = self._directory.get_agent_host(caller.agent)
-            submission.task_id = named or allocate_task_id(host)
+        if task is None and not new_task_id:
+            new_task_id = allocate_task_id(self._directory.get_agent_host(caller.agent))
+        submission = build_submission(caller, request, task_id=new_task_id)
         if request.configuration.HasField("task_push_notification_config"):
             webhook = await self._webhooks.validate(
                 request.configuration.task_push_notification_config,
@@ -552,12 +557,12 @@ class Operations:
                 await self._webhooks.create(webhook, account=account, version=version)
         return submission
 
-    async def _own_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
+    async def _get_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
         client = self._directory.client_for_task(task_id)
         snapshot = await client.get_task(task_id, account=caller.account)
         return check_agent_task(caller, task_id, snapshot)
 
-    async def _found_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
-        """Return a task, wherever it is; wait for that as streams do."""
-        async with self._follow(caller, task_id) as stream:
+    async def _wait_for_task(self, caller: Caller, task_id: str) -> snapshot_pb2.TaskSnapshot:
+        """Return a task. If its host is away, wait for it like a stream."""
+        async with self._watch(caller, task_id) as stream:
             return check_agent_task(caller, task_id, stream.snapshot)

@@ -1,8 +1,6 @@
 """Reads plain text messages by hand: nearly all are, and the general way takes ten times longer."""
 
-import math
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, TypeGuard, TypeVar
 
 from google.protobuf import json_format
@@ -101,10 +99,7 @@ def _is_object(given: object, names: frozenset[str]) -> TypeGuard[dict[str, Any]
 
 PAGE_SIZES = range(1, 101)
 DEFAULT_PAGE_SIZE = 50
-TIMEOUT_HEADER = "Trunkline-Timeout"
 
-# Ten years: no datetime overflows by it.
-_MAX_TIMEOUT_S = 10 * 365 * 24 * 3600
 # Up to here content can't exceed the 100 levels that protobuf's parsers allow, whatever its shape.
 _SAFE_DEPTH = 16
 # Nobody mends more at a time.
@@ -277,20 +272,6 @@ def check_nesting(request: a2a_pb2.SendMessageRequest) -> None:
     except (DecodeError, ValueError):
         problem: WireError = invalid_params(("message", "is nested too deeply"))
         raise problem from None
-
-
-def parse_deadline(header: str | None) -> datetime | None:
-    """Return the deadline that a `Trunkline-Timeout: SECONDS` header asks for."""
-    if header is None:
-        return None
-    try:
-        timeout_s = float(header)
-    except ValueError:
-        timeout_s = math.nan
-    if not 0 < timeout_s <= _MAX_TIMEOUT_S:
-        problem = f"must be a number of seconds above 0, at most {_MAX_TIMEOUT_S} (ten years)"
-        raise invalid_params((TIMEOUT_HEADER, problem))
-    return datetime.now(UTC) + timedelta(seconds=timeout_s)
 
 
 def _accept_draft_names(params: object) -> object:

@@ -86,6 +86,9 @@ class RestBinding:
 class RestResource:
     """The operations at one path."""
 
+    methods: tuple[str, ...] = ()
+    method_hint = ""
+
     def __init__(
         self, binding: RestBinding, version: RestVersion, operations: Mapping[str, str]
     ) -> None:

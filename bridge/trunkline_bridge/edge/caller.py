@@ -1,76 +1,79 @@
-"""Who calls, which agent, in which version, and what else a request says outside its parameters."""
+"""Callers: their identity, agent and version, and the service parameters of their request."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from trunkline.identity import ANONYMOUS_ACCOUNT
 from trunkline.task_states import TURN_END
 from trunkline.v1 import security_scheme_pb2, task_pb2
-from trunkline_bridge.bindings import request_parser as params
 from trunkline_bridge.errors import invalid_params
 from trunkline_bridge.projection.wire_events import V0_1_TURN_END
 from trunkline_bridge.protocol import RESUME_EXTENSION, V0_1, V1_0
 from trunkline_bridge.settings import BridgeSettings
 
-_TIMEOUT = params.TIMEOUT_HEADER.lower().encode("ascii")
-_AGENTS = "/agents/"
+TIMEOUT_HEADER = "Trunkline-Timeout"
+
+_TIMEOUT = TIMEOUT_HEADER.lower().encode("ascii")
+# Ten years: no datetime overflows by it.
+_MAX_TIMEOUT_S = 10 * 365 * 24 * 3600
 _NAME = re.compile(r"[A-Za-z0-9._\-]{1,200}")
 
 
 class ServiceParameters(Protocol):
     """A2A's service parameters (§3.2.6): headers over HTTP, metadata over gRPC.
 
-    HTTP's have `:scheme` too, as HTTP/2 calls it.
+    Over HTTP they include `:scheme`, as HTTP/2 does.
     """
 
     def get(self, name: bytes) -> str | None:
-        """Return a parameter by its name in lower case; several values are one list by commas."""
+        """Return a parameter by its name in lower case. Repeated values are joined by commas."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a caller is."""
+    """The identity of a caller."""
 
     account: str = ANONYMOUS_ACCOUNT
-    """Whose tasks they see."""
+    """The account that owns the tasks."""
     name: str = ANONYMOUS_ACCOUNT
-    """The caller within the account; submissions are one caller's."""
+    """The caller within the account. Message ids are unique per caller."""
     is_authenticated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SecurityRequirements:
-    """How callers say who they are, as cards declare it; nothing when nobody is asked."""
+    """The authentication that cards declare; empty if all callers are anonymous."""
 
     schemes: Mapping[str, security_scheme_pb2.SecurityScheme] = field(default_factory=dict)
     requirements: Sequence[security_scheme_pb2.SecurityRequirement] = ()
-    """Alternatives; an empty one lets strangers in."""
+    """Alternatives. An empty one admits anonymous callers."""
     challenge: str = ""
-    """What `WWW-Authenticate` says to those who have not (RFC 9110, 11.6.1)."""
+    """The `WWW-Authenticate` header for missing credentials (RFC 9110, 11.6.1)."""
 
     @property
     def is_anonymous_only(self) -> bool:
-        """Whether there is no way to say it."""
+        """True if there is no way to authenticate."""
         return not self.schemes
 
 
 class Authenticator(Protocol):
-    """Says who a caller is by the credentials that come with a request."""
+    """Identifies callers by the credentials in a request."""
 
     @property
     def security(self) -> SecurityRequirements:
-        """What cards say of it."""
+        """The authentication that cards declare."""
         ...
 
     async def authenticate(self, parameters: ServiceParameters) -> Identity:
-        """Return who it is.
+        """Return the identity of a caller.
 
         Raises:
-            WireError: the credentials are missing though needed, or wrong (UNAUTHENTICATED).
+            WireError: required credentials are missing, or they are wrong (UNAUTHENTICATED).
         """
         ...
 
@@ -79,21 +82,24 @@ _ANONYMOUS_IDENTITY = Identity()
 
 
 class AnonymousAuthenticator:
-    """Everybody is anonymous."""
+    """Treats every caller as anonymous."""
 
     security = SecurityRequirements()
 
     async def authenticate(self, _parameters: ServiceParameters) -> Identity:
-        """Return nobody in particular."""
+        """Return the anonymous identity."""
         return _ANONYMOUS_IDENTITY
 
 
 class Caller(NamedTuple):
-    """What a binding knows of a request beside its parameters. Each call makes one: it is cheap."""
+    """The caller of a request and what else comes beside its parameters.
+
+    A tuple, since each request creates one.
+    """
 
     agent: str
     version: str = V1_0
-    """Of A2A, as major and minor: what the caller speaks."""
+    """The protocol version of the request, as major and minor."""
     extensions: frozenset[str] = frozenset()
     deadline: datetime | None = None
     last_event_id: str | None = None
@@ -101,40 +107,36 @@ class Caller(NamedTuple):
     name: str = ANONYMOUS_ACCOUNT
     is_authenticated: bool = False
     origin: str = ""
-    """Scheme and host by which it found us, as it says; over gRPC it doesn't."""
+    """Scheme and host of the request's URL, unchecked; empty over gRPC."""
     user_agent: str = ""
 
     @property
     def is_older(self) -> bool:
-        """Whether it speaks an A2A before 1.0, whose streams end with the turn."""
+        """True before A2A 1.0, whose streams end with the turn."""
         return self.version != V1_0
 
     @property
     def turn_ends(self) -> Set[task_pb2.TaskState.ValueType]:
-        """The states that end a turn, as its A2A has it."""
+        """The states that end a turn in the caller's version."""
         return V0_1_TURN_END if self.version == V0_1 else TURN_END
 
 
 class CallerFactory:
-    """Makes a Caller of a request's service parameters, the same in every binding."""
+    """Builds the Caller of a request from its service parameters, for all bindings."""
 
-    def __init__(self, access: Authenticator, settings: BridgeSettings) -> None:
-        self._access = access
+    def __init__(self, authenticator: Authenticator, settings: BridgeSettings) -> None:
+        self.authenticate = authenticator.authenticate
         self._settings = settings
-
-    async def authenticate(self, parameters: ServiceParameters) -> Identity:
-        """Return who calls, before anything else is looked at. WireError: UNAUTHENTICATED."""
-        return await self._access.authenticate(parameters)
 
     def build_caller(
         self, identity: Identity, parameters: ServiceParameters, *, agent: str, version: str
     ) -> Caller:
-        """Return the caller. WireError: a parameter is wrong."""
+        """Return the caller. WireError: a service parameter is wrong."""
         return Caller(
             agent=agent or self._settings.default_agent,
             version=version,
             extensions=parse_extensions(parameters),
-            deadline=params.parse_deadline(parameters.get(_TIMEOUT)),
+            deadline=parse_deadline(parameters.get(_TIMEOUT)),
             last_event_id=parameters.get(b"last-event-id"),
             account=identity.account,
             name=identity.name,
@@ -145,26 +147,13 @@ class CallerFactory:
 
 
 def request_origin(parameters: ServiceParameters) -> str:
-    """Return the scheme and host that a request names, unchecked; empty over gRPC."""
+    """Return the scheme and host of a request's URL, unchecked; empty over gRPC."""
     scheme = parameters.get(b":scheme")
     return f"{scheme}://{parameters.get(b'host') or ''}" if scheme else ""
 
 
-def agent_in_path(path: str) -> str | None:
-    """Return the agent whose address a path is: empty for the default one's, None for no agent's.
-
-    `/agents/NAME` and `/`; a slash more at the end changes nothing.
-    """
-    if path == "/":
-        return ""
-    if not path.startswith(_AGENTS):
-        return None
-    name = path[len(_AGENTS) :].removesuffix("/")
-    return name if name and "/" not in name else None
-
-
 def resolve_agent(path_agent: str, tenants: Iterable[str]) -> str:
-    """Return the agent that a request is for; a tenant of A2A is an agent's name here.
+    """Return the agent of a request. A tenant of A2A is the name of an agent here.
 
     `path_agent` is empty at the default agent's address, where a tenant may name another.
 
@@ -184,7 +173,7 @@ def resolve_agent(path_agent: str, tenants: Iterable[str]) -> str:
 
 
 def parse_extensions(parameters: ServiceParameters) -> frozenset[str]:
-    """Return the URIs of the extensions that a request activates, by their new or old header."""
+    """Return the URIs of the extensions that a request activates, by the new or the old header."""
     fields = (parameters.get(b"a2a-extensions"), parameters.get(b"x-a2a-extensions"))
     if fields == (None, None):
         return frozenset()
@@ -193,8 +182,22 @@ def parse_extensions(parameters: ServiceParameters) -> frozenset[str]:
 
 
 def extension_headers(caller: Caller, parameters: ServiceParameters) -> dict[str, str]:
-    """Return which extensions are active for a request, under the header that asked for them."""
+    """Return the header that lists the active extensions, named like the request's."""
     if RESUME_EXTENSION not in caller.extensions:
         return {}
     is_older = parameters.get(b"a2a-extensions") is None
     return {"x-a2a-extensions" if is_older else "a2a-extensions": RESUME_EXTENSION}
+
+
+def parse_deadline(header: str | None) -> datetime | None:
+    """Return the deadline that a `Trunkline-Timeout: SECONDS` header asks for."""
+    if header is None:
+        return None
+    try:
+        timeout_s = float(header)
+    except ValueError:
+        timeout_s = math.nan
+    if not 0 < timeout_s <= _MAX_TIMEOUT_S:
+        problem = f"must be a number of seconds above 0, at most {_MAX_TIMEOUT_S} (ten years)"
+        raise invalid_params((TIMEOUT_HEADER, problem))
+    return datetime.now(UTC) + timedelta(seconds=timeout_s)

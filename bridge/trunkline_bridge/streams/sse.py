@@ -1,4 +1,4 @@
-"""Keeps silent streams open: a comment now and then, from one timer for all streams."""
+"""Sends server-sent events, and keeps silent streams open with comments (WHATWG HTML, 9.2)."""
 
 import asyncio
 import logging
@@ -18,41 +18,44 @@ from trunkline_bridge.streams.task_streams import WireEvents
 logger = logging.getLogger(__name__)
 
 _HEARTBEAT_MESSAGE: Final = {"type": "http.response.body", "body": HEARTBEAT, "more_body": True}
-# The timer looks at most so often in an interval.
+# Limit on how often the timer fires in an interval.
 _MAX_CHECKS_PER_INTERVAL = 50
 
 
 class Heartbeats:
-    """Streams in the order of their last write, so that only the first need be looked at."""
+    """Writes comments to silent streams, by one timer for all of them.
+
+    The streams are in the order of their last write, so the timer checks only the first.
+    """
 
     def __init__(self, interval_s: float) -> None:
-        """A stream that was silent for `interval_s` gets a comment."""
+        """Write a comment to each stream that was silent for `interval_s` seconds."""
         self._interval_s = interval_s
         self._streams: OrderedDict[EventStream, None] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, stream: "EventStream") -> None:
-        """Look after a stream until it is removed."""
+        """Watch a stream until it is removed."""
         self._streams[stream] = None
         if self._timer is None:
-            self._wait(self._interval_s)
+            self._schedule(self._interval_s)
 
     def remove(self, stream: "EventStream") -> None:
-        """Leave a stream alone from now on."""
+        """Stop watching a stream."""
         self._streams.pop(stream, None)
         if not self._streams and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def touch(self, stream: "EventStream") -> None:
-        """A stream has written something."""
+        """Record a write to a stream."""
         self._streams.move_to_end(stream)
 
-    def _wait(self, delay_s: float) -> None:
+    def _schedule(self, delay_s: float) -> None:
         delay_s = max(delay_s, self._interval_s / _MAX_CHECKS_PER_INTERVAL)
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._beat)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._write_due)
 
-    def _beat(self) -> None:
+    def _write_due(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
         try:
@@ -60,52 +63,52 @@ class Heartbeats:
                 stream = next(iter(self._streams))
                 left_s = stream.written_at + self._interval_s - now
                 if left_s > 0:
-                    self._wait(left_s)
+                    self._schedule(left_s)
                     return
                 self._streams.move_to_end(stream)
                 stream.written_at = now
                 stream.write_heartbeat()
         except Exception:
-            # Its own task will meet the same; the others still want their comments.
+            # The stream's own task meets the same error; the other streams still need comments.
             logger.exception("heartbeat.failed")
-            self._wait(0)
+            self._schedule(0)
 
 
 class EventStream:
-    """The body of one response, written in turns by its events and by its heartbeats."""
+    """The body of one response. Its events and its heartbeats take turns in writing."""
 
-    __slots__ = ("__weakref__", "_beats", "_is_writing", "_send", "_writes", "written_at")
+    __slots__ = ("__weakref__", "_heartbeats", "_is_writing", "_send", "_writes", "written_at")
 
-    # So many writes may follow each other, this close, before others get their turn.
-    _WRITES_A_TURN = 4
-    _CLOSE_S = 0.005
+    # A burst yields to the event loop after this many writes, each within this time of the last.
+    _BURST_WRITES = 4
+    _BURST_GAP_S = 0.005
 
-    def __init__(self, send: Send, beats: Heartbeats) -> None:
+    def __init__(self, send: Send, heartbeats: Heartbeats) -> None:
         self._send = send
-        self._beats = beats
+        self._heartbeats = heartbeats
         self._is_writing = False
         self._writes = 0
         self.written_at = asyncio.get_running_loop().time()
 
     async def write(self, body: bytes) -> None:
-        """Write, when the client has room for it: a slow one slows its own stream alone."""
+        """Write as soon as the client has room. A slow client slows down only its own stream."""
         self._is_writing = True
         try:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
         finally:
             self._is_writing = False
         now = asyncio.get_running_loop().time()
-        self._writes = self._writes + 1 if now - self.written_at < self._CLOSE_S else 1
+        self._writes = self._writes + 1 if now - self.written_at < self._BURST_GAP_S else 1
         self.written_at = now
-        self._beats.touch(self)
-        if self._writes >= self._WRITES_A_TURN:
+        self._heartbeats.touch(self)
+        if self._writes >= self._BURST_WRITES:
             self._writes = 0
-            # A write that finds the client gone has the loop tell us; without a turn of the loop,
-            # a burst would all be written first, and nobody else be served meanwhile.
+            # The event loop reports a lost connection only between iterations. Without a yield, a
+            # burst would be written to the end first, and other requests would wait.
             await asyncio.sleep(0)
 
     def write_heartbeat(self) -> None:
-        """Write a comment, unless there is no room: then the client has something to read."""
+        """Write a comment unless a write is waiting: then the client has data to read."""
         if self._is_writing:
             return
         step = self._send(_HEARTBEAT_MESSAGE).__await__()
@@ -119,7 +122,7 @@ class EventStream:
 _HEADERS = {
     "content-type": "text/event-stream",
     "cache-control": "no-store",
-    # Some proxies hold a response back until it is large or done.
+    # Some proxies buffer a response until it is large or complete.
     "x-accel-buffering": "no",
 }
 

@@ -1,4 +1,4 @@
-"""A task's stream as wire events, in what is ready together."""
+"""Streams of tasks as wire events: from the start of a turn, from a snapshot, after an event."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence, Set
@@ -22,8 +22,8 @@ from trunkline_bridge.projection import (
     snapshot_event,
 )
 
-# What is ready together, in order.
 WireEvents: TypeAlias = AsyncGenerator[Sequence[WireEvent], None]
+"""Yields the events that are ready together, in order."""
 
 read_batch = event_pb2.EventBatch.FromString
 
@@ -31,9 +31,9 @@ read_batch = event_pb2.EventBatch.FromString
 async def turn_events(
     stream: TaskStream, *, history_length: int | None, links: FileLinks
 ) -> WireEvents:
-    """What a stream is from where it was opened: the reply, or a task and all that follows."""
+    """Yield the direct reply, or the task's snapshot and all events that follow."""
     if stream.message is not None:
-        # A direct reply is in no journal: there is nothing to resume and no id.
+        # A direct reply is in no journal, so it has no id to resume from.
         reply = a2a_pb2.StreamResponse(message=stream.message)
         yield [FullEvent(0, 0, links.event_to_urls(reply))]
         return
@@ -41,10 +41,10 @@ async def turn_events(
     apply = build_projection(stream, links).apply
     if snapshot is not None and snapshot.sequence > 0:
         tracing.record_task(snapshot)
-        shown = [snapshot_event(snapshot, history_length=history_length, links=links)]
+        events = [snapshot_event(snapshot, history_length=history_length, links=links)]
         del snapshot
-        yield shown
-        shown.clear()
+        yield events
+        events.clear()
     async for batches in stream:
         ready = [event for sealed in batches for event in apply(read_batch(sealed))]
         if ready:
@@ -52,16 +52,16 @@ async def turn_events(
 
 
 async def snapshot_events(snapshot: snapshot_pb2.TaskSnapshot, links: FileLinks) -> WireEvents:
-    """What a task is now, and nothing that follows."""
+    """Yield the task's snapshot alone."""
     yield [snapshot_event(snapshot, links=links)]
 
 
 async def until_turn_end(
     events: WireEvents, ends: Set[task_pb2.TaskState.ValueType] = TURN_END
 ) -> WireEvents:
-    """What a stream is before A2A 1.0: it ends with a status that ends the turn, and has only one.
+    """Yield events up to the status that ends the turn, as streams before A2A 1.0 do.
 
-    A task that was shown when its turn was over already is followed by its status.
+    If a snapshot shows a turn that has ended, its status follows as an event.
     """
     ended: FullEvent | None = None
     async with aclosing(events):
@@ -87,19 +87,19 @@ async def limit_auth_wait(
     *,
     state: task_pb2.TaskState.ValueType = task_pb2.TASK_STATE_UNSPECIFIED,
 ) -> WireEvents:
-    """What a stream is, ended when its task has waited for credentials for `wait_s`.
+    """Yield events, and end when the task has waited for credentials for `wait_s` seconds.
 
-    `state` is the task's where the stream begins, unless its first event tells.
+    `state` is the task's state at the start of the stream, if its first event has none.
     """
     loop = asyncio.get_running_loop()
-    until = None
+    deadline = None
     async with aclosing(events):
         while True:
             if state == task_pb2.TASK_STATE_AUTH_REQUIRED:
-                until = loop.time() + wait_s
+                deadline = loop.time() + wait_s
             elif state != task_pb2.TASK_STATE_UNSPECIFIED:
-                until = None
-            ready = await _next_before(until, events)
+                deadline = None
+            ready = await _next_before(deadline, events)
             if ready is None:
                 return
             state = _last_state(ready)
@@ -107,19 +107,22 @@ async def limit_auth_wait(
             del ready
 
 
-async def _next_before(until: float | None, events: WireEvents) -> Sequence[WireEvent] | None:
-    """Read what is ready next; None when the stream has ended, or the time has come."""
-    if until is None:
+async def _next_before(deadline: float | None, events: WireEvents) -> Sequence[WireEvent] | None:
+    """Return the next events; None at the end of the stream or at the deadline."""
+    if deadline is None:
         return await anext(events, None)
     try:
-        async with asyncio.timeout_at(until):
+        async with asyncio.timeout_at(deadline):
             return await anext(events, None)
     except TimeoutError:
         return None
 
 
 def current_turn_events(stream: TaskStream, links: FileLinks) -> WireEvents:
-    """What a task is now, and what follows up to the end of its turn; a watch goes on behind."""
+    """Yield the task's snapshot and its events up to the end of the turn.
+
+    The underlying watch itself does not end with the turn.
+    """
     snapshot = stream.snapshot
     if snapshot is not None and snapshot.task.status.state in TURN_END:
         return snapshot_events(snapshot, links)
@@ -127,7 +130,7 @@ def current_turn_events(stream: TaskStream, links: FileLinks) -> WireEvents:
 
 
 async def read_until_interrupted(stream: TaskStream) -> None:
-    """Read a turn to its end, or to where it needs credentials: there a stream stays open."""
+    """Read a turn until it ends or needs credentials, where a stream would stay open."""
     if stream.snapshot is not None and _is_over(stream.snapshot.task.status):
         return
     async for batches in stream:
@@ -137,7 +140,7 @@ async def read_until_interrupted(stream: TaskStream) -> None:
 
 
 def build_projection(stream: TaskStream, links: FileLinks) -> TaskProjection:
-    """Return the projection of what follows in a stream, which keeps its snapshot no longer."""
+    """Return the projection of the events that follow. The stream releases its snapshot."""
     snapshot = stream.take_snapshot()
     has_begun = snapshot is not None and snapshot.sequence
     return TaskProjection(snapshot if has_begun else None, links=links)
@@ -148,7 +151,7 @@ def _is_over(status: task_pb2.TaskStatus) -> bool:
 
 
 def _last_state(ready: Sequence[WireEvent]) -> task_pb2.TaskState.ValueType:
-    """The state that events tell at last; unspecified if they tell none."""
+    """Return the last task state in events; unspecified: they have none."""
     for event in reversed(ready):
         if isinstance(event, FullEvent):
             response = event.response
@@ -159,21 +162,21 @@ def _last_state(ready: Sequence[WireEvent]) -> task_pb2.TaskState.ValueType:
     return task_pb2.TASK_STATE_UNSPECIFIED
 
 
-def _build_status_event(shown: FullEvent) -> FullEvent:
-    """The status of a task that was shown, as an event of its own."""
-    task = shown.response.task
+def _build_status_event(snapshot: FullEvent) -> FullEvent:
+    """Return the status in a snapshot event as a separate event."""
+    task = snapshot.response.task
     response = a2a_pb2.StreamResponse()
     update = response.status_update
     update.task_id, update.context_id = task.id, task.context_id
     update.status.CopyFrom(task.status)
-    return FullEvent(shown.sequence, shown.n + 1, response, shown.epoch)
+    return FullEvent(snapshot.sequence, snapshot.n + 1, response, snapshot.epoch)
 
 
 _HEADER = "Last-Event-ID"
 
 
 def parse_event_id(text: str) -> EventId:
-    """Return the id that a client gives. WireError: no event has such an id."""
+    """Return the event id in a request. WireError: it is malformed."""
     seen = EventId.parse(text)
     if seen is None:
         raise invalid_params((_HEADER, "must be the id of an event of this task"))
@@ -181,11 +184,11 @@ def parse_event_id(text: str) -> EventId:
 
 
 def check_event_exists(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> None:
-    """Refuse an event that the task, as it is now, can't have had.
+    """Check that an event may be in the journal of a task.
 
     Raises:
-        WireError: it isn't there yet.
-        CursorExpiredError: it went with an earlier life of the journal.
+        WireError: the journal is not that long yet.
+        CursorExpiredError: the event was lost with an earlier epoch of the journal.
     """
     if seen.sequence <= head.sequence:
         return
@@ -193,7 +196,7 @@ def check_event_exists(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> None:
         raise cursor_expired(seen, head)
     problem = (
         f"the task has no event {seen.sequence} yet, the last one is {head.sequence}; "
-        "SubscribeToTask without Last-Event-ID goes on from there"
+        "use SubscribeToTask without Last-Event-ID to continue from there"
     )
     raise invalid_params((_HEADER, problem))
 
@@ -203,7 +206,7 @@ def is_last_event(
     head: snapshot_pb2.TaskSnapshot,
     ends: Set[task_pb2.TaskState.ValueType] = TERMINAL,
 ) -> bool:
-    """Whether an event is the last one of a task that has ended, or of its turn."""
+    """Return whether an event is the last one of an ended task or turn; `ends` says which."""
     return (
         head.task.status.state in ends
         and (seen.sequence, seen.epoch) == (head.sequence, head.epoch or 1)
@@ -212,7 +215,7 @@ def is_last_event(
 
 
 async def no_events() -> WireEvents:
-    """What is behind the last event."""
+    """Yield nothing."""
     return
     yield
 
@@ -220,12 +223,12 @@ async def no_events() -> WireEvents:
 async def unseen_events(
     stream: TaskStream, *, seen: EventId, expired: CursorExpiredError, links: FileLinks
 ) -> WireEvents:
-    """What is behind an event that the client has seen: its journal event is read again first.
+    """Yield the events after one that the client has. The stream begins with its journal event.
 
-    The first item is empty: it says that the event is there.
+    The first item is empty and confirms that the event exists.
 
     Raises:
-        CursorExpiredError: `expired`, as that event went with an earlier life of the journal.
+        CursorExpiredError: `expired`; the event was lost with an earlier epoch of the journal.
     """
     apply = build_projection(stream, links).apply
     is_checked = False
@@ -246,5 +249,5 @@ async def unseen_events(
 
 
 def cursor_expired(seen: EventId, head: snapshot_pb2.TaskSnapshot) -> CursorExpiredError:
-    """Return the error for an event that is gone; `head` is the task as it is now."""
+    """Return the error for an event that was lost; `head` is the current snapshot."""
     return CursorExpiredError(head.task.id, str(seen.sequence), str(head.sequence))

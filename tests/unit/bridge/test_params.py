@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from trunkline.v1 import event_pb2, task_pb2
 from trunkline_bridge.bindings import request_parser as params
 from trunkline_bridge.bindings.request_parser import parse_plain_send
+from trunkline_bridge.edge.caller import parse_deadline
 from trunkline_bridge.errors import WireError
 
 MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
@@ -280,16 +281,16 @@ def test_more_values_than_can_be_read_in_a_moment_are_refused() -> None:
 
 def test_a_timeout_becomes_a_deadline() -> None:
     before = datetime.now(UTC)
-    deadline = params.parse_deadline("2.5")
+    deadline = parse_deadline("2.5")
     assert deadline is not None
     assert timedelta(seconds=2.5) <= deadline - before <= timedelta(seconds=60)
-    assert params.parse_deadline(None) is None
+    assert parse_deadline(None) is None
 
 
 @pytest.mark.parametrize("header", ["", "soon", "0", "-1", "nan", "inf", "1e30"])
 def test_a_timeout_that_makes_no_sense_is_refused(header: str) -> None:
     with pytest.raises(WireError) as raised:
-        params.parse_deadline(header)
+        parse_deadline(header)
     assert violated(raised) == ["Trunkline-Timeout"]
 
 
