@@ -1,7 +1,10 @@
-"""Turns errors into A2A's: one table, for all of A2A's bindings.
+"""Converts errors of the mesh to errors of A2A, by one table for all bindings.
 
-A WireError is what A2A's wire can say; errors of the mesh become one by their class, and what only
-the wire knows (a malformed envelope, an unknown method or version) is raised as one at once.
+A WireError is an error of A2A. Errors of the mesh are converted by their class. Errors that only
+the protocol has (a malformed envelope, an unknown method or version) are raised as WireErrors.
+
+Text and metadata are redacted: local addresses and paths appear only in our logs and traces. The
+advice uses A2A's terms, since callers do not have our command line.
 """
 
 import logging
@@ -21,13 +24,13 @@ _TYPES = "type.googleapis.com/google.rpc."
 
 
 class ErrorKind(NamedTuple):
-    """What an error is in each binding."""
+    """The codes of an error in each binding."""
 
     rpc_code: int
     reason: str
     http_status: int
     grpc_code: "code_pb2.Code.ValueType" = code_pb2.INVALID_ARGUMENT
-    """google.rpc.Code: the status over gRPC, and its name over plain HTTP."""
+    """google.rpc.Code: the status over gRPC, and the name of the status over HTTP+JSON."""
 
 
 PARSE_ERROR = ErrorKind(-32700, "INVALID_REQUEST", 400)
@@ -71,9 +74,9 @@ SPECIFIED_KINDS = (
     EXTENSION_SUPPORT_REQUIRED,
     VERSION_NOT_SUPPORTED,
 )
-"""The errors that A2A and JSON-RPC assign codes to, each one its own."""
+"""The errors that A2A and JSON-RPC define, each with its own code."""
 
-# A2A assigns no codes to these; -32000 is JSON-RPC's own code for a server's errors.
+# A2A defines no codes for these. -32000 is JSON-RPC's code for server errors.
 UNAUTHENTICATED = ErrorKind(-32000, "UNAUTHENTICATED", 401, code_pb2.UNAUTHENTICATED)
 FORBIDDEN = ErrorKind(-32000, "PERMISSION_DENIED", 403, code_pb2.PERMISSION_DENIED)
 OVERLOADED = ErrorKind(-32000, "RESOURCE_EXHAUSTED", 429, code_pb2.RESOURCE_EXHAUSTED)
@@ -119,22 +122,22 @@ ERROR_KINDS: Mapping[type[errors.TrunklineError], ErrorKind] = {
 
 @dataclass(eq=False)
 class WireError(Exception):
-    """An error as A2A says it: its row of the table, a text, and details."""
+    """An error of A2A: its kind, a text for people, and details."""
 
     kind: ErrorKind
     text: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     violations: tuple[tuple[str, str], ...] = ()
-    """What is wrong with which field."""
+    """Wrong fields, each by its name and the problem."""
     retry_after_s: str = ""
     challenge: str = ""
-    """Of UNAUTHENTICATED: what `WWW-Authenticate` says (RFC 9110, 11.6.1)."""
+    """The `WWW-Authenticate` header of UNAUTHENTICATED (RFC 9110, 11.6.1)."""
 
     def __str__(self) -> str:
         return self.text
 
     def headers(self) -> dict[str, str]:
-        """Response headers that say the same over HTTP."""
+        """Return the response headers of the error."""
         headers = {}
         if self.retry_after_s:
             headers["retry-after"] = self.retry_after_s
@@ -143,10 +146,10 @@ class WireError(Exception):
         return headers
 
     def details(self) -> list[dict[str, Any]]:
-        """The details as ProtoJSON Anys.
+        """Return the details as ProtoJSON Anys.
 
-        One ErrorInfo; a BadRequest if fields are wrong; a RetryInfo if trying again may help, for
-        what has no header to say so, such as the end of a stream.
+        They are one ErrorInfo, a BadRequest if fields are wrong, and a RetryInfo if a retry may
+        succeed. The RetryInfo serves errors without headers, such as the last event of a stream.
         """
         info = {
             "@type": f"{_TYPES}ErrorInfo",
@@ -170,25 +173,24 @@ def invalid_params(*violations: tuple[str, str]) -> WireError:
 
 
 def to_wire_error(error: Exception) -> WireError:
-    """Return what the wire says of an error.
+    """Return an error as a WireError.
 
-    What nobody expected is logged, once and here, and becomes an internal error that tells its
-    trace and nothing else.
+    An unexpected error is logged here and becomes an internal error with nothing but a trace id.
     """
     if isinstance(error, WireError):
         return error
     if isinstance(error, errors.TrunklineError) and type(error) is not errors.InternalError:
         text, metadata = redact_error(error)
-        row = next(
+        kind = next(
             (ERROR_KINDS[cls] for cls in type(error).__mro__ if cls in ERROR_KINDS), INTERNAL_ERROR
         )
         violations: tuple[tuple[str, str], ...] = ()
         if isinstance(error, errors.InvalidArgumentError):
             violations = ((error.field, error.problem),)
-        retry_after_s = "1" if row is UNAVAILABLE else ""
+        retry_after_s = "1" if kind is UNAVAILABLE else ""
         if isinstance(error, errors.OverloadedError):
             retry_after_s = error.retry_after_s or "1"
-        return WireError(row, text, _camel_case_keys(metadata), violations, retry_after_s)
+        return WireError(kind, text, _camel_case_keys(metadata), violations, retry_after_s)
     if isinstance(error, errors.InternalError):
         return WireError(INTERNAL_ERROR, str(error), {"traceId": error.trace_id})
     trace_id = telemetry.current_trace_id()
@@ -197,7 +199,7 @@ def to_wire_error(error: Exception) -> WireError:
 
 
 def _camel_case_keys(metadata: Mapping[str, str]) -> dict[str, str]:
-    """The wire's names are camel case."""
+    """Return metadata with keys in camel case, as A2A has them."""
     words = {name: name.split("_") for name in metadata}
     return {
         parts[0] + "".join(part.capitalize() for part in parts[1:]): metadata[name]
@@ -205,13 +207,11 @@ def _camel_case_keys(metadata: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-logger = logging.getLogger(__name__)
-
 _ADVICE: Final[Mapping[type[errors.TrunklineError], str]] = {
     errors.AgentNotFoundError: "; agents' cards tell their addresses and tenants",
     errors.TaskNotFoundError: "; ask at its agent's address, as the account that began it",
     errors.WebhookNotFoundError: "; create it, or list those that there are",
-    # How A2A reads a snapshot.
+    # The methods of A2A that return a snapshot.
     errors.CursorExpiredError: (
         " (GetTask, or SubscribeToTask without Last-Event-ID while the task goes on)"
     ),
@@ -219,21 +219,21 @@ _ADVICE: Final[Mapping[type[errors.TrunklineError], str]] = {
 
 
 def redact_error(error: errors.TrunklineError) -> tuple[str, dict[str, str]]:
-    """Return an error's text and metadata as anybody may read them.
+    """Return the text and metadata of an error without addresses and paths of the mesh.
 
-    What is left out is logged.
+    They are logged with the original metadata.
     """
-    inside = error.metadata()
+    metadata = error.metadata()
     if isinstance(error, errors.PeerError):
-        logger.info("request.peer_failed", extra=inside)
+        logger.info("request.peer_failed", extra=metadata)
     fields = redact_addresses(error).metadata()
     if isinstance(error, errors.PeerUnavailableError):
         fields["problem"] = _add_advice(fields["problem"])
     text = str(type(error).from_metadata(fields))
     text += next((_ADVICE[cls] for cls in type(error).__mro__ if cls in _ADVICE), "")
-    return text, {name: fields[name] for name in inside if name != "path"}
+    return text, {name: fields[name] for name in metadata if name != "path"}
 
 
 def _add_advice(problem: str) -> str:
-    """Say what to do next, where who raised it hasn't; what follows a semicolon is advice."""
+    """Add what to do next if the text has no advice, which would follow a semicolon."""
     return problem if ";" in problem else f"{problem}; try again in a few seconds"

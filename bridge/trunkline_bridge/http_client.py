@@ -1,4 +1,4 @@
-"""Reads small documents that the operator has named: sets of keys, cards."""
+"""Fetches small documents that the operator configures, such as key sets and cards."""
 
 import asyncio
 from pathlib import Path
@@ -10,10 +10,10 @@ _LIMIT_BYTES = 1024 * 1024
 
 
 async def fetch_document(source: str) -> bytes:
-    """Return what is at a URL or in a file.
+    """Return the content of a URL or a file.
 
     Raises:
-        PeerUnavailableError: nothing, or not within limits.
+        PeerUnavailableError: it cannot be read, is larger than 1 MiB or takes more than 5 s.
     """
     if not source.startswith(("http://", "https://")):
         try:
@@ -29,7 +29,7 @@ async def fetch_document(source: str) -> bytes:
             client.stream("GET", source, headers={"accept": "application/json"}) as response,
         ):
             if response.status_code != 200:
-                raise PeerUnavailableError(source, f"answers with HTTP {response.status_code}")
+                raise PeerUnavailableError(source, f"responds with HTTP {response.status_code}")
             content = b""
             async for piece in response.aiter_bytes():
                 content += piece
@@ -37,6 +37,6 @@ async def fetch_document(source: str) -> bytes:
                     raise PeerUnavailableError(source, f"sends more than {_LIMIT_BYTES} bytes")
             return content
     except TimeoutError as error:
-        raise PeerUnavailableError(source, f"says nothing for {_TIMEOUT_S:g} s") from error
+        raise PeerUnavailableError(source, f"did not respond within {_TIMEOUT_S:g} s") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise PeerUnavailableError(source, str(error) or type(error).__name__) from error

@@ -1,4 +1,4 @@
-"""What the bridge can be told; the process that starts it fills this in from its own settings."""
+"""Settings of the bridge. The process that starts it fills them in from its own settings."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenSettings:
-    """Whose tokens are good: JWTs of one issuer."""
+    """The JWTs to accept: those of one issuer for one audience."""
 
     keys: str
-    """The issuer's public keys: a JWKS, by URL or file."""
+    """The issuer's public keys: the URL or path of a JWKS."""
     issuer: str
     audience: str
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
@@ -19,43 +19,47 @@ class TokenSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BridgeSettings:
-    """How the bridge serves A2A."""
+    """The settings of the bridge."""
 
     default_agent: str = "supervisor"
-    """Answers at `/` as well as at its own address."""
+    """The agent at `/`. It has its own address as well."""
     public_url: str = ""
-    """Scheme, host and path that cards give, without a last slash. Empty: as the request says."""
+    """Base URL in cards, without a trailing slash. Empty: the URL of the request."""
     body_limit_bytes: int = 4 * 1024 * 1024
-    """A larger request body is answered with HTTP 413. Large content belongs behind a URL."""
+    """Limit on request bodies; larger ones get HTTP 413. Large content belongs behind a URL."""
     request_timeout_s: float = 30.0
-    """A request body that has not come within so long is answered with HTTP 408."""
+    """Seconds for a request body to arrive. Slower ones get HTTP 408."""
     heartbeat_s: float = 15.0
-    """A stream that is silent for so long gets a comment; over 30 s proxies begin to cut it."""
+    """Seconds between comments in a silent stream. Above 30, proxies may cut the stream."""
     patience_s: float = 30.0
-    """How long a stream or a waiting call stands while its task's host can't be reached."""
+    """Seconds that streams and waiting calls wait for an unreachable host of their task."""
     auth_wait_s: float = 600.0
-    """How long a message's stream stands while its task waits for credentials."""
+    """Seconds that the stream of a message stays open while the task waits for credentials."""
     blocking_limit_s: float = 3600.0
-    """How long SendMessage waits for the end of a turn before it answers with a timeout."""
+    """Seconds that SendMessage waits for the end of a turn before it times out."""
     card_max_age_s: int = 60
-    """How long clients may keep a card before they ask whether it has changed."""
+    """Seconds that clients may cache a card."""
     lease_s: float = 10.0
-    """How long a webhook rests when the bridge that was delivering it was killed."""
+    """Seconds until another bridge takes over the webhooks of a killed one."""
     allow_webhook: tuple[str, ...] = ()
-    """Hosts, as HOST or HOST:PORT, that webhooks may lead to although they aren't public or https
-    isn't spoken there."""
+    """Hosts that webhooks may use although they are not public or lack https; HOST or HOST:PORT."""
     webhook_secret: str = field(default="", repr=False)
-    """What signs webhooks, as Standard Webhooks has it: whsec_ and base64. Empty: unsigned."""
+    """Secret that signs webhooks, in the form of Standard Webhooks (whsec_ and base64).
+
+    Empty: webhooks are not signed.
+    """
     api_keys_file: Path | None = None
-    """Who may call, by API key."""
+    """File of the API keys to accept; None: no API keys."""
     tokens: TokenSettings | None = None
-    """Who may call, by token."""
+    """The tokens to accept; None: no tokens."""
     anonymous: bool = False
-    """Let strangers in beside those."""
+    """Admit anonymous callers beside authenticated ones."""
     card_key: Path | None = None
-    """What signs cards; none: they aren't signed."""
+    """Private key that signs cards, in PEM; None: cards are not signed."""
     card_key_id: str = ""
-    """Its `kid`; empty: its thumbprint."""
+    """Key id (`kid`) in signatures; empty: the thumbprint of the key."""
     strict_versions: bool = False
-    """Whether a request that names no version is in v0.3, as the specification has it. Otherwise it
-    is in the version that has its method or path."""
+    """Treat requests without a version as v0.3, as the specification says.
+
+    Otherwise the method or path decides the version.
+    """

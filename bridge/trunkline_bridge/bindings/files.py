@@ -28,25 +28,25 @@ _RANGE = re.compile(r"bytes=\s*(\d{0,18})-(\d{0,18})\s*", re.ASCII | re.IGNORECA
 
 
 class ByteRange(NamedTuple):
-    """Bytes of a file: from the first to before the last."""
+    """A range of bytes, from `begin` up to but excluding `end`."""
 
     begin: int
     end: int
 
 
 class UnsatisfiableRangeError(Exception):
-    """The file has no such bytes."""
+    """The range begins behind the end of the file."""
 
 
 def parse_range(
     given: str | None, condition: str | None, *, etag: str, size: int
 ) -> ByteRange | None:
-    """Return the bytes that `Range` asks for, under `If-Range`; None: all of them.
+    """Return the bytes that `Range` requests, if `If-Range` holds; None: the whole file.
 
-    Several ranges, units other than bytes, and what is none of either are answered with all.
+    Several ranges, other units and malformed ranges are ignored.
 
     Raises:
-        Unsatisfiable: it begins behind the end.
+        UnsatisfiableRangeError: the range begins behind the end of the file.
     """
     if given is None or (condition is not None and condition.strip() != etag):
         return None
@@ -68,7 +68,7 @@ def parse_range(
 
 
 def fails_if_match(given: str | None, *, etag: str) -> bool:
-    """Whether `If-Match` has tags, and none is the file's, compared strongly."""
+    """Return whether `If-Match` lacks the tag of the file, by strong comparison."""
     if given is None:
         return False
     tags = {tag.strip() for tag in given.split(",")}
@@ -76,7 +76,7 @@ def fails_if_match(given: str | None, *, etag: str) -> bool:
 
 
 def matches_if_none_match(given: str | None, *, etag: str) -> bool:
-    """Whether `If-None-Match` has the file's tag, compared weakly."""
+    """Return whether `If-None-Match` has the tag of the file, by weak comparison."""
     if given is None:
         return False
     tags = {tag.strip().removeprefix("W/") for tag in given.split(",")}
@@ -94,7 +94,7 @@ PRECONDITION_FAILED: Final = ErrorKind(
 )
 
 _ALLOWED_METHODS: Final = "GET, HEAD, OPTIONS"
-# A reader that takes nothing for so long gives its place to others; it may come back by Range.
+# Time for a client to read a piece. A slower one is disconnected and may resume by Range.
 _WRITE_TIMEOUT_S: Final = 60.0
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w.+-]+=[\w.+-]+)*", re.ASCII)
 _DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
@@ -241,7 +241,7 @@ def _file_headers(file: Download) -> dict[str, str]:
         "content-disposition": _content_disposition(file.filename),
         "x-content-type-options": "nosniff",
         "content-security-policy": "default-src 'none'; sandbox",
-        # It never changes, but who may read it does.
+        # A file never changes, but the permission to read it may.
         "cache-control": "private, no-cache",
         # RFC 9530.
         "repr-digest": f"sha-256=:{digest}:",
@@ -249,13 +249,13 @@ def _file_headers(file: Download) -> dict[str, str]:
 
 
 def _content_disposition(filename: str) -> str:
-    """Say that it is to be kept, and under which name (RFC 6266)."""
+    """Return the header that makes browsers save a file under its name (RFC 6266)."""
     name = filename or "file"
     plain = re.sub(r'[^\x20-\x7e]|["\\%]', "_", name)
-    said = f'attachment; filename="{plain}"'
-    return said if plain == name else f"{said}; filename*=UTF-8''{quote(name, safe='')}"
+    header = f'attachment; filename="{plain}"'
+    return header if plain == name else f"{header}; filename*=UTF-8''{quote(name, safe='')}"
 
 
 def _file_not_found() -> WireError:
-    text = "no such file here; it goes with its task, and only the task's account may read it"
+    text = "no such file here; it is deleted with its task, and only its account may read it"
     return WireError(FILE_NOT_FOUND, text)

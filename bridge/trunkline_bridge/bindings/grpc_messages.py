@@ -1,4 +1,4 @@
-"""Reads protobuf that strangers wrote: in bounded time, and only what JSON can say as well."""
+"""Parses protobuf messages from clients: in bounded time, and only values that JSON has."""
 
 import asyncio
 import math
@@ -14,27 +14,25 @@ from trunkline_bridge.errors import WireError, invalid_params
 
 M = TypeVar("M", bound=Message)
 
-# Up to so many levels content fits wherever the mesh wraps it.
+# Content of this depth fits wherever the mesh wraps it.
 _SAFE_DEPTH = 40
-# Years 1 to 9999: what JSON has a way to write.
+# Years 1 to 9999: the range of ProtoJSON.
 _SECONDS = range(-62_135_596_800, 253_402_300_800)
 
 
 class ParsedRequest(NamedTuple, Generic[M]):
-    """A request as it was given."""
+    """A parsed request."""
 
     request: M
     is_deep: bool
-    """Whether it may be nested too deeply for the mesh."""
+    """True if it may be nested too deeply for the mesh."""
 
 
 async def parse_request(kind: type[M], body: bytes) -> ParsedRequest[M]:
-    """Return a request; fields that A2A doesn't have are dropped, as it wants it.
-
-    A large one is read in a thread: it may take a while, and others are being served.
+    """Return a request without unknown fields, as A2A requires. Large ones are parsed in a thread.
 
     Raises:
-        WireError: it isn't such a message, or what it holds can't be said in JSON.
+        WireError: the body is no such message, or has values that JSON lacks.
     """
     if len(body) <= INLINE_PARSE_BYTES:
         return _read(kind, body)
@@ -54,17 +52,17 @@ def _read(kind: type[M], body: bytes) -> ParsedRequest[M]:
 
 
 def _check_content(message: Message) -> int:
-    """Look at a message and all that are in it, and return how many levels there are.
+    """Check a message and all nested ones; return the number of levels.
 
     Raises:
-        WireError: there is too much to look at, or something that JSON can't say.
+        WireError: there are too many values, or one that JSON lacks.
     """
     level: list[Any] = [message]
-    left, depth = MAX_VALUES, 0
+    remaining, depth = MAX_VALUES, 0
     while level:
         depth += 1
-        left -= len(level)
-        if left < 0:
+        remaining -= len(level)
+        if remaining < 0:
             raise _too_many_values()
         below: list[Any] = []
         for inner in level:
@@ -83,7 +81,7 @@ def _add_inner(message: Any, below: list[Any]) -> None:  # noqa: ANN401  any mes
     for field in lists:
         values = getattr(message, field)
         if len(values) > MAX_VALUES:
-            # To list them takes longer than to read them.
+            # Listing them would take longer than parsing.
             raise _too_many_values()
         below.extend(values)
     for field in maps:
@@ -91,7 +89,7 @@ def _add_inner(message: Any, below: list[Any]) -> None:  # noqa: ANN401  any mes
 
 
 class _MessageFields(NamedTuple):
-    """The fields of a message that hold messages."""
+    """The fields of a message whose values are messages."""
 
     singles: tuple[str, ...]
     lists: tuple[str, ...]
@@ -114,7 +112,7 @@ def _inner_fields(kind: Any) -> _MessageFields:  # noqa: ANN401  a type of messa
 
 
 def _check_value(value: struct_pb2.Value) -> None:
-    # No number is 0.
+    # A value of another kind has the number 0.
     if not math.isfinite(value.number_value):
         raise _invalid_request("holds a number that JSON doesn't have")
 

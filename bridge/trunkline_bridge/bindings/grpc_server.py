@@ -1,4 +1,4 @@
-"""Our A2A services under their public names, for those who ask by reflection.
+"""Serves A2A over gRPC, with health checks and reflection, inside a running event loop.
 
 Their messages are ours and have our names in this process: A2A's own packages stay free for whoever
 imports A2A's SDK beside us. So what reflection tells is made here, in a pool of its own.
@@ -31,7 +31,7 @@ from trunkline_bridge.bindings.grpc import SERVICES, GrpcBinding, UnknownMethods
 from trunkline_bridge.bindings.grpc_service import GrpcService
 from trunkline_bridge.edge.http_server import bind_socket
 
-# Protobuf has descriptors in Python and in C, and their types have nothing in common.
+# Protobuf has descriptors in Python and in C, whose types have nothing in common.
 _FileDescriptor: TypeAlias = Any
 _GOOGLE = (empty_pb2.DESCRIPTOR, struct_pb2.DESCRIPTOR, timestamp_pb2.DESCRIPTOR)
 
@@ -39,7 +39,7 @@ _GOOGLE = (empty_pb2.DESCRIPTOR, struct_pb2.DESCRIPTOR, timestamp_pb2.DESCRIPTOR
 def public_pool(
     services: Iterable[GrpcService], *others: _FileDescriptor
 ) -> descriptor_pool.DescriptorPool:
-    """Return a pool with services of A2A under their public names, and other files as they are."""
+    """Return a pool with the services of A2A under their public names, and other files."""
     pool = descriptor_pool.DescriptorPool()
     for file in (*_GOOGLE, *others):
         content = descriptor_pb2.FileDescriptorProto()
@@ -51,7 +51,7 @@ def public_pool(
 
 
 def public_file(service: GrpcService) -> descriptor_pb2.FileDescriptorProto:
-    """Return the file that A2A's package would have come from, with all that the service needs."""
+    """Return a file of A2A's package with a service and all types that it uses."""
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{service.package.replace('.', '/')}/a2a.proto",
         package=service.package,
@@ -77,7 +77,7 @@ def public_file(service: GrpcService) -> descriptor_pb2.FileDescriptorProto:
 
 
 def _referenced_types(service: GrpcService) -> Iterator[Any]:
-    """Yield the messages and enums that a service's methods take and give, each once."""
+    """Yield the messages and enums in the methods of a service, each once."""
     waiting: list[Any] = []
     for method in service.methods:
         waiting += (method.request.DESCRIPTOR, method.response.DESCRIPTOR)
@@ -87,7 +87,7 @@ def _referenced_types(service: GrpcService) -> Iterator[Any]:
         if described.full_name in seen or _is_google(described):
             continue
         seen.add(described.full_name)
-        # What is inside another comes with it.
+        # Nested types come with the type around them.
         if described.containing_type is None:
             yield described
         if not isinstance(described, EnumDescriptor):
@@ -116,24 +116,24 @@ def _is_google(described: Any) -> bool:  # noqa: ANN401  a message or an enum
     return package.startswith("google.")
 
 
-# How long the end of what was cut may take.
+# Time limit for the end of aborted calls.
 _ABORT_TIMEOUT_S = 1.0
-# What gRPC takes, of what we do.
+# grpc accepts messages up to this multiple of our limit, so that our own error is sent.
 _RECEIVE_LIMIT_FACTOR = 2
-# Of one connection, at once; more wait at the client.
+# Limit on the concurrent calls of one connection. Further calls wait in the client.
 _MAX_STREAMS = 1000
 
 
 @asynccontextmanager
 async def serve_grpc(
-    calls: GrpcBinding,
+    binding: GrpcBinding,
     *,
     host: str,
     port: int,
     grace_s: float,
     connection_limit: int = 2000,
 ) -> AsyncIterator[str]:
-    """Serve A2A's services for the length of a block; yield HOST:PORT, port 0 having become a port.
+    """Serve A2A while a block runs; yield HOST:PORT with the actual port.
 
     gRPC itself refuses connections above `connection_limit`. On leaving, no call is taken any
     more, and those under way have `grace_s` to finish; then they end with an error that says how
@@ -142,9 +142,9 @@ async def serve_grpc(
     Raises:
         ConfigurationError: the address can't be listened on; the text says why and what to do.
     """
-    server = grpc.aio.server(options=_options(calls.limits.max_bytes, connection_limit))
+    server = grpc.aio.server(options=_options(binding.limits.max_bytes, connection_limit))
     for service in SERVICES:
-        handlers = grpc.method_handlers_generic_handler(service.name, calls.handlers(service))
+        handlers = grpc.method_handlers_generic_handler(service.name, binding.handlers(service))
         server.add_generic_rpc_handlers((handlers,))
     checks = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -161,11 +161,11 @@ async def serve_grpc(
         async with asyncio.TaskGroup() as group:
             stopping = group.create_task(server.stop(grace_s + _ABORT_TIMEOUT_S))
             await asyncio.wait((stopping,), timeout=grace_s)
-            calls.abort_all()
+            binding.abort_all()
 
 
 def _bind(server: grpc.aio.Server, address: HostPort) -> str:
-    # grpc would only say that it can't.
+    # grpc's own error has no reason.
     with bind_socket(address.host, address.port):
         pass
     try:
@@ -185,18 +185,18 @@ def _add_reflection(server: grpc.aio.Server) -> None:
 
 def _options(limit_bytes: int, connection_limit: int) -> tuple[tuple[str, int], ...]:
     return (
-        # Two servers on one port would each get a part of the calls.
+        # Otherwise two servers on one port would share the calls.
         ("grpc.so_reuseport", 0),
-        # What is refused here is refused without a word on what to do.
+        # grpc rejects larger messages without advice on what to do.
         ("grpc.max_receive_message_length", _RECEIVE_LIMIT_FACTOR * limit_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_allowed_incoming_connections", connection_limit),
         ("grpc.max_concurrent_streams", _MAX_STREAMS),
-        # A client that has gone without a word is found by this; streams may be silent for hours.
+        # Detects clients that vanish without closing: streams may be silent for hours.
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
-        # Clients may ping as well; without this, one ping in five minutes is all that grpc takes.
+        # Lets clients ping every five seconds. By default grpc accepts one ping in five minutes.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     )

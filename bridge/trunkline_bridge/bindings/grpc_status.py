@@ -1,4 +1,4 @@
-"""Errors as gRPC has them: a status, its text, and google.rpc.Status in the trailing metadata."""
+"""Converts errors to gRPC: a status, its text, and google.rpc.Status in the trailing metadata."""
 
 from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
@@ -7,7 +7,7 @@ import grpc
 from google.protobuf import json_format
 from google.rpc import (
     code_pb2,
-    error_details_pb2,  # noqa: F401  the types of an error's details have to be known
+    error_details_pb2,  # noqa: F401  registers the types of the details
     status_pb2,
 )
 from grpc_status import rpc_status
@@ -17,15 +17,15 @@ from trunkline_bridge.errors import WireError
 GrpcContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 MetadataPairs: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
-# All of an error travels in headers, of which clients take 8 KB; the text travels twice, once with
-# each odd byte as three.
+# An error travels in headers, of which clients accept 8 KB. The text is in them twice, once with
+# each byte outside ASCII as three characters.
 _TEXT_BYTES = 1024
 _FIELD_BYTES = 256
 _VIOLATIONS_BYTES = 1024
 
 
 def to_status(error: WireError) -> status_pb2.Status:
-    """Return an error as google.rpc.Status: an ErrorInfo, and what else there is to say of it."""
+    """Return an error as google.rpc.Status with its details."""
     error = _truncate_error(error)
     said: dict[str, Any] = {
         "code": error.kind.grpc_code,
@@ -36,12 +36,12 @@ def to_status(error: WireError) -> status_pb2.Status:
 
 
 def status_code(error: WireError) -> grpc.StatusCode:
-    """Return an error's status."""
+    """Return the status of an error."""
     return grpc.StatusCode[code_pb2.Code.Name(error.kind.grpc_code)]
 
 
 def error_text(error: WireError) -> str:
-    """Return what v1.0 says of an error beside its status."""
+    """Return the text of an error in v1.0."""
     return error.text
 
 
@@ -50,16 +50,16 @@ async def abort(
 ) -> NoReturn:
     """End a call with an error. Always raises grpc's AbortError."""
     status = to_status(error)
-    # Clients take details for wrong that say something else than the status.
+    # Clients reject details that differ from the status.
     status.message = truncate(text, _TEXT_BYTES)
     sent = rpc_status.to_status(status)
     metadata = (*trailing, *error.headers().items(), *(sent.trailing_metadata or ()))
     await context.abort(sent.code, sent.details, metadata)
-    raise AssertionError("an aborted call goes on")
+    raise AssertionError("context.abort raises")
 
 
 def truncate(text: str, size_bytes: int) -> str:
-    """Return a text, or its beginning that fits."""
+    """Return a text, shortened to a number of bytes in UTF-8."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= size_bytes:
         return text
@@ -67,7 +67,7 @@ def truncate(text: str, size_bytes: int) -> str:
 
 
 def _truncate_error(error: WireError) -> WireError:
-    """Leave out what strangers made too long for a client's headers."""
+    """Shorten the parts of an error that come from a request: they might exceed the headers."""
     violations, left = [], _VIOLATIONS_BYTES
     for name, problem in error.violations:
         said = (truncate(name, _FIELD_BYTES), truncate(problem, _FIELD_BYTES))

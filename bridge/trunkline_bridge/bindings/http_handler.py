@@ -1,4 +1,4 @@
-"""Serves one HTTP request, whatever binding it uses: limits, responses, errors, shutdown."""
+"""Serves HTTP requests of all bindings: limits, responses, errors, shutdown."""
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0's envelope: requests in, responses out."""
+"""The envelope of JSON-RPC 2.0: parses requests, encodes responses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,26 +13,26 @@ RequestId: TypeAlias = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class JsonRpcRequest:
-    """A request whose envelope is right; its params are still to be read."""
+    """A request with a valid envelope and unparsed parameters."""
 
     request_id: RequestId
     method: str
     params: Any
     is_notification: bool = False
-    """Whether it has no id, and so wants no answer (JSON-RPC 2.0, 4.1)."""
+    """True if it has no id, so it gets no response (JSON-RPC 2.0, 4.1)."""
 
 
 def find_request_id(value: object) -> RequestId:
-    """Return the request's id, whatever else is wrong with it; None when there is no valid one."""
+    """Return the id of a request, which may be invalid otherwise; None: it has no valid id."""
     found = value.get("id") if isinstance(value, dict) else None
     return found if _is_id(found) else None
 
 
 def parse_request(value: object) -> JsonRpcRequest:
-    """Return the request that a JSON value is.
+    """Return a JSON value as a request.
 
     Raises:
-        WireError: the envelope is wrong. Batches are: A2A has none.
+        WireError: the envelope is invalid, or it is a batch, which A2A lacks.
     """
     if isinstance(value, list):
         raise _invalid("batches are not supported; send one request at a time")
@@ -52,7 +52,7 @@ def parse_request(value: object) -> JsonRpcRequest:
 
 
 def error_object(error: WireError) -> Json:
-    """Return JSON-RPC's error object; `data` is A2A v1.0's array of details."""
+    """Return JSON-RPC's error object. Its `data` is A2A v1.0's array of details."""
     return {"code": error.kind.rpc_code, "message": error.text, "data": error.details()}
 
 
@@ -62,14 +62,14 @@ def encode_result(request_id: RequestId, result: object) -> bytes:
 
 
 def encode_error(request_id: RequestId, error: Json) -> bytes:
-    """Return a response with an error's object."""
+    """Return a response with an error object."""
     return _response(request_id, "error", error)
 
 
 def event_frame(
     request_id: RequestId, error_object: Callable[[WireError], Json] = error_object
 ) -> EventFrame:
-    """Return what stands around each event of a stream."""
+    """Return the envelope around each event of a stream."""
     said = dumps(request_id)
     return EventFrame(
         f'{{"jsonrpc":"2.0","id":{said},"result":',

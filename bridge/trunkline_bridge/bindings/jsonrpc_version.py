@@ -1,4 +1,4 @@
-"""What a version of A2A is over JSON-RPC, and what the older ones share."""
+"""A protocol version over JSON-RPC: its methods and errors, and what older versions share."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,9 +21,9 @@ OLDER_VOCABULARY = {
     "must have only one of raw, url": "must have only one of bytes, uri",
     "send large data as raw, or by url": "send large data as bytes, or by uri",
 }
-"""What every version before 1.0 calls otherwise: who speaks, and what is in parts."""
+"""Words of v1.0 and their names in all versions before: roles and members of parts."""
 
-# A2A's own codes, in all versions.
+# The range of A2A's codes in all versions.
 _FIRST_OF_A2A = -32001
 _LAST_OF_A2A = -32099
 
@@ -55,17 +55,17 @@ class JsonRpcVersion:
 
 
 class ErrorVocabulary:
-    """What of v1.0's words has another name in an older version, for the texts of errors."""
+    """Translates errors from the words of v1.0 to those of an older version."""
 
     def __init__(self, words: Mapping[str, str], *, codes: range) -> None:
-        """`codes` are those of the version's own errors; the others have no name there."""
+        """Errors of A2A outside `codes` are unknown to the version: they become internal errors."""
         self._words = words
         self._codes = codes
         ordered = sorted(words, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, ordered)))
 
     def error_object(self, error: WireError) -> Json:
-        """Return an error's object, in the words and with the codes of the version."""
+        """Return the error object with the words and codes of the version."""
         violations = tuple(
             (self._translate(name), self._translate(said)) for name, said in error.violations
         )
@@ -82,7 +82,7 @@ class ErrorVocabulary:
 
 
 def with_cursor_from_metadata(caller: Caller, params: object) -> Caller:
-    """Return a caller that goes on where the metadata of its request says, unless a header does."""
+    """Return a caller with the last event id from the parameters, unless a header has it."""
     metadata = params.get("metadata") if isinstance(params, dict) else None
     cursor = metadata.get(LAST_EVENT_ID_KEY) if isinstance(metadata, dict) else None
     if cursor is None or caller.last_event_id is not None:

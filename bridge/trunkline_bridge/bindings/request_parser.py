@@ -1,4 +1,7 @@
-"""Reads plain text messages by hand: nearly all are, and the general way takes ten times longer."""
+"""Parses the parameters of A2A v1.0's methods, and rejects missing or wrong fields by name.
+
+Plain text messages, by far the most frequent, have a parser of their own that is ten times faster.
+"""
 
 from collections.abc import Sequence
 from typing import Any, TypeGuard, TypeVar
@@ -9,7 +12,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import event_pb2, message_pb2, push_notification_pb2, task_pb2, task_service_pb2
-from trunkline_bridge.bindings import field_violations as shapes
+from trunkline_bridge.bindings import field_violations
 from trunkline_bridge.edge.json_decoder import (
     MAX_VALUES,
     TOO_MANY_VALUES,
@@ -22,69 +25,69 @@ _TEXT_FIELDS = {"messageId": "message_id", "contextId": "context_id", "taskId": 
 _MESSAGE = frozenset({*_TEXT_FIELDS, "role", "parts"})
 _CONFIGURATION = frozenset({"returnImmediately", "historyLength", "acceptedOutputModes"})
 _PARAMS = frozenset({"message", "configuration"})
-# More are read in the general way, which counts them.
+# Longer lists go to the general parser, which counts their values.
 _MAX_ITEMS = 100
 _INT32 = 2**31
 
 
 def parse_plain_send(params: object) -> a2a_pb2.SendMessageRequest | None:
-    """Return the parameters of SendMessage if there is nothing wrong or uncommon about them."""
+    """Return the parameters of SendMessage if they are valid and have only text; None otherwise."""
     if not (_is_object(params, _PARAMS) and _is_plain_message(params.get("message"))):
         return None
     configuration = params.get("configuration", {})
     if not _is_plain_configuration(configuration):
         return None
-    given = params["message"]
+    members = params["message"]
     request = a2a_pb2.SendMessageRequest()
     message = request.message
     message.role = message_pb2.ROLE_USER
     for name, field in _TEXT_FIELDS.items():
-        if name in given:
-            setattr(message, field, given[name])
-    for part in given["parts"]:
+        if name in members:
+            setattr(message, field, members[name])
+    for part in members["parts"]:
         message.parts.add(text=part["text"])
     if "configuration" in params:
         _configure(request.configuration, configuration)
     return request
 
 
-def _configure(made: a2a_pb2.SendMessageConfiguration, given: dict[str, Any]) -> None:
-    made.SetInParent()
-    if "returnImmediately" in given:
-        made.return_immediately = given["returnImmediately"]
-    if "historyLength" in given:
-        made.history_length = given["historyLength"]
-    made.accepted_output_modes.extend(given.get("acceptedOutputModes", ()))
+def _configure(configuration: a2a_pb2.SendMessageConfiguration, members: dict[str, Any]) -> None:
+    configuration.SetInParent()
+    if "returnImmediately" in members:
+        configuration.return_immediately = members["returnImmediately"]
+    if "historyLength" in members:
+        configuration.history_length = members["historyLength"]
+    configuration.accepted_output_modes.extend(members.get("acceptedOutputModes", ()))
 
 
-def _is_plain_message(given: object) -> bool:
+def _is_plain_message(value: object) -> bool:
     return (
-        _is_object(given, _MESSAGE)
-        and given.get("role") == "ROLE_USER"
-        and bool(given.get("messageId"))
-        and all(type(given.get(name, "")) is str for name in _TEXT_FIELDS)
-        and _are_plain_parts(given.get("parts"))
+        _is_object(value, _MESSAGE)
+        and value.get("role") == "ROLE_USER"
+        and bool(value.get("messageId"))
+        and all(type(value.get(name, "")) is str for name in _TEXT_FIELDS)
+        and _are_plain_parts(value.get("parts"))
     )
 
 
-def _are_plain_parts(given: object) -> bool:
+def _are_plain_parts(value: object) -> bool:
     return (
-        type(given) is list
-        and 0 < len(given) <= _MAX_ITEMS
+        type(value) is list
+        and 0 < len(value) <= _MAX_ITEMS
         and all(
             type(part) is dict and len(part) == 1 and type(part.get("text")) is str
-            for part in given
+            for part in value
         )
     )
 
 
-def _is_plain_configuration(given: object) -> bool:
-    if not _is_object(given, _CONFIGURATION):
+def _is_plain_configuration(value: object) -> bool:
+    if not _is_object(value, _CONFIGURATION):
         return False
-    modes = given.get("acceptedOutputModes", [])
-    length = given.get("historyLength", 0)
+    modes = value.get("acceptedOutputModes", [])
+    length = value.get("historyLength", 0)
     return (
-        type(given.get("returnImmediately", False)) is bool
+        type(value.get("returnImmediately", False)) is bool
         and type(length) is int
         and 0 <= length < _INT32
         and type(modes) is list
@@ -93,22 +96,22 @@ def _is_plain_configuration(given: object) -> bool:
     )
 
 
-def _is_object(given: object, names: frozenset[str]) -> TypeGuard[dict[str, Any]]:
-    return type(given) is dict and given.keys() <= names
+def _is_object(value: object, names: frozenset[str]) -> TypeGuard[dict[str, Any]]:
+    return type(value) is dict and value.keys() <= names
 
 
 PAGE_SIZES = range(1, 101)
 DEFAULT_PAGE_SIZE = 50
 
-# Up to here content can't exceed the 100 levels that protobuf's parsers allow, whatever its shape.
+# Content of this depth stays within the 100 levels of protobuf's parsers, whatever its shape.
 _SAFE_DEPTH = 16
-# Nobody mends more at a time.
+# Limit on the violations in one error.
 _MAX_VIOLATIONS = 20
 _WEBHOOK = "taskPushNotificationConfig"
 _NESTED_WEBHOOK = "pushNotificationConfig"
 _FROM_USER = "must be ROLE_USER"
-# What is asked for where not all that fits the message is right.
-_ASKED_FOR = {"message.role": _FROM_USER}
+# The requirement for fields whose type admits invalid values.
+_REQUIREMENTS = {"message.role": _FROM_USER}
 
 M = TypeVar("M", bound=ProtoMessage)
 Named = TypeVar("Named", a2a_pb2.CancelTaskRequest, a2a_pb2.SubscribeToTaskRequest)
@@ -120,10 +123,10 @@ Webhook = TypeVar(
 
 
 def parse_message(params: object, *, message_type: type[M]) -> M:
-    """Return parameters as a message; unknown fields are ignored, as A2A wants it.
+    """Return parameters as a message. Unknown fields are ignored, as A2A requires.
 
     Raises:
-        WireError: they don't fit the message.
+        WireError: the parameters do not fit the message.
     """
     if params is None:
         params = {}
@@ -131,16 +134,15 @@ def parse_message(params: object, *, message_type: type[M]) -> M:
         raise invalid_params(("params", "must be an object"))
     if has_more_values(params, MAX_VALUES):
         raise invalid_params(("params", TOO_MANY_VALUES))
-    if found := list(shapes.find_violations(params, message_type.DESCRIPTOR.fields)):
+    if found := list(field_violations.find_violations(params, message_type.DESCRIPTOR.fields)):
         raise invalid_params(
-            *((name, _ASKED_FOR.get(name, said)) for name, said in found[:_MAX_VIOLATIONS])
+            *((name, _REQUIREMENTS.get(name, said)) for name, said in found[:_MAX_VIOLATIONS])
         )
     try:
         return json_format.ParseDict(params, message_type(), ignore_unknown_fields=True)
     except ArithmeticError:
         raise invalid_params(("params", "a number is too large")) from None
-    # The parser lets others than its own error out for some values that don't fit, and its texts
-    # are for those who know protobuf.
+    # For some values the parser raises other errors than its own. Its texts are for programmers.
     except (json_format.ParseError, AttributeError, RecursionError, TypeError, ValueError):
         is_deep = nesting_depth(params) > _SAFE_DEPTH
         problem = "nested too deeply" if is_deep else "must be as A2A 1.0 has them for this method"
@@ -154,7 +156,7 @@ def parse_send(params: object) -> a2a_pb2.SendMessageRequest:
 
 
 def parse_any_send(params: object) -> a2a_pb2.SendMessageRequest:
-    """Return them whatever they hold; for those that `read_plain_send` takes, the same."""
+    """Return the parameters of any message. For plain ones the fast parser gives the same."""
     params = _accept_draft_names(params)
     request = parse_message(params, message_type=a2a_pb2.SendMessageRequest)
     check_send(request)
@@ -179,7 +181,7 @@ def parse_subscribe(params: object) -> a2a_pb2.SubscribeToTaskRequest:
 
 
 def parse_list(params: object) -> a2a_pb2.ListTasksRequest:
-    """Return the parameters of ListTasks, its page size filled in."""
+    """Return the parameters of ListTasks with the default page size."""
     return check_list(parse_message(params, message_type=a2a_pb2.ListTasksRequest))
 
 
@@ -208,7 +210,7 @@ def parse_delete_push(params: object) -> a2a_pb2.DeleteTaskPushNotificationConfi
 
 
 def check_send(request: a2a_pb2.SendMessageRequest) -> a2a_pb2.SendMessageRequest:
-    """Return a request that has what A2A requires of it. WireError: it hasn't."""
+    """Return a valid request of SendMessage. WireError: it is invalid."""
     violations = [
         *_message_violations(request.message),
         *_history_violations(request.configuration, "configuration.historyLength"),
@@ -217,18 +219,18 @@ def check_send(request: a2a_pb2.SendMessageRequest) -> a2a_pb2.SendMessageReques
 
 
 def check_get(request: a2a_pb2.GetTaskRequest) -> a2a_pb2.GetTaskRequest:
-    """Do the same for GetTask."""
+    """Return a valid request of GetTask. WireError: it is invalid."""
     violations = [*_required(id=request.id), *_history_violations(request, "historyLength")]
     return _checked(request, violations)
 
 
 def check_id(request: Named) -> Named:
-    """Do the same for CancelTask and SubscribeToTask."""
+    """Return a valid request of CancelTask or SubscribeToTask. WireError: it is invalid."""
     return _checked(request, _required(id=request.id))
 
 
 def check_list(request: a2a_pb2.ListTasksRequest) -> a2a_pb2.ListTasksRequest:
-    """Do the same for ListTasks, and fill its page size in."""
+    """Return a valid request of ListTasks with a page size. WireError: it is invalid."""
     violations = _history_violations(request, "historyLength")
     if not request.HasField("page_size"):
         request.page_size = DEFAULT_PAGE_SIZE
@@ -242,19 +244,19 @@ def check_list(request: a2a_pb2.ListTasksRequest) -> a2a_pb2.ListTasksRequest:
 def check_push_config(
     config: push_notification_pb2.TaskPushNotificationConfig,
 ) -> push_notification_pb2.TaskPushNotificationConfig:
-    """Do the same for CreateTaskPushNotificationConfig."""
+    """Return a valid push notification config. WireError: it is invalid."""
     return _checked(config, _required(taskId=config.task_id, url=config.url))
 
 
 def check_push_ids(request: Webhook) -> Webhook:
-    """Do the same for Get- and DeleteTaskPushNotificationConfig."""
+    """Return a valid request to get or delete a push notification config. WireError: invalid."""
     return _checked(request, _required(taskId=request.task_id, id=request.id))
 
 
 def check_list_pushes(
     request: a2a_pb2.ListTaskPushNotificationConfigsRequest,
 ) -> a2a_pb2.ListTaskPushNotificationConfigsRequest:
-    """Do the same for ListTaskPushNotificationConfigs."""
+    """Return a valid request to list push notification configs. WireError: it is invalid."""
     violations = _required(taskId=request.task_id)
     if request.page_size < 0:
         violations.append(("pageSize", "must not be negative"))
@@ -262,9 +264,9 @@ def check_list_pushes(
 
 
 def check_nesting(request: a2a_pb2.SendMessageRequest) -> None:
-    """Refuse content that would be nested too deeply where the mesh wraps it deepest."""
+    """Check that content fits where the mesh wraps it deepest. WireError: nested too deeply."""
     try:
-        # Putting messages into one another parses, too.
+        # Nesting messages parses them, too.
         created = event_pb2.TaskCreated(message=request.message, metadata=request.metadata)
         batch = event_pb2.EventBatch(events=[event_pb2.Event(created=created)])
         wrapped = task_service_pb2.WatchTaskResponse(batches=[batch])
@@ -275,7 +277,7 @@ def check_nesting(request: a2a_pb2.SendMessageRequest) -> None:
 
 
 def _accept_draft_names(params: object) -> object:
-    """Take what release candidates of A2A 1.0 had from v0.3, and some clients still send."""
+    """Accept names of release candidates of A2A 1.0, which some clients still send."""
     configuration = params.get("configuration") if isinstance(params, dict) else None
     if not isinstance(params, dict) or not isinstance(configuration, dict):
         return params
@@ -289,7 +291,7 @@ def _accept_draft_names(params: object) -> object:
 
 
 def _flatten_webhook(webhook: object) -> object:
-    """A webhook may be in an object of its own, beside its task."""
+    """Return a webhook whose fields may be in a nested object, beside its task."""
     nested = webhook.get(_NESTED_WEBHOOK) if isinstance(webhook, dict) else None
     if not isinstance(webhook, dict) or not isinstance(nested, dict) or "url" in webhook:
         return webhook

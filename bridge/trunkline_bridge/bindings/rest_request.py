@@ -103,27 +103,27 @@ def _encode_segment(raw: bytes) -> str:
     return text.replace("%", "%25").replace("/", "%2F").replace("\n", "%0A")
 
 
-async def read_body(call: HttpRequest) -> Json:
-    """Return a body's JSON; none at all is an empty object. WireError: it is something else."""
-    # Pages of other sites can't send what isn't declared as JSON; without a body they could.
-    if call.body or call.headers.get(b"origin") is not None:
-        check_content_type(call.headers)
-    if not call.body.strip():
+async def read_body(request: HttpRequest) -> Json:
+    """Return the JSON object in a body, empty for an empty body. WireError: there is none."""
+    # Browsers let pages of other sites send requests without a body: they need the declaration.
+    if request.body or request.headers.get(b"origin") is not None:
+        check_content_type(request.headers)
+    if not request.body.strip():
         return {}
-    value = await parse_json_body(call.body)
+    value = await parse_json_body(request.body)
     if not isinstance(value, dict):
         raise invalid_params(("body", "must be a JSON object"))
     return value
 
 
 def read_query(query: bytes, fields: Iterable[_Descriptor]) -> Json:
-    """Return those parameters of a query that are fields of a message, by their names in JSON.
+    """Return the parameters in a query that are fields of a message, by their JSON names.
 
-    Lists are given by repeating their name, or with commas. What isn't a field is ignored, and an
-    empty value is none. Numbers and times stay texts, as ProtoJSON lets them.
+    Lists repeat their name or use commas. Other parameters and empty values are ignored. Numbers
+    and times remain strings, which ProtoJSON accepts.
 
     Raises:
-        WireError: a parameter is given more than once, or not in UTF-8; the field is named.
+        WireError: a parameter is repeated or not UTF-8; the error names the field.
     """
     if not query:
         return {}
@@ -137,7 +137,7 @@ def read_query(query: bytes, fields: Iterable[_Descriptor]) -> Json:
         if field.is_repeated:
             result.setdefault(field.json_name, []).extend(text.split(","))
         elif field.json_name in result:
-            raise invalid_params((field.json_name, "is given more than once"))
+            raise invalid_params((field.json_name, "is repeated"))
         elif field.type == FieldDescriptor.TYPE_BOOL:
             result[field.json_name] = _BOOLEANS.get(text, text)
         else:
@@ -145,12 +145,12 @@ def read_query(query: bytes, fields: Iterable[_Descriptor]) -> Json:
     return result
 
 
-def put_path_field(given: Json, field: _Descriptor, value: str) -> None:
-    """Set a field to what the path says. WireError: something else is given for it."""
+def put_path_field(params: Json, field: _Descriptor, value: str) -> None:
+    """Set a field to its value in the path. WireError: the parameters have another value."""
     for name in {field.json_name, field.name}:
-        if given.pop(name, None) not in (None, "", value):
+        if params.pop(name, None) not in (None, "", value):
             raise invalid_params((field.json_name, "is not what the path says; leave it out"))
-    given[field.json_name] = value
+    params[field.json_name] = value
 
 
 def _decode_query_value(name: str, raw: str) -> str:

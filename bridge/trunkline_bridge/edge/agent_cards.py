@@ -1,4 +1,4 @@
-"""Where an agent answers: the interfaces of its card."""
+"""Builds the cards of agents, with the interfaces at which this bridge serves them."""
 
 import re
 from collections.abc import Iterator
@@ -26,18 +26,18 @@ _ORIGIN = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]{1,255}")
 
 @dataclass(slots=True)
 class BoundAddresses:
-    """Where this bridge is served. Who serves it fills this in, as soon as an address is bound."""
+    """The addresses of this bridge. The server fills them in when they are bound."""
 
     http: str = ""
-    """Its URL, without a last slash."""
+    """URL without a trailing slash."""
     grpc: str = ""
-    """HOST:PORT of its gRPC edge; empty: there is none."""
+    """HOST:PORT of the gRPC server; empty: there is none."""
 
     def grpc_address_for(self, base_url: str) -> str:
-        """Return where a caller that reached the bridge at a URL reaches its gRPC; may be nowhere.
+        """Return the gRPC address for a caller that used a URL; empty: unreachable for it.
 
-        All interfaces of a machine have the name that the caller used; what listens on loopback
-        alone is only for those that came by loopback.
+        If the server listens on all interfaces, it is the host of the URL. If it listens on
+        loopback, only callers on this machine get an address.
         """
         if not self.grpc:
             return ""
@@ -51,12 +51,12 @@ class BoundAddresses:
 
 
 def is_origin(text: str) -> bool:
-    """Whether a request says by which scheme and host it came."""
+    """Return whether a text is a valid scheme and host."""
     return _ORIGIN.fullmatch(text) is not None
 
 
 def check_origin(origin: str) -> str:
-    """Return scheme and host of a request, or raise the WireError for a Host that is none."""
+    """Return the scheme and host of a request. WireError: the Host header is invalid."""
     if not is_origin(origin):
         raise WireError(INVALID_REQUEST, "the Host header is missing or not a host's name")
     return origin
@@ -65,10 +65,10 @@ def check_origin(origin: str) -> str:
 def agent_interfaces(
     agent: str, *, base_url: str, grpc: str, is_default: bool, at_root: bool
 ) -> Iterator[agent_card_pb2.AgentInterface]:
-    """Yield where an agent answers, what we like best first: v1.0 before v0.3.
+    """Yield the interfaces of an agent, the preferred first: v1.0 before v0.3.
 
-    `at_root` is the default agent at the bridge's own URL. v0.3 has no way to name an agent over
-    gRPC, so there only the default one answers.
+    `at_root` is the default agent at the bridge's own URL. Over gRPC, v0.3 cannot name an agent,
+    so only the default one has that interface.
     """
     rest_url = base_url if at_root else f"{base_url}/agents/{agent}"
     rpc_url = f"{base_url}/" if at_root else rest_url
@@ -96,7 +96,7 @@ _RESUME_DESCRIPTION = (
 
 
 class AgentCards:
-    """Cards as the registry has them now, in the core model: A2A v1.0's."""
+    """Cards of the registered agents, as messages of A2A v1.0."""
 
     def __init__(
         self,
@@ -114,28 +114,28 @@ class AgentCards:
 
     @property
     def public_keys(self) -> Json | None:
-        """The JWKS that verifies the cards; None: they aren't signed."""
+        """The JWKS that verifies the cards; None: cards are not signed."""
         return self._signer.public_keys if self._signer else None
 
     def public_card(self, agent: str, *, origin: str) -> agent_card_pb2.AgentCard:
-        """Return what anybody may read; with no name, the default agent at the bridge's own URL.
+        """Return the public card; without a name, that of the default agent at the bridge's URL.
 
         `origin` is the scheme and host that the caller used, if it is known.
 
         Raises:
             AgentNotFoundError: no living host has it.
-            WireError: the caller used no host's name.
+            WireError: the Host header is invalid.
         """
         base_url = self._base_url(origin)
         return self._signed(self._card(agent, base_url), base_url)
 
     def extended_card(self, caller: Caller) -> agent_card_pb2.AgentCard:
-        """Return what those may read who have said who they are.
+        """Return the extended card, for authenticated callers.
 
         Raises:
             AgentNotFoundError: no living host has it.
-            UnsupportedOperationError: this bridge knows nobody, so there is none.
-            WireError: the caller has not said who it is (UNAUTHENTICATED).
+            UnsupportedOperationError: there is none, since all callers are anonymous.
+            WireError: the caller is anonymous (UNAUTHENTICATED).
         """
         if self._security.is_anonymous_only:
             problem = "nobody is known here, so agents have one card only, the public one"
@@ -168,7 +168,7 @@ class AgentCards:
         return card
 
     def _declare(self, card: agent_card_pb2.AgentCard) -> None:
-        """Say what the endpoint can do, and what it asks of callers."""
+        """Set the capabilities and the authentication of this bridge."""
         card.capabilities.Clear()
         card.capabilities.streaming = True
         card.capabilities.push_notifications = True
@@ -181,7 +181,7 @@ class AgentCards:
         card.security_requirements.extend(self._security.requirements)
 
     def links(self, origin: str) -> FileLinks:
-        """Return where files are for a caller that used this scheme and host, if that is known."""
+        """Return the links to files for a caller that used this scheme and host, if known."""
         if self._settings.public_url:
             return FileLinks(self._settings.public_url.rstrip("/"))
         return FileLinks(origin if is_origin(origin) else self._endpoints.http)
@@ -189,10 +189,10 @@ class AgentCards:
     def _base_url(self, origin: str) -> str:
         if self._settings.public_url:
             return self._settings.public_url.rstrip("/")
-        # Whoever asks could else have our signature on a card that leads elsewhere.
+        # Otherwise a caller could get our signature on a card with addresses of its choice.
         if self._signer is not None:
             return self._endpoints.http
-        # Over gRPC a caller doesn't say by which name it found us.
+        # Over gRPC the host name that a caller used is unknown.
         return check_origin(origin) if origin else self._endpoints.http
 
     def _signed(self, card: agent_card_pb2.AgentCard, base_url: str) -> agent_card_pb2.AgentCard:
@@ -203,10 +203,10 @@ class AgentCards:
 
 
 def load_signer(settings: BridgeSettings) -> "CardSigner | None":
-    """Return what signs cards, if anything does. ConfigurationError: the key can't be used."""
+    """Return the signer of cards, if they are signed. ConfigurationError: the key is unusable."""
     if settings.card_key is None:
         return None
-    # Only those who sign pay for cryptography.
+    # Imported only for signing: cryptography is slow to load.
     from trunkline_bridge.edge.card_signatures import CardSigner
 
     return CardSigner(settings.card_key, settings.card_key_id)

@@ -1,10 +1,10 @@
-"""API keys: a file that says whose each is, without the keys themselves.
+"""API keys: a file with the name, account and hash of each key.
 
 ```toml
 [[key]]
 name = "ci"
 account = "acme"
-sha256 = "…"        # of the key, in hex
+sha256 = "…"        # of the key, in hexadecimal
 ```
 """
 
@@ -28,51 +28,53 @@ from trunkline.identity import ANONYMOUS_ACCOUNT
 
 logger = logging.getLogger(__name__)
 
-# How long a key that was taken away may still be good for.
+# How long a removed key may still be accepted.
 RELOAD_INTERVAL_S = 1.0
 
 _PREFIX = "tk_"
 _KEY_BYTES = 32
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[^\x00-\x1f\x7f\"\\]{1,200}")
-_FILE_HEADER = "# API keys of callers; only their SHA-256 is kept. See `trunkline keys --help`.\n"
+_FILE_HEADER = (
+    "# API keys of callers; the file holds only their SHA-256. See `trunkline keys --help`.\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """Whose a key is."""
+    """An entry in the file of keys."""
 
     name: str
     account: str
     sha256: str
-    """Of the key, in hex."""
+    """Hash of the key, in hexadecimal."""
 
 
 def is_caller_name(name: object) -> TypeGuard[str]:
-    """Whether it may be the name of a caller."""
+    """Return whether a value is a valid name of a caller."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def is_account_name(account: object) -> TypeGuard[str]:
-    """Whether it may be the name of an account: not of those who have none."""
+    """Return whether a value is a valid account. The account of anonymous callers is not."""
     return is_caller_name(account) and account != ANONYMOUS_ACCOUNT
 
 
 def generate_key() -> str:
-    """Return a key that nobody guesses."""
+    """Return a random key with 256 bits of entropy."""
     return _PREFIX + secrets.token_urlsafe(_KEY_BYTES)
 
 
 def hash_key(key: str) -> str:
-    """Return what the file says of a key. A random key needs no slow hash: it can't be guessed."""
+    """Return the hash of a key for the file. Random keys need no slow hash."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def load_keys(path: Path) -> Sequence[ApiKey]:
-    """Read a file of keys.
+    """Return the keys of a file.
 
     Raises:
-        ConfigurationError: it can't be read, or isn't such a file.
+        ConfigurationError: the file cannot be read or is malformed.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -84,7 +86,7 @@ def load_keys(path: Path) -> Sequence[ApiKey]:
     if table or not isinstance(entries, list):
         raise ConfigurationError(str(path), "holds [[key]] tables and nothing else")
     keys = [
-        _parse_key(entry, where=f"{path}: key {place}") for place, entry in enumerate(entries, 1)
+        _parse_key(entry, where=f"{path}: key {number}") for number, entry in enumerate(entries, 1)
     ]
     if len({key.name for key in keys}) < len(keys):
         raise ConfigurationError(str(path), "two keys have the same name")
@@ -92,10 +94,10 @@ def load_keys(path: Path) -> Sequence[ApiKey]:
 
 
 def save_keys(path: Path, keys: Sequence[ApiKey]) -> None:
-    """Replace a file of keys, all at once; only its owner may read it.
+    """Replace a file of keys atomically. Only its owner may read it.
 
     Raises:
-        ConfigurationError: it can't be written.
+        ConfigurationError: the file cannot be written.
     """
     tables = [
         f"\n[[key]]\nname = {_toml_string(key.name)}\naccount = {_toml_string(key.account)}\n"
@@ -103,7 +105,7 @@ def save_keys(path: Path, keys: Sequence[ApiKey]) -> None:
         for key in keys
     ]
     try:
-        # Made for its owner alone.
+        # mkstemp creates the file with mode 0600.
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(_FILE_HEADER + "".join(tables))
@@ -113,22 +115,22 @@ def save_keys(path: Path, keys: Sequence[ApiKey]) -> None:
 
 
 class ApiKeyFile:
-    """The keys of a file, as the file is now: what is added or taken away holds within a second.
+    """The keys of a file. Changes of the file take effect within a second.
 
-    A file that has become unreadable has no keys.
+    If the file becomes unreadable, it has no keys.
     """
 
     def __init__(self, path: Path, now: Callable[[], float] = monotonic) -> None:
-        """ConfigurationError: the file is wrong."""
+        """Load the file. ConfigurationError: it cannot be read or is malformed."""
         self._path = path
         self._now = now
-        self._looked_at = now()
-        self._stamp = _file_version(path)
+        self._checked_at = now()
+        self._version = _file_version(path)
         self._keys = load_keys(path)
 
     def find(self, key: str) -> ApiKey | None:
-        """Return whose a key is; how long that takes tells nothing about the keys."""
-        self._look()
+        """Return the entry of a key, in constant time; None: unknown."""
+        self._reload_if_changed()
         digest = hash_key(key)
         found = None
         for known in self._keys:
@@ -136,15 +138,15 @@ class ApiKeyFile:
                 found = known
         return found
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         now = self._now()
-        if now - self._looked_at < RELOAD_INTERVAL_S:
+        if now - self._checked_at < RELOAD_INTERVAL_S:
             return
-        self._looked_at = now
-        stamp = _file_version(self._path)
-        if stamp == self._stamp:
+        self._checked_at = now
+        version = _file_version(self._path)
+        if version == self._version:
             return
-        self._stamp = stamp
+        self._version = version
         try:
             self._keys = load_keys(self._path)
         except ConfigurationError as error:
@@ -177,5 +179,5 @@ def _parse_key(entry: object, *, where: str) -> ApiKey:
 
 
 def _toml_string(text: str) -> str:
-    # JSON's strings are TOML's, too, for what names may hold.
+    # For the characters of names, a JSON string is a TOML string.
     return json.dumps(text, ensure_ascii=False)

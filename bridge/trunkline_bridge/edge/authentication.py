@@ -1,4 +1,4 @@
-"""Lets callers in by their credentials: API keys, tokens or, where that is wanted, none."""
+"""Authenticates callers by API key or token, or admits anonymous ones."""
 
 import logging
 from collections.abc import Iterator
@@ -29,10 +29,10 @@ _TOKEN_DOTS = 2
 
 
 def build_authenticator(settings: BridgeSettings) -> Authenticator:
-    """Return the access that settings ask for.
+    """Return the authenticator that the settings describe.
 
     Raises:
-        ConfigurationError: the file of keys is wrong, or something is missing or not allowed.
+        ConfigurationError: a setting or the file of keys is wrong.
     """
     if settings.api_keys_file is None and settings.tokens is None:
         return AnonymousAuthenticator()
@@ -41,22 +41,22 @@ def build_authenticator(settings: BridgeSettings) -> Authenticator:
     return CredentialAuthenticator(
         ApiKeyFile(settings.api_keys_file) if settings.api_keys_file else None,
         TokenVerifier(settings.tokens) if settings.tokens else None,
-        admits_strangers=settings.anonymous,
+        admits_anonymous=settings.anonymous,
     )
 
 
 class CredentialAuthenticator:
-    """Knows callers by an API key, in X-API-Key or as a bearer token, or by a JWT.
+    """Identifies callers by an API key, in X-API-Key or as a bearer token, or by a JWT.
 
-    Wrong credentials are refused, also beside good ones, and where strangers are let in.
+    Wrong credentials are rejected, even beside valid ones or where anonymous callers are admitted.
     """
 
     def __init__(
-        self, keys: ApiKeyFile | None, tokens: TokenVerifier | None, *, admits_strangers: bool
+        self, keys: ApiKeyFile | None, tokens: TokenVerifier | None, *, admits_anonymous: bool
     ) -> None:
         self._keys = keys
         self._tokens = tokens
-        self._admits_strangers = admits_strangers
+        self._admits_anonymous = admits_anonymous
         schemes = dict(self._schemes())
         requirements = [
             security_scheme_pb2.SecurityRequirement(
@@ -64,45 +64,47 @@ class CredentialAuthenticator:
             )
             for name in schemes
         ]
-        if admits_strangers:
+        if admits_anonymous:
             requirements.append(security_scheme_pb2.SecurityRequirement())
         self._security = SecurityRequirements(schemes, requirements, _CHALLENGE)
 
     @property
     def security(self) -> SecurityRequirements:
-        """What cards say of it."""
+        """The authentication that cards declare."""
         return self._security
 
     async def authenticate(self, parameters: ServiceParameters) -> Identity:
-        """Return who it is; what says so twice has to say the same account.
+        """Return the identity of a caller. Two credentials must be of the same account.
 
         Raises:
-            WireError: UNAUTHENTICATED.
-            PeerUnavailableError: nobody can say.
+            WireError: credentials are missing or wrong (UNAUTHENTICATED).
+            PeerUnavailableError: the keys of tokens cannot be fetched.
         """
-        key, given = parameters.get(b"x-api-key"), parameters.get(b"authorization")
-        by_key = self._of_api_key(key) if key is not None else None
-        by_bearer = await self._of_authorization(given) if given is not None else None
+        key, authorization = parameters.get(b"x-api-key"), parameters.get(b"authorization")
+        by_key = self._identify_api_key(key) if key is not None else None
+        by_bearer = (
+            await self._identify_authorization(authorization) if authorization is not None else None
+        )
         if by_key and by_bearer and by_key.account != by_bearer.account:
             _reject(f"{KEY_HEADER} and Authorization are of two accounts; send one of them")
         identity = by_key or by_bearer
-        if identity is None and not self._admits_strangers:
+        if identity is None and not self._admits_anonymous:
             ways = f"an API key in {KEY_HEADER}, or a" if self._keys else "a"
             text = f"callers have to say who they are: send {ways} bearer token in Authorization"
             _reject(text, challenge=_CHALLENGE)
         return identity or Identity()
 
-    def _of_api_key(self, key: str) -> Identity:
-        return self._of_key(key) or _reject("the API key is not known here")
+    def _identify_api_key(self, key: str) -> Identity:
+        return self._find_identity(key) or _reject("the API key is not known here")
 
-    async def _of_authorization(self, given: str) -> Identity:
-        scheme, _, credential = given.partition(" ")
+    async def _identify_authorization(self, authorization: str) -> Identity:
+        scheme, _, credential = authorization.partition(" ")
         if scheme.lower() != "bearer":
             _reject("Authorization has another scheme than Bearer")
-        return await self._of_bearer(credential.strip())
+        return await self._identify_bearer(credential.strip())
 
-    async def _of_bearer(self, credential: str) -> Identity:
-        if identity := self._of_key(credential):
+    async def _identify_bearer(self, credential: str) -> Identity:
+        if identity := self._find_identity(credential):
             return identity
         if self._tokens is None or credential.count(".") != _TOKEN_DOTS:
             _reject("the bearer token is not known here")
@@ -111,7 +113,7 @@ class CredentialAuthenticator:
         except InvalidTokenError as error:
             _reject(str(error))
 
-    def _of_key(self, key: str) -> Identity | None:
+    def _find_identity(self, key: str) -> Identity | None:
         found = self._keys.find(key) if self._keys else None
         return Identity(found.account, found.name, is_authenticated=True) if found else None
 

@@ -1,4 +1,4 @@
-"""Tells clients whether the card they hold is still the card (RFC 9110, 8.8 and 13.1)."""
+"""Serves cards over HTTP with validators for conditional requests (RFC 9110, 8.8 and 13.1)."""
 
 import hashlib
 import json
@@ -29,14 +29,14 @@ from trunkline_bridge.versions import json_values
 from trunkline_bridge.versions.card_json import merged_card_json, v0_1_card_json
 from trunkline_bridge.versions.json_values import Json
 
-# Representations whose age is known; agents times the forms of their cards, and then some.
+# More than the number of agents times the forms of a card.
 _MAX_ENTRIES = 1024
 
 
 def card_etag(body: Json) -> str:
-    """Return a weak tag, without signatures: some are random, and the card is the same under each.
+    """Return a weak tag of a card without its signatures, some of which are random.
 
-    Clients that hold the same tag hold the same card, whichever bridge gave it to them.
+    All bridges of a mesh have the same tag for the same card.
     """
     unsigned = {name: value for name, value in body.items() if name != "signatures"}
     digest = hashlib.sha256(json.dumps(unsigned, sort_keys=True).encode("utf-8")).hexdigest()
@@ -44,14 +44,14 @@ def card_etag(body: Json) -> str:
 
 
 class ModificationTimes:
-    """Since when each representation has been as it is, as far as this bridge has seen it."""
+    """Modification times of representations, as observed by this bridge."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
         self._seen: OrderedDict[str, tuple[str, datetime]] = OrderedDict()
 
     def last_modified(self, name: str, etag: str) -> datetime:
-        """Return the second since which a representation has had this tag."""
+        """Return the second since when a representation has had this tag."""
         tag, when = self._seen.get(name, ("", datetime.min.replace(tzinfo=UTC)))
         if tag != etag:
             when = self._now().replace(microsecond=0)
@@ -63,7 +63,7 @@ class ModificationTimes:
 
 
 def is_not_modified(headers: Headers, *, etag: str, modified: datetime) -> bool:
-    """Whether a conditional request is answered by 304: by its tag, without one by date."""
+    """Return whether a conditional request gets a 304: by its tag, or else by its date."""
     tags = headers.get("if-none-match")
     if tags is not None:
         return _etag_matches(tags, etag)
@@ -80,24 +80,24 @@ def is_not_modified(headers: Headers, *, etag: str, modified: datetime) -> bool:
 
 
 def format_http_date(time: datetime) -> str:
-    """Return a time as headers have it."""
+    """Return a time in the format of HTTP headers."""
     return format_datetime(time, usegmt=True)
 
 
 def _etag_matches(tags: str, etag: str) -> bool:
-    """Compare weakly, as If-None-Match does (RFC 9110, 13.1.2)."""
+    """Return whether a list of tags has a tag, by weak comparison (RFC 9110, 13.1.2)."""
     given = {tag.strip().removeprefix("W/") for tag in tags.split(",")}
     return "*" in given or etag.removeprefix("W/") in given
 
 
 class CardEndpoints:
-    """Cards by GET: those that everybody may read, and v0.2's way to the extended one."""
+    """The public cards, the public keys, and the extended card as v0.2 requests it, by GET."""
 
     def __init__(self, cards: AgentCards, callers: CallerFactory, *, max_age_s: int) -> None:
         self._cards = cards
         self._callers = callers
         self._max_age_s = max_age_s
-        self._ages = ModificationTimes()
+        self._modified = ModificationTimes()
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes below an agent's address."""
@@ -127,7 +127,7 @@ class CardEndpoints:
         except (TrunklineError, WireError) as error:
             return error_response(to_wire_error(error))
         etag = card_etag(body)
-        modified = self._ages.last_modified(f"{origin} {request.scope['path']}", etag)
+        modified = self._modified.last_modified(f"{origin} {request.scope['path']}", etag)
         headers = {
             "etag": etag,
             "last-modified": format_http_date(modified),

@@ -1,7 +1,7 @@
-"""The bytes of a card that its signature is over (A2A v1.0, 8.4; RFC 8785).
+"""Signs and verifies cards (A2A v1.0, 8.4; detached JWS, RFC 7515; JCS, RFC 8785).
 
-The specification has one form. `a2a-sdk` leaves more out, and some sign a card as it was sent; so
-there are three by which a signature may be meant.
+A signature covers a canonical form of the card. The specification defines one form, `a2a-sdk` omits
+more members, and some implementations sign the card as they send it. All three verify here.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from trunkline_bridge.versions.json_values import Json, struct_json
 
 SPECIFIED, PRUNED, AS_SENT = "specified", "pruned", "as sent"
 
-# Fields that A2A requires: they are there even if they are empty.
+# Fields that A2A requires. The canonical form has them even if they are empty.
 _REQUIRED: Mapping[str, frozenset[str]] = {
     name: frozenset(fields.split())
     for name, fields in {
@@ -55,27 +55,27 @@ _REQUIRED: Mapping[str, frozenset[str]] = {
     }.items()
 }
 _NONE: frozenset[str] = frozenset()
-# Beyond this, a whole number isn't the same number for everybody.
+# Larger integers are not exact in all JSON parsers.
 _MAX_EXACT_INTEGER = 2**53 - 1
-# Cards nest a dozen levels; what agents put into parameters of extensions may nest further.
+# Cards have a dozen levels. The parameters of extensions may have more.
 _MAX_DEPTH = 100
 
 
 class NoCanonicalFormError(ValueError):
-    """A card has no such form: it nests too deep, or has a number that JSON can't hold."""
+    """A card has no canonical form: it is nested too deeply, or has a number beyond JSON."""
 
 
 def specified_form(card: agent_card_pb2.AgentCard) -> bytes:
     """Return the form of the specification.
 
-    Required fields are always there, those with presence if they are set, others unless they have
+    It has the required fields, fields with presence that are set, and others that differ from
     their default.
     """
-    return _canonical(lambda: _message_fields(card, leave_out="signatures"))
+    return _canonical(lambda: _message_fields(card, omit="signatures"))
 
 
 def pruned_form(card: agent_card_pb2.AgentCard) -> bytes:
-    """Return the form of `a2a-sdk` 1.x: without anything that is empty, required or not."""
+    """Return the form of `a2a-sdk` 1.x, without empty members, even required ones."""
 
     def prune() -> Any:  # noqa: ANN401  any JSON value
         value = json_format.MessageToDict(card)
@@ -86,7 +86,7 @@ def pruned_form(card: agent_card_pb2.AgentCard) -> bytes:
 
 
 def sent_form(text: str | bytes) -> bytes:
-    """Return the form of those that sign whatever they send, also what v1.0 doesn't know."""
+    """Return the form of a card as it was sent, with members that v1.0 does not define."""
 
     def read() -> Json:
         value = json.loads(text)
@@ -101,14 +101,14 @@ def _canonical(make: Callable[[], Any]) -> bytes:
     try:
         return rfc8785.dumps(_round_large_integers(make(), _MAX_DEPTH))
     except (ValueError, RecursionError) as error:
-        raise NoCanonicalFormError(str(error) or "it nests too deep") from error
+        raise NoCanonicalFormError(str(error) or "it is nested too deeply") from error
 
 
-def _message_fields(message: Message, *, leave_out: str = "") -> Json:
+def _message_fields(message: Message, *, omit: str = "") -> Json:
     required = _REQUIRED.get(message.DESCRIPTOR.name, _NONE)
     found: Json = {}
     for field in message.DESCRIPTOR.fields:
-        if field.name == leave_out:
+        if field.name == omit:
             continue
         if field.name in required or _is_set(message, field):
             found[field.json_name] = _field_value(message, field)
@@ -149,9 +149,9 @@ def _prune(value: Any) -> Any:  # noqa: ANN401  any JSON value
 
 
 def _round_large_integers(value: Any, depth: int) -> Any:  # noqa: ANN401  any JSON value
-    """Return a value whose large whole numbers are doubles, as they are for JSON's readers."""
+    """Return a value whose large integers are doubles, as JSON parsers read them."""
     if not depth:
-        raise NoCanonicalFormError("it nests too deep")
+        raise NoCanonicalFormError("it is nested too deeply")
     if isinstance(value, dict):
         return {name: _round_large_integers(one, depth - 1) for name, one in value.items()}
     if isinstance(value, list):
@@ -166,22 +166,22 @@ logger = logging.getLogger(__name__)
 _PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
 
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
-# What a thumbprint is of (RFC 7638, 3.2; RFC 8037, 2).
+# The members that a thumbprint covers (RFC 7638, 3.2; RFC 8037, 2).
 _THUMBPRINT_MEMBERS = {
     "EC": ("crv", "kty", "x", "y"),
     "RSA": ("e", "kty", "n"),
     "OKP": ("crv", "kty", "x"),
 }
-# Agents times the forms of their cards, and then some.
+# More than the number of agents times the forms of a card.
 _MAX_CACHED_SIGNATURES = 1024
 _MIN_RSA_BITS = 2048
 
 
 class CardSigner:
-    """Signs with one key. A card is signed once, until it changes."""
+    """Signs cards with one key. An unchanged card is signed only once."""
 
     def __init__(self, path: Path, key_id: str = "") -> None:
-        """Read the private key, in PEM. ConfigurationError: it can't be used."""
+        """Load the private key, in PEM. ConfigurationError: it is unusable."""
         try:
             key = load_pem_private_key(path.read_bytes(), password=None)
         except OSError as error:
@@ -199,14 +199,14 @@ class CardSigner:
         return {"keys": [self._jwk]}
 
     def sign(self, card: agent_card_pb2.AgentCard, *, base_url: str) -> None:
-        """Add a signature to a card, or two where clients differ on what is signed."""
+        """Add a signature to a card, or two if the forms that clients verify differ."""
         header = {"kid": self.key_id, "typ": "JOSE", "jku": base_url + KEYS_PATH}
         try:
             forms = {specified_form(card), pruned_form(card)}
         except NoCanonicalFormError as error:
             logger.warning("card.unsigned", extra={"agent": card.name, "problem": str(error)})
             return
-        # In an order that doesn't change: the longer form is the specification's.
+        # A stable order: the form of the specification is the longer one.
         for form in sorted(forms, key=len, reverse=True):
             protected, signature = self._signature(form, header)
             card.signatures.add(protected=protected, signature=signature)
@@ -224,7 +224,7 @@ class CardSigner:
 
 
 def _describe_key(key: object, path: Path) -> tuple[_PrivateKey, str, Json]:
-    """Return a private key that signs, its algorithm, and the public one."""
+    """Return a private key, its algorithm and its public JWK. ConfigurationError: unsuitable."""
     jwk: Json
     if isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name in _CURVES:
         jwk = ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
@@ -235,7 +235,7 @@ def _describe_key(key: object, path: Path) -> tuple[_PrivateKey, str, Json]:
     if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= _MIN_RSA_BITS:
         jwk = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
         return key, "RS256", jwk
-    problem = "signs nothing here; make one of P-256, Ed25519 or RSA with 2048 bits"
+    problem = "cannot sign cards; use a key of P-256, Ed25519 or RSA with 2048 bits"
     raise ConfigurationError(str(path), problem)
 
 
@@ -246,34 +246,34 @@ def _thumbprint(jwk: Json) -> str:
 
 
 class InvalidSignatureError(Exception):
-    """No signature of a card is good; the text says what is wrong with each."""
+    """No signature of a card is valid. The text has the reason for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrustedKey:
-    """A public key, by its id if it has one."""
+    """A public key to trust, with its id if it has one."""
 
     key_id: str | None
     jwk: dict[str, Any] | None
     public: Any = None
-    """What PyJWT verifies with, if it isn't made of the JWK."""
+    """A public key of `cryptography`, if there is no JWK."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSignature:
-    """A signature that is good."""
+    """A valid signature."""
 
     key_id: str
     algorithm: str
     form: str
-    """Of the card, which the signature is over: specified, pruned or as sent."""
+    """The form of the card that the signature covers: specified, pruned or as sent."""
 
 
 def parse_trusted_keys(content: bytes) -> Sequence[TrustedKey]:
-    """Return the keys of a JWKS, or the one of a PEM.
+    """Return the keys of a JWKS, or the key of a PEM.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the content is neither.
     """
     if content.lstrip().startswith(b"-----BEGIN"):
         try:
@@ -284,22 +284,22 @@ def parse_trusted_keys(content: bytes) -> Sequence[TrustedKey]:
 
 
 def verify_card(text: bytes, keys: Sequence[TrustedKey]) -> VerifiedSignature:
-    """Return the first signature that is good.
+    """Return the first valid signature of a card.
 
     Raises:
-        UnverifiedError: there is none.
-        ValueError: it is no card.
+        InvalidSignatureError: none is valid.
+        ValueError: the text is no card.
     """
     card = parse_card(text)
     if not card.signatures:
         raise InvalidSignatureError("it isn't signed")
     forms = dict(_canonical_forms(card, text))
     problems = []
-    for place, signature in enumerate(card.signatures, 1):
+    for number, signature in enumerate(card.signatures, 1):
         try:
             return _verify_signature(signature, forms, keys)
         except InvalidSignatureError as error:
-            problems.append(f"signature {place} {error}")
+            problems.append(f"signature {number} {error}")
     raise InvalidSignatureError("; ".join(problems))
 
 
@@ -310,7 +310,7 @@ def _canonical_forms(card: agent_card_pb2.AgentCard, text: bytes) -> Iterator[tu
         AS_SENT: partial(sent_form, text),
     }
     for name, make in makers.items():
-        # Others may exist where one doesn't.
+        # A card may have some of the forms only.
         with suppress(NoCanonicalFormError):
             yield name, make()
 

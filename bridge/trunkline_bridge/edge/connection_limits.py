@@ -1,7 +1,7 @@
-"""uvicorn's connections, bounded: how many, how slow a request may come, how large its head may be.
+"""Limits on uvicorn's connections: their number, and the time and size of request heads.
 
-uvicorn itself bounds none of these: a client that sends a byte a second, or a head without end,
-would keep its connection, and its memory, for ever.
+uvicorn has none of these limits. A client that sends a byte a second or an endless head would keep
+its connection, and its memory, for ever.
 """
 
 import asyncio
@@ -28,33 +28,33 @@ TOO_MANY_CONNECTIONS = ErrorKind(
 )
 
 MAX_HEAD_BYTES = 64 * 1024
-"""How long a request's line and headers may be. They are read in pieces of this size: one that is
-longer passes if it ends within its second piece."""
+"""Limit on the request line and headers. They are read in pieces of this size, so a larger head
+passes if it ends within its second piece."""
 
 _PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
 _NOT_HTTP = "this is not a request as HTTP/1.1 has it"
 _TOO_LARGE = f"the request's line and headers are longer than {MAX_HEAD_BYTES} bytes; send less"
-# A refusal that is followed by a reset is often not read: what still comes is thrown away so long.
+# How long to discard data after an error response: clients often miss a response before a reset.
 _LINGER_S = 2.0
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
-# How many requests a client may send before the first is answered; browsers and SDKs send none.
+# Limit on pipelined requests. Browsers and SDKs do not pipeline.
 _MAX_PIPELINED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What a client may take of this process."""
+    """Limits on connections."""
 
     max_connections: int = 2000
-    """At once. Whoever comes then is told so (503), and to come again."""
+    """Open at the same time. Further connections get a 503 response."""
     request_timeout_s: float = 30.0
-    """How long a request may take to arrive, from the first byte that is waited for to its last."""
+    """Time for a request head to arrive, and idle time between requests, in seconds."""
 
 
-def limit_connections(protocol: Any, bounds: ConnectionLimits) -> Any:  # noqa: ANN401, C901  uvicorn has several, and no type for them
-    """A protocol of uvicorn's within bounds, whose requests hear that their connection is lost."""
+def limit_connections(protocol: Any, limits: ConnectionLimits) -> Any:  # noqa: ANN401, C901  uvicorn has several, and no type for them
+    """Return a uvicorn protocol with limits. A lost connection stops its requests."""
 
-    class Bounded(protocol):  # type: ignore[misc]
+    class LimitedProtocol(protocol):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             self.connection = Connection(transport.abort)
@@ -62,24 +62,24 @@ def limit_connections(protocol: Any, bounds: ConnectionLimits) -> Any:  # noqa: 
             self.app_state: dict[str, Any] = {**self.app_state, CONNECTION_KEY: self.connection}
             self._served: Any = None
             self._head_bytes = 0
-            self._is_refused = False
+            self._is_rejected = False
             self._waits_since = self.loop.time()
-            if len(self.connections) > bounds.max_connections:
+            if len(self.connections) > limits.max_connections:
                 text = "there are too many connections; try again in a second"
-                self._say(WireError(TOO_MANY_CONNECTIONS, text, retry_after_s="1"))
+                self._send_error(WireError(TOO_MANY_CONNECTIONS, text, retry_after_s="1"))
                 transport.close()
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
-            # uvicorn knows only the newest; of requests sent ahead of answers this is an older one.
+            # uvicorn marks only its newest request; with pipelining an older one is being served.
             if self._served is not None and not self._served.response_complete:
                 self._served.disconnected = True
             self.connection.stop_requests()
 
         def data_received(self, data: bytes) -> None:
-            # In pieces, or a head could be as long as what comes at once.
+            # Pieces limit a head that arrives in one read.
             for start in range(0, len(data), MAX_HEAD_BYTES):
-                if self._is_refused or self.transport.is_closing():
+                if self._is_rejected or self.transport.is_closing():
                     return
                 piece = data[start : start + MAX_HEAD_BYTES] if len(data) > MAX_HEAD_BYTES else data
                 if self._is_between_requests():
@@ -90,14 +90,14 @@ def limit_connections(protocol: Any, bounds: ConnectionLimits) -> Any:  # noqa: 
                     continue
                 self._head_bytes += len(piece)
                 if self._head_bytes > MAX_HEAD_BYTES:
-                    self._refuse(WireError(HEAD_TOO_LARGE, _TOO_LARGE))
+                    self._reject(WireError(HEAD_TOO_LARGE, _TOO_LARGE))
 
         def on_headers_complete(self) -> None:
-            # What comes in one piece may hold thousands of requests.
+            # One piece may contain thousands of requests.
             if len(self.pipeline) >= _MAX_PIPELINED:
                 raise ValueError("too many requests are sent ahead of their answers")
             if self.parser.should_upgrade():
-                # CONNECT, or an Upgrade that came in two pieces: its body would be lost.
+                # CONNECT, or an Upgrade header split across pieces: its body would be lost.
                 raise ValueError("no other protocol is spoken here")
             super().on_headers_complete()
 
@@ -110,44 +110,44 @@ def limit_connections(protocol: Any, bounds: ConnectionLimits) -> Any:  # noqa: 
             super().on_response_complete()
 
         def send_400_response(self, _msg: str) -> None:
-            self._refuse(WireError(INVALID_REQUEST, _NOT_HTTP))
+            self._reject(WireError(INVALID_REQUEST, _NOT_HTTP))
 
-        def look(self, now: float) -> None:
-            """End a wait for a request that has lasted too long."""
+        def check_timeout(self, now: float) -> None:
+            """Close the connection if it has waited too long for a request."""
             waited_s = now - self._waits_since
-            if self._is_refused:
+            if self._is_rejected:
                 if waited_s > _LINGER_S:
                     self.transport.abort()
-            elif waited_s > bounds.request_timeout_s and self._is_between_requests():
+            elif waited_s > limits.request_timeout_s and self._is_between_requests():
                 if self._head_bytes:
-                    text = f"no whole request has come within {bounds.request_timeout_s:g} s"
-                    self._refuse(WireError(REQUEST_TIMEOUT, text))
+                    text = f"no whole request has come within {limits.request_timeout_s:g} s"
+                    self._reject(WireError(REQUEST_TIMEOUT, text))
                 else:
                     self.transport.close()
 
         def _is_between_requests(self) -> bool:
-            """Whether a head is waited for; how much of it is there, only the parser knows."""
+            """Return whether the connection waits for a head; part of it may have arrived."""
             return self.cycle is None or self.cycle.response_complete
 
-        def _refuse(self, error: WireError) -> None:
-            """Answer instead of the application, if there is a place for it, and hear no more."""
-            if self._is_refused or self.transport.is_closing():
+        def _reject(self, error: WireError) -> None:
+            """Respond in place of the application if no response is under way, and read no more."""
+            if self._is_rejected or self.transport.is_closing():
                 return
-            is_unasked = self.cycle is None or (
+            is_idle = self.cycle is None or (
                 self.cycle.response_complete and not self.cycle.more_body
             )
-            if not is_unasked:
-                # Within another answer, or behind one whose request has not ended.
+            if not is_idle:
+                # Another response is under way, or its request has not ended.
                 self.transport.close()
                 return
-            self._is_refused = True
+            self._is_rejected = True
             self._waits_since = self.loop.time()
             self._unset_keepalive_if_required()
-            self._say(error)
+            self._send_error(error)
             if self.transport.can_write_eof():
                 self.transport.write_eof()
 
-        def _say(self, error: WireError) -> None:
+        def _send_error(self, error: WireError) -> None:
             body = dumps(rest_error_body(error)).encode("utf-8")
             status = error.kind.http_status
             headers = {
@@ -162,14 +162,14 @@ def limit_connections(protocol: Any, bounds: ConnectionLimits) -> Any:  # noqa: 
             head = "\r\n".join([*lines, "", ""]).encode("ascii")
             self.transport.write(head + body)
 
-    return Bounded
+    return LimitedProtocol
 
 
 def _remove_upgrade(piece: bytes) -> bytes:
-    """Take the offer of another protocol out of a request's head: there is none here.
+    """Rename the Upgrade header of a request: no other protocol is served.
 
-    Clients in Java make it with each first request. httptools would then take the body for the
-    other protocol's.
+    Clients in Java send one with the first request, and httptools would take the body for data of
+    the other protocol.
     """
     if _UPGRADE.search(piece) is None:
         return piece

@@ -1,4 +1,4 @@
-"""Says whether the bridge is alive and ready."""
+"""Serves the liveness and readiness probes of orchestrators such as Kubernetes."""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -9,21 +9,22 @@ from trunkline_bridge.errors import to_wire_error
 
 
 class HealthEndpoints:
-    """What orchestrators ask for."""
+    """The handlers of `/healthz` and `/readyz`."""
 
     def __init__(self, directory: Directory, default_agent: str) -> None:
+        """`default_agent` decides whether the bridge is ready."""
         self._directory = directory
         self._default_agent = default_agent
 
     async def health(self, _request: Request) -> Response:
-        """Say that the process is alive."""
+        """Respond that the process is alive."""
         return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
 
     async def readiness(self, _request: Request) -> Response:
-        """Say whether requests would reach the default agent, and how far hosts are trusted.
+        """Respond whether requests would reach the default agent: 200, or 503 with the problem.
 
-        That is the state of the breaker of each host that was called: by its address, and by the
-        names of its agents.
+        The body also has the states of the circuit breakers, by the address of each host that was
+        called and by the names of its agents.
         """
         body: dict[str, object]
         try:

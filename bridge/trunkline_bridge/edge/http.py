@@ -1,4 +1,4 @@
-"""What all inbound bindings need of HTTP: headers, bodies within limits, and answers."""
+"""HTTP for all bindings: request headers and bodies, responses, pages and their errors."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ REQUEST_TIMEOUT = ErrorKind(-32600, "INVALID_REQUEST", 408)
 ROUTE_NOT_FOUND = ErrorKind(-32601, "METHOD_NOT_FOUND", 404, code_pb2.NOT_FOUND)
 METHOD_NOT_ALLOWED = ErrorKind(-32601, "METHOD_NOT_FOUND", 405, code_pb2.UNIMPLEMENTED)
 
-# Errors of HTTP itself or of the server as a whole: they have their status in every binding.
+# Errors of HTTP itself or of the whole server. Every binding reports them by HTTP status.
 HTTP_LEVEL_KINDS = frozenset(
     {
         PAYLOAD_TOO_LARGE,
@@ -46,17 +46,14 @@ HTTP_LEVEL_KINDS = frozenset(
     }
 )
 
-# How much is read of a body that is refused anyway, and for how long.
+# Limits on reading the rest of a rejected body.
 _DRAIN_BYTES = 64 * 1024 * 1024
 _DRAIN_S = 5.0
 _SHOWN_LENGTH = 100
 
 
 class RequestHeaders:
-    """A request's headers by their names in lower case; those given twice are one list.
-
-    And `:scheme`, which is among the headers since HTTP/2.
-    """
+    """The headers of a request, and `:scheme` as in HTTP/2. Repeated headers become one list."""
 
     __slots__ = ("_values",)
 
@@ -68,18 +65,22 @@ class RequestHeaders:
         self._values = values
 
     def get(self, name: bytes) -> str | None:
-        """Return a header's value."""
+        """Return a header by its name in lower case."""
         value = self._values.get(name)
         return None if value is None else value.decode("latin-1")
 
 
 def check_content_type(headers: RequestHeaders) -> None:
-    """Let every type of JSON pass, as it is, and none at all but from a browser. WireError (415).
+    """Check that a body is declared as JSON without compression.
 
-    Pages of other sites may post anything to us that isn't declared as JSON, without asking first.
+    The declaration may be missing unless a browser sends the request: browsers let pages of other
+    sites post anything but JSON without a preflight request.
+
+    Raises:
+        WireError: it is declared as something else (415).
     """
-    given = headers.get(b"content-type") or ""
-    kind = given.partition(";")[0].strip().lower()
+    declared = headers.get(b"content-type") or ""
+    kind = declared.partition(";")[0].strip().lower()
     is_json = kind.startswith("application/") and kind.endswith(("/json", "+json", "json-rpc"))
     is_from_page = headers.get(b"origin") is not None
     if not is_json and (kind or is_from_page):
@@ -88,20 +89,20 @@ def check_content_type(headers: RequestHeaders) -> None:
         )
     encoding = (headers.get(b"content-encoding") or "").strip().lower()
     if encoding not in ("", "identity"):
-        # A few bytes may unpack to any size.
-        text = f"content encoding {encoding[:100]!r} is not taken; send the JSON as it is"
+        # A few compressed bytes may expand to any size.
+        text = f"content encoding {encoding[:100]!r} is not supported; send plain JSON"
         raise WireError(UNSUPPORTED_MEDIA_TYPE, text)
 
 
 async def parse_json_body(body: bytes) -> Any:  # noqa: ANN401  any JSON value
-    """Return a body's JSON; a large one is read in a thread: it may take a second. WireError."""
+    """Return the JSON of a body. A large one is parsed in a thread. WireError: it is not JSON."""
     if len(body) <= INLINE_PARSE_BYTES:
         return parse_json(body)
     return await asyncio.to_thread(parse_json, body)
 
 
 def parse_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
-    """Return a body's JSON. WireError: a parse error."""
+    """Return the JSON of a body. WireError: it is not JSON."""
     try:
         return decode_json(body)
     except ValueError as error:
@@ -109,7 +110,7 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
 
 
 class RequestBody:
-    """A request's body, read within limits."""
+    """The body of a request, read within limits of size and time."""
 
     def __init__(
         self, headers: RequestHeaders, receive: Receive, *, limit_bytes: int, timeout_s: float
@@ -125,9 +126,9 @@ class RequestBody:
         """Return the body.
 
         Raises:
-            WireError: it is larger than the limit (413), and no more of it than that was read; or
-                it has not come in time (408).
-            ClientDisconnect: the client left before it had sent everything.
+            WireError: the body is larger than the limit (413), and the rest has not been read; or
+                it did not arrive in time (408).
+            ClientDisconnect: the client disconnected before it had sent all of it.
         """
         if self._declared_bytes > self._limit_bytes:
             raise self._too_large()
@@ -149,12 +150,12 @@ class RequestBody:
         return b"".join(chunks)
 
     async def drain(self) -> None:
-        """Read what the client still sends and throw it away, within limits."""
-        left_bytes = _DRAIN_BYTES
+        """Read the rest of the body and discard it, within limits."""
+        remaining_bytes = _DRAIN_BYTES
         with contextlib.suppress(TimeoutError, ClientDisconnect):
             async with asyncio.timeout(_DRAIN_S):
-                while self._has_more and left_bytes > 0:
-                    left_bytes -= len(await self._next())
+                while self._has_more and remaining_bytes > 0:
+                    remaining_bytes -= len(await self._next())
 
     async def _next(self) -> bytes:
         message = await self._receive()
@@ -170,7 +171,7 @@ class RequestBody:
 
 
 def rest_error_body(error: WireError) -> Json:
-    """Return an error as A2A's HTTP+JSON binding has it: a google.rpc.Status under `error`."""
+    """Return an error in the form of A2A's HTTP+JSON: a google.rpc.Status under `error`."""
     return {
         "error": {
             "code": error.kind.http_status,
@@ -182,7 +183,7 @@ def rest_error_body(error: WireError) -> Json:
 
 
 def error_response(error: WireError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return an error as the answer to what is no call of a binding."""
+    """Return an error as the response to a request outside the bindings."""
     all_headers = {"cache-control": "no-store", **error.headers(), **(headers or {})}
     return JSONResponse(
         rest_error_body(error), status_code=error.kind.http_status, headers=all_headers
@@ -216,7 +217,7 @@ class ResponseSender:
 
 
 class Page:
-    """Serves GET and HEAD by a function of Starlette's kind, and refuses other methods."""
+    """Serves GET and HEAD by a Starlette endpoint function, and refuses other methods."""
 
     def __init__(self, function: Callable[[Request], Awaitable[Response]]) -> None:
         self._app = request_response(function)
@@ -253,5 +254,5 @@ def method_not_allowed(method: str, *, allowed: str, hint: str = "") -> JSONResp
 
 
 def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Return headers as ASGI has them."""
+    """Return headers in ASGI's form."""
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]

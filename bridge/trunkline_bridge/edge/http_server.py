@@ -1,4 +1,4 @@
-"""Serves the bridge over HTTP inside a process that has an event loop of its own."""
+"""Serves an ASGI application with uvicorn inside a running event loop."""
 
 import asyncio
 import contextlib
@@ -20,15 +20,15 @@ from trunkline_bridge.edge.connection_limits import (
     limit_connections,
 )
 
-# How often uvicorn may set the date of its responses, and connections are looked at.
+# Interval at which uvicorn updates the Date header and connection timeouts are checked.
 _TICK_S = 1.0
-# What reads HTTP: the faster one, httptools, if it is installed.
+# uvicorn prefers httptools, which is faster, if it is installed.
 _PARSER: Literal["auto", "h11", "httptools"] = "auto"
-# How long the end of what was cut may take.
+# Time limit for the end of aborted requests.
 _ABORT_TIMEOUT_S = 1
-# After so long in silence the system asks whether a client is still there.
+# Idle time after which the system sends TCP keep-alive probes.
 _KEEP_IDLE_S = 60
-# Journals, agents' connections and what else a process of the mesh has open.
+# File descriptors for journals, connections to agents and so on.
 _RESERVED_FILES = 1000
 
 
@@ -42,13 +42,13 @@ async def serve_http(
     abort_requests: Callable[[], None] | None = None,
     limits: ConnectionLimits | None = None,
 ) -> AsyncIterator[str]:
-    """Serve an application for the length of a block; yield its URL, port 0 having become a port.
+    """Serve an application while a block runs; yield its URL with the actual port.
 
-    On leaving, no connection is accepted any more and answers under way have `grace_s` to finish;
-    then `cut` is called, which ends them with an error that says so, and what is left is closed.
+    On exit, no connection is accepted, and requests in flight have `grace_s` seconds to finish.
+    Then `abort_requests` ends the rest with an error, and all connections are closed.
 
     Raises:
-        ConfigurationError: the address can't be listened on; the text says why and what to do.
+        ConfigurationError: the address can't be bound.
     """
     with bind_socket(host, port) as listener:
         config = uvicorn.Config(
@@ -69,13 +69,13 @@ async def serve_http(
         server = _EmbeddedServer(config)
         async with run_in_background(server.serve(sockets=[listener])):
             await server.is_serving.wait()
-            shown = f"[{host}]" if ":" in host else host
-            yield f"http://{shown}:{listener.getsockname()[1]}"
+            url_host = f"[{host}]" if ":" in host else host
+            yield f"http://{url_host}:{listener.getsockname()[1]}"
             await server.stop(grace_s, abort_requests)
 
 
 class _EmbeddedServer(uvicorn.Server):
-    """uvicorn without its signal handlers, which belong to the process, and with a way to wait."""
+    """uvicorn without its signal handlers, with events for its start and stop."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -88,7 +88,7 @@ class _EmbeddedServer(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        # uvicorn's own looks ten times a second whether it should stop.
+        # uvicorn's own loop polls ten times a second for the stop flag.
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S):
@@ -96,7 +96,7 @@ class _EmbeddedServer(uvicorn.Server):
             now = asyncio.get_running_loop().time()
             connections: tuple[Any, ...] = tuple(self.server_state.connections)
             for connection in connections:
-                connection.look(now)
+                connection.check_timeout(now)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -106,19 +106,19 @@ class _EmbeddedServer(uvicorn.Server):
         await super().shutdown(sockets)
         self._has_stopped.set()
 
-    async def stop(self, grace_s: float, cut: Callable[[], None] | None) -> None:
+    async def stop(self, grace_s: float, abort_requests: Callable[[], None] | None) -> None:
         self.should_exit = True
         self._is_stopping.set()
-        if cut is not None:
+        if abort_requests is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
                     await self._has_stopped.wait()
-            cut()
+            abort_requests()
         await self._has_stopped.wait()
 
 
 def raise_open_file_limit(connections: int) -> None:
-    """Let this process have as many connections beside what else it opens, if the system does."""
+    """Raise the limit of open files for that many connections, as far as the system allows."""
     wanted = connections + _RESERVED_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
@@ -128,10 +128,10 @@ def raise_open_file_limit(connections: int) -> None:
 
 
 def _enable_keep_alive(listener: socket.socket) -> None:
-    """Find clients that have gone without a word: connections inherit this."""
+    """Detect clients that vanish without closing. Accepted connections inherit the option."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):
-        # The system's own is two hours.
+        # The system's default is two hours.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEP_IDLE_S)
 
 
@@ -139,16 +139,16 @@ def bind_socket(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to an address.
 
     Raises:
-        ConfigurationError: it can't be; the text says why and what to do.
+        ConfigurationError: the address can't be bound.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, place = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             _enable_keep_alive(listener)
-            listener.bind(place)
+            listener.bind(address)
         except OSError:
             listener.close()
             raise

@@ -1,4 +1,4 @@
-"""What a request may hold, by whatever binding it comes."""
+"""Decodes JSON from clients: strictly, and within limits of depth and size."""
 
 import json
 import math
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 MAX_VALUES: Final = 50_000
-"""In all. What looks at each takes up to ten microseconds, and meanwhile nobody else is served."""
+"""Limit on the values of a request. Checking one takes the event loop up to 10 µs."""
 TOO_MANY_VALUES: Final = f"more than {MAX_VALUES} values; send large data as raw, or by url"
 INLINE_PARSE_BYTES: Final = 64 * 1024
-"""Bodies up to here are read at once, larger ones in a thread."""
+"""Bodies up to this size are parsed in the event loop, larger ones in a thread."""
 
 
 MAX_NESTING = 100
 
-# What \ud800 to \udfff in a body may leave behind: halves of a character.
+# Escapes of surrogates (\ud800 to \udfff), which may be unpaired.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# No double has more digits before its point, and int() takes time for very many.
+# No double has more integer digits, and int() is slow for very many.
 _INTEGER_DIGITS = 309
 
 
@@ -25,14 +25,14 @@ def decode_json(body: bytes) -> Any:  # noqa: ANN401  any JSON value
     """Return the value of a JSON text in UTF-8.
 
     Raises:
-        ValueError: it isn't JSON (RFC 8259), or means nothing certain: a name twice in an object,
-            NaN, a number beyond a double, half a character; or it is nested too deeply.
+        ValueError: it is not JSON (RFC 8259), or ambiguous: a repeated name in an object, NaN, a
+            number beyond a double, an unpaired surrogate; or it is nested too deeply.
     """
     text = _decode_utf8(body)
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        # Its own text quotes nothing of the body.
+        # Its text quotes nothing of the body.
         raise ValueError(str(error)) from None
     except RecursionError:
         raise ValueError(f"nested deeper than {MAX_NESTING} levels") from None
@@ -50,17 +50,17 @@ def nesting_depth(value: object) -> int:
 
 
 def has_more_values(value: object, limit: int) -> bool:
-    """Whether objects and arrays hold more than `limit` values in all; looks no further."""
-    held = 0
+    """Return whether objects and arrays contain more than `limit` values."""
+    count = 0
     for containers in _layers(value):
-        held += sum(map(len, containers))
-        if held > limit:
+        count += sum(map(len, containers))
+        if count > limit:
             return True
     return False
 
 
 def _layers(value: object) -> Iterator[list[dict[str, Any] | list[Any]]]:
-    """Yield the objects and arrays of each level, outermost first. No recursion: it may be deep."""
+    """Yield the objects and arrays of each level, outermost first, without recursion."""
     layer = [value]
     while containers := [one for one in layer if isinstance(one, dict | list)]:
         yield containers
@@ -79,10 +79,10 @@ def _decode_utf8(body: bytes) -> str:
 
 
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
         raise ValueError("an object has the same name twice")
-    return found
+    return result
 
 
 def _reject_constant(name: str) -> float:
@@ -109,7 +109,7 @@ def _check_whole_characters(value: object) -> None:
         raise ValueError("a text has half a character (a lone surrogate)") from None
 
 
-# Made once: it takes longer than reading a small request.
+# Built once: building takes longer than decoding a small request.
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_build_object,
     parse_constant=_reject_constant,

@@ -1,4 +1,4 @@
-"""Sets of public keys (JWKS, RFC 7517) from a URL or a file, as they are now."""
+"""Verifies JWTs by the keys of a JWKS (RFC 7517, RFC 7519; hardened as RFC 8725 advises)."""
 
 import asyncio
 import json
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Public-key algorithms that we know (RFC 7518, RFC 8037); secrets don't belong into such sets.
+# Public-key algorithms only (RFC 7518, RFC 8037): key sets must not contain secrets.
 SIGNATURE_ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
 
-# A set is fetched again when it is older, so that keys that were taken away don't stay.
+# Age at which a set is fetched again, so that removed keys disappear.
 MAX_AGE_S = 300.0
-# A set that can't be fetched again is used for so long.
+# Age up to which a set is used if it cannot be fetched again.
 MAX_STALE_S = 24 * 3600.0
-# Key ids that nobody knows make us look again, but no more often than this.
+# Least interval between fetches because of unknown key ids.
 REFRESH_INTERVAL_S = 30.0
-# The same after a fetch that failed.
+# The same after a failed fetch.
 RETRY_INTERVAL_S = 2.0
 
 
 class JwkSet:
-    """Public keys by their ids, fetched when they are first asked for."""
+    """Public keys by their ids. They are fetched at the first use."""
 
     def __init__(self, source: str, now: Callable[[], float] = monotonic) -> None:
         """`source` is an http(s) URL or the path of a file."""
@@ -45,15 +45,15 @@ class JwkSet:
         self._keys: Sequence[Mapping[str, Any]] = ()
         self._fetched_at: float | None = None
         self._next_try_at = now()
-        self._made: dict[tuple[str, str], PyJWK] = {}
+        self._built: dict[tuple[str, str], PyJWK] = {}
 
     async def find(self, key_id: str | None, algorithm: str) -> "PyJWK | None":
-        """Return the key of an id, ready for an algorithm; without an id, the only key that fits.
+        """Return the key with an id, for an algorithm; without an id, the only key that fits.
 
         Raises:
-            PeerUnavailableError: the keys can't be fetched.
+            PeerUnavailableError: the keys cannot be fetched.
         """
-        # Whoever is fetching may bring what is missing; who has his key waits for nobody.
+        # Wait for a fetch under way only if the key is unknown: it may bring the key.
         if self._lock.locked() and not self._has(key_id):
             async with self._lock:
                 pass
@@ -68,7 +68,7 @@ class JwkSet:
     def _key(self, key_id: str | None, algorithm: str) -> "PyJWK | None":
         from jwt import PyJWK, PyJWTError
 
-        if key_id is not None and (found := self._made.get((key_id, algorithm))):
+        if key_id is not None and (found := self._built.get((key_id, algorithm))):
             return found
         fitting = []
         for key in self._keys:
@@ -77,12 +77,12 @@ class JwkSet:
             try:
                 fitting.append(PyJWK(dict(key), algorithm))
             except PyJWTError:
-                # Of another kind than the algorithm's.
+                # The key is of another type than the algorithm needs.
                 continue
         if len(fitting) != 1:
             return None
         if key_id is not None:
-            self._made[key_id, algorithm] = fitting[0]
+            self._built[key_id, algorithm] = fitting[0]
         return fitting[0]
 
     def _has(self, key_id: str | None) -> bool:
@@ -96,7 +96,7 @@ class JwkSet:
         return not (is_fresh and self._has(key_id))
 
     async def _fetch(self) -> None:
-        # Now, because whoever made us fetch may leave before it is done.
+        # Set before the fetch, since the caller may be cancelled during it.
         self._next_try_at = self._now() + RETRY_INTERVAL_S
         try:
             keys = parse_key_set(await fetch_document(self._source))
@@ -104,16 +104,16 @@ class JwkSet:
             logger.warning("key_set.unavailable", extra={"problem": str(error)})
             return
         self._keys = keys
-        self._made.clear()
+        self._built.clear()
         self._fetched_at = self._now()
         self._next_try_at = self._fetched_at + REFRESH_INTERVAL_S
 
 
 def parse_key_set(text: str | bytes) -> Sequence[Mapping[str, Any]]:
-    """Return the keys of a set that are public and for signatures.
+    """Return the public signature keys of a set.
 
     Raises:
-        ValueError: it is no such set.
+        ValueError: it is not a JWKS.
     """
     try:
         value = json.loads(text)
@@ -135,22 +135,22 @@ _MAX_TOKEN_LENGTH = 8192
 
 
 class InvalidTokenError(Exception):
-    """A token is not good; the text says why, and nothing of what is in it."""
+    """A token is invalid. The text has the reason and no content of the token."""
 
 
 class TokenVerifier:
-    """Says who a token's bearer is."""
+    """Identifies the bearer of a token."""
 
     def __init__(self, settings: TokenSettings, keys: JwkSet | None = None) -> None:
         self._settings = settings
         self._keys = keys or JwkSet(settings.keys)
 
     async def verify(self, token: str) -> Identity:
-        """Return who it is.
+        """Return the identity of the bearer.
 
         Raises:
-            TokenError: the token isn't good.
-            PeerUnavailableError: the issuer's keys can't be had, so nobody can say.
+            InvalidTokenError: the token is invalid.
+            PeerUnavailableError: the keys of the issuer cannot be fetched.
         """
         claims = await self._claims(token)
         account = claims.get(self._settings.account_claim)
@@ -161,7 +161,7 @@ class TokenVerifier:
         return Identity(account, name, is_authenticated=True)
 
     async def _claims(self, token: str) -> dict[str, Any]:
-        # Loaded by those who use tokens: it brings cryptography along.
+        # Imported only for tokens: cryptography is slow to load.
         import jwt
 
         if len(token) > _MAX_TOKEN_LENGTH:

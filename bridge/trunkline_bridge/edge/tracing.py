@@ -1,4 +1,4 @@
-"""One server span for each request, named by its A2A method, that lives as long as its response."""
+"""Server spans of requests. They are named by the A2A method and end with the response."""
 
 import logging
 import time
@@ -17,15 +17,15 @@ logger = logging.getLogger(__name__)
 
 SERVICE_NAME = "bridge"
 
-# Asked every second by whoever watches the process: no spans of these.
+# Probes come every second: no spans for them.
 _UNTRACED = frozenset({"/healthz", "/readyz"})
 _TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
 
 
 class TraceMiddleware:
-    """Joins the caller's trace, and tells every caller which trace it got.
+    """Continues the caller's trace, and adds the header `traceresponse` to each response.
 
-    The response header `traceresponse` is W3C Trace Context level 2.
+    The header is W3C Trace Context level 2.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -48,20 +48,20 @@ class TraceMiddleware:
             context=telemetry.extract(carrier),
             service=SERVICE_NAME,
         ) as span:
-            began = time.monotonic()
+            started_at = time.monotonic()
             try:
                 await self._app(scope, receive, _add_traceresponse(send, span))
             finally:
-                took_s = round(time.monotonic() - began, 6)
+                took_s = round(time.monotonic() - started_at, 6)
                 fields = {"path": scope["path"], "duration_s": took_s}
                 logger.info("http.served", extra={"http_method": scope["method"], **fields})
 
 
 @contextmanager
 def grpc_call_span(method: str, carrier: Mapping[str, str]) -> Iterator[str]:
-    """Make the span of a call over gRPC; yield what tells the caller its trace, or nothing.
+    """Start the span of a call over gRPC; yield the value of `traceresponse`, which may be empty.
 
-    A client that leaves has had what it wanted: that is no failure.
+    A client that disconnects does not make the span a failure.
     """
     span, below = telemetry.start_span(
         method,
@@ -72,25 +72,25 @@ def grpc_call_span(method: str, carrier: Mapping[str, str]) -> Iterator[str]:
     )
     context = span.get_span_context()
     token = otel_context.attach(below)
-    began = time.monotonic()
+    started_at = time.monotonic()
     try:
         yield telemetry.format_traceparent(context) if context.is_valid else ""
     finally:
         otel_context.detach(token)
         span.end()
-        took_s = round(time.monotonic() - began, 6)
+        took_s = round(time.monotonic() - started_at, 6)
         logger.info("grpc.served", extra={"rpc_method": method, "duration_s": took_s})
 
 
 def name_request_span(method: str, agent: str) -> None:
-    """Name the request's span by its A2A method, once that is known."""
+    """Name the request's span by its A2A method."""
     span = trace.get_current_span()
     span.update_name(method)
     span.set_attributes({telemetry.A2A_METHOD_NAME: method, telemetry.GEN_AI_AGENT_NAME: agent})
 
 
 def record_task(snapshot: snapshot_pb2.TaskSnapshot) -> None:
-    """Say which task the request is about."""
+    """Record the task of the request in its span."""
     trace.get_current_span().set_attributes(
         {
             telemetry.A2A_TASK_ID: snapshot.task.id,
@@ -100,14 +100,14 @@ def record_task(snapshot: snapshot_pb2.TaskSnapshot) -> None:
 
 
 def link_task_span(snapshot: snapshot_pb2.TaskSnapshot) -> None:
-    """Link the request's span to the one under which the task was submitted."""
+    """Link the request's span to the span that submitted the task."""
     link = telemetry.parse_link(snapshot.traceparent)
     if link is not None:
         trace.get_current_span().add_link(link.context)
 
 
 def record_grpc_code(name: str) -> None:
-    """Say how the call over gRPC ended."""
+    """Record the status of a call over gRPC in its span."""
     trace.get_current_span().set_attribute(telemetry.RPC_STATUS_CODE, name)
 
 
@@ -123,16 +123,16 @@ def _add_traceresponse(send: Send, span: trace.Span) -> Send:
         if message["type"] == "http.response.start":
             span.set_attribute(telemetry.HTTP_RESPONSE_STATUS_CODE, message["status"])
             if context.is_valid:
-                told = telemetry.format_traceparent(context)
-                given = message.get("headers", ())
-                message["headers"] = [*given, (b"traceresponse", told.encode("ascii"))]
+                value = telemetry.format_traceparent(context).encode("ascii")
+                headers = message.get("headers", ())
+                message["headers"] = [*headers, (b"traceresponse", value)]
         await send(message)
 
     return send_with_trace
 
 
 def _span_route(path: str) -> str:
-    """A name for a path that strangers can't make many of."""
+    """Return one of a few names for a path: clients can invent any number of paths."""
     if path.endswith(("/.well-known/agent-card.json", "/.well-known/agent.json")):
         return "agent-card"
     if path == "/" or path.startswith("/agents/"):

@@ -1,4 +1,4 @@
-"""Which version of A2A a request says it is in (§3.6): a header or a parameter of the query."""
+"""Parses the A2A version of a request from its header or query (A2A v1.0, §3.6)."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -8,7 +8,7 @@ from trunkline_bridge.edge.caller import ServiceParameters
 from trunkline_bridge.errors import VERSION_NOT_SUPPORTED, WireError
 from trunkline_bridge.protocol import V0_3
 
-# Patches of a version don't count.
+# Patch versions are ignored.
 _VERSION = re.compile(r"([0-9]{1,4}\.[0-9]{1,4})(?:\.[0-9]{1,9})?", re.ASCII)
 _SHOWN_LENGTH = 20
 
@@ -16,50 +16,52 @@ _SHOWN_LENGTH = 20
 def parse_version(
     parameters: ServiceParameters, query: bytes = b"", *, served: Collection[str]
 ) -> str:
-    """Return the version that a request names, as major and minor; empty: it names none.
+    """Return the version that a request names, as major and minor; empty: none.
 
     Raises:
-        WireError: it isn't among those that are served.
+        WireError: the version is not served.
     """
-    given = (parameters.get(b"a2a-version") or _queried(query)).strip()
-    if not given or given in served:
-        return given
-    read = _VERSION.fullmatch(given)
-    if read is None or read[1] not in served:
-        raise version_not_supported(given, served)
-    return read[1]
+    named = (parameters.get(b"a2a-version") or _queried(query)).strip()
+    if not named or named in served:
+        return named
+    match = _VERSION.fullmatch(named)
+    if match is None or match[1] not in served:
+        raise version_not_supported(named, served)
+    return match[1]
 
 
 def check_version(
     parameters: ServiceParameters, query: bytes = b"", *, version: str, is_strict: bool
 ) -> None:
-    """See that a request names the version whose path or package it uses, or none.
+    """Check that a request names the version of its path or package, or none.
 
-    Strictly, one that names none is in v0.3, as the specification has it.
+    With `is_strict`, a request that names none is in v0.3, as the specification says.
 
     Raises:
-        WireError: it is another one.
+        WireError: the request is in another version.
     """
-    given = parse_version(parameters, query, served=(version,))
-    if not given and is_strict and version != V0_3:
+    named = parse_version(parameters, query, served=(version,))
+    if not named and is_strict and version != V0_3:
         raise version_required((version,))
 
 
-def version_not_supported(given: str, served: Collection[str]) -> WireError:
+def version_not_supported(named: str, served: Collection[str]) -> WireError:
     """Return the error for a version that is not served."""
-    text = f"A2A version {given[:_SHOWN_LENGTH]!r} is not served here"
+    text = f"A2A version {named[:_SHOWN_LENGTH]!r} is not served here"
     return _error(text, served)
 
 
 def version_required(served: Collection[str]) -> WireError:
-    """Return the error for a request that must name its version, and doesn't."""
+    """Return the error for a request that must name its version."""
     return _error("without A2A-Version this would be A2A 0.3, which has no such method", served)
 
 
 def _error(text: str, served: Collection[str]) -> WireError:
-    said: Sequence[str] = list(served)
-    advice = f"; send A2A-Version: {' or '.join(said)}"
-    return WireError(VERSION_NOT_SUPPORTED, text + advice, {"supportedVersions": ", ".join(said)})
+    versions: Sequence[str] = list(served)
+    advice = f"; send A2A-Version: {' or '.join(versions)}"
+    return WireError(
+        VERSION_NOT_SUPPORTED, text + advice, {"supportedVersions": ", ".join(versions)}
+    )
 
 
 def _queried(query: bytes) -> str:

@@ -1,6 +1,6 @@
-"""The ids that clients of v0.1 choose for their tasks, and the tasks that these stand for.
+"""Maps the task ids that clients of v0.1 choose to tasks of the mesh.
 
-The mesh keeps them, in the journal of the agent's host: bridges come and go.
+The mapping is in the journal of the agent's host, since bridges are stateless.
 """
 
 import asyncio
@@ -13,51 +13,51 @@ from trunkline_bridge.edge.caller import Caller
 
 
 class TaskAliases:
-    """Each caller's account has its own, for each agent."""
+    """The aliases of tasks. Each account has its own for each agent."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
     async def find(self, caller: Caller, client_id: str) -> str:
-        """Return the task that an id stands for, which may not exist yet; empty: for none.
+        """Return the task of a client's id, which may not exist yet; empty: the id is unknown.
 
-        An id that the mesh has given to a task stands for that.
+        An id of the mesh is its own alias.
 
         Raises:
-            TrunklineError: a host that might know it can't be asked.
+            TrunklineError: a host that might know the id is unreachable.
         """
         if self._directory.knows_task_host(client_id):
             return client_id
         alias = _alias(caller, client_id)
         clients = list(self._clients(caller.agent))
-        # Nearly all are where their agent is.
+        # Most aliases are on the host of their agent.
         found = await _resolve(clients[0], caller.account, alias) if clients else ""
         return found or await _resolve_anywhere(clients[1:], caller.account, alias)
 
     def new_task_id(self, caller: Caller) -> str:
-        """Return an id for a new task of the agent's."""
+        """Return an id for a new task of the agent."""
         return allocate_task_id(self._directory.get_agent_host(caller.agent))
 
     async def bind(
         self, caller: Caller, client_id: str, task_id: str, *, replaces: str = ""
     ) -> str:
-        """Let an id stand for a task; return the task that it stands for now.
+        """Bind a client's id to a task; return the task to which it is bound.
 
-        That is another one if somebody else was faster.
+        That is another one if a concurrent request was faster.
         """
         client = self._directory.client_for_agent(caller.agent)
         alias = _alias(caller, client_id)
         return await client.set_task_alias(caller.account, alias, task_id, replaces)
 
     def may_create(self, caller: Caller, task_id: str) -> bool:
-        """Whether a task of this id may still be made: its journal is where its agent runs now."""
+        """Return whether a task can be created under an id: the agent's host has its journal."""
         host = self._directory.get_agent_host(caller.agent)
         return task_id.partition("-")[0] in host.journal_ids[:1]
 
     def _clients(self, agent: str) -> Iterator[HostClient]:
-        """Clients of the hosts that have journals, the agent's first."""
+        """Yield clients of the hosts with journals, the agent's host first."""
         host_id = ""
-        # An agent's tasks outlive it.
+        # Tasks outlive their agent.
         with suppress(AgentNotFoundError):
             host_id = self._directory.get_agent_host(agent).host_id
             yield self._directory.client_for_agent(agent)
@@ -78,20 +78,20 @@ async def _resolve(client: HostClient, account: str, alias: str) -> str:
 
 
 async def _resolve_anywhere(clients: Sequence[HostClient], account: str, alias: str) -> str:
-    """Ask all at once; one that can't be asked matters only if none of the others knows."""
-    found: list[str] = []
+    """Ask all hosts in parallel. An unreachable one matters only if no other has the alias."""
+    results: list[str] = []
     problems: list[TrunklineError] = []
 
     async def ask(client: HostClient) -> None:
         try:
-            found.append(await _resolve(client, account, alias))
+            results.append(await _resolve(client, account, alias))
         except TrunklineError as error:
             problems.append(error)
 
     async with asyncio.TaskGroup() as group:
         for client in clients:
             group.create_task(ask(client))
-    known = next(filter(None, found), "")
+    known = next(filter(None, results), "")
     if not known and problems:
         raise problems[0]
     return known
