@@ -1,4 +1,4 @@
-"""What the MCP servers of the bundled agents share: answers, tracing, and running on stdio.
+"""Shared by the MCP servers of the bundled agents: answers, tracing, and running on stdio.
 
 An answer is text that stands alone, with the same content as data beside it. Tools declare which
 questions they answer under `trunkline/match` in their `_meta`. An error result says under

@@ -82,7 +82,7 @@ class ReasoningAgentSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginContext(Generic[SettingsT]):
-    """What the servers of a plugin may depend on."""
+    """The settings that the servers of a plugin may depend on."""
 
     settings: SettingsT
     """The plugin's own settings; None if it has no `settings_type`."""

@@ -6,7 +6,6 @@ pydantic-settings takes a third of a second to load.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args, get_type_hints
 
@@ -253,7 +252,6 @@ def _is_path(name: str) -> bool:
     return Path in (_TYPES[name], *get_args(_TYPES[name]))
 
 
-@cache
 def _plugin_names() -> frozenset[str]:
     # It takes a tenth of a second, and few files have a plugin's table.
     from importlib.metadata import entry_points

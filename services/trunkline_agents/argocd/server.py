@@ -11,7 +11,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError
-from trunkline_agents.argocd import patterns as matching
+from trunkline_agents.argocd import patterns
 from trunkline_agents.argocd.applications import (
     Application,
     Change,
@@ -255,13 +255,13 @@ def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
         instructions="Looks at the applications of an Argo CD server, and syncs them.",
         log_level="WARNING",
     )
-    looking: tuple[tuple[Any, str, list[matching.MatchRule]], ...] = (
-        (tools.version, "Argo CD's version", matching.VERSION),
-        (tools.list_applications, "List applications", matching.LIST),
-        (tools.get_application, "Show an application", matching.GET),
-        (tools.application_health, "Health of an application", matching.HEALTH),
-        (tools.application_history, "History of an application", matching.HISTORY),
-        (tools.application_diff, "Diff of an application", matching.DIFF),
+    looking: tuple[tuple[Any, str, list[patterns.MatchRule]], ...] = (
+        (tools.version, "Argo CD's version", patterns.VERSION),
+        (tools.list_applications, "List applications", patterns.LIST),
+        (tools.get_application, "Show an application", patterns.GET),
+        (tools.application_health, "Health of an application", patterns.HEALTH),
+        (tools.application_history, "History of an application", patterns.HISTORY),
+        (tools.application_diff, "Diff of an application", patterns.DIFF),
     )
     for function, title, declarations in looking:
         server.add_tool(
@@ -271,7 +271,7 @@ def build_server(tools: ArgoCDTools) -> MCPServer[Any]:
         tools.sync_application,
         title="Sync an application",
         annotations=_DESTRUCTIVE,
-        meta={MATCH_KEY: matching.SYNC},
+        meta={MATCH_KEY: patterns.SYNC},
     )
     return server
 

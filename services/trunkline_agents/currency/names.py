@@ -56,7 +56,7 @@ SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR", "₩"
 _MAX_SHOWN_CHARS = 30
 
 
-def resolve_currency(name: str, known: Collection[str]) -> str:
+def resolve_currency(name: str, codes: Collection[str]) -> str:
     """Return the code of a currency from its code, name or sign.
 
     Raises:
@@ -66,15 +66,15 @@ def resolve_currency(name: str, known: Collection[str]) -> str:
     lowered = plain.lower()
     code = SIGNS.get(plain) or NAMES.get(lowered) or NAMES.get(lowered.removesuffix("s"))
     code = code or plain.upper()
-    if code in known:
+    if code in codes:
         return code
-    raise InvalidArgumentError("currency", _unknown(plain[:_MAX_SHOWN_CHARS], known))
+    raise InvalidArgumentError("currency", _unknown_currency_text(plain[:_MAX_SHOWN_CHARS], codes))
 
 
-def _unknown(name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name.upper(), list(known), n=3, cutoff=0.6)
+def _unknown_currency_text(name: str, codes: Collection[str]) -> str:
+    near = get_close_matches(name.upper(), list(codes), n=3, cutoff=0.6)
     near += [NAMES[word] for word in get_close_matches(name.lower(), NAMES, n=2, cutoff=0.8)]
     hint = f" Did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
     return (
-        f"{name!r} is not a currency with ECB rates.{hint} Known are: {', '.join(sorted(known))}."
+        f"{name!r} is not a currency with ECB rates.{hint} Known are: {', '.join(sorted(codes))}."
     )

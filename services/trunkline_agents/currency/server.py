@@ -11,7 +11,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError
-from trunkline_agents.currency import patterns as matching
+from trunkline_agents.currency import patterns
 from trunkline_agents.currency.names import resolve_currency
 from trunkline_agents.currency.rates import RateTable, load_rates
 from trunkline_agents.mcp_server import (
@@ -160,13 +160,13 @@ def build_server() -> MCPServer[Any]:
         tools.convert,
         title="Convert money",
         annotations=READ_ONLY,
-        meta={MATCH_KEY: matching.CONVERT},
+        meta={MATCH_KEY: patterns.CONVERT},
     )
     server.add_tool(
         tools.list_currencies,
         title="List currencies",
         annotations=READ_ONLY,
-        meta={MATCH_KEY: matching.LIST},
+        meta={MATCH_KEY: patterns.LIST},
     )
     return server
 

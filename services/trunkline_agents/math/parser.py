@@ -81,6 +81,28 @@ _TOKEN = re.compile(
     r"|(?P<name>log10|log2|[A-Za-z]+)"
     r"|(?P<symbol>\*\*|[-+*/^%!(),=√∛])"
 )
+# Each level takes six Python frames in the parser, and a few more in SymPy.
+MAX_DEPTH = 40
+CONSTANTS = {"pi": "pi", "e": "e", "i": "i", "I": "i", "oo": "oo", "infinity": "oo"}
+_ANY = 20
+# By canonical name, the fewest and the most arguments.
+FUNCTIONS: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(("sqrt", "cbrt", "abs", "exp", "ln", "log10", "log2"), (1, 1)),
+    **dict.fromkeys(("sin", "cos", "tan", "cot", "sec", "csc"), (1, 1)),
+    **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh", "tanh"), (1, 1)),
+    **dict.fromkeys(("asinh", "acosh", "atanh"), (1, 1)),
+    **dict.fromkeys(("factorial", "floor", "ceil"), (1, 1)),
+    **dict.fromkeys(("gcd", "lcm", "min", "max"), (2, _ANY)),
+    **dict.fromkeys(("root", "mod"), (2, 2)),
+    "log": (1, 2),
+}
+_ALIASES = {
+    "ceiling": "ceil",
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+}
+_ATOM_STARTS = ("(", "√", "∛")
 
 
 class TokenKind(Enum):
@@ -160,32 +182,6 @@ def _check_exponent(number: str) -> None:
 def _shown(character: str) -> str:
     # A character that is not printable is shown by its code point.
     return f"'{character}'" if character.isprintable() else f"U+{ord(character):04X}"
-
-
-# Each level takes six Python frames in the parser, and a few more in SymPy.
-MAX_DEPTH = 40
-
-CONSTANTS = {"pi": "pi", "e": "e", "i": "i", "I": "i", "oo": "oo", "infinity": "oo"}
-
-_ANY = 20
-# By canonical name, the fewest and the most arguments.
-FUNCTIONS: dict[str, tuple[int, int]] = {
-    **dict.fromkeys(("sqrt", "cbrt", "abs", "exp", "ln", "log10", "log2"), (1, 1)),
-    **dict.fromkeys(("sin", "cos", "tan", "cot", "sec", "csc"), (1, 1)),
-    **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh", "tanh"), (1, 1)),
-    **dict.fromkeys(("asinh", "acosh", "atanh"), (1, 1)),
-    **dict.fromkeys(("factorial", "floor", "ceil"), (1, 1)),
-    **dict.fromkeys(("gcd", "lcm", "min", "max"), (2, _ANY)),
-    **dict.fromkeys(("root", "mod"), (2, 2)),
-    "log": (1, 2),
-}
-_ALIASES = {
-    "ceiling": "ceil",
-    "arcsin": "asin",
-    "arccos": "acos",
-    "arctan": "atan",
-}
-_ATOM_STARTS = ("(", "√", "∛")
 
 
 def parse_expression(text: str) -> Node:
@@ -382,8 +378,8 @@ class _Parser:
         self._closed(arguments[-1])
         fewest, most = FUNCTIONS[function]
         if not fewest <= len(arguments) <= most:
-            wanted = str(fewest) if fewest == most else f"{fewest} to {most}"
-            reject(f"{function} takes {wanted} arguments, not {len(arguments)}.")
+            expected = str(fewest) if fewest == most else f"{fewest} to {most}"
+            reject(f"{function} takes {expected} arguments, not {len(arguments)}.")
         return Call(function, tuple(arguments))
 
     def _closed(self, node: Node) -> Node:

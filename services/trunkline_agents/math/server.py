@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from trunkline.errors import InvalidArgumentError
-from trunkline_agents.math import patterns as matching
+from trunkline_agents.math import patterns
 from trunkline_agents.math.engine import EngineLimits, MathEngine
 from trunkline_agents.math.parser import parse_equation, parse_expression, parse_variable
 from trunkline_agents.math.size_limits import check_size
@@ -193,10 +193,10 @@ def build_server(engine: MathEngine) -> MCPServer[Any]:
     )
     tools = MathTools(engine)
     for function, title, declarations in (
-        (tools.calculate, "Calculate", matching.CALCULATE),
-        (tools.solve, "Solve an equation", matching.SOLVE),
-        (tools.differentiate, "Differentiate", matching.DIFFERENTIATE),
-        (tools.integrate, "Integrate", matching.INTEGRATE),
+        (tools.calculate, "Calculate", patterns.CALCULATE),
+        (tools.solve, "Solve an equation", patterns.SOLVE),
+        (tools.differentiate, "Differentiate", patterns.DIFFERENTIATE),
+        (tools.integrate, "Integrate", patterns.INTEGRATE),
     ):
         server.add_tool(
             function, title=title, annotations=READ_ONLY, meta={MATCH_KEY: declarations}

@@ -30,6 +30,10 @@ from trunkline_agents.math.syntax import (
 SympyValue = Any
 
 _CONSTANTS: dict[str, SympyValue] = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
+# SymPy's own default.
+DEFAULT_DIGITS = 15
+# Decimals are shown instead of an exact form longer than this.
+MAX_EXACT_CHARS = 60
 
 
 def _modulo(dividend: SympyValue, divisor: SympyValue) -> SympyValue:
@@ -125,12 +129,6 @@ def _call(function: str, arguments: list[SympyValue]) -> SympyValue:
     except (ValueError, TypeError, ZeroDivisionError):
         # SymPy's text names its classes, which the user does not know.
         reject(f"{function} is not defined for these arguments.")
-
-
-# SymPy's own default.
-DEFAULT_DIGITS = 15
-# Decimals are shown instead of an exact form longer than this.
-MAX_EXACT_CHARS = 60
 
 
 class _Printer(StrPrinter):  # type: ignore[misc]  # SymPy has no types

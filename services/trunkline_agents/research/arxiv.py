@@ -51,7 +51,7 @@ class ArxivSearch:
         """Return the paper whose id the query names, otherwise the papers that have its words.
 
         Raises:
-            Unavailable: arXiv does not answer, or not with a feed.
+            SourceUnavailableError: arXiv does not answer, or not with a feed.
         """
         if not self.url:
             raise SourceUnavailableError("set arxiv_url under [research] in trunkline.toml")
@@ -75,7 +75,7 @@ def parse_feed(feed: bytes) -> list[Source]:
     """Return the papers of a feed.
 
     Raises:
-        Unavailable: it is not an Atom feed.
+        SourceUnavailableError: it is not an Atom feed.
     """
     # Entities can expand a small file to a huge one, and no feed defines any.
     if b"<!DOCTYPE" in feed or b"<!ENTITY" in feed:

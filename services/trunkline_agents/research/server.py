@@ -21,7 +21,7 @@ from trunkline_agents.mcp_server import (
     call_result,
     run_stdio_server,
 )
-from trunkline_agents.research import patterns as matching
+from trunkline_agents.research import patterns
 from trunkline_agents.research.arxiv import ARXIV_URL, ArxivSearch
 from trunkline_agents.research.documents.embeddings import EmbeddingModel
 from trunkline_agents.research.library import DocumentLibrary
@@ -93,14 +93,14 @@ class ResearchTools:
         limit: Limit = 5,
     ) -> Annotated[CallToolResult, Research]:
         """Find scientific papers on arXiv; gives titles, authors, years, abstracts and links."""
-        wanted = f"{query} {author}".strip()
+        words = f"{query} {author}".strip()
 
         async def papers() -> Sequence[Source]:
             return await self._arxiv.search(
                 query, limit, author=author, is_newest_first=newest_first
             )
 
-        return await call_result(_to_answer(self._search_remote("arXiv", papers, wanted, limit)))
+        return await call_result(_to_answer(self._search_remote("arXiv", papers, words, limit)))
 
     async def web_search(
         self, query: Query, limit: Limit = 5
@@ -173,9 +173,9 @@ def build_server(tools: ResearchTools) -> MCPServer[Any]:
         log_level="WARNING",
     )
     for function, title, annotations, declarations in (
-        (tools.search_arxiv, "Search arXiv", READ_ONLY_REMOTE, matching.ARXIV),
-        (tools.web_search, "Search the web", READ_ONLY_REMOTE, matching.WEB),
-        (tools.search_documents, "Search documents", READ_ONLY, matching.DOCUMENTS),
+        (tools.search_arxiv, "Search arXiv", READ_ONLY_REMOTE, patterns.ARXIV),
+        (tools.web_search, "Search the web", READ_ONLY_REMOTE, patterns.WEB),
+        (tools.search_documents, "Search documents", READ_ONLY, patterns.DOCUMENTS),
     ):
         server.add_tool(
             function, title=title, annotations=annotations, meta={MATCH_KEY: declarations}

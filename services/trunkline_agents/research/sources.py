@@ -31,9 +31,9 @@ class Source:
     def citation(self) -> str:
         """One line by which people find it."""
         title = " ".join(self.title.split())[:TITLE_CHARS]
-        known = "" if title == self.location else title
-        line = ", ".join(filter(None, (known or self.location, self.place)))
-        return f"{line}, {self.location}" if known else line
+        name = "" if title == self.location else title
+        line = ", ".join(filter(None, (name or self.location, self.place)))
+        return f"{line}, {self.location}" if name else line
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class SearchResult:
         listed = [
             f"[{number}] {source.citation}" for number, source in enumerate(self.sources, start=1)
         ]
-        begin = [" ".join(self.unavailable)] if self.unavailable else []
+        head = [" ".join(self.unavailable)] if self.unavailable else []
         if self.is_fallback:
-            begin.append("From the documents instead:")
-        return "\n\n".join((*begin, *excerpts, "\n".join(("Sources:", *listed))))
+            head.append("From the documents instead:")
+        return "\n\n".join((*head, *excerpts, "\n".join(("Sources:", *listed))))
 
     @property
     def data(self) -> dict[str, Any]:
@@ -98,6 +98,6 @@ def extract_sentences(text: str, words: Sequence[str]) -> str:
             break
         excerpt, last = f"{excerpt} {sentence}", last + 1
     is_cut = len(excerpt) > _EXCERPT_CHARS
-    begin = "" if first == 0 else "… "
+    start = "" if first == 0 else "… "
     end = " …" if is_cut or last + 1 < len(sentences) else ""
-    return f"{begin}{excerpt[:_EXCERPT_CHARS].rstrip()}{end}"
+    return f"{start}{excerpt[:_EXCERPT_CHARS].rstrip()}{end}"

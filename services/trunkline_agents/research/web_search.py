@@ -19,6 +19,7 @@ from trunkline_agents.research.sources import TEXT_CHARS, TITLE_CHARS, Source
 TIMEOUT_S = 15.0
 """Longest time until an answer is complete."""
 LIMIT_BYTES = 4 * 1024 * 1024
+TAVILY_URL = "https://api.tavily.com"
 
 
 class SourceUnavailableError(Exception):
@@ -36,7 +37,7 @@ async def fetch(
     """Return the body of an answer with status 200. Redirects are not followed.
 
     Raises:
-        Unavailable: there is no such answer, or it is too long or too late.
+        SourceUnavailableError: there is no such answer, or it is too long or too late.
     """
     host = urlsplit(url).hostname or url
     try:
@@ -68,7 +69,7 @@ async def fetch_json(method: str, url: str, **request: Any) -> Any:  # noqa: ANN
     """Return the JSON of an answer with status 200.
 
     Raises:
-        Unavailable: there is none.
+        SourceUnavailableError: as `fetch`, or the answer is not JSON.
     """
     content = await fetch(method, url, **request)
     try:
@@ -97,12 +98,9 @@ async def _read(response: httpx2.Response, host: str) -> bytes:
 
 
 def _explain_status(response: httpx2.Response) -> str:
-    known = {401: "the key is refused", 429: "too many requests", 432: "its quota is used up"}
-    reason = known.get(response.status_code)
+    reasons = {401: "the key is refused", 429: "too many requests", 432: "its quota is used up"}
+    reason = reasons.get(response.status_code)
     return f": {reason}" if reason else ""
-
-
-TAVILY_URL = "https://api.tavily.com"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +117,7 @@ class WebSearch:
         """Return the pages that match a query.
 
         Raises:
-            Unavailable: no engine is set, or it does not answer.
+            SourceUnavailableError: no engine is set, or it does not answer.
         """
         if self.searxng_url:
             return _parse_sources(await self._searxng(query), limit)

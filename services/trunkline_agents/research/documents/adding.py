@@ -25,6 +25,7 @@ from trunkline_agents.research.documents.store import DocumentStore
 DEPTH_LIMIT = 32
 FILE_LIMIT = 20_000
 """Most documents in one folder. More suggest that the wrong folder was named."""
+_PASSAGE_LIMIT: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class DocumentFile:
     modified_ns: int
 
 
-def list_files(given: Path) -> Iterator[DocumentFile]:
+def list_files(named: Path) -> Iterator[DocumentFile]:
     """Yield a named file of any name, or the documents of a folder, sorted by name.
 
     Links below a folder are not followed.
@@ -48,23 +49,23 @@ def list_files(given: Path) -> Iterator[DocumentFile]:
         InvalidArgumentError: the path does not exist, or a folder holds over FILE_LIMIT documents.
     """
     try:
-        path = given.resolve(strict=True)
+        path = named.resolve(strict=True)
         found = path.stat()
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or "it can't be followed"
-        raise InvalidArgumentError("PATH", f"{str(given)!r}: {reason}") from error
+        raise InvalidArgumentError("PATH", f"{str(named)!r}: {reason}") from error
     if stat.S_ISREG(found.st_mode):
         yield _build_file(path, path.name, found, guess_media_type(path) or "text/plain")
         return
     if not stat.S_ISDIR(found.st_mode):
-        raise InvalidArgumentError("PATH", f"{str(given)!r} is neither a file nor a folder")
+        raise InvalidArgumentError("PATH", f"{str(named)!r} is neither a file nor a folder")
     count = 0
     for file, status in _files(path, depth=0):
         if media_type := guess_media_type(file):
             count += 1
             if count > FILE_LIMIT:
                 problem = (
-                    f"{str(given)!r} holds more than {FILE_LIMIT} documents; name folders in it"
+                    f"{str(named)!r} holds more than {FILE_LIMIT} documents; name folders in it"
                 )
                 raise InvalidArgumentError("PATH", problem)
             name = str(Path(path.name) / file.relative_to(path))
@@ -102,9 +103,6 @@ def _clean_name(name: str) -> str:
     )
 
 
-_PASSAGE_LIMIT: Final = 20_000
-
-
 @dataclass(slots=True)
 class AddReport:
     """The result of adding files: names of documents."""
@@ -136,12 +134,12 @@ def add_documents(
     """
     report = AddReport()
     found = {path: list(list_files(path)) for path in paths}
-    known = {document.path: document for document in store.list_documents()}
-    embedded = store.list_embedded(index.name) if index else set(known)
+    stored = {document.path: document for document in store.list_documents()}
+    embedded = store.list_embedded(index.name) if index else set(stored)
     with DocumentReader() as reader:
         for path, files in found.items():
             for file in files:
-                before = known.get(str(file.path))
+                before = stored.get(str(file.path))
                 if before and _is_unchanged(file, before) and before.path in embedded:
                     report.unchanged.append(file.name)
                     continue
@@ -153,9 +151,9 @@ def add_documents(
                 else:
                     report.added.append(file.name)
             if path.is_dir():
-                there = {str(file.path) for file in files}
+                present = {str(file.path) for file in files}
                 gone = [
-                    one for one in find_documents(store, path.resolve()) if one.path not in there
+                    one for one in find_documents(store, path.resolve()) if one.path not in present
                 ]
                 store.remove([document.path for document in gone])
                 report.removed += [document.name for document in gone]

@@ -163,8 +163,8 @@ def open_embedding_index(model: EmbeddingModel) -> EmbeddingIndex:
         raise ConfigurationError(where, f"{model.name!r} is none of: {names}")
     try:
         importlib.import_module("numpy")
-        known = _PROVIDERS[provider]
-        make = getattr(importlib.import_module(known.module), known.embeddings)
+        entry = _PROVIDERS[provider]
+        make = getattr(importlib.import_module(entry.module), entry.embeddings)
     except ImportError as error:
         problem = f"{model.name} needs `pip install 'trunkline[embeddings,{provider}]'`"
         raise ConfigurationError(where, problem) from error

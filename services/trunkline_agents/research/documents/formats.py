@@ -33,6 +33,26 @@ _MEDIA_TYPES = {
     ".xhtml": "text/html",
     ".pdf": "application/pdf",
 }
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
+_CLOSING = re.compile(r"[ \t]#+[ \t]*$")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FRONT_TITLE = re.compile(r"title:[ \t]*(.+)$", re.IGNORECASE)
+# A file that begins with `---` and no second one within these lines has no front matter.
+_FRONT_LINES = 100
+_SKIPPED_ELEMENTS = frozenset(
+    {"script", "style", "noscript", "template", "svg", "nav", "iframe", "object", "select"}
+)
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_BLOCK_NAMES = (
+    "address article aside blockquote dd div dl dt figcaption figure footer header hr li main ol "
+    "p pre section table tr ul"
+)
+_BLOCKS = frozenset(_BLOCK_NAMES.split())
+_WHITESPACE = re.compile(r"[ \t\r\f\v\n]+")
+_PAGE_LIMIT = 5000
+# A word that is hyphenated at the end of a line.
+_HYPHEN = re.compile(r"(?<=[a-z])-\n(?=[a-z])")
 
 
 class UnreadableFileError(Exception):
@@ -61,7 +81,7 @@ def decode_text(content: bytes) -> str:
     """Decode content as UTF-8, as UTF-16 with a byte order mark, or else as Windows-1252.
 
     Raises:
-        Unreadable: it is no text.
+        UnreadableFileError: the content is not text.
     """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = content.decode("utf-16", errors="replace")
@@ -119,15 +139,6 @@ class Outline:
             headings = tuple(self._headings.values())
             self.sections.append(Section(headings[-1], headings, line=self._line))
         self._has_no_text = False
-
-
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
-_CLOSING = re.compile(r"[ \t]#+[ \t]*$")
-_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_FRONT_TITLE = re.compile(r"title:[ \t]*(.+)$", re.IGNORECASE)
-# A file that begins with `---` and no second one within these lines has no front matter.
-_FRONT_LINES = 100
 
 
 def read_text(content: bytes) -> DocumentText:
@@ -210,18 +221,6 @@ class _Markdown:
         self._buffer = []
 
 
-_SKIPPED_ELEMENTS = frozenset(
-    {"script", "style", "noscript", "template", "svg", "nav", "iframe", "object", "select"}
-)
-_HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCK_NAMES = (
-    "address article aside blockquote dd div dl dt figcaption figure footer header hr li main ol "
-    "p pre section table tr ul"
-)
-_BLOCKS = frozenset(_BLOCK_NAMES.split())
-_WHITESPACE = re.compile(r"[ \t\r\f\v\n]+")
-
-
 def read_html(content: bytes) -> DocumentText:
     """Read HTML: a section for each heading.
 
@@ -302,16 +301,11 @@ class _Page(HTMLParser):
         self._buffer = []
 
 
-_PAGE_LIMIT = 5000
-# A word that is hyphenated at the end of a line.
-_HYPHEN = re.compile(r"(?<=[a-z])-\n(?=[a-z])")
-
-
 def read_pdf(content: bytes) -> DocumentText:
     """Read a PDF: a section for each page with text. Text in pictures is not read.
 
     Raises:
-        Unreadable: it is no PDF, needs a password, or has no text.
+        UnreadableFileError: it is no PDF, needs a password, or has no text.
     """
     from pypdf import PdfReader
     from pypdf.errors import PyPdfError

@@ -130,7 +130,7 @@ class DocumentReader:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            # Leaving the block flushes stdin, which fails if the worker read none of it.
+            # Leaving the block flushes stdin, which fails if the worker has closed it.
             with suppress(BrokenPipeError), process:
                 pass
             process.wait()

@@ -1,4 +1,4 @@
-"""The Argo CD tools against a stand-in on a real socket, and the questions that they answer."""
+"""The Argo CD tools with a fake Argo CD on a real socket, and the questions that they answer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,20 +14,20 @@ from trunkline.mesh.tools import load_mcp_config
 from trunkline.reasoning.models.tool_matching import match_tool
 from trunkline.settings import load_settings
 from trunkline.tools.config import McpConfig, agents_from_config
-from trunkline_agents.argocd import patterns as matching
+from trunkline_agents.argocd import patterns
 from trunkline_agents.argocd.applications import abbreviate_revision, list_changes, parse_history
 from trunkline_agents.argocd.client import ArgoCDClient
 from trunkline_agents.argocd.server import ArgoCDTools
 from trunkline_agents.mcp_server import MENDABLE_KEY
 
 DECLARED = {
-    "version": matching.VERSION,
-    "list": matching.LIST,
-    "get": matching.GET,
-    "health": matching.HEALTH,
-    "history": matching.HISTORY,
-    "diff": matching.DIFF,
-    "sync": matching.SYNC,
+    "version": patterns.VERSION,
+    "list": patterns.LIST,
+    "get": patterns.GET,
+    "health": patterns.HEALTH,
+    "history": patterns.HISTORY,
+    "diff": patterns.DIFF,
+    "sync": patterns.SYNC,
 }
 
 
@@ -71,8 +71,8 @@ async def test_applications_are_listed_all_or_those_that_are_so(argocd: ArgoCDSe
         assert text_of(result).splitlines()[1:] == [
             "- shop: OutOfSync, Degraded (project default, 53e28ff20cc5)"
         ]
-    nobody = await tools.list_applications(project="other")
-    assert text_of(nobody) == "No application in project other is there."
+    empty = await tools.list_applications(project="other")
+    assert text_of(empty) == "No application in project other is there."
 
 
 async def test_one_application_is_shown_with_its_problems(argocd: ArgoCDServer) -> None:

@@ -1,4 +1,4 @@
-"""The mesh's test instrument does what it is told."""
+"""The echo agent behaves as the first word of a request says."""
 
 import pytest
 

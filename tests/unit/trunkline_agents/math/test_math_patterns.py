@@ -21,7 +21,7 @@ TYPES: dict[str, Callable[[Any], object]] = {"integer": int, "number": float, "s
 
 
 def argument(rule: str | dict[str, Any], groups: dict[str, str | None]) -> object:
-    """What a declaration says about one argument; None where it is left out."""
+    """Return the value of one argument of a match; None if it is missing."""
     if isinstance(rule, dict):
         found = argument(rule["from"], groups)
         if found is None:

@@ -1,4 +1,4 @@
-"""Documents are added, replaced and removed, and what a question is about is found in them."""
+"""Documents are added, replaced, removed and searched."""
 
 import os
 import sqlite3

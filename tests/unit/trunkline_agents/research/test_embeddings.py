@@ -1,4 +1,4 @@
-"""Documents are searched by what they mean as well, where a model makes vectors."""
+"""Documents are also searched by meaning, with the vectors of a model."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The documents answer whatever becomes of their file and of the model that makes vectors."""
+"""The library answers also if its file changes or the embedding model fails."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Sections are cut into passages of a length that can be quoted, and nothing is lost."""
+"""Sections are split into passages of bounded length, and no text is lost."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Files become text with places, and no file harms whoever reads it."""
+"""Files are read into sections, and a hostile file harms only the worker."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Which research tool a question calls with the rules model, and with what."""
+"""The research tool that the rules model calls for a question, and its arguments."""
 
 import time
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from trunkline.reasoning.models.tool_matching import match_tool, match_tools
-from trunkline_agents.research import patterns as matching
+from trunkline_agents.research import patterns
 
 DECLARED = {
-    "search_arxiv": matching.ARXIV,
-    "web_search": matching.WEB,
-    "search_documents": matching.DOCUMENTS,
+    "search_arxiv": patterns.ARXIV,
+    "web_search": patterns.WEB,
+    "search_documents": patterns.DOCUMENTS,
 }
 
 

@@ -1,4 +1,4 @@
-"""The research server is told what its mesh has set, and nobody else is told its keys."""
+"""The research server gets the settings of its mesh, and only it gets their keys."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_what_its_entry_says_itself_wins_and_another_server_is_left_alone(tmp_pa
     other = load_mcp_config(settings).servers["research"]
     file.write_text(json.dumps({"mcpServers": {"research": {"disabled": True}}}))
 
-    # Of an option that is given twice, the later one counts.
+    # The last occurrence of an option counts.
     assert told.args[-1] == "--arxiv-url="
     assert told.env == {"A": "b"}
     assert (other.command, other.args, other.env) == ("mine", [], {})

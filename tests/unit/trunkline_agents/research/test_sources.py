@@ -1,4 +1,4 @@
-"""Findings are told with the sentences that matter, and a line for each source."""
+"""A search result has the relevant sentences, and a line for each source."""
 
 from trunkline_agents.research.sources import SearchResult, Source, extract_sentences
 
