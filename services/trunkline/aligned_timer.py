@@ -1,6 +1,7 @@
-"""The moments at which the processes of a machine do what they do every so often: all the same.
+"""Timers that fire at the same moments in all processes of a machine.
 
-Doing it wakes each of them, and whomever they all call, once and not at as many moments.
+Periodic work such as renewals and pings wakes its process and every process that it calls. Aligned
+to multiples of the period, it wakes them once per period instead of at many separate moments.
 """
 
 import asyncio
@@ -8,15 +9,15 @@ import math
 
 
 def next_tick(now_s: float, period_s: float) -> float:
-    """Return when the next beat of a period comes, by the clock of event loops.
+    """Return the next tick of a period on the event loop's clock.
 
-    It is a tenth of the period away at least, and 1.1 of it at most.
+    Ticks are multiples of the period. The result is 0.1 to 1.1 periods after `now_s`.
     """
-    # A timer may fire just before its beat, which is not to come twice.
+    # A timer may fire just before its tick; the minimum distance keeps it from firing twice.
     return math.floor(now_s / period_s + 1.1) * period_s
 
 
 async def sleep_until_tick(period_s: float) -> None:
-    """Wait for the next beat of a period."""
+    """Sleep until the next tick of a period."""
     now_s = asyncio.get_running_loop().time()
     await asyncio.sleep(next_tick(now_s, period_s) - now_s)

@@ -1,4 +1,4 @@
-"""What of an error may be told to those who asked for something, and may be anybody."""
+"""Removes addresses and file paths of the mesh from errors that are shown to callers."""
 
 import re
 from typing import Final, TypeVar
@@ -8,35 +8,36 @@ from trunkline.errors import JournalUnavailableError, PeerError, TrunklineError
 ErrorT = TypeVar("ErrorT", bound=TrunklineError)
 
 _HOST: Final = "the agent's host"
-# What may name a place, and what is one: HOST:PORT, or a socket's path.
-_PLACES: Final = frozenset({"address", "operation", "peer", "where"})
+# Fields of an error's metadata that may hold an address.
+_ADDRESS_FIELDS: Final = frozenset({"address", "operation", "peer", "where"})
 _ADDRESS: Final = re.compile(r"\S+:[0-9]+|unix:\S+")
-# The same within a text, where more has a colon in it.
-_WITHIN: Final = re.compile(
+# An address within a text. It is stricter than _ADDRESS, because a text has other colons.
+_ADDRESS_IN_TEXT: Final = re.compile(
     r"(?:ipv[46]:)?(?:\d{1,3}(?:\.\d{1,3}){3}|localhost|\[[0-9a-fA-F:.%]+\]):\d+|unix:\S+"
 )
 _REGISTRY: Final = re.compile(r"(the registry) at \S+")
-# What systems add to their errors for their own programmers.
+# The error numbers that operating systems and libraries put into their texts.
 _ERRNO: Final = re.compile(r"\[Errno -?[0-9]+\] ?| ?\(-?[0-9]+\)")
 
 
 def redact_addresses(error: ErrorT) -> ErrorT:
-    """Return an error as those may read it who asked for something, and may be anybody.
+    """Return an error without the addresses and file paths of hosts.
 
-    Where hosts listen and keep their files is said in our logs and traces alone.
+    A caller may be anybody. Logs and traces keep the full error.
     """
-    told = {
-        name: _outside(value) if name in _PLACES else value
+    metadata = {
+        name: _redact_address(value) if name in _ADDRESS_FIELDS else value
         for name, value in error.metadata().items()
     }
     if isinstance(error, PeerError):
-        told["problem"] = _ERRNO.sub("", _WITHIN.sub(_HOST, told.get("problem", "")))
+        problem = _ADDRESS_IN_TEXT.sub(_HOST, metadata.get("problem", ""))
+        metadata["problem"] = _ERRNO.sub("", problem)
     if isinstance(error, JournalUnavailableError):
-        told["path"] = f"of {_HOST}"
-    return type(error).from_metadata(told)
+        metadata["path"] = f"of {_HOST}"
+    return type(error).from_metadata(metadata)
 
 
-def _outside(place: str) -> str:
-    if _ADDRESS.fullmatch(place) or place == "this host":
+def _redact_address(text: str) -> str:
+    if _ADDRESS.fullmatch(text) or text == "this host":
         return _HOST
-    return _REGISTRY.sub(r"\1", place)
+    return _REGISTRY.sub(r"\1", text)

@@ -1,8 +1,7 @@
-"""Names of our spans and attributes, and the few calls that make spans and carry their context.
+"""Names of spans and attributes, and the functions that start spans and propagate their context.
 
-OpenTelemetry's API only: without the SDK, which trunkline.traces sets up at the edge of a process,
-all of this does nothing and costs next to nothing. No content of messages, artifacts or tools is
-recorded here.
+This module uses OpenTelemetry's API only. Without the SDK, which `trunkline.traces` sets up at
+process start, spans are no-ops. Contents of messages, artifacts and tool calls are never recorded.
 """
 
 import asyncio
@@ -46,13 +45,13 @@ QUIET_METHODS: Final = (
     "opentelemetry.",
 )
 
-# The name under which our code makes its spans.
+# The instrumentation scope of our spans.
 TRACER_NAME: Final = "trunkline"
 
-# Characters. A longer text is cut by the SDK that trunkline.traces sets up, and by the span store.
+# The SDK and the span store cut longer attribute values.
 ATTRIBUTE_LIMIT_CHARS: Final = 8 * 1024
 
-# OpenTelemetry, general.
+# OpenTelemetry's general conventions.
 ERROR_TYPE: Final = "error.type"
 SERVICE_NAME: Final = "service.name"
 SERVICE_VERSION: Final = "service.version"
@@ -66,7 +65,7 @@ HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
 RPC_SYSTEM_NAME: Final = "rpc.system.name"
 RPC_METHOD: Final = "rpc.method"
 RPC_STATUS_CODE: Final = "rpc.status_code"
-# Ours: seconds left when a call arrived that must end in time.
+# Our own attribute: seconds left until the deadline when a call arrived.
 RPC_DEADLINE_S: Final = "trunkline.rpc.deadline_s"
 
 # Generative AI (development).
@@ -82,8 +81,8 @@ GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 GEN_AI_TOOL_NAME: Final = "gen_ai.tool.name"
 GEN_AI_TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
 
-# Values of GEN_AI_OPERATION_NAME, with which the span's name begins; the name of the agent, tool or
-# model follows.
+# Values of GEN_AI_OPERATION_NAME. A span's name is this value and the name of the agent, tool or
+# model.
 INVOKE_AGENT: Final = "invoke_agent"
 PLAN: Final = "plan"
 EXECUTE_TOOL: Final = "execute_tool"
@@ -91,7 +90,7 @@ CHAT: Final = "chat"
 
 # Model Context Protocol (development).
 MCP_SESSION_ID: Final = "mcp.session.id"
-# Value of ERROR_TYPE when a tool answers that it failed.
+# Value of ERROR_TYPE when a tool's result is an error.
 TOOL_ERROR: Final = "tool_error"
 
 # Agent2Agent (draft): the span is named by A2A_METHOD_NAME.
@@ -100,7 +99,8 @@ A2A_TASK_ID: Final = "a2a.task.id"
 A2A_PROTOCOL_VERSION: Final = "a2a.protocol.version"
 A2A_TENANT: Final = "a2a.tenant"
 
-# Ours. A process may be several services: a span says which one made it, its children inherit that.
+# Our own attributes. A process may run several services. SERVICE names the service that made a
+# span; child spans inherit it.
 SERVICE: Final = "trunkline.service"
 TASK_ID: Final = "trunkline.task.id"
 PARENT_TASK_ID: Final = "trunkline.parent_task.id"
@@ -113,31 +113,34 @@ ROUTE_CONFIDENCE: Final = "trunkline.route.confidence"
 TOOL_SERVER: Final = "trunkline.tool.server"
 TOOL_ATTEMPT: Final = "trunkline.tool.attempt"
 
-# In the metadata of an export to the mesh: its spans go to a collector without the mesh's help.
+# gRPC metadata key of an export to the mesh: the sender exports to a collector itself.
 COLLECTED_KEY: Final = "trunkline-collected"
 
-# Value of ERROR_TYPE for work that was cancelled.
+# Value of ERROR_TYPE for cancelled work.
 CANCELLED: Final = "cancelled"
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
-# OpenTelemetry's own takes five times as long; what is uncommon is left to it.
-_USUAL: Final = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.ASCII)
+# Parses the common case in a fifth of the propagator's time.
+_TRACEPARENT: Final = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.ASCII)
 _SERVICE_KEY: Final = otel_context.create_key("trunkline.service")
 
 
 def get_tracer() -> Tracer:
-    """Return our tracer of the provider that is set now; without one its spans are no-ops."""
-    return _tracer_of(trace.get_tracer_provider())
+    """Return our tracer from the current provider. Without a provider its spans are no-ops."""
+    return _provider_tracer(trace.get_tracer_provider())
 
 
 @lru_cache(maxsize=8)
-def _tracer_of(provider: TracerProvider) -> Tracer:
-    # The SDK makes and compares a few objects, and adds a warning filter, each time it is asked.
+def _provider_tracer(provider: TracerProvider) -> Tracer:
+    # The SDK's get_tracer is slow: it compares scopes and adds a warning filter at each call.
     return provider.get_tracer(TRACER_NAME)
 
 
 def inject(context: Context | None = None) -> dict[str, str]:
-    """Return `traceparent` (and `tracestate`) of `context` or the current one, if it has a span."""
+    """Return the carrier of `context`, or of the current context: `traceparent`, `tracestate`.
+
+    It is empty without a span.
+    """
     span_context = trace.get_current_span(context).get_span_context()
     if not span_context.is_valid:
         return {}
@@ -148,19 +151,20 @@ def inject(context: Context | None = None) -> dict[str, str]:
 
 
 def format_traceparent(context: SpanContext) -> str:
-    """Return the ids of a span as W3C Trace Context writes them."""
+    """Return a span's ids in the format of W3C Trace Context."""
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
 def extract(carrier: Mapping[str, str]) -> Context:
-    """Return the context that a carrier with lower-case keys holds (W3C Trace Context).
+    """Return the context in a carrier with lower-case keys (W3C Trace Context).
 
-    It is empty when `traceparent` is missing or malformed.
+    The context is empty if `traceparent` is missing or malformed.
     """
-    usual = None if "tracestate" in carrier else _USUAL.fullmatch(carrier.get("traceparent", ""))
-    if usual is None:
+    traceparent = carrier.get("traceparent", "")
+    match = None if "tracestate" in carrier else _TRACEPARENT.fullmatch(traceparent)
+    if match is None:
         return _PROPAGATOR.extract(carrier)
-    trace_id, span_id, flags = (int(number, 16) for number in usual.groups())
+    trace_id, span_id, flags = (int(number, 16) for number in match.groups())
     if not (trace_id and span_id):
         return Context()
     parent = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
@@ -168,46 +172,46 @@ def extract(carrier: Mapping[str, str]) -> Context:
 
 
 def current_traceparent() -> str:
-    """Return the current span as a `traceparent`, or an empty text without one."""
+    """Return the current span as a `traceparent`, or an empty string."""
     return inject().get("traceparent", "")
 
 
 def continue_trace(traceparent: str, *, suppress_spans: bool = False) -> None:
-    """Let the rest of this asyncio task belong to the trace that a `traceparent` names.
+    """Continue the trace of a `traceparent` in the rest of this asyncio task.
 
     With `is_quiet` it is upkeep: log lines have the trace's id, but neither this process nor those
     whom it calls add spans, unless a span is begun in another context.
     """
     context = extract({"traceparent": traceparent})
     if suppress_spans:
-        given = trace.get_current_span(context).get_span_context()
-        unsampled = SpanContext(given.trace_id, given.span_id, is_remote=True)
+        parent = trace.get_current_span(context).get_span_context()
+        unsampled = SpanContext(parent.trace_id, parent.span_id, is_remote=True)
         context = trace.set_span_in_context(NonRecordingSpan(unsampled), Context())
     otel_context.attach(context)
 
 
 def current_trace_id() -> str:
-    """Return the current trace's id, 32 hexadecimal digits, or an empty text without one."""
+    """Return the current trace's id as 32 hexadecimal digits, or an empty string."""
     span_context = trace.get_current_span().get_span_context()
     return trace.format_trace_id(span_context.trace_id) if span_context.is_valid else ""
 
 
 def parse_link(traceparent: str) -> Link | None:
-    """Return a link to the span that a `traceparent` names; None when it names none."""
+    """Return a link to the span of a `traceparent`, or None if it is missing or malformed."""
     span_context = trace.get_current_span(extract({"traceparent": traceparent})).get_span_context()
     return Link(span_context) if span_context.is_valid else None
 
 
 def current_service(context: Context | None = None) -> str:
-    """Return the service whose work goes on in `context`, else in the current one, else nothing."""
-    given = otel_context.get_value(_SERVICE_KEY, context) if context is not None else None
-    found = given or otel_context.get_value(_SERVICE_KEY)
-    return found if isinstance(found, str) else ""
+    """Return the service of `context`, else of the current context, else an empty string."""
+    service = otel_context.get_value(_SERVICE_KEY, context) if context is not None else None
+    service = service or otel_context.get_value(_SERVICE_KEY)
+    return service if isinstance(service, str) else ""
 
 
 @contextmanager
 def use_service(name: str) -> Iterator[None]:
-    """Make spans begun inside say that service `name` made them."""
+    """Record spans that start inside the block as made by service `name`."""
     token = otel_context.attach(otel_context.set_value(_SERVICE_KEY, name))
     try:
         yield
@@ -216,7 +220,7 @@ def use_service(name: str) -> Iterator[None]:
 
 
 def error_type(error: BaseException) -> str:
-    """Return ERROR_TYPE of an error: a mesh error's reason, "cancelled", or the class's name."""
+    """Return ERROR_TYPE of an error: a mesh error's reason, "cancelled", or the class name."""
     if isinstance(error, TrunklineError):
         return error.reason
     if isinstance(error, asyncio.CancelledError):
@@ -225,7 +229,10 @@ def error_type(error: BaseException) -> str:
 
 
 def mark_error(span: Span, error: BaseException | str) -> None:
-    """Mark a span as failed, by an error or a value of ERROR_TYPE; never with the error's text."""
+    """Mark a span as failed. `error` is an exception or a value of ERROR_TYPE.
+
+    The error's text is not recorded, because it may hold private data.
+    """
     span.set_attribute(ERROR_TYPE, error if isinstance(error, str) else error_type(error))
     span.set_status(Status(StatusCode.ERROR))
 
@@ -239,16 +246,16 @@ def start_span(
     links: Sequence[Link] = (),
     service: str = "",
 ) -> tuple[Span, Context]:
-    """Start a span as `span` does; return it, and the context in which it is current.
+    """Start a span as `span` does, and return it with the context in which it is current.
 
-    For work that is no block of code: whoever asks for it ends it.
+    Use it for work that is not a block of code. The caller ends the span.
     """
     parent = context if context is not None else otel_context.get_current()
-    given = parent.get(_SERVICE_KEY)
-    service = service or (given if isinstance(given, str) else current_service())
+    inherited = parent.get(_SERVICE_KEY)
+    service = service or (inherited if isinstance(inherited, str) else current_service())
     if service:
         attributes = {**(attributes or {}), SERVICE: service}
-        if service != given:
+        if service != inherited:
             parent = otel_context.set_value(_SERVICE_KEY, service, parent)
     made = get_tracer().start_span(
         name, context=parent, kind=kind, attributes=attributes, links=list(links)
@@ -266,11 +273,11 @@ def span(
     links: Sequence[Link] = (),
     service: str = "",
 ) -> Iterator[Span]:
-    """Make a span that is current inside the block, below `context` or else the current span.
+    """Make a span that is current inside the block, as a child of `context` or the current span.
 
-    It ends with the block. An exception, CancelledError included, marks it as failed and goes on.
-    Don't keep it open over a `yield` of an asynchronous generator, which may be closed in another
-    context.
+    The span ends with the block. An exception, CancelledError included, marks it as failed and
+    propagates. Do not `yield` inside the block of an asynchronous generator, since the generator
+    may be closed in another context.
     """
     made, below = start_span(
         name, kind=kind, attributes=attributes, context=context, links=links, service=service

@@ -1,1 +1,1 @@
-"""The MCP tool adapter, and the MCP servers we ship. Imports nothing: servers stay small."""
+"""The MCP tool adapter: it runs the configured MCP servers and calls their tools."""

@@ -1,4 +1,4 @@
-"""Supervises the configured MCP servers and finds the one that a call is for."""
+"""Supervises the configured MCP servers, and routes each call to its server."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class ToolAdapter:
-    """The MCP servers of a mesh. Entering starts them in the background; leaving ends them.
+    """The MCP servers of a mesh. Entering starts them in the background; leaving stops them.
 
-    A server that is missing, broken or slow keeps nobody waiting but those who call it.
+    A missing, broken or slow server delays only its own callers.
     """
 
     def __init__(
@@ -29,9 +29,9 @@ class ToolAdapter:
         settings: AdapterSettings | None = None,
         otlp_endpoint: str | None = None,
     ) -> None:
-        """Servers report their spans to `otlp_endpoint`, an http:// URL for OTLP over gRPC."""
+        """Servers export their spans to `otlp_endpoint`, an http:// URL for OTLP over gRPC."""
         self.revision = 0
-        """Counts up whenever a server's state or tools change."""
+        """Increases with every change of a server's state or tools."""
         self._changed = asyncio.Event()
         self._settings = settings = settings or AdapterSettings()
         self._servers = {
@@ -62,7 +62,7 @@ class ToolAdapter:
         await self._exits.aclose()
 
     def list_servers(self, names: Sequence[str] = ()) -> list[ToolServer]:
-        """Return the servers of these names, or all. A name nobody has is left out."""
+        """Return the servers with these names, or all. Unknown names are ignored."""
         wanted = names or self._servers
         return [self._servers[name] for name in wanted if name in self._servers]
 
@@ -76,10 +76,10 @@ class ToolAdapter:
         on_progress: "ProgressFnT",
         upload: ContentUploader | None = None,
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool, as `ToolServer.call` does; what is too large goes where `keep` puts it.
+        """Call a tool as `ToolServer.call` does. Large content of the result goes to `upload`.
 
         Raises:
-            ToolNotFoundError: there is no such server, or no such tool on it.
+            ToolNotFoundError: the server is unknown, or it has no such tool.
         """
         if server not in self._servers:
             raise ToolNotFoundError(server, tool)
@@ -92,17 +92,17 @@ class ToolAdapter:
         )
 
     async def wait_for_change(self, revision: int) -> int:
-        """Wait until `self.revision` is not `revision` any more; return it."""
+        """Wait until `self.revision` differs from `revision`, and return it."""
         while self.revision == revision:
             await self._changed.wait()
         return self.revision
 
     async def wait_ready(self, names: Sequence[str] = (), *, timeout_s: float) -> None:
-        """Wait until the servers of these names, or all, are ready.
+        """Wait until the servers with these names, or all, are ready.
 
         Raises:
-            ToolServerUnavailableError: one of them failed.
-            PeerTimeoutError: one of them is still starting.
+            ToolServerUnavailableError: a server failed.
+            PeerTimeoutError: a server is still starting after `timeout_s`.
         """
         for server in self.list_servers(names):
             try:

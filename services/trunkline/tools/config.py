@@ -1,4 +1,4 @@
-"""Reads the `mcpServers` file: which MCP servers are started, and what we add to their tools."""
+"""Configuration of the tool adapter: the `mcpServers` file, and the adapter's own settings."""
 
 import json
 import os
@@ -22,9 +22,9 @@ from trunkline.client.breaker import DEFAULT_SETTINGS, BreakerSettings
 from trunkline.errors import ConfigurationError, ToolServerUnavailableError
 from trunkline.v1 import agent_card_pb2
 
-# Words of tool names that say nothing about what a tool is for.
-_EMPTY_WORDS = {"a", "all", "and", "by", "do", "for", "from", "get", "in", "list", "of", "run"}
-_EMPTY_WORDS |= {"server", "set", "the", "to", "tool", "with"}
+# Words in tool names that are no use as tags.
+_STOP_WORDS = {"a", "all", "and", "by", "do", "for", "from", "get", "in", "list", "of", "run"}
+_STOP_WORDS |= {"server", "set", "the", "to", "tool", "with"}
 
 
 class _Strict(BaseModel):
@@ -51,18 +51,18 @@ _Pattern: TypeAlias = Annotated[str, Field(max_length=4000), AfterValidator(_che
 
 
 class _ArgumentRule(_Strict):
-    """How an argument is made of a match, where a template or a literal does not say enough."""
+    """The rule that makes an argument from a match, beyond a template or a literal."""
 
     source: Annotated[str | None, Field(alias="from")] = None
     map: dict[str, Any] = {}
     type: Literal["string", "integer", "number", "boolean"] = "string"
     default: Any = None
     join: str = ", "
-    """What stands between earlier answers where `{answers}` does."""
+    """The separator between earlier answers in place of `{answers}`."""
     only: _Pattern = ""
-    """Which earlier answers count."""
+    """A pattern that earlier answers have to match; empty: all answers."""
     least: Annotated[int, Field(ge=1)] = 1
-    """How many there have to be."""
+    """The number of earlier answers that the rule needs."""
 
     @model_validator(mode="after")
     def _has_a_value(self) -> Self:
@@ -78,7 +78,7 @@ def _check_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_argument(where: str, rule: object) -> None:
-    """Refuse what would not be filled; of a list, each element is an argument's value."""
+    """Raise for a rule that can't be filled. Each element of a list is a rule of its own."""
     if isinstance(rule, list):
         for number, one in enumerate(rule):
             _check_argument(f"{where}.{number}", one)
@@ -87,12 +87,12 @@ def _check_argument(where: str, rule: object) -> None:
             _ArgumentRule.model_validate(rule)
         except ValidationError as error:
             place, problem = _first_problem(error)
-            said = {"place": ".".join((where, *place)), "problem": problem}
-            raise PydanticCustomError("argument", "{place}: {problem}", said) from error
+            words = {"place": ".".join((where, *place)), "problem": problem}
+            raise PydanticCustomError("argument", "{place}: {problem}", words) from error
 
 
 class MatchRule(_Strict):
-    """Questions that a tool answers, and the call they become: a `trunkline/match` entry."""
+    """A `trunkline/match` entry: a pattern for questions, and the tool call made from a match."""
 
     pattern: _Pattern
     arguments: Annotated[dict[str, Any], AfterValidator(_check_arguments)] = {}
@@ -100,21 +100,21 @@ class MatchRule(_Strict):
 
 
 class ToolOverlay(_Strict):
-    """What the configuration adds to the declaration of one tool."""
+    """Additions of the configuration to the declaration of one tool."""
 
     match: list[MatchRule] = []
-    """Comes before what the tool itself declares as `trunkline/match`."""
+    """Rules that come before the tool's own `trunkline/match`."""
     tags: list[str] = []
     approval: bool | None = None
-    """Whether a person has to approve each call; None: as the server's `approval` says."""
+    """Require a person's approval of each call; None: as the server's `approval` says."""
 
     def dump_match(self) -> list[dict[str, Any]]:
-        """Return `match` as a tool would declare it."""
+        """Return `match` in the form of a tool's declaration."""
         return [rule.model_dump(exclude_unset=True) for rule in self.match]
 
 
 class AgentOverlay(_Strict):
-    """How the agent of a server presents itself."""
+    """The agent card of a server's agent."""
 
     name: str = ""
     description: str = ""
@@ -123,26 +123,27 @@ class AgentOverlay(_Strict):
 
 
 class ServerOverlay(_Strict):
-    """The `trunkline` object of an entry: ours, ignored by other MCP clients."""
+    """The `trunkline` object of an entry. Other MCP clients ignore it."""
 
     agent: AgentOverlay | Literal[False] = AgentOverlay()
     tools: dict[str, ToolOverlay] = {}
     approval: Literal["always", "never", "declared"] = "declared"
-    """Which calls a person has to approve. "declared": those of tools whose annotations carry a
-    hint and don't say that they only read; a tool without any hint is called as it is."""
+    """Calls that need a person's approval. "declared": calls of tools whose annotations have a
+    hint and are not read-only. A tool without hints needs no approval."""
     connect_timeout_s: Annotated[float, Field(gt=0)] | None = None
-    """How long it may take from its start to its list of tools; more for one that is downloaded."""
+    """Seconds from a server's start to its list of tools. Raise it for a server that is downloaded
+    first."""
     call_timeout_s: Annotated[float, Field(gt=0)] | None = None
+    """Seconds that a call may take."""
     idle_s: Annotated[float, Field(gt=0)] | None = None
-    """Without calls for so long, the server's process ends; the next call starts it again, which
-    takes about a second. Only for servers that remember nothing between calls."""
+    """Seconds without calls after which the server's process is stopped. The next call starts it
+    again, which takes about a second. Only for servers without state between calls."""
     ca_file: Path | None = None
-    """Authorities that a server elsewhere may have its certificate from, in place of the system's.
-    """
+    """Certificate authorities for a remote server, in place of the system's."""
 
 
 class ServerConfig(BaseModel):
-    """One entry of `mcpServers`: a command to start, or the URL of a server elsewhere.
+    """One entry of `mcpServers`: a command to start, or the URL of a remote server.
 
     Keys of other MCP clients are ignored.
     """
@@ -152,17 +153,17 @@ class ServerConfig(BaseModel):
     command: str = ""
     args: list[str] = []
     env: Annotated[dict[str, str], Field(repr=False)] = {}
-    """`${NAME}` stands for a variable of ours; so it does in `url` and `headers`."""
+    """`${NAME}` is replaced by our environment variable; also in `url` and `headers`."""
     cwd: Path | None = None
     url: Annotated[str, Field(repr=False)] = ""
-    """Of its streamable HTTP endpoint."""
+    """The URL of a streamable HTTP endpoint."""
     headers: Annotated[dict[str, str], Field(repr=False)] = {}
-    """Of each request to it."""
+    """Headers of each request to `url`."""
     type: str = ""
     trunkline: ServerOverlay = ServerOverlay()
 
     @model_validator(mode="after")
-    def _is_one_or_the_other(self) -> Self:
+    def _check_transport(self) -> Self:
         if bool(self.command) == bool(self.url):
             raise PydanticCustomError("server", 'give either "command" or "url"')
         if self.type == "sse":
@@ -215,7 +216,7 @@ class McpConfig:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """An agent that exists because its MCP server is configured."""
+    """An agent that is made for a configured MCP server."""
 
     name: str
     description: str
@@ -224,7 +225,7 @@ class AgentSpec:
     servers: tuple[str, ...]
 
     def build_card(self) -> agent_card_pb2.AgentCard:
-        """Return the card, without interfaces and capabilities."""
+        """Return the agent card, without interfaces and capabilities."""
         skill = agent_card_pb2.AgentSkill(
             id="tools",
             name=self.name,
@@ -243,12 +244,12 @@ class AgentSpec:
 
 
 def load_config(path: Path | None = None) -> McpConfig:
-    """Return the servers of an `mcpServers` file; without a file, none.
+    """Load the servers of an `mcpServers` file; without a file, none.
 
-    With `"disabled": true`, an entry takes the plugin's server of its name away.
+    An entry with `"disabled": true` removes the server of that name that a plugin brings.
 
     Raises:
-        ConfigurationError: the file can't be read, or is not what it should be.
+        ConfigurationError: the file can't be read, or an entry is invalid.
     """
     if path is None:
         return McpConfig({})
@@ -263,10 +264,10 @@ def load_config(path: Path | None = None) -> McpConfig:
 
 
 def agents_from_config(config: McpConfig) -> list[AgentSpec]:
-    """Return an agent for each server that has none: a tool added by configuration gets called.
+    """Return an agent for each server without one, so that configured tools are called.
 
     Raises:
-        ConfigurationError: two agents would have one name.
+        ConfigurationError: two agents have the same name.
     """
     specs: dict[str, AgentSpec] = {}
     for name, server in config.servers.items():
@@ -276,7 +277,7 @@ def agents_from_config(config: McpConfig) -> list[AgentSpec]:
         spec = _agent(name, server, overlay)
         if spec.name in specs or spec.name in config.plugin_servers.values():
             raise ConfigurationError(
-                f"mcpServers.{name}", f"an agent {spec.name!r} is there already; set agent.name"
+                f"mcpServers.{name}", f"there is another agent {spec.name!r}; set agent.name"
             )
         specs[spec.name] = spec
     return list(specs.values())
@@ -284,23 +285,24 @@ def agents_from_config(config: McpConfig) -> list[AgentSpec]:
 
 def _agent(name: str, server: ServerConfig, overlay: AgentOverlay) -> AgentSpec:
     tools = server.trunkline.tools
-    said = overlay.tags or [tag for tool in tools.values() for tag in tool.tags]
+    tags = overlay.tags or [tag for tool in tools.values() for tag in tool.tags]
     words = [word for text in (name, *tools) for word in re.findall(r"[a-z0-9]+", text.lower())]
-    guessed = [word for word in words if word not in _EMPTY_WORDS]
+    guessed = [word for word in words if word not in _STOP_WORDS]
     return AgentSpec(
         name=_agent_name(overlay.name or name),
         description=overlay.description or f"Answers with the tools of the MCP server {name}.",
-        tags=tuple(dict.fromkeys(said or guessed)),
+        tags=tuple(dict.fromkeys(tags or guessed)),
         examples=tuple(overlay.examples),
         servers=(name,),
     )
 
 
 def _agent_name(text: str) -> str:
-    """Names on the mesh are lower-case letters, digits and hyphens."""
+    """Convert a text to an agent name: lower-case letters, digits and hyphens."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if not name:
-        raise ConfigurationError(f"mcpServers.{text}", "no agent can be named so; set agent.name")
+        problem = "is not usable as an agent name; set agent.name"
+        raise ConfigurationError(f"mcpServers.{text}", problem)
     return name
 
 
@@ -330,52 +332,54 @@ def _server(name: str, entry: object, path: Path) -> ServerConfig:
 
 
 def _first_problem(error: ValidationError) -> tuple[list[str], str]:
-    """Return where the first thing wrong is, and what it is."""
+    """Return the location and the text of the first validation error."""
     first = error.errors(include_url=False, include_input=False)[0]
     return [str(step) for step in first["loc"]], first["msg"]
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterSettings:
-    """How servers are run. Times are in seconds."""
+    """Settings of the tool adapter. Times are in seconds."""
 
     connect_timeout_s: float = 60.0
-    """How long a server may take from its start to its list of tools; callers wait for it. An
-    entry of the file may say otherwise for its server."""
+    """Limit from a server's start to its list of tools. Callers wait meanwhile. An entry of the
+    file may override it."""
     call_timeout_s: float = 60.0
-    """How long a call may take; an entry of the file may say otherwise for its server."""
+    """Limit of a call. An entry of the file may override it."""
     restart_delay_s: float = 0.5
-    """Pause before the first restart; it doubles with every failure in a row."""
+    """Pause before the first restart. It doubles with each consecutive failure."""
     restart_delay_max_s: float = 30.0
-    """Longest pause; a server that was ready for so long starts over with the shortest."""
+    """Longest pause. A server that was ready for this long restarts with the shortest pause."""
     probe_s: float = 60.0
-    """How often a server elsewhere is asked for its tools anew: nothing else tells that it is gone
-    before it is needed."""
+    """Interval at which the tools of a remote server are listed again, which detects that it is
+    down before a call needs it."""
     grace_s: float = 2.0
-    """How long a server may take to exit before it is told, and then made to."""
+    """Time for a server to exit after its stdin closes, and again after SIGTERM."""
     result_limit_bytes: int = 1024 * 1024
-    """What is larger is kept with the task, and referred to; for whoever calls without a task it
-    is a failure that says so."""
+    """Larger results are stored with the task and referred to. A call without a task fails
+    instead."""
     breaker: BreakerSettings = DEFAULT_SETTINGS
-    """When a server that keeps failing is left alone, neither called nor started."""
+    """Settings of each server's circuit breaker. An open breaker stops calls and starts."""
 
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 def expand_variables(server: str, text: str) -> str:
-    """Return a text with `${NAME}` and `${NAME:-otherwise}` filled in.
+    """Replace `${NAME}` and `${NAME:-default}` by environment variables.
+
+    The `mcpServers` file needs no secrets of its own this way.
 
     Raises:
         ToolServerUnavailableError: the environment has no such variable.
     """
 
     def value(reference: re.Match[str]) -> str:
-        name, otherwise = reference.groups()
+        name, default = reference.groups()
         found = os.environ.get(name)
-        # As in a shell, what `:-` gives stands in for an empty value too.
-        if otherwise is not None:
-            return found or otherwise
+        # As in a shell, the default also replaces an empty value.
+        if default is not None:
+            return found or default
         if found is None:
             problem = f"its entry needs the environment variable {name}, which is not set"
             raise ToolServerUnavailableError(server, problem)
@@ -385,7 +389,7 @@ def expand_variables(server: str, text: str) -> str:
 
 
 def expand_all_variables(server: str, texts: Mapping[str, str]) -> dict[str, str]:
-    """Return texts by name, each filled in.
+    """Apply `expand_variables` to each value of a mapping.
 
     Raises:
         ToolServerUnavailableError: as `expand`.

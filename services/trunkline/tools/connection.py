@@ -1,4 +1,4 @@
-"""What a session with an MCP server runs over: a process of ours, or an address elsewhere."""
+"""The connection of an MCP session: to a child process over stdio, or to a URL over HTTP."""
 
 import asyncio
 from contextvars import ContextVar
@@ -6,56 +6,56 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 STDERR_SEPARATOR: Final = "; its last words: "
-"""Stands between a problem at a server's start and what that said of it, differently each time."""
+"""Separates a problem from the tail of stderr, which may differ at each start."""
 
 
 class ServerConnection(Protocol):
-    """A way to one MCP server, as long as it lasts."""
+    """A connection to one MCP server, from its start to its end."""
 
     name: str
     has_ended: asyncio.Event
-    """Set as soon as nothing more will come from it."""
+    """Set as soon as the server will send nothing more."""
     is_expired: bool
-    """It ended only since the server has forgotten the session: a new one may be opened at once."""
+    """It ended because the server dropped the session. A new session may be opened at once."""
 
     transport_error: str
-    """What was wrong with its latest answer that was no message, in a line; empty: nothing."""
+    """The problem with the latest response that was no MCP message, in one line; empty: none."""
 
     @property
     def pid(self) -> int | None:
-        """The id of its process, if it is one of ours."""
+        """The id of the server's process, if we started it."""
         ...
 
     def mark_broken(self, problem: str) -> None:
-        """Declare it broken: whoever waits for `has_ended` ends it."""
+        """Declare the connection broken, and set `has_ended`."""
         ...
 
     async def describe_end(self, when: str = "") -> str:
-        """Say in a line why it has ended; `when` is added where that says more."""
+        """Return why the connection ended, in one line. `when` is appended if it adds anything."""
         ...
 
     async def describe_failed_start(self) -> str:
-        """Say in a line why it has ended before it was ready, and what it said itself of that."""
+        """Return why it ended before it was ready, in one line, with the tail of stderr."""
         ...
 
 
 @dataclass(slots=True)
 class RequestOutcome:
-    """What became of the message of a call on its way."""
+    """The outcome of sending the request of a call."""
 
     is_undelivered: bool = False
-    """It came to no tool."""
+    """The request reached no tool."""
     is_server_down: bool = False
-    """The server was there, and is not now; the call may have been taken."""
+    """The server went down. It may have received the request."""
     problem: str = ""
 
 
 request_outcome: ContextVar[RequestOutcome | None] = ContextVar("sending", default=None)
-"""Set around a call: the SDK sends each message in the context of whoever has asked for it."""
+"""Set around a call. The MCP SDK sends each message in the context of its caller."""
 
 
 class CallNotDeliveredError(Exception):
-    """A call came to no tool: no connection, or the session had expired. It may be made again."""
+    """A call reached no tool: there is no connection, or the session expired. It may be retried."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -63,7 +63,7 @@ class CallNotDeliveredError(Exception):
 
 
 def raise_if_cancelled() -> None:
-    """Raise CancelledError again where something else has come in its place."""
+    """Raise CancelledError if this task was cancelled and another error replaced it."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

@@ -1,4 +1,4 @@
-"""Turns what MCP servers declare and answer into the contract's messages."""
+"""Converts MCP tool declarations and results to the messages of trunkline.v1."""
 
 import base64
 import binascii
@@ -22,7 +22,7 @@ MENDABLE_KEY = "trunkline/mendable"
 def to_tool(
     server: str, tool: mcp_types.Tool, overlay: ServerOverlay | None = None
 ) -> tool_service_pb2.Tool:
-    """Return a tool as its server declares it, with what the configuration adds."""
+    """Convert a tool's declaration, and add what the configuration says."""
     overlay = overlay or ServerOverlay()
     added = overlay.tools.get(tool.name)
     hints = tool.annotations or mcp_types.ToolAnnotations()
@@ -35,7 +35,7 @@ def to_tool(
         input_schema=_struct(tool.input_schema),
         output_schema=_struct(tool.output_schema),
         read_only=is_read_only,
-        # The protocol's defaults: what says nothing may destroy something.
+        # MCP's default: a tool without the hint may be destructive.
         destructive=not is_read_only and hints.destructive_hint is not False,
         idempotent=bool(hints.idempotent_hint),
         metadata=_struct(_metadata(dict(tool.meta or {}), added)),
@@ -44,7 +44,7 @@ def to_tool(
 
 
 def to_result(result: mcp_types.CallToolResult, *, tool: str) -> tool_service_pb2.ToolResult:
-    """Return a tool's result. What is only structured is said in a text too, as JSON."""
+    """Convert a tool's result. Structured content without text is added as JSON text."""
     structured = result.structured_content
     if structured is not None and not isinstance(structured, dict):
         structured = {"result": structured}
@@ -70,13 +70,13 @@ def _needs_approval(
         return added.approval
     if overlay.approval != "declared":
         return overlay.approval == "always"
-    said = (
+    all_hints = (
         hints.read_only_hint,
         hints.destructive_hint,
         hints.idempotent_hint,
         hints.open_world_hint,
     )
-    return any(hint is not None for hint in said) and not hints.read_only_hint
+    return any(hint is not None for hint in all_hints) and not hints.read_only_hint
 
 
 def _metadata(declared: dict[str, Any], overlay: ToolOverlay | None) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def _part(block: mcp_types.ContentBlock) -> part_pb2.Part:
 def _resource(
     resource: mcp_types.TextResourceContents | mcp_types.BlobResourceContents,
 ) -> part_pb2.Part:
-    """A resource is a file: it has a name, by which it is told from what a tool says."""
+    """Convert a resource to a part with a filename, which distinguishes it from a tool's text."""
     name = PurePosixPath(urlsplit(resource.uri).path or resource.uri).name or "resource"
     if isinstance(resource, mcp_types.TextResourceContents):
         media_type = resource.mime_type or "text/plain"
@@ -121,6 +121,6 @@ def _struct(value: dict[str, Any] | None) -> struct_pb2.Struct | None:
     if not value:
         return None
     struct = struct_pb2.Struct()
-    # Through JSON, so that whatever a server sends ends as plain JSON values.
+    # Through JSON, so that the result holds plain JSON values only.
     struct.update(json.loads(json.dumps(value, default=str)))
     return struct

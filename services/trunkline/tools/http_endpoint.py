@@ -1,4 +1,4 @@
-"""An MCP server elsewhere, reached by streamable HTTP: where it is, and how it is doing."""
+"""The endpoint of a remote MCP server, and the state of the connection to it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -13,22 +13,22 @@ from trunkline.tools.config import ServerConfig, expand_all_variables, expand_va
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where a server is, and what it has to be shown. Nothing of it is for logs or errors."""
+    """A server's URL and request headers. They may hold secrets: keep them out of logs and errors."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     ca_file: Path | None
-    """Authorities that its certificate may come from; None: those the system trusts."""
+    """Trusted certificate authorities; None: those of the system."""
 
     @property
     def host(self) -> str:
-        """All that may be told of it: whatever else a URL has may be a secret."""
+        """The only part of the URL that may be shown; the rest may hold secrets."""
         parts = urlsplit(self.url)
         return parts.hostname or ""
 
 
 class HttpEndpoint:
-    """The way to a server elsewhere. Implements trunkline.tools.connection.Link."""
+    """Connection to a remote server. Implements trunkline.tools.connection.ServerConnection."""
 
     pid = None
 
@@ -41,30 +41,30 @@ class HttpEndpoint:
         self._problem = ""
 
     def mark_broken(self, problem: str) -> None:
-        """Declare it lost: whoever waits for `has_ended` connects anew."""
+        """Declare the connection lost, and set `has_ended`."""
         self._problem = self._problem or problem
         self.has_ended.set()
 
     def expire(self) -> None:
-        """Take note that the server knows the session no more."""
+        """Record that the server dropped the session."""
         self.is_expired = True
         self.mark_broken("its session has expired")
 
     async def describe_end(self, when: str = "") -> str:
-        """Say in a line why it was given up."""
+        """Return why the connection ended, in one line."""
         return self._problem
 
     async def describe_failed_start(self) -> str:
-        """Say in a line why it was given up."""
+        """Return why the connection ended, in one line."""
         return self._problem
 
 
 @asynccontextmanager
 async def open_endpoint(name: str, config: ServerConfig) -> AsyncIterator[HttpEndpoint]:
-    """Make the way to a server known; nothing is sent before a session is opened on it.
+    """Create the endpoint of a server. Nothing is sent before a session is opened on it.
 
     Raises:
-        ToolServerUnavailableError: the entry does not say where it is.
+        ToolServerUnavailableError: the entry's url is invalid, or needs a missing variable.
     """
     url = expand_variables(name, config.url)
     address = ServerAddress(
@@ -76,7 +76,7 @@ async def open_endpoint(name: str, config: ServerConfig) -> AsyncIterator[HttpEn
     try:
         yield endpoint
     finally:
-        endpoint.mark_broken("it was left")
+        endpoint.mark_broken("its connection was closed")
 
 
 def _is_url(text: str) -> bool:

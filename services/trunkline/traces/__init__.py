@@ -1,4 +1,4 @@
-"""Traces: where a process sends its spans, and the store that keeps them."""
+"""Traces: the OpenTelemetry SDK of a process, and the mesh's span store."""
 
 from trunkline.traces.sdk import Tracing, configure_tracing
 from trunkline.traces.store import SpanStore

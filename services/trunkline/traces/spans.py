@@ -1,4 +1,4 @@
-"""Reads OTLP's spans: what the store looks at, and all of a span as ours, within bounds."""
+"""Reads OTLP spans: as records for the store, and as trunkline.v1 spans, with bounded sizes."""
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,21 +13,21 @@ from trunkline import telemetry
 from trunkline.journal.sqlite.batch_index import pack_batches, unpack_spans
 from trunkline.v1 import trace_service_pb2
 
-# More of any of these in one span is left out.
+# The most of each that a span may have; the rest is left out.
 _ATTRIBUTES, _EVENTS, _LINKS = 128, 64, 32
 NAME_LIMIT: Final = 256
 _STATUS_LIMIT = 1024
 _DEPTH_LIMIT = 8
-# In the year 2116; SQLite's integers end in 2262.
+# The year 2116. SQLite's integers, as nanoseconds, end in 2262.
 _LAST_NS = 2**62
 _TRACE_ID_BYTES, _SPAN_ID_BYTES = 16, 8
-# A span beyond this is cut to size before it is kept, others when somebody looks.
-_KEPT_BYTES = 32 * 1024
-_TASKS = frozenset({telemetry.TASK_ID, telemetry.A2A_TASK_ID})
+# A larger span is cut before it is stored. Smaller ones are cut when they are read.
+_STORED_BYTES = 32 * 1024
+_TASK_KEYS = frozenset({telemetry.TASK_ID, telemetry.A2A_TASK_ID})
 
 
 class SpanRecord(NamedTuple):
-    """A span as it came, and what the store looks at."""
+    """A received span, with the values that the store indexes."""
 
     trace_id: str
     span_id: str
@@ -37,43 +37,43 @@ class SpanRecord(NamedTuple):
     end_ns: int
     is_error: bool
     tasks: Sequence[tuple[str, str]]
-    """Attributes that name a task, and its id."""
+    """Attributes that name a task, as key and task id."""
     span: trace_pb2.Span
 
 
 def read_records(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[SpanRecord]:
-    """Yield the spans of an export; those without proper ids are left out."""
+    """Yield the spans of an export as records. Spans with malformed ids are left out."""
     for resource in resources:
         process = find_text(resource.resource.attributes, telemetry.SERVICE_NAME)
         for scope in resource.scope_spans:
             for span in scope.spans:
                 if len(span.trace_id) == _TRACE_ID_BYTES and len(span.span_id) == _SPAN_ID_BYTES:
-                    yield _record_of(span, process)
+                    yield _to_record(span, process)
 
 
 def read_spans(resources: Iterable[trace_pb2.ResourceSpans]) -> Iterator[trace_service_pb2.Span]:
-    """Yield the spans of an export as ours; those without proper ids are left out."""
+    """Yield the spans of an export as trunkline.v1 spans. Malformed ids are left out."""
     return (to_span(record) for record in read_records(resources))
 
 
 def pack_records(records: Iterable[SpanRecord]) -> bytes:
-    """Return spans as bytes, without what is never shown of them: services, and OTLP's spans."""
-    parts = ((one.service.encode(), _bounded(one.span).SerializeToString()) for one in records)
+    """Serialise records: for each its service and its OTLP span, cut to the stored size."""
+    parts = ((one.service.encode(), _limit_size(one.span).SerializeToString()) for one in records)
     return bytes(pack_batches(chain.from_iterable(parts))[0])
 
 
 def unpack_records(content: bytes) -> Iterator[SpanRecord]:
-    """Yield what was packed."""
-    for service, span in _parts_of(content):
-        yield _record_of(span, service.decode())
+    """Yield the records that `pack_records` serialised."""
+    for service, span in _unpack(content):
+        yield _to_record(span, service.decode())
 
 
 def read_span_ids(content: bytes) -> Iterator[str]:
-    """Yield the ids of what was packed, at a quarter of the cost of all of it."""
-    return (span.span_id.hex() for _, span in _parts_of(content))
+    """Yield the span ids in serialised records, at a quarter of the cost of `unpack_records`."""
+    return (span.span_id.hex() for _, span in _unpack(content))
 
 
-def _parts_of(content: bytes) -> Iterator[tuple[bytes, trace_pb2.Span]]:
+def _unpack(content: bytes) -> Iterator[tuple[bytes, trace_pb2.Span]]:
     parts = (content[offset : offset + size] for offset, size in unpack_spans(content))
     return (
         (service, trace_pb2.Span.FromString(span))
@@ -82,14 +82,14 @@ def _parts_of(content: bytes) -> Iterator[tuple[bytes, trace_pb2.Span]]:
 
 
 def to_span(record: SpanRecord) -> trace_service_pb2.Span:
-    """Return all that is shown of a span."""
+    """Convert a record to a trunkline.v1 span."""
     span, service = record.span, record.service
     made = trace_service_pb2.Span(
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),
         parent_span_id=span.parent_span_id.hex(),
         name=span.name[:NAME_LIMIT],
-        # Numbers are OpenTelemetry's; one that is newer than we are is kept as it is.
+        # The numbers are OTLP's. An unknown, newer number passes through.
         kind=trace_service_pb2.SpanKind.ValueType(span.kind),
         service=service,
         is_error=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
@@ -107,14 +107,14 @@ def to_span(record: SpanRecord) -> trace_service_pb2.Span:
     return made
 
 
-def _record_of(span: trace_pb2.Span, process: str) -> SpanRecord:
+def _to_record(span: trace_pb2.Span, process: str) -> SpanRecord:
     service = ""
     tasks: list[tuple[str, str]] = []
     for attribute in islice(span.attributes, _ATTRIBUTES):
         key = attribute.key
         if key == telemetry.SERVICE:
             service = service or attribute.value.string_value[:NAME_LIMIT]
-        elif key in _TASKS:
+        elif key in _TASK_KEYS:
             tasks.append((key, attribute.value.string_value[: telemetry.ATTRIBUTE_LIMIT_CHARS]))
     return SpanRecord(
         trace_id=span.trace_id.hex(),
@@ -129,16 +129,16 @@ def _record_of(span: trace_pb2.Span, process: str) -> SpanRecord:
     )
 
 
-def _bounded(span: trace_pb2.Span) -> trace_pb2.Span:
-    """Return the span without what is never shown of it, if it is large."""
-    if span.ByteSize() <= _KEPT_BYTES:
+def _limit_size(span: trace_pb2.Span) -> trace_pb2.Span:
+    """Return the span; a large one without the parts that `to_span` would leave out."""
+    if span.ByteSize() <= _STORED_BYTES:
         return span
-    kept = trace_pb2.Span()
-    kept.CopyFrom(span)
-    kept.name = kept.name[:NAME_LIMIT]
-    kept.status.message = kept.status.message[:_STATUS_LIMIT]
-    del kept.events[_EVENTS:], kept.links[_LINKS:]
-    for attributes in (kept.attributes, *(event.attributes for event in kept.events)):
+    limited = trace_pb2.Span()
+    limited.CopyFrom(span)
+    limited.name = limited.name[:NAME_LIMIT]
+    limited.status.message = limited.status.message[:_STATUS_LIMIT]
+    del limited.events[_EVENTS:], limited.links[_LINKS:]
+    for attributes in (limited.attributes, *(event.attributes for event in limited.events)):
         del attributes[_ATTRIBUTES:]
         for attribute in attributes:
             attribute.key = attribute.key[:NAME_LIMIT]
@@ -147,7 +147,7 @@ def _bounded(span: trace_pb2.Span) -> trace_pb2.Span:
                 attribute.value.string_value = cut
             elif attribute.value.ByteSize() > telemetry.ATTRIBUTE_LIMIT_CHARS:
                 attribute.ClearField("value")
-    return kept
+    return limited
 
 
 def _set_time(time: Any, time_ns: int) -> None:  # noqa: ANN401 a Timestamp, which has no one type
@@ -155,7 +155,7 @@ def _set_time(time: Any, time_ns: int) -> None:  # noqa: ANN401 a Timestamp, whi
 
 
 def find_text(attributes: Iterable[common_pb2.KeyValue], key: str) -> str:
-    """Return a text among attributes, cut to size, or an empty one."""
+    """Return the string attribute `key`, cut to the name limit, or an empty string."""
     for attribute in attributes:
         if attribute.key == key:
             return attribute.value.string_value[:NAME_LIMIT]
@@ -165,10 +165,10 @@ def find_text(attributes: Iterable[common_pb2.KeyValue], key: str) -> str:
 def _fill(struct: struct_pb2.Struct, attributes: Iterable[common_pb2.KeyValue]) -> None:
     for attribute in list(attributes)[:_ATTRIBUTES]:
         key = attribute.key[:NAME_LIMIT]
-        struct.fields[key].CopyFrom(_value_of(attribute.value, depth=0))
+        struct.fields[key].CopyFrom(_to_value(attribute.value, depth=0))
 
 
-def _value_of(value: common_pb2.AnyValue, *, depth: int) -> struct_pb2.Value:
+def _to_value(value: common_pb2.AnyValue, *, depth: int) -> struct_pb2.Value:
     made = struct_pb2.Value()
     match value.WhichOneof("value"):
         case "string_value":
@@ -184,11 +184,11 @@ def _value_of(value: common_pb2.AnyValue, *, depth: int) -> struct_pb2.Value:
             made.string_value = base64.b64encode(raw).decode("ascii")
         case "array_value" if depth < _DEPTH_LIMIT:
             items = value.array_value.values[:_ATTRIBUTES]
-            made.list_value.values.extend(_value_of(item, depth=depth + 1) for item in items)
+            made.list_value.values.extend(_to_value(item, depth=depth + 1) for item in items)
         case "kvlist_value" if depth < _DEPTH_LIMIT:
             made.struct_value.SetInParent()
             for item in value.kvlist_value.values[:_ATTRIBUTES]:
-                inner = _value_of(item.value, depth=depth + 1)
+                inner = _to_value(item.value, depth=depth + 1)
                 made.struct_value.fields[item.key[:NAME_LIMIT]].CopyFrom(inner)
         case _:
             made.null_value = struct_pb2.NULL_VALUE

@@ -1,7 +1,7 @@
-"""Keeps the latest traces in a SQLite file.
+"""The span store: the latest traces of a mesh in a SQLite file.
 
-All of it is thread-safe and blocking: spans come from the SDK's export thread and, over OTLP, from
-other processes. On an event loop go through `in_thread`.
+Its methods are thread-safe and block. Spans come from the SDK's export thread and, over OTLP, from
+other processes. On an event loop, call them through `run_in_thread`.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from trunkline.traces.spans import (
 )
 from trunkline.v1 import trace_service_pb2
 
-# More spans of one trace are dropped: a loop that makes spans must not push out all other traces.
+# More spans of one trace are dropped, so that an endless loop can't displace all other traces.
 MAX_SPANS_PER_TRACE = 5000
 _TASKS_IN_A_SUMMARY = 50
 _PRUNED_AT_ONCE = 200
@@ -41,7 +41,7 @@ _PAGE, _LONGEST_PAGE = 50, 100
 _VERSION = 1
 _DROP = "DROP TABLE IF EXISTS spans; DROP TABLE IF EXISTS traces; DROP TABLE IF EXISTS tasks;"
 _SCHEMA = """
--- spans: those of a trace that came together; see trunkline.traces.spans
+-- spans: the spans of one trace from one batch; see trunkline.traces.spans
 CREATE TABLE IF NOT EXISTS spans (trace_id TEXT NOT NULL, spans BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS spans_by_trace ON spans (trace_id);
 CREATE TABLE IF NOT EXISTS traces (
@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS traces (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS traces_by_start ON traces (start_ns, trace_id);
 CREATE INDEX IF NOT EXISTS traces_by_change ON traces (change);
--- weight: 2 where the task was worked on, 1 where it was only spoken of
+-- weight: 2 if a span worked on the task, 1 if it only referred to it
 CREATE TABLE IF NOT EXISTS tasks (
     task_id TEXT NOT NULL, trace_id TEXT NOT NULL, weight INTEGER NOT NULL,
     PRIMARY KEY (task_id, trace_id)
@@ -80,8 +80,8 @@ _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
-class _News:
-    """What a batch of spans adds to one trace."""
+class _TraceUpdate:
+    """The changes that a batch of spans makes to the summary of one trace."""
 
     start_ns: int = 2**62
     end_ns: int = 0
@@ -93,15 +93,17 @@ class _News:
 
 
 class SpanStore:
-    """The latest traces of a mesh, bounded by their number and age; the oldest go first."""
+    """The latest traces of a mesh, limited by number and age. The oldest are removed first."""
 
     def __init__(
         self, path: Path, *, max_traces: int = 10_000, retention_s: float = 7 * 24 * 3600.0
     ) -> None:
-        """Open the store's file, or make it.
+        """Open the store's file, or create it.
+
+        `retention_s` is the longest age of a trace, in seconds.
 
         Raises:
-            JournalUnavailableError: it can't be used.
+            JournalUnavailableError: the file can't be used.
         """
         self._path = path
         self._limit = max_traces
@@ -110,7 +112,7 @@ class SpanStore:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trunkline-traces")
         self._listeners: tuple[Callable[[], object], ...] = ()
         with self._errors():
-            # Names of tools and agents tell of people's work: nobody else may read it.
+            # Names of tools and agents reveal what people work on, so only the owner may read it.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             try:
@@ -131,7 +133,7 @@ class SpanStore:
         self.close()
 
     def close(self) -> None:
-        """Close the file. Nothing may be called after it."""
+        """Close the file. The store can't be used afterwards."""
         self._executor.shutdown()
         with self._lock:
             self._database.close()
@@ -139,48 +141,50 @@ class SpanStore:
     async def run_in_thread(
         self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """Call one of the store's methods from an event loop without holding it up."""
+        """Call one of the store's methods from an event loop, in the store's own thread."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, partial(function, *args, **kwargs))
 
     @property
     def latest_change(self) -> int:
-        """Counts up with every batch of spans; a cursor for `changed_since`."""
+        """The number of the latest batch of spans: a cursor for `list_changed`."""
         return self._change
 
     def add(self, records: Iterable[SpanRecord]) -> set[tuple[str, str]]:
-        """Keep spans, and return the trace and span ids of those that are new and stay.
+        """Add spans, and return the trace and span ids of those that are new and were stored.
 
-        One that is there already, by its ids, isn't added again; nor is a protocol's notification
-        that belongs to no request: it would be a trace of its own that tells nothing.
+        A span that is already stored is skipped. A notification without a request is skipped too,
+        since it would be a trace of one meaningless span.
         """
-        found: dict[str, dict[str, SpanRecord]] = defaultdict(dict)
+        received: dict[str, dict[str, SpanRecord]] = defaultdict(dict)
         for record in records:
             if not _is_lone_notification(record):
-                found[record.trace_id].setdefault(record.span_id, record)
-        if not found:
+                received[record.trace_id].setdefault(record.span_id, record)
+        if not received:
             return set()
         with self._lock, self._errors(), self._transaction():
             self._change += 1
-            new = {trace_id: self._new_of(trace_id, spans) for trace_id, spans in found.items()}
+            new = {
+                trace_id: self._select_new(trace_id, spans) for trace_id, spans in received.items()
+            }
             self._write({trace_id: spans for trace_id, spans in new.items() if spans})
-            gone = self._prune()
+            pruned = self._prune()
         for listener in self._listeners:
             listener()
-        kept = (spans for trace_id, spans in new.items() if trace_id not in gone)
-        return {(one.trace_id, one.span_id) for spans in kept for one in spans}
+        stored = (spans for trace_id, spans in new.items() if trace_id not in pruned)
+        return {(one.trace_id, one.span_id) for spans in stored for one in spans}
 
     def get_trace(self, *, trace_id: str = "", task_id: str = "") -> list[trace_service_pb2.Span]:
-        """Return the spans of a trace by start time; of a task, those of its latest trace.
+        """Return the spans of a trace, or of a task's latest trace, by start time.
 
         Raises:
-            InvalidArgumentError: neither id is given.
-            TraceNotFoundError: there are none.
+            InvalidArgumentError: both ids are empty.
+            TraceNotFoundError: the store has no such trace.
         """
         if not trace_id and not task_id:
             raise InvalidArgumentError("trace_id", "give the id of a trace or of a task")
         with self._lock, self._errors():
-            wanted = trace_id.lower() or self._trace_of(task_id)
+            wanted = trace_id.lower() or self._find_trace_id(task_id)
             contents = self._contents(wanted)
         if not contents:
             raise TraceNotFoundError(trace_id or task_id)
@@ -193,28 +197,28 @@ class SpanStore:
         """Return a page of traces, newest first.
 
         Raises:
-            InvalidArgumentError: a bad page size or token.
+            InvalidArgumentError: the page size or the token is invalid.
         """
         if not 0 <= page_size <= _LONGEST_PAGE:
             raise InvalidArgumentError("page_size", f"must be 1 to {_LONGEST_PAGE}")
         size = page_size or _PAGE
         before = _read_token(page_token) if page_token else (2**62, "")
         with self._lock, self._errors():
-            found = self._summaries(
+            summaries = self._summaries(
                 "WHERE (start_ns, trace_id) < (?, ?) ORDER BY start_ns DESC, trace_id DESC LIMIT ?",
                 (*before, size + 1),
             )
-        response = trace_service_pb2.ListTracesResponse(traces=found[:size])
-        if len(found) > size:
-            response.next_page_token = _make_token(found[size - 1])
+        response = trace_service_pb2.ListTracesResponse(traces=summaries[:size])
+        if len(summaries) > size:
+            response.next_page_token = _make_token(summaries[size - 1])
         return response
 
     def list_changed(
         self, change: int, *, limit: int = 100
     ) -> tuple[list[trace_service_pb2.TraceSummary], int]:
-        """Return traces that changed after a cursor, and the cursor behind them."""
+        """Return traces that changed after a cursor, with the cursor for the next call."""
         with self._lock, self._errors():
-            # All that one batch changed has one number: a page ends between two of them.
+            # All traces that a batch changed have its number, so a page ends at a whole number.
             rows = self._database.execute(
                 "SELECT change FROM traces WHERE change > ? ORDER BY change LIMIT ?",
                 (change, limit),
@@ -227,7 +231,7 @@ class SpanStore:
 
     @contextmanager
     def subscribe(self, listener: Callable[[], object]) -> Iterator[None]:
-        """Have `listener` called after every batch, by the thread that added it."""
+        """Call `listener` after every batch inside the block, in the thread that added it."""
         self._listeners = (*self._listeners, listener)
         try:
             yield
@@ -236,40 +240,41 @@ class SpanStore:
 
     def _prepare(self) -> None:
         self._database.execute("PRAGMA journal_mode = WAL")
-        # A trace may be lost with the machine; a task may not, and is in its journal.
+        # Traces may be lost when the machine fails. Tasks may not; they are in the journal.
         self._database.execute("PRAGMA synchronous = OFF")
         if self._one("PRAGMA user_version") != _VERSION:
-            # Traces of before: nobody needs them enough to read two formats.
+            # Old traces are not worth the code to read their format.
             self._database.executescript(_DROP)
             self._database.execute(f"PRAGMA user_version = {_VERSION}")
         self._database.executescript(_SCHEMA)
         self._change: int = self._one("SELECT coalesce(max(change), 0) FROM traces")
         self._count: int = self._one("SELECT count(*) FROM traces")
 
-    def _new_of(self, trace_id: str, spans: Mapping[str, SpanRecord]) -> Sequence[SpanRecord]:
-        """Return those of a trace's spans that are to be kept."""
+    def _select_new(self, trace_id: str, spans: Mapping[str, SpanRecord]) -> Sequence[SpanRecord]:
+        """Return the spans of a trace that are not stored yet, up to the limit of a trace."""
         known = self._database.execute(
             "SELECT span_count FROM traces WHERE trace_id = ?", (trace_id,)
         ).fetchone()
         if known is None:
             self._count += 1
             return list(spans.values())[:MAX_SPANS_PER_TRACE]
-        here = {span_id for one in self._contents(trace_id) for span_id in read_span_ids(one)}
-        new = [one for span_id, one in spans.items() if span_id not in here]
+        stored = {span_id for one in self._contents(trace_id) for span_id in read_span_ids(one)}
+        new = [one for span_id, one in spans.items() if span_id not in stored]
         return new[: max(0, MAX_SPANS_PER_TRACE - known[0])]
 
     def _write(self, new: Mapping[str, Sequence[SpanRecord]]) -> None:
-        """Write new spans, and bring the rows of their traces up to date."""
+        """Write new spans, and update the summaries of their traces."""
         contents: list[tuple[str, bytes]] = []
         traces: list[tuple[str | int, ...]] = []
         tasks: list[tuple[str, str, int]] = []
         for trace_id, spans in new.items():
-            news = _news_of(spans)
+            update = _summarise(spans)
             contents.append((trace_id, pack_records(spans)))
-            times, counts = (news.start_ns, news.end_ns), (news.span_count, news.error_count)
-            root = (news.root_name, news.root_service)
+            times = (update.start_ns, update.end_ns)
+            counts = (update.span_count, update.error_count)
+            root = (update.root_name, update.root_service)
             traces.append((trace_id, *times, *counts, *root, self._change))
-            tasks += [(task_id, trace_id, weight) for task_id, weight in news.tasks.items()]
+            tasks += [(task_id, trace_id, weight) for task_id, weight in update.tasks.items()]
         self._database.executemany("INSERT INTO spans VALUES (?, ?)", contents)
         self._database.executemany(_UPSERT_TRACE, traces)
         self._database.executemany(_UPSERT_TASK, tasks)
@@ -279,7 +284,7 @@ class SpanStore:
         return [content for (content,) in found]
 
     def _prune(self) -> set[str]:
-        """Drop the oldest traces that are too many or too old, a bounded number at once."""
+        """Remove a bounded number of traces beyond the limit or the retention; return their ids."""
         too_many = min(max(0, self._count - self._limit), _PRUNED_AT_ONCE)
         rows = self._database.execute(
             "SELECT trace_id FROM traces ORDER BY start_ns LIMIT ?", (too_many,)
@@ -288,14 +293,14 @@ class SpanStore:
             "SELECT trace_id FROM traces WHERE start_ns < ? ORDER BY start_ns LIMIT ?",
             (time.time_ns() - self._age_ns, _PRUNED_AT_ONCE),
         ).fetchall()
-        gone = {trace_id for (trace_id,) in rows}
-        for trace_id in gone:
+        pruned = {trace_id for (trace_id,) in rows}
+        for trace_id in pruned:
             for table in ("spans", "tasks", "traces"):
                 self._database.execute(f"DELETE FROM {table} WHERE trace_id = ?", (trace_id,))  # noqa: S608
             self._count -= 1
-        return gone
+        return pruned
 
-    def _trace_of(self, task_id: str) -> str:
+    def _find_trace_id(self, task_id: str) -> str:
         row = self._database.execute(
             "SELECT trace_id FROM tasks JOIN traces USING (trace_id) WHERE task_id = ? "
             "ORDER BY weight DESC, start_ns DESC LIMIT 1",
@@ -306,7 +311,7 @@ class SpanStore:
     def _summaries(
         self, where: str, values: Sequence[object]
     ) -> list[trace_service_pb2.TraceSummary]:
-        # `where` is one of our own texts; what comes from outside is in `values`.
+        # `where` is always one of our constants; input from outside is in `values`.
         rows = self._database.execute(f"{_SELECT_TRACES} {where}", values).fetchall()
         return [self._summary(row) for row in rows]
 
@@ -332,14 +337,14 @@ class SpanStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Write all of it or, when it fails, nothing: what is counted here goes back, too."""
-        was = self._change, self._count
+        """Commit everything or nothing. On failure the counters are restored too."""
+        before = self._change, self._count
         try:
             with self._database:
                 self._database.execute("BEGIN")
                 yield
         except BaseException:
-            self._change, self._count = was
+            self._change, self._count = before
             raise
 
     @contextmanager
@@ -347,28 +352,28 @@ class SpanStore:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            said = error.strerror if isinstance(error, OSError) else error
-            problem = f"{said}; move it away, or use another data directory"
+            cause = error.strerror if isinstance(error, OSError) else error
+            problem = f"{cause}; move it away, or use another data directory"
             raise JournalUnavailableError(str(self._path), problem) from error
 
 
-def _news_of(spans: Iterable[SpanRecord]) -> _News:
-    news = _News()
+def _summarise(spans: Iterable[SpanRecord]) -> _TraceUpdate:
+    update = _TraceUpdate()
     for span in spans:
-        news.start_ns = min(news.start_ns, span.start_ns)
-        news.end_ns = max(news.end_ns, span.end_ns)
-        news.span_count += 1
-        news.error_count += span.is_error
+        update.start_ns = min(update.start_ns, span.start_ns)
+        update.end_ns = max(update.end_ns, span.end_ns)
+        update.span_count += 1
+        update.error_count += span.is_error
         if span.is_root:
-            news.root_name, news.root_service = span.span.name[:NAME_LIMIT], span.service
+            update.root_name, update.root_service = span.span.name[:NAME_LIMIT], span.service
         for key, task_id in span.tasks:
             weight = 2 if key == telemetry.TASK_ID else 1
-            news.tasks[task_id] = max(weight, news.tasks.get(task_id, 0))
-    return news
+            update.tasks[task_id] = max(weight, update.tasks.get(task_id, 0))
+    return update
 
 
 def _is_lone_notification(record: SpanRecord) -> bool:
-    # So MCP names the methods that have no answer; `notifications/cancelled` carries no context.
+    # MCP's prefix for methods without a response. `notifications/cancelled` has no trace context.
     return record.is_root and record.span.name.startswith("notifications/")
 
 
@@ -383,4 +388,4 @@ def _read_token(token: str) -> tuple[int, str]:
         start_ns, trace_id = base64.urlsafe_b64decode(padded).decode().split(" ")
         return int(start_ns), trace_id
     except ValueError:
-        raise InvalidArgumentError("page_token", "is not one that ListTraces gave") from None
+        raise InvalidArgumentError("page_token", "is not a token from ListTraces") from None

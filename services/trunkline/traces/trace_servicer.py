@@ -1,4 +1,4 @@
-"""Serves the span store to its readers: trunkline.v1.TraceService."""
+"""Serves the span store: trunkline.v1.TraceService for readers, OTLP's TraceService for writers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from trunkline.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 
 class TraceServicer(trace_service_pb2_grpc.TraceServiceServicer):
-    """TraceService over a store."""
+    """Serves trunkline.v1.TraceService from a store."""
 
     def __init__(self, store: SpanStore) -> None:
         self._store = store
@@ -47,15 +47,15 @@ class TraceServicer(trace_service_pb2_grpc.TraceServiceServicer):
         request: trace_service_pb2.WatchTracesRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[trace_service_pb2.WatchTracesResponse]:
-        news = asyncio.Event()
+        has_changed = asyncio.Event()
         loop = asyncio.get_running_loop()
         change = self._store.latest_change
-        with self._store.subscribe(lambda: loop.call_soon_threadsafe(news.set)):
-            # Says that the watch is on: what is done from now on will be seen.
+        with self._store.subscribe(lambda: loop.call_soon_threadsafe(has_changed.set)):
+            # The empty response tells the client that the watch is established.
             yield trace_service_pb2.WatchTracesResponse()
             while True:
-                await news.wait()
-                news.clear()
+                await has_changed.wait()
+                has_changed.clear()
                 traces, change = await self._store.run_in_thread(self._store.list_changed, change)
                 while traces:
                     yield trace_service_pb2.WatchTracesResponse(traces=traces)
@@ -64,14 +64,19 @@ class TraceServicer(trace_service_pb2_grpc.TraceServiceServicer):
                     )
 
 
-# What comes in one export beyond this is refused, as the protocol has it: in part.
+# More spans of one export are rejected by OTLP's partial success.
 MAX_SPANS_PER_EXPORT = 5000
-# Exports that may wait for the store before others are told to come again.
+# Exports that may wait for the store. More are refused with OverloadedError.
 _WAITING_EXPORTS = 16
 
 
 class OtlpServicer(otlp_grpc.TraceServiceServicer):
-    """OTLP's TraceService over a store."""
+    """Serves OTLP's TraceService into a store.
+
+    Spans that are new in the store are forwarded to the user's collector, unless the sender exports
+    to a collector itself. Forwarding only new spans prevents a loop in a mesh that is its own
+    collector.
+    """
 
     def __init__(self, store: SpanStore) -> None:
         self._store = store
@@ -87,15 +92,15 @@ class OtlpServicer(otlp_grpc.TraceServiceServicer):
         self._waiting += 1
         try:
             return await self._store.run_in_thread(
-                self._keep, request, is_collected=_is_collected(context)
+                self._store_spans, request, is_collected=_is_collected(context)
             )
         finally:
             self._waiting -= 1
 
-    def _keep(
+    def _store_spans(
         self, request: otlp.ExportTraceServiceRequest, *, is_collected: bool
     ) -> otlp.ExportTraceServiceResponse:
-        sent = sum(
+        sent_count = sum(
             len(scope.spans)
             for resource in request.resource_spans
             for scope in resource.scope_spans
@@ -105,10 +110,11 @@ class OtlpServicer(otlp_grpc.TraceServiceServicer):
         if not is_collected:
             forward_to_collector(request.resource_spans, added)
         response = otlp.ExportTraceServiceResponse()
-        if sent > len(spans):
-            response.partial_success.rejected_spans = sent - len(spans)
+        if sent_count > len(spans):
+            response.partial_success.rejected_spans = sent_count - len(spans)
             response.partial_success.error_message = (
-                f"spans need proper ids, and an export takes {MAX_SPANS_PER_EXPORT} at most"
+                f"a span needs a trace id and a span id of the right length, and an export may "
+                f"hold {MAX_SPANS_PER_EXPORT} spans"
             )
         return response
 

@@ -9,16 +9,16 @@ from trunkline.v1 import trace_service_pb2
 
 @dataclass(frozen=True, slots=True)
 class SpanNode:
-    """A span and what hangs below it, by start time."""
+    """A span with its children in order of start time."""
 
     span: trace_service_pb2.Span
     children: "tuple[SpanNode, ...]"
     is_orphan: bool = False
-    """Its parent isn't in the trace although the trace has a root."""
+    """Its parent is not in the trace, and the trace has another root."""
 
     def walk(self, depth: int = 0) -> "Iterator[tuple[int, SpanNode]]":
-        """Yield this node and all below it with their depths, parents first."""
-        # By hand: a trace may be deeper than Python's stack.
+        """Yield this node and its descendants with their depths, parents first."""
+        # Without recursion, since a trace may be deeper than Python's stack.
         pending = [(depth, self)]
         while pending:
             level, node = pending.pop()
@@ -28,7 +28,7 @@ class SpanNode:
 
 @dataclass(frozen=True, slots=True)
 class TraceTree:
-    """A trace as a tree: its root first, then orphans, if any, with what hangs below them."""
+    """A trace as a tree: the root first, then any orphans, each with its descendants."""
 
     top_nodes: tuple[SpanNode, ...]
 
@@ -36,14 +36,15 @@ class TraceTree:
     def build(cls, spans: Iterable[trace_service_pb2.Span]) -> "TraceTree":
         """Build the tree.
 
-        The root is a span without a parent, or else the first whose parent isn't there: it may be
-        a caller's who keeps traces elsewhere. Every other span without its parent is an orphan.
+        The root is the span without a parent. If there is none, it is the first span whose parent
+        is missing: the parent may belong to a caller with its own tracing backend. Every other span
+        with a missing parent is an orphan.
         """
         known = {span.span_id: span for span in sorted(spans, key=_order)}
         below: dict[str, list[trace_service_pb2.Span]] = defaultdict(list)
         tops: list[trace_service_pb2.Span] = []
         for span in known.values():
-            if span.parent_span_id in known and not _is_in_circle(span, known):
+            if span.parent_span_id in known and not _is_in_cycle(span, known):
                 below[span.parent_span_id].append(span)
             else:
                 tops.append(span)
@@ -60,12 +61,12 @@ class TraceTree:
 
     @property
     def orphans(self) -> tuple[SpanNode, ...]:
-        """Spans whose parents haven't come, or never will."""
+        """Spans whose parent was not received."""
         return tuple(node for node in self.top_nodes if node.is_orphan)
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is exactly one root, and no orphan."""
+        """The trace has exactly one root and no orphan."""
         return len(self.top_nodes) == 1 and not self.top_nodes[0].is_orphan
 
     def walk(self) -> Iterator[tuple[int, SpanNode]]:
@@ -77,7 +78,7 @@ class TraceTree:
 def _nodes(
     tops: Sequence[trace_service_pb2.Span], below: dict[str, list[trace_service_pb2.Span]]
 ) -> list[SpanNode]:
-    """Make nodes from the leaves up."""
+    """Build nodes from the leaves up, without recursion."""
     order = list(tops)
     for span in order:
         order += below[span.span_id]
@@ -88,8 +89,8 @@ def _nodes(
     return [made[span.span_id] for span in tops]
 
 
-def _is_in_circle(span: trace_service_pb2.Span, known: dict[str, trace_service_pb2.Span]) -> bool:
-    """Whether following the parents leads back to the span: only nonsense does."""
+def _is_in_cycle(span: trace_service_pb2.Span, known: dict[str, trace_service_pb2.Span]) -> bool:
+    """Return True if the span is its own ancestor, as malformed input may say."""
     seen = {span.span_id}
     parent = known.get(span.parent_span_id)
     while parent is not None:

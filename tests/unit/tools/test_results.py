@@ -82,7 +82,7 @@ async def test_without_a_task_to_keep_it_with_a_large_result_is_a_failure_that_s
         answer = await fitted(large, None)
         assert answer.is_error
         assert "s/t answered with 100" in answer.content[0].text
-        assert "at most 100000 are taken; ask for less." in answer.content[0].text
+        assert "the limit is 100000; ask for less." in answer.content[0].text
 
 
 async def test_many_small_texts_that_are_too_much_together_are_a_failure() -> None:
@@ -99,5 +99,5 @@ async def test_what_can_not_be_kept_is_a_failure_that_says_why() -> None:
         result(part_pb2.Part(raw=BIG)), tool="s/t", limit_bytes=LIMIT_BYTES, upload=full
     )
     assert answer.is_error
-    assert "can't be kept" in answer.content[0].text
+    assert "can't be stored" in answer.content[0].text
     assert "the disk is full" in answer.content[0].text

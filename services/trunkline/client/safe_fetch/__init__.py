@@ -1,1 +1,1 @@
-"""The safe_fetch package."""
+"""Fetches from URLs that callers name, protected against server-side request forgery (SSRF)."""

@@ -1,9 +1,8 @@
-"""Where callers' URLs may lead: public hosts over https, and what the operator allows beside them.
+"""Checks the URLs of callers: public hosts over https, and hosts that the operator allows.
 
-Whoever can register a webhook, or send a file by its URL, makes this machine connect to a place of
-their choice. So nothing
-is connected to that isn't reachable by everybody anyway: not this machine, not the network around
-it, not the cloud's metadata (server-side request forgery; OWASP, CWE-918).
+A caller that registers a webhook, or sends a file by URL, makes this machine connect to a host of
+the caller's choice. The guard therefore refuses every address that is not public: this machine, its
+network, and the cloud's metadata service (server-side request forgery, CWE-918).
 """
 
 import ipaddress
@@ -18,21 +17,21 @@ from trunkline.client.safe_fetch.dns import resolve as resolve_name
 from trunkline.errors import ConfigurationError
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-# Returns all addresses of a host name; OSError if there are none, or not in time.
+# Returns all addresses of a host name. Raises OSError if there are none or the lookup times out.
 Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
 
 URL_LIMIT_CHARS: Final = 2048
 
 _PORTS: Final = {"https": 443, "http": 80}
-# Well-known ports are other services': a post there is of use only to an attacker.
+# Well-known ports belong to other services. Only an attacker gains by a request to one.
 _FIRST_FREE_PORT: Final = 1024
 _LAST_PORT: Final = 65535
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*", re.ASCII)
-# Whose last label is a number is an IPv4 address, in decimal, octal or hexadecimal, whole or not.
+# A host whose last label is a number is an IPv4 address: decimal, octal or hexadecimal, or partial.
 _NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
 _NAME_LENGTH: Final = 253
 
-# Special purposes, by IANA's registries (RFC 6890 and later), whether reachable or not.
+# IANA's special-purpose addresses (RFC 6890 and later), reachable or not.
 _SPECIAL: Final = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -50,20 +49,20 @@ _SPECIAL: Final = tuple(
         "198.51.100.0/24",
         "203.0.113.0/24",
         "224.0.0.0/3",
-        # Azure's metadata and DNS, for machines there.
+        # Azure's metadata and DNS services.
         "168.63.129.16/32",
         "2001::/23",
         "2001:db8::/32",
         "3fff::/20",
     )
 )
-# Nothing else of IPv6 has been given to anybody.
+# The only part of IPv6 that IANA has allocated for global unicast.
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 _FORM = "must be a URL such as {example}"
 _NOT_PUBLIC = (
-    "must lead to a host that everybody on the internet can reach; the operator of this endpoint "
+    "must lead to a host that is reachable from the public internet; the operator of this endpoint "
     "can allow others ({option})"
 )
 _NOT_HTTPS = (
@@ -75,14 +74,14 @@ _PORT = f"must have port 443, or one from {_FIRST_FREE_PORT} on"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorWording:
-    """How those are told who gave a URL, by what it is for."""
+    """The parts of error texts that depend on the use of a URL."""
 
     option: str
-    """How the operator allows hosts."""
+    """The option by which the operator allows a host."""
     example: str
-    """A URL that would be taken."""
+    """A URL that would be accepted."""
     otherwise: str
-    """What to do instead of writing a password into it."""
+    """The alternative to a password in the URL."""
 
 
 WEBHOOK_WORDING: Final = ErrorWording(
@@ -98,12 +97,12 @@ FILE_WORDING: Final = ErrorWording(
 
 
 class AddressRefusedError(Exception):
-    """A URL must not lead there; the text says where it may, not what is there."""
+    """A URL is refused. The text says which URLs are accepted, but nothing about the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedUrl:
-    """A URL that may be called, as far as it can be told without asking for addresses."""
+    """A URL whose form is accepted. Its addresses are checked when a connection is made."""
 
     scheme: str
     host: str
@@ -114,25 +113,29 @@ class CheckedUrl:
 
     @property
     def authority(self) -> str:
-        """What the Host header says."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedHost:
-    """A host for which none of the rules holds, at one port or at all."""
+    """A host that is exempt from the rules, at one port or at all ports."""
 
     host: str
     port: int | None = None
 
     @classmethod
     def parse(cls, text: str, *, option: str) -> Self:
-        """Read `HOST` or `HOST:PORT`. ConfigurationError: it is neither."""
+        """Parse `HOST` or `HOST:PORT`.
+
+        Raises:
+            ConfigurationError: the text is neither. `option` names the option it came from.
+        """
         host, colon, port = text.strip().lower().rpartition(":")
         if not colon or "]" in port or (":" in host and not host.startswith("[")):
             host, port = text.strip().lower(), ""
-        host = _plain(host.removeprefix("[").removesuffix("]"))
+        host = _normalise(host.removeprefix("[").removesuffix("]"))
         is_name = _NAME.fullmatch(host) is not None and len(host) <= _NAME_LENGTH
         is_port = not port or (port.isascii() and port.isdigit() and int(port) <= _LAST_PORT)
         if not (is_name or _literal(host)) or not is_port or (colon and text.endswith(":")):
@@ -141,12 +144,12 @@ class AllowedHost:
         return cls(host, int(port) if port else None)
 
     def matches(self, host: str, port: int) -> bool:
-        """Whether this is the host."""
+        """Return True if the exemption covers this host and port."""
         return self.host == host and self.port in (None, port)
 
 
 class AddressGuard:
-    """Decides where URLs may lead."""
+    """Checks URLs and their addresses against the rules."""
 
     def __init__(
         self,
@@ -155,87 +158,96 @@ class AddressGuard:
         *,
         wording: ErrorWording = WEBHOOK_WORDING,
     ) -> None:
-        """`wording` is for texts. ConfigurationError: one of the allowed hosts is none."""
+        """Allow the hosts in `allowed`, each `HOST` or `HOST:PORT`, beside the public ones.
+
+        Raises:
+            ConfigurationError: an allowed host is malformed.
+        """
         self._allowed = tuple(AllowedHost.parse(text, option=wording.option) for text in allowed)
         self._resolve = resolve
         self._wording = wording
 
     async def check(self, url: str) -> CheckedUrl:
-        """Return a URL that may be called now, by its form and by its addresses.
+        """Check a URL's form and its current addresses.
 
         Raises:
-            AddressRefusedError: it may not.
+            AddressRefusedError: the URL is refused.
         """
         endpoint = self.parse_url(url)
         await self.resolve_addresses(endpoint.host, endpoint.port)
         return endpoint
 
     def parse_url(self, url: str) -> CheckedUrl:
-        """Read a URL and check its form. AddressRefusedError: it must not be called."""
+        """Parse a URL and check its form.
+
+        Raises:
+            AddressRefusedError: the form is refused.
+        """
         if not url or len(url) > URL_LIMIT_CHARS:
             raise self._refused(f"{_FORM}, of at most {URL_LIMIT_CHARS} characters")
         try:
-            read = httpx2.URL(url)
-            host = _plain(read.raw_host.decode("ascii"))
-            target = read.raw_path.decode("ascii")
+            parsed = httpx2.URL(url)
+            host = _normalise(parsed.raw_host.decode("ascii"))
+            target = parsed.raw_path.decode("ascii")
         except (httpx2.InvalidURL, UnicodeError, ValueError):
             raise self._refused(_FORM) from None
-        port = _PORTS.get(read.scheme, 0) if read.port is None else read.port
-        if read.scheme not in _PORTS or not host or not 0 < port <= _LAST_PORT:
+        port = _PORTS.get(parsed.scheme, 0) if parsed.port is None else parsed.port
+        if parsed.scheme not in _PORTS or not host or not 0 < port <= _LAST_PORT:
             raise self._refused(_FORM)
-        if read.userinfo:
+        if parsed.userinfo:
             raise self._refused(_USER_INFO)
         is_allowed = self._is_allowed(host, port)
-        if read.scheme != "https" and not is_allowed:
+        if parsed.scheme != "https" and not is_allowed:
             raise self._refused(_NOT_HTTPS)
         if not (is_allowed or port == _PORTS["https"] or port >= _FIRST_FREE_PORT):
             raise self._refused(_PORT)
-        return CheckedUrl(read.scheme, host, port, target)
+        return CheckedUrl(parsed.scheme, host, port, target)
 
     async def resolve_addresses(self, host: str, port: int) -> Sequence[str]:
-        """Return the addresses of a host, all of which may be connected to.
+        """Resolve a host, and check that a connection to each of its addresses is allowed.
 
-        Connect to these: a second question for the name may have another answer.
+        Connect to the returned addresses: a second lookup of the name may return others.
 
         Raises:
-            AddressRefusedError: one of them must not be, or there are none.
+            AddressRefusedError: an address is refused, or there are none.
         """
         literal = _literal(host)
         is_allowed = self._is_allowed(host, port)
         if literal is not None:
-            found: Sequence[str] = (str(literal),)
+            addresses: Sequence[str] = (str(literal),)
         elif is_host_name(host):
             try:
-                found = await self._resolve(host)
+                addresses = await self._resolve(host)
             except OSError:
-                found = ()
+                addresses = ()
         else:
-            found = ()
-        if not found or not (is_allowed or all(is_public_address(address) for address in found)):
-            # The same words for all of it: what this machine can see is nobody's business.
+            addresses = ()
+        if not addresses or not (is_allowed or all(map(is_public_address, addresses))):
+            # One text for all cases, so that callers learn nothing about this machine's network.
             raise self._refused(_NOT_PUBLIC)
-        return found
+        return addresses
 
     def _refused(self, template: str) -> AddressRefusedError:
-        said = self._wording
-        text = template.format(option=said.option, example=said.example, otherwise=said.otherwise)
-        return AddressRefusedError(text)
+        words = self._wording
+        return AddressRefusedError(
+            template.format(option=words.option, example=words.example, otherwise=words.otherwise)
+        )
 
     def _is_allowed(self, host: str, port: int) -> bool:
         return any(one.matches(host, port) for one in self._allowed)
 
 
 def is_host_name(host: str) -> bool:
-    """Whether a host is a name and no number: numbers are addresses in disguise."""
+    """Return True if a host is a DNS name. A number is an IPv4 address in another notation."""
     if len(host) > _NAME_LENGTH or _NUMBER.fullmatch(host) is not None:
         return False
     return _NAME.fullmatch(host) is not None
 
 
 def is_public_address(text: str) -> bool:
-    """Whether an address is one that anybody on the internet can reach.
+    """Return True if an address is reachable from the public internet.
 
-    One of IPv6 that stands for one of IPv4 (mapped, NAT64, 6to4) is judged by that.
+    An IPv6 address that embeds an IPv4 address (mapped, NAT64, 6to4) is judged by the latter.
     """
     try:
         address = ipaddress.ip_address(text)
@@ -244,7 +256,7 @@ def is_public_address(text: str) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id is not None:
             return False
-        inner = _embedded(address)
+        inner = _embedded_ipv4(address)
         if inner is not None:
             return is_public_address(str(inner))
         if address not in _GLOBAL_UNICAST:
@@ -252,7 +264,7 @@ def is_public_address(text: str) -> bool:
     return not any(address in network for network in _SPECIAL)
 
 
-def _embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour
@@ -265,8 +277,8 @@ def _literal(host: str) -> _Address | None:
         return None
 
 
-def _plain(host: str) -> str:
-    """A host in the one form in which hosts are compared: addresses have several."""
+def _normalise(host: str) -> str:
+    """Return a host in the form in which hosts are compared. An address has several notations."""
     host = host.lower().removesuffix(".")
     literal = _literal(host)
     return host if literal is None else str(literal)

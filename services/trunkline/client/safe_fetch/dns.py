@@ -1,4 +1,4 @@
-"""Asks for the addresses of names, on threads of its own: the system's call can't be ended."""
+"""Resolves host names in daemon threads, since the system's lookup can't be cancelled."""
 
 import asyncio
 import socket
@@ -6,40 +6,40 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-# A name that takes longer is as good as none.
+# A longer lookup fails.
 TIMEOUT_S: Final = 5.0
-# Questions at a time, those included that nobody waits for any more.
-_AT_ONCE: Final = 16
+# Concurrent lookups, including those whose caller has given up.
+_MAX_LOOKUPS: Final = 16
 
-_free = threading.BoundedSemaphore(_AT_ONCE)
+_free = threading.BoundedSemaphore(_MAX_LOOKUPS)
 
 
 async def resolve(host: str, *, timeout_s: float = TIMEOUT_S) -> Sequence[str]:
     """Return all addresses of a host, each once.
 
     Raises:
-        OSError: it has none, the answer takes too long, or too many are asked for already.
+        OSError: the name has no address, the lookup times out, or too many lookups are running.
     """
     if not _free.acquire(blocking=False):
         raise OSError("too many names are being looked up")
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Sequence[str]] = loop.create_future()
 
-    def ask() -> None:
+    def run() -> None:
         try:
-            found, problem = _look_up(host), None
+            addresses, problem = _look_up(host), None
         except (OSError, UnicodeError) as error:
-            found, problem = (), error
+            addresses, problem = (), error
         finally:
             _free.release()
         try:
-            loop.call_soon_threadsafe(_tell, answer, found, problem)
+            loop.call_soon_threadsafe(_set_answer, answer, addresses, problem)
         except RuntimeError:
-            # The loop has ended meanwhile.
+            # The loop has been closed.
             return
 
-    # Not one of a pool's: a process that ends would wait for those.
-    threading.Thread(target=ask, name="web-names", daemon=True).start()
+    # Not in a thread pool: a process that exits would wait for the pool's threads.
+    threading.Thread(target=run, name="web-names", daemon=True).start()
     try:
         async with asyncio.timeout(timeout_s):
             return await answer
@@ -47,13 +47,13 @@ async def resolve(host: str, *, timeout_s: float = TIMEOUT_S) -> Sequence[str]:
         raise OSError("looking the name up takes too long") from None
 
 
-def _tell(
-    answer: asyncio.Future[Sequence[str]], found: Sequence[str], problem: Exception | None
+def _set_answer(
+    answer: asyncio.Future[Sequence[str]], addresses: Sequence[str], problem: Exception | None
 ) -> None:
     if answer.done():
         return
     if problem is None:
-        answer.set_result(found)
+        answer.set_result(addresses)
     else:
         answer.set_exception(OSError(str(problem)))
 

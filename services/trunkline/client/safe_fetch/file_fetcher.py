@@ -1,4 +1,4 @@
-"""Fetches files that callers name by a URL: from where everybody may, within limits."""
+"""Fetches files from URLs that callers give, from public hosts and within limits."""
 
 import asyncio
 import ssl
@@ -25,26 +25,26 @@ from trunkline.errors import (
 )
 
 LIMIT_BYTES: Final = 1024 * 1024 * 1024
-# For all of a file, and for the next piece of it.
+# For a whole file, and for the next piece of it.
 TOTAL_TIMEOUT_S: Final = 600.0
-_SILENCE_S: Final = 20.0
+_IDLE_TIMEOUT_S: Final = 20.0
 _CONNECT_S: Final = 5.0
 _CONNECTIONS: Final = 32
 _REDIRECTS: Final = 5
 _MOVED: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final[Mapping[str, str]] = {
     "accept": "*/*",
-    # Compressed content could be a thousand times what was sent.
+    # Compressed content may expand to a thousand times its size.
     "accept-encoding": "identity",
     "user-agent": "Trunkline",
 }
 
 
 class FileFetcher:
-    """Files by GET, each connection to addresses that the guard has checked.
+    """Fetches files by GET. The guard checks the addresses of each connection.
 
-    Redirects are followed where a caller's own URL might lead; nothing of the environment counts,
-    and no credentials are sent.
+    Redirects are followed if the guard accepts their targets. Proxies of the environment are
+    ignored, and no credentials are sent.
     """
 
     def __init__(
@@ -54,25 +54,25 @@ class FileFetcher:
         limit_bytes: int = LIMIT_BYTES,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """`limit_bytes` is the largest file; `ssl_context` says who is trusted over https."""
+        """Create a fetcher for files up to `limit_bytes`; `ssl_context` replaces the default."""
         self._guard = guard
         self._limit_bytes = limit_bytes
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl_context or httpcore2.default_ssl_context(),
             max_connections=_CONNECTIONS,
-            # Files are seldom fetched: nothing is kept that would have to be closed.
+            # Files are fetched rarely, and an idle connection would have to be closed.
             max_keepalive_connections=0,
             network_backend=GuardedNetworkBackend(guard),
         )
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Fetch a file in pieces for the length of a block.
+        """Open a file, and yield its content in pieces.
 
         Raises:
-            InvalidArgumentError: nothing is fetched from there, or it is too large.
-            PeerRefusedError: there is no such file, or not for us.
-            PeerUnavailableError, PeerTimeoutError: it can't be fetched now.
+            InvalidArgumentError: the URL is refused, or the file is too large.
+            PeerRefusedError: the host refuses the request.
+            PeerUnavailableError, PeerTimeoutError: the file can't be fetched now.
         """
         until_s = asyncio.get_running_loop().time() + TOTAL_TIMEOUT_S
         async with AsyncExitStack() as stack:
@@ -94,7 +94,7 @@ class FileFetcher:
 
     @asynccontextmanager
     async def _get(self, endpoint: CheckedUrl) -> AsyncIterator[httpcore2.Response]:
-        timeouts = {"connect": _CONNECT_S, "read": _SILENCE_S, "write": _SILENCE_S}
+        timeouts = {"connect": _CONNECT_S, "read": _IDLE_TIMEOUT_S, "write": _IDLE_TIMEOUT_S}
         async with AsyncExitStack() as stack:
             try:
                 response = await stack.enter_async_context(
@@ -102,7 +102,7 @@ class FileFetcher:
                         "GET",
                         to_httpcore_url(endpoint),
                         headers=to_httpcore_headers(endpoint, _HEADERS),
-                        extensions={"timeout": {**timeouts, "pool": _SILENCE_S}},
+                        extensions={"timeout": {**timeouts, "pool": _IDLE_TIMEOUT_S}},
                     )
                 )
             except AddressRefusedError as error:
@@ -142,7 +142,7 @@ class FileFetcher:
         if status != 200:
             raise PeerRefusedError(_name(endpoint), f"it answered {status}", f"HTTP_{status}")
         if _header(response, b"content-encoding") not in ("", "identity"):
-            problem = "it compresses, which nobody asked for"
+            problem = "it sent compressed content, although the request excludes it"
             raise PeerRefusedError(_name(endpoint), problem, "CONTENT_ENCODING")
         length = _header(response, b"content-length")
         if length.isdecimal() and int(length) > self._limit_bytes:

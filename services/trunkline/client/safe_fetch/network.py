@@ -1,4 +1,4 @@
-"""HTTP connections to checked addresses. Only who calls imports this: it loads an HTTP client."""
+"""HTTP connections to checked addresses. Import it lazily: it loads an HTTP client."""
 
 import ssl
 from collections.abc import Iterable, Mapping
@@ -14,11 +14,11 @@ CONNECTION_ERRORS: Final = (
     httpcore2.TimeoutException,
     OSError,
 )
-"""What calls raise when there is no answer, or the answer ends early."""
+"""Errors of a request that gets no answer, or an incomplete one."""
 
 
 class GuardedNetworkBackend(httpcore2.AsyncNetworkBackend):
-    """Connects to a host by addresses that are checked for this very connection."""
+    """Connects to a host by addresses that the guard checks for each connection."""
 
     def __init__(self, guard: AddressGuard) -> None:
         self._guard = guard
@@ -44,7 +44,7 @@ class GuardedNetworkBackend(httpcore2.AsyncNetworkBackend):
 
 
 def to_httpcore_url(endpoint: CheckedUrl) -> httpcore2.URL:
-    """Return the URL as connections have it."""
+    """Convert a URL to httpcore2's type."""
     return httpcore2.URL(
         scheme=endpoint.scheme.encode("ascii"),
         host=endpoint.host.encode("ascii"),
@@ -56,7 +56,7 @@ def to_httpcore_url(endpoint: CheckedUrl) -> httpcore2.URL:
 def to_httpcore_headers(
     endpoint: CheckedUrl, headers: Mapping[str, str]
 ) -> list[tuple[bytes, bytes]]:
-    """Return a request's headers as connections have them, its host with them."""
+    """Convert a request's headers to httpcore2's type, and add the Host header."""
     return [
         (name.encode("ascii"), value.encode("ascii"))
         for name, value in {"host": endpoint.authority, **headers}.items()
@@ -64,8 +64,8 @@ def to_httpcore_headers(
 
 
 def describe_error(error: Exception) -> str:
-    """Say what went wrong with a connection, for whoever gave its URL."""
-    # The pool's errors hold what they were made of.
+    """Describe a connection error for the caller who gave the URL."""
+    # The pool's errors wrap the original error.
     inner = error.args[0] if error.args else None
     if isinstance(inner, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {inner.verify_message}"
