@@ -287,7 +287,7 @@ async def test_a_server_that_dies_at_its_start_says_why_without_its_secrets(
     async with running(settings, dying=dying) as adapter:
         await comes_back_down(adapter, times=2)
         (server,) = adapter.list_servers()
-        assert server.error.startswith("it exited with code 1 before it was ready; its last words")
+        assert server.error.startswith("it exited with code 1 before it was ready; its stderr ends")
         assert server.error.endswith("| ValueError: no such key: [hidden] in keys.ini")
         with pytest.raises(ToolServerUnavailableError, match=r"no such key: \[hidden\]"):
             await call(adapter, "any", server="dying")

@@ -289,7 +289,7 @@ def _pour(head: bytes) -> Handler:
         (_pour(b"text/event-stream\r\n\r\ndata: "), "its answers make no sense"),
         (
             _pour(b"application/json\r\ncontent-encoding: gzip\r\n\r\n"),
-            "it answers with what is compressed",
+            "it answers with compressed content",
         ),
     ],
     ids=["silence", "no-http", "endless-json", "endless-event", "compressed"],

@@ -116,7 +116,7 @@ async def test_whole_numbers_that_a_struct_would_round_come_as_they_are() -> Non
         assert json.loads(response.result.content[0].text) == value
         for wrong in ("[]", '{"half'):
             request.exact_arguments = wrong
-            with pytest.raises(InvalidArgumentError, match="is no JSON object"):
+            with pytest.raises(InvalidArgumentError, match="is not a JSON object"):
                 async with client.call_tool(request) as responses:
                     await anext(aiter(responses))
 

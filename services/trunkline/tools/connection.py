@@ -5,7 +5,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-STDERR_SEPARATOR: Final = "; its last words: "
+STDERR_SEPARATOR: Final = "; its stderr ends with: "
 """Separates a problem from the tail of stderr, which may differ at each start."""
 
 

@@ -13,7 +13,7 @@ from trunkline.tools.config import ServerConfig, expand_all_variables, expand_va
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """A server's URL and request headers. They may hold secrets: keep them out of logs and errors."""
+    """A server's URL and request headers. They may be secret: never log them."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)

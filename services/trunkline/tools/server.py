@@ -1,4 +1,4 @@
-"""Keeps one MCP server running: start, handshake, tools, calls, and another start with back-off."""
+"""Keeps one MCP server running: start, handshake, tool list, calls, and restart with backoff."""
 
 import asyncio
 import importlib
@@ -38,15 +38,15 @@ logger = logging.getLogger(__name__)
 
 State = tool_service_pb2.ToolServerState
 
-# A server that may rest does so this soon after its start, if nobody has called it yet.
-_FIRST_REST_S = 2.0
-# A call is made once more if that can do no harm, and twice if it had come to nobody.
+# An idle server that has had no call yet is stopped this soon after its start.
+_FIRST_IDLE_S = 2.0
+# Attempts of a call that is safe to repeat, and of a call that reached no tool.
 _ATTEMPTS = 2
-_UNTAKEN_ATTEMPTS = 3
+_UNDELIVERED_ATTEMPTS = 3
 
 
 class ToolServer:
-    """One configured MCP server, whatever state it is in."""
+    """One configured MCP server, in any state."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class ToolServer:
         self.name = name
         self.state: State.ValueType = State.TOOL_SERVER_STATE_STARTING
         self.error = ""
-        """What is wrong, or was before this start, in a line, while the state is not READY."""
+        """The current or previous problem in one line, while the state is not READY."""
         self.breaker = ServerBreaker(name, settings.breaker, on_change=on_change)
         self.tools: dict[str, tool_service_pb2.Tool] = {}
         self.pid: int | None = None
-        """Its process, while it has one."""
+        """The id of its process, while it has one."""
         self._config = config
         self._settings = settings
         own_s = config.trunkline.connect_timeout_s
@@ -73,22 +73,22 @@ class ToolServer:
         self._on_change = on_change
         self._session: McpSession | None = None
         self._moved = asyncio.Event()
-        # Set when the tools have changed, and when it is in doubt whether anyone is there.
+        # Set when the tools have changed, and when the server may be down.
         self._must_list = asyncio.Event()
         self._began = 0.0
         self._was_ready = False
         self._has_expired = False
-        # In a row: a long life wipes them out.
+        # Consecutive failures. A long run without failure resets them.
         self._failures = 0
-        # A server that nobody calls may rest: it has no process then, and the next call wakes it.
-        self._is_resting = False
+        # A server without calls may be stopped for idleness. The next call starts it again.
+        self._is_idle = False
         self._wanted = asyncio.Event()
         self._calls = 0
         self._last_use = 0.0
 
     async def run(self, group: asyncio.TaskGroup) -> None:
-        """Keep the server running until canceled; what goes with it runs in `group`."""
-        # Nobody asked for what follows, so neither spans nor log lines belong to a trace.
+        """Keep the server running until cancelled. Its background tasks run in `group`."""
+        # Background work belongs to no caller's trace.
         otel_context.attach(otel_context.Context())
         settings = self._settings
         backoff = Backoff(first_s=settings.restart_delay_s, limit_s=settings.restart_delay_max_s)
@@ -117,8 +117,8 @@ class ToolServer:
                 backoff.reset()
             self._failures += 1
             await asyncio.sleep(max(backoff.next_s(), self.breaker.retry_in_s))
+            # With an open breaker the state stays FAILED, so that calls fail at once.
             if self.breaker.is_closed:
-                # Else nobody is to wait for what has kept failing.
                 self._become(State.TOOL_SERVER_STATE_STARTING, problem)
 
     async def call(
@@ -129,16 +129,16 @@ class ToolServer:
         timeout_s: float | None,
         on_progress: "ProgressFnT",
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool; while the server is starting, wait for it. Canceling cancels the tool.
+        """Call a tool. Wait for a server that is starting. Cancellation cancels the tool.
 
-        The earlier of `timeout_s` and the server's own limit holds. When the server ends during a
-        call of a tool that changes nothing, or nothing more when repeated, it is called once more.
+        The shorter of `timeout_s` and the server's own limit applies. If the server ends during a
+        call of a read-only or idempotent tool, the call is repeated once.
 
         Raises:
-            ToolNotFoundError: it has no such tool.
-            ToolServerUnavailableError: it is down, ended during the call, or kept failing.
-            PeerTimeoutError: it took longer than it may.
-            PeerProtocolError: it answered nonsense.
+            ToolNotFoundError: the server has no such tool.
+            ToolServerUnavailableError: the server is down, ended during the call, or keeps failing.
+            PeerTimeoutError: the call took too long.
+            PeerProtocolError: the server's answer is invalid.
         """
         own_s = self._config.trunkline.call_timeout_s or self._settings.call_timeout_s
         limit_s = own_s if timeout_s is None else min(own_s, timeout_s)
@@ -168,7 +168,7 @@ class ToolServer:
                 with self.breaker.track_call(session):
                     return await session.call_tool(tool, arguments, on_progress=on_progress)
             except CallNotDeliveredError as error:
-                if attempt >= _UNTAKEN_ATTEMPTS:
+                if attempt >= _UNDELIVERED_ATTEMPTS:
                     raise ToolServerUnavailableError(self.name, error.problem) from error
             except ToolServerUnavailableError:
                 if attempt >= _ATTEMPTS or not is_harmless:
@@ -177,25 +177,25 @@ class ToolServer:
             trace.get_current_span().set_attribute(telemetry.TOOL_ATTEMPT, attempt)
 
     def _doubt(self, problem: str) -> None:
-        """Take note of a call that the server did not end in its own time."""
+        """Record a call that exceeded the server's own limit, and check that it still answers."""
         if self._session is not None:
             self.breaker.on_failure(problem)
-        # Slow, or gone for good? A list of tools takes no time: see _follow.
+        # Listing the tools is quick, so it tells a slow tool from a dead server; see _follow.
         self._must_list.set()
 
     async def wait_settled(self) -> None:
-        """Wait while it is starting."""
+        """Wait until it is no longer starting."""
         while self.state == State.TOOL_SERVER_STATE_STARTING:
             await self._moved.wait()
 
     async def _ready(self) -> "McpSession":
-        """Return the session; wait for it, unless the server is one that keeps failing."""
-        # One that only rested may be started by a call, as a probe.
-        is_at_hand = self._session is not None or (self._is_resting and not self.breaker.retry_in_s)
-        if not (is_at_hand or self.breaker.is_closed):
+        """Return the session, and wait for it unless the breaker is open."""
+        # A call may start an idle server as the probe of an open breaker.
+        may_probe = self._session is not None or (self._is_idle and not self.breaker.retry_in_s)
+        if not (may_probe or self.breaker.is_closed):
             raise self.breaker.refusal_error()
-        if self._is_resting:
-            self._is_resting = False
+        if self._is_idle:
+            self._is_idle = False
             self._become(State.TOOL_SERVER_STATE_STARTING)
             self._wanted.set()
         await self.wait_settled()
@@ -204,22 +204,22 @@ class ToolServer:
         return self._session
 
     async def _run_once(self, group: asyncio.TaskGroup) -> str:
-        """Start the server and stay with it to its end; return what was wrong with it.
+        """Start the server, serve until it ends, and return the problem in one line.
 
-        Nothing was wrong, and nothing is returned, when it was only put to rest.
+        The result is empty if the server was stopped for idleness.
         """
         self._began = asyncio.get_running_loop().time()
         self._was_ready = self._has_expired = False
         try:
-            async with self._open(group) as link:
-                self.pid = link.pid
+            async with self._open(group) as connection:
+                self.pid = connection.pid
                 self._on_change()
-                return await self._serve(link, group)
+                return await self._serve(connection, group)
         except ToolServerUnavailableError as error:
             return error.problem
         except Exception as error:  # noqa: BLE001
-            # A bulkhead: whatever a server makes its client trip over harms that server alone. Its
-            # text is not shown: it may quote what the server said.
+            # A bulkhead: an error in the client of one server must not affect the others. The
+            # error's text is not shown, because it may quote the server.
             raise_if_cancelled()
             return f"its answers make no sense ({type(error).__name__})"
         finally:
@@ -227,7 +227,7 @@ class ToolServer:
             self._on_change()
 
     def _open(self, group: asyncio.TaskGroup) -> AbstractAsyncContextManager[ServerConnection]:
-        """Return the way to the server, to be entered."""
+        """Return the connection to the server, to be entered."""
         if self._config.url:
             return open_endpoint(self.name, self._config)
         own = expand_all_variables(self.name, self._config.env)
@@ -240,28 +240,30 @@ class ToolServer:
             secrets=own.values(),
         )
 
-    async def _serve(self, link: ServerConnection, group: asyncio.TaskGroup) -> str:
-        # Takes a second, so not before it is needed, and beside the child's own start.
+    async def _serve(self, connection: ServerConnection, group: asyncio.TaskGroup) -> str:
+        # Loading mcp takes a second, so it is loaded lazily and while the child process starts.
         sessions = await runtime.load_in_thread(importlib.import_module, "trunkline.tools.session")
         self._must_list.clear()
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self._connect_timeout_s):
-                    opening = sessions.open_session(link, on_tools_changed=self._must_list.set)
+                    opening = sessions.open_session(
+                        connection, on_tools_changed=self._must_list.set
+                    )
                     session: McpSession = await stack.enter_async_context(opening)
                     await self._list(session)
             except TimeoutError:
                 problem = f"it did not answer within {self._connect_timeout_s:g} s"
-                # Whoever waits for it need not wait for its end too.
+                # At once: callers need not wait until the process has been stopped.
                 self._fall(problem)
                 return problem
             except Exception:
-                if not link.has_ended.is_set():
+                if not connection.has_ended.is_set():
                     raise
-                return await link.describe_failed_start()
+                return await connection.describe_failed_start()
             watchers = [
                 group.create_task(session.watch_tools(self._must_list.set)),
-                group.create_task(self._follow(link, session)),
+                group.create_task(self._follow(connection, session)),
                 group.create_task(self._probe()),
             ]
             try:
@@ -269,33 +271,33 @@ class ToolServer:
                 self._become(State.TOOL_SERVER_STATE_READY)
                 if not self._calls:
                     self.breaker.on_start()
-                if await self._is_unused(link):
-                    self._is_resting = True
+                if await self._is_unused(connection):
+                    self._is_idle = True
                     return ""
-                self._has_expired = link.is_expired
-                # Before any call that fails by this can be repeated; why it ended comes later.
+                self._has_expired = connection.is_expired
+                # Set the state before any failed call is repeated. The cause is known later.
                 self._fall("it has ended")
             finally:
                 self._session = None
                 for watcher in watchers:
                     watcher.cancel()
-        return await link.describe_end()
+        return await connection.describe_end()
 
-    async def _is_unused(self, link: ServerConnection) -> bool:
-        """Wait until nobody has called the server for `idle_s`, or it has ended: then say no.
+    async def _is_unused(self, connection: ServerConnection) -> bool:
+        """Return True after `idle_s` without calls, or False when the server has ended.
 
-        One that was started for its list of tools alone has done that, and need not wait so long.
+        A server that was only started for its list of tools waits a shorter time.
         """
         loop = asyncio.get_running_loop()
         idle_s = self._config.trunkline.idle_s
         if idle_s is not None and not self._last_use:
-            self._last_use = loop.time() - idle_s + min(idle_s, _FIRST_REST_S)
+            self._last_use = loop.time() - idle_s + min(idle_s, _FIRST_IDLE_S)
         while True:
             unused_until = loop.time() if self._calls else self._last_use
             limit = None if idle_s is None else unused_until + idle_s
             try:
                 async with asyncio.timeout_at(limit):
-                    await link.has_ended.wait()
+                    await connection.has_ended.wait()
                     return False
             except TimeoutError:
                 if idle_s is not None and not self._calls and self._last_use == unused_until:
@@ -304,8 +306,8 @@ class ToolServer:
     async def _list(self, session: "McpSession") -> None:
         self.tools = await session.list_tools(self._config.trunkline)
 
-    async def _follow(self, link: ServerConnection, session: "McpSession") -> None:
-        """List the tools anew when they have changed, or to see whether anyone still answers."""
+    async def _follow(self, connection: ServerConnection, session: "McpSession") -> None:
+        """List the tools again when they have changed, or to check that the server answers."""
         while True:
             await self._must_list.wait()
             self._must_list.clear()
@@ -313,9 +315,9 @@ class ToolServer:
                 async with asyncio.timeout(self._connect_timeout_s):
                     await self._list(session)
             except TimeoutError:
-                link.mark_broken("it answers nothing any more")
+                connection.mark_broken("it answers nothing any more")
             except ToolServerUnavailableError as error:
-                if link.has_ended.is_set():
+                if connection.has_ended.is_set():
                     return
                 extra = {"server": self.name, "problem": error.problem}
                 logger.warning("tool_server.not_listed", extra=extra)
@@ -323,7 +325,7 @@ class ToolServer:
                 self._on_change()
 
     async def _probe(self) -> None:
-        """See now and then whether a server elsewhere is there, and still has the same tools."""
+        """List the tools of a remote server periodically, which also detects that it is down."""
         while self._config.url:
             await asyncio.sleep(self._settings.probe_s)
             self._must_list.set()
@@ -333,7 +335,7 @@ class ToolServer:
         self.tools = {}
         if asyncio.get_running_loop().time() - self._began > self._settings.restart_delay_max_s:
             self._failures = 0
-        # Who has worked until now is expected back in a moment, and calls wait for that moment.
+        # A server that was ready usually restarts quickly, so calls wait for it.
         is_back_soon = self._was_ready and (self._failures == 0 or self._has_expired)
         self._become(
             State.TOOL_SERVER_STATE_STARTING if is_back_soon else State.TOOL_SERVER_STATE_FAILED,

@@ -1,4 +1,4 @@
-"""How far one MCP server is trusted: its circuit breaker, and what counts for and against it."""
+"""The circuit breaker of one MCP server, and the rules for its successes and failures."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,11 +12,11 @@ from trunkline.errors import (
 
 
 class ServerBreaker:
-    """The breaker around one server's starts and calls.
+    """The circuit breaker around one server's starts and calls.
 
-    A start that fails is a failure, and so are a call that the server does not end in its own
-    time, one that it answers with nonsense, and its end during calls. A tool that answers that it
-    failed has answered; a caller who leaves, or whose own deadline passes, tells nothing.
+    Failures are: a failed start, a call beyond the server's own limit, an invalid answer, and the
+    server's end during calls. A tool that returns an error counts as a success. A call that its
+    caller cancels, or whose own deadline expires, does not count.
     """
 
     def __init__(
@@ -30,64 +30,65 @@ class ServerBreaker:
             successes=settings.successes,
         )
         self._on_change = on_change
-        # Whose end has been counted: one end is one failure, however many calls it met.
-        self._mourned: object = None
+        # The session whose end was counted. One end is one failure, for any number of calls.
+        self._counted_session: object = None
 
     @property
     def state(self) -> str:
-        """The state of the breaker at this moment."""
+        """The breaker's current state."""
         return self._breaker.state
 
     @property
     def is_closed(self) -> bool:
-        """Whether calls may wait for it and go to it without a second thought."""
+        """Calls are not restricted."""
         return self._breaker.state == "closed"
 
     @property
     def retry_in_s(self) -> float:
-        """Seconds until it may be started or called again; 0 when it may now."""
+        """Seconds until the server may be started or called again; 0 if it may now."""
         return self._breaker.retry_in_s
 
     @property
     def problem(self) -> str:
-        """Why calls are refused, in a line; empty while they aren't."""
+        """The reason for refusing calls, in one line; empty if calls are not refused."""
         return self._breaker.problem
 
     def refusal_error(self) -> ToolServerUnavailableError:
-        """Return the error of a call that is refused."""
+        """Return the error for a refused call."""
         return ToolServerUnavailableError(self._server, self.problem)
 
     def on_start(self) -> None:
-        """It was started, without a call that asked for it, and is ready.
+        """Record a start that no call asked for, once the server is ready.
 
-        Only a call can show that calls work, so before they have failed this counts for nothing.
+        It counts as a success only while the breaker is not closed: calls decide about a server
+        whose calls have not failed.
         """
         if not self.is_closed:
-            with self._noticed():
+            with self._reporting_change():
                 self._breaker.on_success()
 
     def on_failure(self, problem: str) -> None:
-        """It could not be started, or did not end a call in its own time."""
-        with self._noticed():
+        """Record a failed start, or a call beyond the server's own limit."""
+        with self._reporting_change():
             self._breaker.on_failure(problem)
 
     @contextmanager
     def track_call(self, session: object) -> Iterator[None]:
-        """Make the block one call, to the server as `session` reaches it.
+        """Count the block as one call on `session`.
 
         Raises:
-            ToolServerUnavailableError: calls are refused now.
+            ToolServerUnavailableError: calls are refused at the moment.
         """
         try:
             self._breaker.check()
         except PeerUnavailableError as refused:
             raise ToolServerUnavailableError(self._server, refused.problem) from None
-        with self._noticed():
+        with self._reporting_change():
             try:
                 yield
             except ToolServerUnavailableError as error:
-                if session is not self._mourned:
-                    self._mourned = session
+                if session is not self._counted_session:
+                    self._counted_session = session
                     self._breaker.on_failure(error.problem)
                 raise
             except PeerProtocolError as error:
@@ -99,7 +100,7 @@ class ServerBreaker:
             self._breaker.on_success()
 
     @contextmanager
-    def _noticed(self) -> Iterator[None]:
+    def _reporting_change(self) -> Iterator[None]:
         before = self._breaker.state
         try:
             yield

@@ -1,4 +1,4 @@
-"""Runs one MCP server as a child process: its environment, its pipes and its end."""
+"""Runs an MCP server as a child process: environment, standard streams, and termination."""
 
 import asyncio
 import logging
@@ -21,30 +21,30 @@ from trunkline.tools.stderr_tail import STDERR_LINE_LIMIT_BYTES, StderrTail
 logger = logging.getLogger(__name__)
 
 MESSAGE_LIMIT_BYTES = 16 * 1024 * 1024
-"""A longer line on stdout can't be a message; a server that prints one is stopped."""
+"""The limit of a message, on stdout and over HTTP. A server that exceeds it is stopped."""
 _INHERITED = ("HOME", "LANG", "TMPDIR", "TZ")
 _REAP_TIMEOUT_S = 2.0
 _PIPE_TIMEOUT_S = 0.5
 
 
 def build_environment(own: Mapping[str, str], telemetry: Mapping[str, str]) -> dict[str, str]:
-    """Return all a server gets to see: no more than it needs, and no secret of ours.
+    """Return the environment of a server: only what it needs, and none of our secrets.
 
-    Our interpreter's folder comes first on PATH, so that console scripts installed beside us are
-    found. `own` is what the entry sets; it wins.
+    The folder of our interpreter comes first on PATH, so that console scripts of this environment
+    are found. `own` are the entry's variables, which override the others.
     """
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if name in _INHERITED or name.startswith("LC_")
     }
     folder = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath)
-    return kept | {"PATH": f"{folder}{os.pathsep}{path}"} | dict(telemetry) | dict(own)
+    return inherited | {"PATH": f"{folder}{os.pathsep}{path}"} | dict(telemetry) | dict(own)
 
 
 class ServerProcess:
-    """A running MCP server. It leads a process group of its own, which dies with it.
+    """A running MCP server. It leads its own process group, which is killed with it.
 
     Implements trunkline.tools.connection.Link.
     """
@@ -53,10 +53,10 @@ class ServerProcess:
     transport_error = ""
 
     def __init__(self, name: str, process: "ChildProcess", *, secrets: Iterable[str] = ()) -> None:
-        """What it says on stderr is passed on without `secrets`."""
+        """Wrap a process. `secrets` are removed from its stderr."""
         self.name = name
         self.has_ended = asyncio.Event()
-        """Set as soon as nothing more will come from it."""
+        """Set as soon as it will send nothing more."""
         self._process = process
         self._stdin = process.stdin
         self._stdout = process.stdout
@@ -71,21 +71,21 @@ class ServerProcess:
         return self._process.pid
 
     def write_line(self, line: bytes) -> None:
-        """Send a line, whole or not at all.
+        """Send a line, completely or not at all.
 
         Raises:
-            BrokenPipeError: it takes no more.
+            BrokenPipeError: its stdin is closed.
         """
         if self._stdin.is_closing() or self.has_ended.is_set():
             raise BrokenPipeError
         self._stdin.write(line + b"\n")
 
     async def drain(self) -> None:
-        """Wait while it reads more slowly than we write."""
+        """Wait until it has read enough of what was written."""
         await self._stdin.drain()
 
     async def read_line(self) -> bytes | None:
-        """Return the next line of stdout, None when there will be no more."""
+        """Return the next line of stdout, or None at its end."""
         try:
             return await self._stdout.readuntil(b"\n")
         except asyncio.IncompleteReadError:
@@ -96,16 +96,16 @@ class ServerProcess:
         return None
 
     def mark_broken(self, problem: str) -> None:
-        """Declare it broken: whoever waits for `has_ended` stops it."""
+        """Declare it broken, and set `has_ended`."""
         self._problem = self._problem or problem
         self.has_ended.set()
 
     async def describe_end(self, when: str = "") -> str:
-        """Say in a line why it has ended, and `when` that was."""
+        """Return why it ended, in one line, followed by `when`."""
         return f"{await self._cause()} {when}".rstrip()
 
     async def describe_failed_start(self) -> str:
-        """Say in a line why it has ended before it was ready, with its last words."""
+        """Return why it ended before it was ready, in one line, with the tail of its stderr."""
         problem = await self.describe_end("before it was ready")
         with suppress(TimeoutError):
             async with asyncio.timeout(_PIPE_TIMEOUT_S):
@@ -126,10 +126,14 @@ class ServerProcess:
                 return f"it exited with code {code}"
 
     async def stop(self, grace_s: float) -> None:
-        """End it and all it has started: stdin closes, then SIGTERM, then SIGKILL."""
+        """Stop it and its process group: close stdin, then SIGTERM, then SIGKILL.
+
+        Each step waits up to `grace_s` for its exit. The group is always killed at the end, since
+        it may outlive its leader.
+        """
         self.has_ended.set()
         async with asyncio.TaskGroup() as group:
-            # Else a full pipe would keep it from exiting, and us from seeing that it did.
+            # A full stdout would keep it from exiting.
             drain = group.create_task(self._drop_output())
             try:
                 self._stdin.close()
@@ -137,13 +141,13 @@ class ServerProcess:
                     self._signal_group(signal.SIGTERM)
                     await self._exits_within(grace_s)
             finally:
-                # Also for one who was canceled and has no time for hints.
+                # Also if this task is cancelled.
                 self._signal_group(signal.SIGKILL)
                 await self._exits_within(_REAP_TIMEOUT_S)
                 await _end_soon(drain)
 
     async def read_stderr(self) -> None:
-        """Pass on what it says on stderr, in lines of bounded length, until it ends."""
+        """Read its stderr in lines of bounded length, and log them, until it ends."""
         rest = b""
         try:
             while chunk := await self._stderr.read(8192):
@@ -171,7 +175,7 @@ class ServerProcess:
         return self._process.returncode is not None
 
     def _signal_group(self, number: signal.Signals) -> None:
-        # The group outlives its leader while anything the server started still runs.
+        # The group exists as long as any process in it, also after its leader's exit.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
@@ -186,9 +190,9 @@ async def open_process(
     grace_s: float,
     secrets: Iterable[str] = (),
 ) -> AsyncIterator[ServerProcess]:
-    """Start a server; leaving ends it and its process group, however it is left.
+    """Start a server. Leaving the block in any way stops it and its process group.
 
-    Its stderr is read in `group`, and passed on without `secrets`.
+    A task in `group` reads its stderr. `secrets` are removed from it.
 
     Raises:
         ToolServerUnavailableError: the command can't be started.
@@ -220,31 +224,36 @@ async def open_process(
 
 
 async def _end_soon(reader: asyncio.Task[None]) -> None:
-    """Let a reader come to the end of its pipe, which closes it; but don't insist.
+    """Give a reader some time to reach the end of its stream, then cancel it.
 
-    A process that has left the group may hold the other end for as long as it likes.
+    A process that left the group may keep the other end open for any length of time.
     """
     await asyncio.wait({reader}, timeout=_PIPE_TIMEOUT_S)
     reader.cancel()
 
 
 class ChildProcess:
-    """A process that was started here: its standard streams, and its end."""
+    """A child process with its standard streams as sockets, on any event loop.
+
+    asyncio's own subprocesses are not used. uvloop's fork runs Python's at-fork hooks in the child,
+    which restart exporter threads and meet gRPC's locks, and it has closed pipes twice.
+    `subprocess.Popen` runs no Python code in the child.
+    """
 
     def __init__(
         self,
         process: subprocess.Popen[bytes],
         *streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
-        """Use `start`."""
+        """Wrap a started process. Use `start` instead."""
         self.pid = process.pid
-        # All of each: a writer that nobody holds closes its socket.
+        # Keep the unused readers and writers too: a collected writer closes its socket.
         self._streams = streams
         self.stdin = streams[0][1]
         self.stdout = streams[1][0]
         self.stderr = streams[2][0]
         self.returncode: int | None = None
-        """How it ended; None: it hasn't yet. Negative: by that signal."""
+        """The exit code; None while it runs, negative if a signal killed it."""
         self._has_exited = asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -253,7 +262,7 @@ class ChildProcess:
             try:
                 loop.call_soon_threadsafe(self._note_exit, code)
             except RuntimeError:
-                return  # The loop was closed: nobody is there to be told.
+                return  # The loop has been closed.
 
         threading.Thread(target=reap, name=f"reaper of {self.pid}", daemon=True).start()
 
@@ -266,15 +275,15 @@ class ChildProcess:
         folder: Path | None,
         limit_bytes: int,
     ) -> Self:
-        """Start a command, leading a session of its own. `limit_bytes` is that of a line.
+        """Start a command as the leader of a new session. `limit_bytes` is the limit of a line.
 
         Raises:
-            OSError, ValueError: it can't be started.
+            OSError, ValueError: the command can't be started.
         """
         pairs = [socket.socketpair() for _ in range(3)]
         theirs = [pair[1] for pair in pairs]
         try:
-            # It returns as soon as the child has become the command: some milliseconds.
+            # Popen blocks until the child has executed the command: some milliseconds.
             process = subprocess.Popen(  # noqa: ASYNC220
                 command,
                 stdin=theirs[0].fileno(),
@@ -296,7 +305,7 @@ class ChildProcess:
             for ours, _ in pairs:
                 opened.append(await _opened(ours, limit_bytes))
         except BaseException:
-            # Nobody has it yet, so nobody else can end it.
+            # The caller has no reference to the process, so it has to be killed here.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             for _, writer in opened:
@@ -316,7 +325,7 @@ class ChildProcess:
 
 
 class _UntilEnd(asyncio.StreamReaderProtocol):
-    """Closes the socket when the other end is closed: nobody says anything to a dead process."""
+    """Closes the socket when the child closes its end, since it will read nothing more."""
 
     def eof_received(self) -> bool:
         super().eof_received()

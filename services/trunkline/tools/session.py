@@ -1,4 +1,4 @@
-"""Speaks MCP with one running server, through the SDK's client. Imports mcp, so load it lazily."""
+"""An MCP session with one running server, by the SDK's client. It imports mcp: load it lazily."""
 
 import asyncio
 import logging
@@ -39,26 +39,26 @@ from trunkline.v1 import tool_service_pb2
 logger = logging.getLogger(__name__)
 
 _LIST_PAGES = 100
-# Resources that are read for one result; more stay links.
+# Resources that are read for one result. More remain links.
 _RESOURCES = 8
-# Before changes of a list are listened for again, after the server has broken that off.
+# Pauses before a lost subscription to list changes is opened again.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 
 
 class McpSession:
-    """An open MCP session. Calls may come from any task, many at a time."""
+    """An open MCP session. Any number of tasks may call tools concurrently."""
 
-    def __init__(self, link: ServerConnection, client: Client) -> None:
-        self._name = link.name
-        self._link = link
+    def __init__(self, connection: ServerConnection, client: Client) -> None:
+        self._name = connection.name
+        self._connection = connection
         self._client = client
 
     async def list_tools(self, overlay: ServerOverlay) -> dict[str, tool_service_pb2.Tool]:
-        """Return all tools the server has now, by name.
+        """Return the server's current tools by name.
 
         Raises:
-            ToolServerUnavailableError: it did not list them.
+            ToolServerUnavailableError: the server did not list them.
         """
         tools: dict[str, tool_service_pb2.Tool] = {}
         cursor: str | None = None
@@ -72,8 +72,8 @@ class McpSession:
                 if cursor is None:
                     break
         except (MCPError, ValidationError) as error:
-            if self._link.has_ended.is_set():
-                problem = await self._link.describe_failed_start()
+            if self._connection.has_ended.is_set():
+                problem = await self._connection.describe_failed_start()
             else:
                 problem = "it does not list its tools"
             raise ToolServerUnavailableError(self._name, problem) from error
@@ -82,14 +82,15 @@ class McpSession:
     async def call_tool(
         self, tool: str, arguments: Mapping[str, Any], *, on_progress: ProgressFnT
     ) -> tool_service_pb2.ToolResult:
-        """Call a tool. Canceling this tells the server to cancel the tool.
+        """Call a tool. Cancellation tells the server to cancel the tool.
 
-        What the result links to on the server, and nobody else can read, is read at once.
+        Links in the result to the server's own resources are read at once, since only this session
+        can read them.
 
         Raises:
-            ToolServerUnavailableError: the server ended meanwhile.
-            NotTakenError: it ended before, or knows this session no more.
-            PeerProtocolError: what it answered is no result, or not what it declared.
+            ToolServerUnavailableError: the server ended during the call.
+            CallNotDeliveredError: the server ended before the call, or dropped the session.
+            PeerProtocolError: the answer is not a valid result, or violates the output schema.
         """
         note = RequestOutcome()
         token = request_outcome.set(note)
@@ -100,16 +101,16 @@ class McpSession:
             result.content = await self._with_resources(result.content)
         except MCPError as error:
             if note.is_undelivered:
-                raise CallNotDeliveredError(await self._link.describe_end()) from error
-            if self._link.has_ended.is_set():
-                problem = await self._link.describe_end("during the call")
+                raise CallNotDeliveredError(await self._connection.describe_end()) from error
+            if self._connection.has_ended.is_set():
+                problem = await self._connection.describe_end("during the call")
                 raise ToolServerUnavailableError(self._name, problem) from error
             if note.is_server_down or error.error.code == CONNECTION_CLOSED:
                 problem = note.problem or "the connection broke off during the call"
                 raise ToolServerUnavailableError(self._name, problem) from error
             return failed_result(note.problem or error.error.message)
         except (ValidationError, RuntimeError) as error:
-            # The SDK's RuntimeError says that the result doesn't fit the tool's output schema.
+            # The SDK raises RuntimeError if the result violates the tool's output schema.
             problem = f"the result of {tool} is not what the server declares"
             raise PeerProtocolError(f"tool server {self._name!r}", problem) from error
         finally:
@@ -119,41 +120,46 @@ class McpSession:
     async def _with_resources(
         self, blocks: Sequence[mcp_types.ContentBlock]
     ) -> list[mcp_types.ContentBlock]:
-        """Put what links to the server's own resources lead to in their place.
+        """Replace links to the server's own resources by the resources.
 
-        A caller has no session with the server, and this one may be gone when the link is followed.
+        A caller has no session with the server, and this session may have ended when the caller
+        would follow the link.
         """
-        found: list[mcp_types.ContentBlock] = []
-        left = _RESOURCES
+        resolved: list[mcp_types.ContentBlock] = []
+        remaining = _RESOURCES
         for block in blocks:
-            if isinstance(block, mcp_types.ResourceLink) and not _is_public(block.uri) and left:
-                left -= 1
-                found += await self._resource(block)
+            if (
+                isinstance(block, mcp_types.ResourceLink)
+                and not _is_public(block.uri)
+                and remaining
+            ):
+                remaining -= 1
+                resolved += await self._resource(block)
             else:
-                found.append(block)
-        return found
+                resolved.append(block)
+        return resolved
 
     async def _resource(self, link: mcp_types.ResourceLink) -> list[mcp_types.ContentBlock]:
         try:
             read = await self._client.read_resource(link.uri)
         except (MCPError, ValidationError):
-            # It says more than nothing.
+            # An unreadable link is still more than nothing.
             return [link]
         return [mcp_types.EmbeddedResource(type="resource", resource=one) for one in read.contents]
 
     async def watch_tools(self, on_tools_changed: Callable[[], None]) -> None:
-        """Listen for changes of the tool list on protocols where one has to; else return."""
+        """Subscribe to tool list changes, if the protocol version needs a subscription."""
         capability = self._client.server_capabilities.tools
         if capability is None or not capability.list_changed:
             return
         if self._client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return
         backoff = Backoff(first_s=_FIRST_PAUSE_S, limit_s=_LONGEST_PAUSE_S)
-        while not self._link.has_ended.is_set():
+        while not self._connection.has_ended.is_set():
             try:
                 with _unrecorded():
                     async with self._client.listen(tools_list_changed=True) as changes:
-                        # What changed before this was open has not been told.
+                        # Changes before the subscription were not reported.
                         on_tools_changed()
                         async for _ in changes:
                             backoff.reset()
@@ -169,12 +175,12 @@ class McpSession:
 
 @asynccontextmanager
 async def open_session(
-    link: ServerConnection, *, on_tools_changed: Callable[[], None]
+    connection: ServerConnection, *, on_tools_changed: Callable[[], None]
 ) -> AsyncIterator[McpSession]:
-    """Shake hands with a server. Give it a deadline from outside.
+    """Open a session by MCP's handshake. The caller sets a deadline.
 
     Raises:
-        ToolServerUnavailableError: it does not want to, and is still there.
+        ToolServerUnavailableError: the server refuses, but its connection is still open.
     """
 
     async def handle(message: object) -> None:
@@ -182,7 +188,7 @@ async def open_session(
             on_tools_changed()
 
     client = Client(
-        _transport(link),
+        _transport(connection),
         cache=None,
         message_handler=handle,
         client_info=mcp_types.Implementation(name="trunkline", version=version("trunkline")),
@@ -192,28 +198,28 @@ async def open_session(
             with _unrecorded():
                 await stack.enter_async_context(client)
         except Exception as error:
-            # The SDK's own, in a group or not; what was seen on the way says more.
-            if link.has_ended.is_set() or not link.transport_error:
+            # An error of the SDK, possibly in a group. The transport's error is more precise.
+            if connection.has_ended.is_set() or not connection.transport_error:
                 raise
-            raise ToolServerUnavailableError(link.name, link.transport_error) from error
-        yield McpSession(link, client)
+            raise ToolServerUnavailableError(connection.name, connection.transport_error) from error
+        yield McpSession(connection, client)
 
 
 def _is_public(uri: str) -> bool:
     return uri.startswith(("http://", "https://"))
 
 
-def _transport(link: ServerConnection) -> Transport:
-    if isinstance(link, ServerProcess):
-        return StdioTransport(link)
-    if isinstance(link, HttpEndpoint):
-        return open_http_streams(link)
-    raise TypeError(link)
+def _transport(connection: ServerConnection) -> Transport:
+    if isinstance(connection, ServerProcess):
+        return StdioTransport(connection)
+    if isinstance(connection, HttpEndpoint):
+        return open_http_streams(connection)
+    raise TypeError(connection)
 
 
 @contextmanager
 def _unrecorded() -> Iterator[None]:
-    """Keep spans from being recorded inside, here and in the server: nobody asked for the work."""
+    """Record no spans inside the block, here or in the server: the work belongs to no caller."""
     parent = trace.SpanContext(
         trace_id=random.getrandbits(128) | 1,
         span_id=random.getrandbits(64) | 1,

@@ -1,4 +1,4 @@
-"""What an MCP server says on stderr: lines that may be logged, and the last of them."""
+"""The stderr of an MCP server: lines without secrets for the log, and the tail for errors."""
 
 import re
 from collections import deque
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Final
 
 STDERR_LINE_LIMIT_BYTES: Final = 64 * 1024
-"""Of a longer line nothing is passed on: a secret in it may have been cut in two."""
+"""A longer line is dropped, since a cut may have split a secret in it."""
 _LOGGED_CHARS = 500
-_KEPT_LINES = 3
-_KEPT_CHARS = 300
-# Shorter values are words and numbers that anybody says.
+_TAIL_LINES = 3
+_TAIL_CHARS = 300
+# Shorter values are ordinary words and numbers, not secrets.
 _SECRET_CHARS = 4
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)")
 _FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/'\":]+/)+")
@@ -18,16 +18,16 @@ _TITLE = "Traceback (most recent call last)"
 
 
 class StderrTail:
-    """Hears a server's lines. What its entry sets in its environment is in none that it gives."""
+    """The last lines of a server's stderr. The values of its `env` entry are redacted."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         lines = {line.strip() for secret in secrets for line in secret.splitlines()}
-        # The longest first: one may be a part of another.
+        # The longest first, since one may be part of another.
         self._secrets = sorted((one for one in lines if len(one) >= _SECRET_CHARS), key=len)[::-1]
-        self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
 
     def add_line(self, line: bytes) -> str:
-        """Take a line; return it as it may be logged."""
+        """Add a line, and return it in the form for the log."""
         if len(line) > STDERR_LINE_LIMIT_BYTES:
             return "[a long line]"
         text = _ESCAPES.sub("", line.decode(errors="replace"))
@@ -36,17 +36,17 @@ class StderrTail:
         if not text.isprintable():
             text = "".join(one if one.isprintable() else " " for one in text)
         text = text.rstrip()
-        if _says_something(text):
-            # Where our folders are is nobody's business who only wants an answer.
-            self._kept.append(_FOLDERS.sub("", text)[:_KEPT_CHARS])
+        if _is_informative(text):
+            # Errors are shown to callers, so local paths are removed.
+            self._lines.append(_FOLDERS.sub("", text)[:_TAIL_CHARS])
         return text[:_LOGGED_CHARS]
 
     def last_lines(self) -> str:
-        """Return the last lines that say something, as one of bounded length; it may be empty."""
-        text = " | ".join(self._kept)
-        return text if len(text) <= _KEPT_CHARS else f"…{text[1 - _KEPT_CHARS :]}"
+        """Return the last informative lines, joined and of bounded length; possibly empty."""
+        text = " | ".join(self._lines)
+        return text if len(text) <= _TAIL_CHARS else f"…{text[1 - _TAIL_CHARS :]}"
 
 
-def _says_something(text: str) -> bool:
-    """What is indented says where something happened, not what."""
+def _is_informative(text: str) -> bool:
+    """Return True for a line with a word that is not a traceback's title or an indented frame."""
     return not text.startswith(("\t", " ", _TITLE)) and re.search(r"[^\W_]{2}", text) is not None

@@ -1,4 +1,4 @@
-"""A server's pipes as a transport of the MCP SDK. Imports mcp, so load it lazily."""
+"""A transport of the MCP SDK over a server process's stdio. It imports mcp: load it lazily."""
 
 import asyncio
 import contextvars
@@ -15,12 +15,15 @@ from trunkline.tools.server_process import ServerProcess
 
 logger = logging.getLogger(__name__)
 
-# A tool that prints a stray line to stdout is forgiven; a server that does nothing else is not.
+# A stray line on stdout is ignored. A server that prints only stray lines is stopped.
 _STRAY_LINES_IN_A_ROW = 100
 
 
 class StdioTransport:
-    """The process as the SDK's transport: newline-delimited JSON-RPC, and no queue between."""
+    """A server process as the SDK's transport: newline-delimited JSON-RPC, without a queue.
+
+    The SDK's own `stdio_client` is not used; see docs/decisions/0402.
+    """
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
@@ -34,11 +37,11 @@ class StdioTransport:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """The process belongs to whoever started it."""
+        """Do nothing: `open_process` stops the process."""
 
 
 class _End:
-    """One end of the pipes, which there is nothing to close on."""
+    """A stream of the transport. Closing it does nothing."""
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
@@ -71,14 +74,14 @@ class _Reader(_End):
                 strays += 1
             else:
                 return SessionMessage(message)
-            # We are inside the client here, whose work has a parent, if one of no trace.
+            # In an empty context: the SDK's reader runs in the context that opened the session.
             extra = {"server": self._process.name}
             contextvars.Context().run(logger.debug, "tool_server.stray_line", extra=extra)
             if strays >= _STRAY_LINES_IN_A_ROW:
                 self._process.mark_broken("it prints what is no MCP message on stdout")
                 break
             if not strays % 10:
-                # Lines that are there already are read without giving way to anyone else.
+                # Reading buffered lines never suspends, so yield to other tasks explicitly.
                 await asyncio.sleep(0)
         raise StopAsyncIteration
 
@@ -94,15 +97,15 @@ class _Writer(_End):
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         try:
             self._process.write_line(line.encode())
-            if not _is_farewell(item):
+            if not _is_cancellation(item):
                 await self._process.drain()
         except OSError:
             self._process.has_ended.set()
             raise anyio.ClosedResourceError from None
 
 
-def _is_farewell(item: SessionMessage) -> bool:
-    """Whether it takes back a request: its caller has left, and waits for no slow reader."""
+def _is_cancellation(item: SessionMessage) -> bool:
+    """Return True if it cancels a request. Its sender does not wait for a slow server."""
     message = item.message
     if isinstance(message, mcp_types.JSONRPCNotification):
         return message.method == "notifications/cancelled"

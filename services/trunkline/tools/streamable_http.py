@@ -1,7 +1,7 @@
-"""Streamable HTTP to a server elsewhere, as a transport of the MCP SDK. Imports mcp: load lazily.
+"""Streamable HTTP to a remote server, as a transport of the MCP SDK. It imports mcp: load lazily.
 
-The SDK's own transport stands on the HTTP client below, which sees to it that whatever happens on
-the network ends in an answer to the request it happened to, and in no more than that.
+The SDK's transport uses the HTTP client below. The client turns each network error into an error
+response of the affected request, so that it harms no other request.
 """
 
 import ssl
@@ -22,24 +22,24 @@ from trunkline.tools.server_process import MESSAGE_LIMIT_BYTES
 
 _CONNECT_S = 10.0
 _WRITE_S = 30.0
-# What we say in parting, or in between, is worth no more of waiting than this.
-_ASIDE_S = 3.0
-_ASIDE = b'"method":"notifications/'
-# Calls beyond that wait for one another, each within its own time.
+# Timeout of notifications and of the session's DELETE, which no caller waits for.
+_NOTIFICATION_S = 3.0
+_NOTIFICATION = b'"method":"notifications/'
+# More concurrent calls wait for a connection, each within its own timeout.
 _CONNECTIONS = 256
 _BAD_GATEWAY = 502
 _DOWN = {502, 503, 504}
 
-# What goes in and out of the SDK's transport is its affair, and the SDK's types say so.
+# The SDK declares its transport's streams as Any.
 Streams = Any
 
 
 @asynccontextmanager
 async def open_http_streams(endpoint: HttpEndpoint) -> AsyncIterator[Streams]:
-    """Yield the streams of a session with a server elsewhere; leaving ends the session there.
+    """Open the streams of a session with a remote server. Leaving the block ends the session.
 
     Raises:
-        ToolServerUnavailableError: its entry can't be used.
+        ToolServerUnavailableError: the entry's headers or ca_file are unusable.
     """
     try:
         client = _Client(endpoint)
@@ -53,53 +53,53 @@ async def open_http_streams(endpoint: HttpEndpoint) -> AsyncIterator[Streams]:
         async with client, transport as streams:
             yield streams
     except* (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        # An answer came while the session was being left, and the SDK had nobody to give it to.
-        # Its task group puts that in the place of why the session was left.
+        # The SDK raises these if an answer arrives while the session closes. Its task group then
+        # replaces the error, or the cancellation, that closed the session.
         raise_if_cancelled()
 
 
 class _Client(httpx2.AsyncClient):
-    """Sends the requests of one session; a request that fails is one that was answered so."""
+    """Sends the requests of one session. A failed request gets an error response."""
 
     def __init__(self, endpoint: HttpEndpoint) -> None:
         address = endpoint.address
         ca_file = address.ca_file
         super().__init__(
-            # Compressed answers could be a thousand times what was sent.
+            # Compressed answers may expand to a thousand times their size.
             headers={
                 "accept-encoding": "identity",
                 "user-agent": "Trunkline",
                 **address.headers,
             },
             limits=httpx2.Limits(max_connections=_CONNECTIONS),
-            # Whoever waits for an answer says for how long.
+            # Each caller has its own timeout for the answer.
             timeout=httpx2.Timeout(None, connect=_CONNECT_S, write=_WRITE_S),
             verify=ssl.create_default_context(cafile=ca_file) if ca_file else True,
-            # No proxy must see what stays on this machine.
+            # A proxy must not see traffic that stays on this machine.
             trust_env=not is_this_machine(address.host),
         )
         self._endpoint = endpoint
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:  # noqa: ANN401 as it has them
-        """Send a request. What it meets on the network is told by its response."""
+        """Send a request. A network error results in an error response."""
         if self._endpoint.has_ended.is_set():
             if request.method == "DELETE":
-                # There is no session to end any more; so the SDK is told that it can't be done.
+                # The session is gone already. The SDK accepts 405 for a server without DELETE.
                 return httpx2.Response(httpx2.codes.METHOD_NOT_ALLOWED, request=request)
-            return self._lost(request, await self._endpoint.describe_end())
-        if request.method == "DELETE" or _ASIDE in request.content[:200]:
-            aside = httpx2.Timeout(_ASIDE_S).as_dict()
-            request.extensions = {**request.extensions, "timeout": aside}
+            return self._undelivered(request, await self._endpoint.describe_end())
+        if request.method == "DELETE" or _NOTIFICATION in request.content[:200]:
+            timeout = httpx2.Timeout(_NOTIFICATION_S).as_dict()
+            request.extensions = {**request.extensions, "timeout": timeout}
         try:
             response = await super().send(request, **options)
-            return self._judged(request, await _read(response))
-        except _UnfitError as error:
+            return self._inspect(request, await _read(response))
+        except _UnacceptableError as error:
             self._endpoint.transport_error = f"it answers with {error}"
             return _answer(request, self._endpoint.transport_error)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             problem = self._unreachable(error)
             self._endpoint.mark_broken(problem)
-            return self._lost(request, problem)
+            return self._undelivered(request, problem)
         except httpx2.TransportError as error:
             note = request_outcome.get()
             if note is not None:
@@ -107,8 +107,8 @@ class _Client(httpx2.AsyncClient):
             self._endpoint.transport_error = f"the connection broke off ({type(error).__name__})"
             return _answer(request, self._endpoint.transport_error)
 
-    def _judged(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-        """Return an answer, and take note of what it says beside what it says to the SDK."""
+    def _inspect(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        """Return a response, and record what it means for the session and for the call."""
         status = response.status_code
         if request.method != "POST" or status < httpx2.codes.MULTIPLE_CHOICES:
             return response
@@ -127,14 +127,14 @@ class _Client(httpx2.AsyncClient):
                 note.problem = endpoint.transport_error
         return response
 
-    def _lost(self, request: httpx2.Request, problem: str) -> httpx2.Response:
+    def _undelivered(self, request: httpx2.Request, problem: str) -> httpx2.Response:
         note = request_outcome.get()
         if note is not None:
             note.is_undelivered = True
         return _answer(request, problem)
 
     def _unreachable(self, error: Exception) -> str:
-        """Say why there is no connection, without the parts of the URL that may be secret."""
+        """Describe a failed connection without the parts of the URL that may be secret."""
         host = self._endpoint.address.host
         cause: BaseException | None = error
         while cause is not None:
@@ -145,9 +145,9 @@ class _Client(httpx2.AsyncClient):
 
 
 def _says_no_session(response: httpx2.Response) -> bool:
-    """Whether the session is not known any more: by the specification that is 404.
+    """Return True if the server no longer knows the session.
 
-    The examples of the SDK in TypeScript, and what was built on them, say 400.
+    The specification says 404. The TypeScript SDK's examples, and servers built on them, send 400.
     """
     match response.status_code:
         case httpx2.codes.NOT_FOUND:
@@ -158,19 +158,22 @@ def _says_no_session(response: httpx2.Response) -> bool:
 
 
 def _is_message(response: httpx2.Response) -> bool:
-    """Whether an answer that is no success is one in the protocol's own words."""
+    """Return True if an error response has a JSON-RPC body."""
     return response.is_closed and b'"jsonrpc"' in response.content
 
 
-class _UnfitError(Exception):
-    """An answer is not one that is read."""
+class _UnacceptableError(Exception):
+    """A response is compressed or too large."""
 
 
 async def _read(response: httpx2.Response) -> httpx2.Response:
-    """Read an answer that is one message, as the SDK would, but no more than a message may take."""
+    """Read a response with a single JSON message, up to the size limit of a message.
+
+    Redirects and streams are returned unread.
+    """
     if response.headers.get("content-encoding", "identity") != "identity":
         await response.aclose()
-        raise _UnfitError("what is compressed")
+        raise _UnacceptableError("compressed content")
     is_message = response.headers.get("content-type", "").lower().startswith("application/json")
     if response.is_redirect or not is_message:
         return response
@@ -179,7 +182,7 @@ async def _read(response: httpx2.Response) -> httpx2.Response:
         async for chunk in response.aiter_raw():
             content += chunk
             if len(content) > MESSAGE_LIMIT_BYTES:
-                raise _UnfitError(f"more than {MESSAGE_LIMIT_BYTES} bytes")
+                raise _UnacceptableError(f"more than {MESSAGE_LIMIT_BYTES} bytes")
     finally:
         await response.aclose()
     headers = httpx2.Headers(response.headers)
@@ -190,7 +193,7 @@ async def _read(response: httpx2.Response) -> httpx2.Response:
 
 
 def _answer(request: httpx2.Request, problem: str) -> httpx2.Response:
-    """Return what stands for the answer that a request didn't get."""
+    """Return an error response for a request that got none."""
     error = JSONRPCError(
         jsonrpc="2.0", id=None, error=ErrorData(code=INTERNAL_ERROR, message=problem)
     )

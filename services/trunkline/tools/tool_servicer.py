@@ -18,15 +18,15 @@ from trunkline.v1 import part_pb2, tool_service_pb2, tool_service_pb2_grpc
 
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
-# News of a call that may wait for a slow reader; what comes on top is dropped, since newer follows.
-_WAITING_NEWS = 16
+# Progress reports that may wait for a slow reader. More are dropped, since newer ones follow.
+_PROGRESS_LIMIT = 16
 
 
 SERVICE = tool_service_pb2.DESCRIPTOR.services_by_name["ToolService"].full_name
 
 
 class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
-    """The tools of all MCP servers over gRPC."""
+    """Serves the tools of all MCP servers over gRPC."""
 
     def __init__(
         self,
@@ -36,10 +36,11 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         options: Mapping[str, AgentSettings] | None = None,
         artifacts: ArtifactClient | None = None,
     ) -> None:
-        """`agents` are those that use the tools of a server, by its name.
+        """Serve the tools of `adapter`.
 
-        `options` of agents, by their names, say which tools they may call. `artifacts` takes what
-        is too large for a result.
+        `agents` lists the agents that use each server, by server name. `options`, by agent name,
+        restrict the tools that an agent may call. `artifacts` stores content that is too large for
+        a result.
         """
         self._adapter = adapter
         self._agents = agents or {}
@@ -49,50 +50,50 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
     async def ListTools(
         self, request: tool_service_pb2.ListToolsRequest, _context: _Context
     ) -> tool_service_pb2.ListToolsResponse:
-        tools, servers = self._picture(request.servers)
+        tools, servers = self._list_tools(request.servers)
         return tool_service_pb2.ListToolsResponse(tools=tools, servers=servers)
 
-    # A coroutine that writes, not a generator: the call's cancellation arrives inside, and so
-    # reaches the tool at once. grpc.aio takes either; its type stubs know only the other.
+    # A coroutine that writes, not a generator: cancellation of the call then reaches the tool at
+    # once. grpc.aio accepts both; its type stubs know only generators.
     async def CallTool(  # type: ignore[override]
         self, request: tool_service_pb2.CallToolRequest, context: _Context
     ) -> None:
         options = self._options.get(request.agent)
         if options is not None and not options.allows_tool(request.server, request.tool):
             raise ToolNotFoundError(request.server, request.tool)
-        news = _News(context.write)
+        progress = _ProgressWriter(context.write)
         try:
             result = await self._adapter.call(
                 request.server,
                 request.tool,
                 _arguments(request),
                 timeout_s=remaining_s(request),
-                on_progress=news.write,
-                upload=self._keep_for(request),
+                on_progress=progress.write,
+                upload=self._make_uploader(request),
             )
         finally:
-            await news.close()
+            await progress.close()
         await context.write(tool_service_pb2.CallToolResponse(result=result))
 
     async def WatchTools(
         self, request: tool_service_pb2.WatchToolsRequest, _context: _Context
     ) -> AsyncIterator[tool_service_pb2.WatchToolsResponse]:
-        seen: tool_service_pb2.WatchToolsResponse | None = None
+        sent: tool_service_pb2.WatchToolsResponse | None = None
         while True:
             revision = self._adapter.revision
-            tools, servers = self._picture(request.servers)
-            now = tool_service_pb2.WatchToolsResponse(tools=tools, servers=servers)
-            if now != seen:
-                yield now
-                seen = now
+            tools, servers = self._list_tools(request.servers)
+            current = tool_service_pb2.WatchToolsResponse(tools=tools, servers=servers)
+            if current != sent:
+                yield current
+                sent = current
             await self._adapter.wait_for_change(revision)
 
-    def _keep_for(self, request: tool_service_pb2.CallToolRequest) -> ContentUploader | None:
+    def _make_uploader(self, request: tool_service_pb2.CallToolRequest) -> ContentUploader | None:
         artifacts = self._artifacts
         if artifacts is None or not request.task_id:
             return None
 
-        async def keep(content: bytes, about: part_pb2.Part) -> part_pb2.Part:
+        async def upload(content: bytes, about: part_pb2.Part) -> part_pb2.Part:
             return await artifacts.upload(
                 request.task_id,
                 request.account,
@@ -101,9 +102,9 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
                 filename=about.filename,
             )
 
-        return keep
+        return upload
 
-    def _picture(
+    def _list_tools(
         self, names: Sequence[str]
     ) -> tuple[list[tool_service_pb2.Tool], list[tool_service_pb2.ToolServer]]:
         servers = self._adapter.list_servers(names)
@@ -121,8 +122,8 @@ class ToolServicer(tool_service_pb2_grpc.ToolServiceServicer):
         return tools, states
 
 
-class _News:
-    """Progress on its way to the caller: in order, none after the result."""
+class _ProgressWriter:
+    """Writes progress reports to the caller: in order, and none after the result."""
 
     def __init__(
         self, write: Callable[[tool_service_pb2.CallToolResponse], Awaitable[None]]
@@ -133,47 +134,51 @@ class _News:
         self._is_over = False
 
     async def write(self, progress: float, total: float | None, message: str | None) -> None:
-        if self._waiting >= _WAITING_NEWS:
+        if self._waiting >= _PROGRESS_LIMIT:
             return
         self._waiting += 1
         try:
             async with self._lock:
                 if self._is_over:
                     return
-                news = tool_service_pb2.ToolProgress(
+                report = tool_service_pb2.ToolProgress(
                     progress=progress, total=total or 0, message=message or ""
                 )
-                await self._write(tool_service_pb2.CallToolResponse(progress=news))
+                await self._write(tool_service_pb2.CallToolResponse(progress=report))
         finally:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """Write what waits, then nothing more."""
+        """Write the waiting reports, then no more."""
         async with self._lock:
             self._is_over = True
 
 
 def _arguments(request: tool_service_pb2.CallToolRequest) -> dict[str, Any]:
-    """Return what a tool is called with. InvalidArgumentError: it is no JSON object."""
+    """Return the arguments of a call.
+
+    Raises:
+        InvalidArgumentError: the exact arguments are not a JSON object.
+    """
     if not request.exact_arguments:
-        given: dict[str, Any] = _plain(json_format.MessageToDict(request.arguments))
-        return given
+        arguments: dict[str, Any] = _restore_integers(json_format.MessageToDict(request.arguments))
+        return arguments
     try:
         exact = json.loads(request.exact_arguments)
     except (ValueError, RecursionError):
         exact = None
     if not isinstance(exact, dict):
-        raise InvalidArgumentError("exact_arguments", "is no JSON object")
+        raise InvalidArgumentError("exact_arguments", "is not a JSON object")
     return exact
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Make whole numbers whole again: a Struct has none, and not every server takes 2.0 for 2."""
+def _restore_integers(value: Any) -> Any:  # noqa: ANN401
+    """Convert whole floats to integers: a Struct has only floats, and some servers refuse 2.0."""
     match value:
         case float() if value.is_integer() and abs(value) < 2**53:
             return int(value)
         case dict():
-            return {key: _plain(item) for key, item in value.items()}
+            return {key: _restore_integers(item) for key, item in value.items()}
         case list():
-            return [_plain(item) for item in value]
+            return [_restore_integers(item) for item in value]
     return value
