@@ -390,7 +390,7 @@ async def test_a_result_over_the_limit_becomes_a_failure_that_says_so() -> None:
     async with running(awkward=awkward()) as adapter:
         result = await call(adapter, "big", size=700_000)
     assert result.is_error
-    assert "at most 1048576 are taken" in result.content[0].text
+    assert "the limit is 1048576" in result.content[0].text
 
 
 async def test_images_and_links_become_parts() -> None:
@@ -447,7 +447,7 @@ async def test_servers_are_gone_when_the_mesh_was_killed(tmp_path: Path) -> None
         "    server = ServerConfig(command=sys.executable, args=[sys.argv[1]])\n"
         "    async with ToolAdapter(McpConfig({'awkward': server})) as adapter:\n"
         "        await adapter.wait_ready(timeout_s=40)\n"
-        "        print(adapter.servers()[0].pid, flush=True)\n"
+        "        print(adapter.list_servers()[0].pid, flush=True)\n"
         "        await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"
     )

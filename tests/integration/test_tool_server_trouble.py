@@ -221,9 +221,9 @@ async def test_a_call_that_is_canceled_does_not_wait_for_a_server_that_reads_not
 def _is_full(adapter: ToolAdapter) -> bool:
     session = only_server(adapter)._session
     assert session is not None
-    link = session._link
-    assert isinstance(link, ServerProcess)
-    return link._stdin.transport.get_write_buffer_size() > 0
+    connection = session._connection
+    assert isinstance(connection, ServerProcess)
+    return connection._stdin.transport.get_write_buffer_size() > 0
 
 
 async def _failing(calling: Awaitable[object]) -> None:
