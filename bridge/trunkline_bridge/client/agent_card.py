@@ -64,14 +64,14 @@ def card_url_candidates(url: str) -> tuple[str, ...]:
 def parse_remote_card(body: bytes, selector: InterfaceSelector) -> RemoteCard:
     """Parse a card and select an interface. ValueError: no card, or no supported interface."""
     try:
-        given = json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError):
         raise ValueError("the response is not JSON, so it is no agent card") from None
-    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ValueError("the response is no agent card")
-    card = _parse_card(given)
+    card = _parse_card(value)
     if not card.supported_interfaces:
-        card.supported_interfaces.extend(_v0_3_interfaces(given, selector.card_url))
+        card.supported_interfaces.extend(_v0_3_interfaces(value, selector.card_url))
     required = [one.uri for one in card.capabilities.extensions if one.required]
     if unknown := [uri for uri in required if uri != RESUME_EXTENSION]:
         raise ValueError(f"it requires extensions that we don't have: {', '.join(unknown)[:200]}")
@@ -109,15 +109,15 @@ def build_local_card(remote: agent_card_pb2.AgentCard, name: str) -> agent_card_
     return card
 
 
-def _media_types(given: Iterable[str]) -> list[str]:
-    return [MEDIA_TYPES.get(mode, mode) for mode in given] or ["text/plain"]
+def _media_types(value: Iterable[str]) -> list[str]:
+    return [MEDIA_TYPES.get(mode, mode) for mode in value] or ["text/plain"]
 
 
-def _parse_card(given: Json) -> agent_card_pb2.AgentCard:
+def _parse_card(value: Json) -> agent_card_pb2.AgentCard:
     # v0.3 has these names in another shape, and the client needs none of them.
     known = {
         name: one
-        for name, one in given.items()
+        for name, one in value.items()
         if name not in ("securitySchemes", "securityRequirements", "security", "signatures")
     }
     try:
@@ -126,23 +126,23 @@ def _parse_card(given: Json) -> agent_card_pb2.AgentCard:
         raise ValueError("the response is no agent card of any A2A version") from None
 
 
-def _v0_3_interfaces(given: Json, card_url: str) -> Iterable[agent_card_pb2.AgentInterface]:
+def _v0_3_interfaces(value: Json, card_url: str) -> Iterable[agent_card_pb2.AgentInterface]:
     """Yield the interfaces of a card from before v1.0, its main URL first."""
-    version = _string_or_empty(given.get("protocolVersion")) or V0_3
-    url = _string_or_empty(given.get("url")) or card_url.partition("/.well-known/")[0]
-    transport = _string_or_empty(given.get("preferredTransport")) or _V0_3_DEFAULT_BINDING
-    found = [(url, transport)]
-    others = given.get("additionalInterfaces")
-    found += [
+    version = _string_or_empty(value.get("protocolVersion")) or V0_3
+    url = _string_or_empty(value.get("url")) or card_url.partition("/.well-known/")[0]
+    transport = _string_or_empty(value.get("preferredTransport")) or _V0_3_DEFAULT_BINDING
+    addresses = [(url, transport)]
+    others = value.get("additionalInterfaces")
+    addresses += [
         (_string_or_empty(one.get("url")), _string_or_empty(one.get("transport")))
         for one in (others if isinstance(others, list) else ())
         if isinstance(one, dict)
     ]
-    for address, binding in dict.fromkeys(found):
+    for address, binding in dict.fromkeys(addresses):
         yield agent_card_pb2.AgentInterface(
             url=address, protocol_binding=binding, protocol_version=version
         )
 
 
-def _string_or_empty(given: Any) -> str:  # noqa: ANN401  any JSON value
-    return given if isinstance(given, str) else ""
+def _string_or_empty(value: Any) -> str:  # noqa: ANN401  any JSON value
+    return value if isinstance(value, str) else ""

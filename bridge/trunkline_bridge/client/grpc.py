@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
 from trunkline import telemetry
-from trunkline.a2a.v0_3 import a2a_pb2 as old
-from trunkline.a2a.v0_3 import task_pb2 as old_task
+from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
+from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError, PeerTimeoutError
 from trunkline.network import is_this_machine
@@ -29,8 +29,7 @@ from trunkline_bridge.client.transport import (
     service_headers,
 )
 from trunkline_bridge.protocol import EVENT_ID_KEY, V0_3, V1_0
-from trunkline_bridge.versions.v0_3 import proto_reader as reading
-from trunkline_bridge.versions.v0_3 import proto_reader as requests
+from trunkline_bridge.versions.v0_3 import proto_reader
 
 _STATUS_DETAILS_KEY = "grpc-status-details-bin"
 _REASONS: Final = {
@@ -58,10 +57,10 @@ class _ServiceCodec(NamedTuple):
 
 
 def _v1_send(request: a2a_pb2.SendMessageRequest, tenant: str) -> Message:
-    made = a2a_pb2.SendMessageRequest()
-    made.CopyFrom(request)
-    made.tenant = tenant
-    return made
+    message = a2a_pb2.SendMessageRequest()
+    message.CopyFrom(request)
+    message.tenant = tenant
+    return message
 
 
 def _v1_task_request(method: str, task_id: str, tenant: str) -> Message:
@@ -70,8 +69,8 @@ def _v1_task_request(method: str, task_id: str, tenant: str) -> Message:
         "CancelTask": a2a_pb2.CancelTaskRequest,
         "SubscribeToTask": a2a_pb2.SubscribeToTaskRequest,
     }
-    made: Message = kinds[method](id=task_id, tenant=tenant)
-    return made
+    message: Message = kinds[method](id=task_id, tenant=tenant)
+    return message
 
 
 def _v1_send_response(data: bytes) -> a2a_pb2.StreamResponse:
@@ -80,17 +79,17 @@ def _v1_send_response(data: bytes) -> a2a_pb2.StreamResponse:
 
 
 def _v0_3_send(request: a2a_pb2.SendMessageRequest, _tenant: str) -> Message:
-    return requests.to_v0_3_send(request)
+    return proto_reader.to_v0_3_send(request)
 
 
 def _v0_3_task_request(method: str, task_id: str, _tenant: str) -> Message:
     kinds: Mapping[str, Any] = {
-        "GetTask": old.GetTaskRequest,
-        "CancelTask": old.CancelTaskRequest,
-        "TaskSubscription": old.TaskSubscriptionRequest,
+        "GetTask": v0_3_pb2.GetTaskRequest,
+        "CancelTask": v0_3_pb2.CancelTaskRequest,
+        "TaskSubscription": v0_3_pb2.TaskSubscriptionRequest,
     }
-    made: Message = kinds[method](name=f"tasks/{task_id}")
-    return made
+    message: Message = kinds[method](name=f"tasks/{task_id}")
+    return message
 
 
 _SERVICES: Final = {
@@ -108,9 +107,13 @@ _SERVICES: Final = {
         "TaskSubscription",
         _v0_3_send,
         _v0_3_task_request,
-        lambda data: reading.from_v0_3_send_response(old.SendMessageResponse.FromString(data)),
-        lambda data: reading.from_v0_3_stream_response(old.StreamResponse.FromString(data)),
-        lambda data: reading.from_v0_3_task(old_task.Task.FromString(data)),
+        lambda data: proto_reader.from_v0_3_send_response(
+            v0_3_pb2.SendMessageResponse.FromString(data)
+        ),
+        lambda data: proto_reader.from_v0_3_stream_response(
+            v0_3_pb2.StreamResponse.FromString(data)
+        ),
+        lambda data: proto_reader.from_v0_3_task(v0_3_task_pb2.Task.FromString(data)),
     ),
 }
 
@@ -153,24 +156,24 @@ class GrpcTransport:
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions, *, timeout_s: float
     ) -> a2a_pb2.StreamResponse:
         """See Transport."""
-        made = self._service.send(request, self._interface.tenant)
-        return await self._unary("SendMessage", made, self._service.answer, options, timeout_s)
+        message = self._service.send(request, self._interface.tenant)
+        return await self._unary("SendMessage", message, self._service.answer, options, timeout_s)
 
     @asynccontextmanager
     async def stream(
         self, request: a2a_pb2.SendMessageRequest, options: CallOptions
     ) -> AsyncIterator[RemoteEvents]:
         """See Transport."""
-        made = self._service.send(request, self._interface.tenant)
-        async with self._stream("SendStreamingMessage", made, options) as events:
+        message = self._service.send(request, self._interface.tenant)
+        async with self._stream("SendStreamingMessage", message, options) as events:
             yield events
 
     @asynccontextmanager
     async def subscribe(self, task_id: str, options: CallOptions) -> AsyncIterator[RemoteEvents]:
         """See Transport."""
         method = self._service.subscribe
-        made = self._service.of_task(method, task_id, self._interface.tenant)
-        async with self._stream(method, made, options) as events:
+        message = self._service.of_task(method, task_id, self._interface.tenant)
+        async with self._stream(method, message, options) as events:
             yield events
 
     async def get(self, task_id: str) -> task_pb2.Task:
@@ -182,8 +185,8 @@ class GrpcTransport:
         return await self._task("CancelTask", task_id)
 
     async def _task(self, method: str, task_id: str) -> task_pb2.Task:
-        made = self._service.of_task(method, task_id, self._interface.tenant)
-        return await self._unary(method, made, self._service.task, CallOptions(), CALL_TIMEOUT_S)
+        message = self._service.of_task(method, task_id, self._interface.tenant)
+        return await self._unary(method, message, self._service.task, CallOptions(), CALL_TIMEOUT_S)
 
     async def _unary(
         self,
@@ -240,8 +243,8 @@ class GrpcTransport:
             raise PeerProtocolError(self._peer, "its answer can't be read") from error
 
     def _metadata(self, options: CallOptions) -> tuple[tuple[str, str], ...]:
-        said = service_headers(self._interface.version, options)
-        return tuple({**self._headers, **said, **telemetry.inject()}.items())
+        fields = service_headers(self._interface.version, options)
+        return tuple({**self._headers, **fields, **telemetry.inject()}.items())
 
     def _error(self, error: grpc.aio.AioRpcError) -> Exception:
         code, text = error.code(), error.details() or ""
@@ -291,11 +294,11 @@ def _parse_status_details(data: bytes) -> str:
 
 def _take_event_id(response: a2a_pb2.StreamResponse) -> str:
     """Remove the resume extension's event id from the event's metadata and return it."""
-    said = getattr(response, response.WhichOneof("payload") or "task")
-    if EVENT_ID_KEY not in said.metadata.fields:
+    fields = getattr(response, response.WhichOneof("payload") or "task")
+    if EVENT_ID_KEY not in fields.metadata.fields:
         return ""
-    found = str(said.metadata.fields[EVENT_ID_KEY].string_value)
-    del said.metadata.fields[EVENT_ID_KEY]
-    if not said.metadata.fields:
-        said.ClearField("metadata")
-    return found
+    event_id = str(fields.metadata.fields[EVENT_ID_KEY].string_value)
+    del fields.metadata.fields[EVENT_ID_KEY]
+    if not fields.metadata.fields:
+        fields.ClearField("metadata")
+    return event_id

@@ -59,12 +59,12 @@ class InterfaceSelector:
         offered = list(offered)
         other_hosts: list[str] = []
         for one in offered:
-            found = self._parse_supported(one)
-            if found is None:
+            interface = self._parse_supported(one)
+            if interface is None:
                 continue
-            host = parse_host(found.url)
-            if self._is_allowed_host(host) and not self._is_downgrade(found):
-                return found
+            host = parse_host(interface.url)
+            if self._is_allowed_host(host) and not self._is_downgrade(interface):
+                return interface
             other_hosts.append(host)
         if other_hosts:
             problem = f"its card leads to {', '.join(sorted(set(other_hosts)))}"
@@ -100,9 +100,9 @@ class InterfaceSelector:
             or (is_this_machine(host) and is_this_machine(ours))
         )
 
-    def _is_downgrade(self, found: Interface) -> bool:
+    def _is_downgrade(self, interface: Interface) -> bool:
         """Return whether the interface is unencrypted although the card was read over HTTPS."""
-        return self.card_url.startswith("https:") and not found.is_secure
+        return self.card_url.startswith("https:") and not interface.is_secure
 
 
 def parse_version(text: str) -> ClientVersion | None:

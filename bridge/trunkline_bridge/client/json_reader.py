@@ -30,37 +30,37 @@ _KINDS: Final = {
 _ARTIFACT: Final = ("artifactId", "name", "description", "metadata", "extensions")
 
 
-def parse_stream_response(given: object) -> a2a_pb2.StreamResponse:
+def parse_stream_response(value: object) -> a2a_pb2.StreamResponse:
     """Parse an event of a stream, or the response of SendMessage. ValueError: it is neither."""
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         raise ValueError("it is not an object")
-    if (piece := _text_piece(given)) is not None:
+    if (piece := _text_piece(value)) is not None:
         return piece
-    found = {name: given[name] for name in _KINDS.values() if given.get(name) is not None}
+    members = {name: value[name] for name in _KINDS.values() if value.get(name) is not None}
     with _raise_value_error():
-        made = {
+        result = {
             name: _to_v1_member(name, one)
-            for name, one in (found or {_kind_of(given): given}).items()
+            for name, one in (members or {_kind_of(value): value}).items()
         }
-        return _parse(made, a2a_pb2.StreamResponse())
+        return _parse(result, a2a_pb2.StreamResponse())
 
 
-def parse_task(given: object) -> task_pb2.Task:
+def parse_task(value: object) -> task_pb2.Task:
     """Parse a task, also one wrapped as in SendMessage's response. ValueError: it is no task."""
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         raise ValueError("it is not an object")
-    wrapped = given.get("task")
+    wrapped = value.get("task")
     with _raise_value_error():
-        return _parse(_task(wrapped if isinstance(wrapped, dict) else given), task_pb2.Task())
+        return _parse(_task(wrapped if isinstance(wrapped, dict) else value), task_pb2.Task())
 
 
-def _text_piece(given: Json) -> a2a_pb2.StreamResponse | None:
+def _text_piece(value: Json) -> a2a_pb2.StreamResponse | None:
     """Parse a text delta of v1.0, the most frequent event, without json_format, which is slow.
 
     None: it is, or may be, another event.
     """
-    update = given.get("artifactUpdate")
-    if len(given) != 1 or not isinstance(update, dict) or not update.keys() <= _PIECE:
+    update = value.get("artifactUpdate")
+    if len(value) != 1 or not isinstance(update, dict) or not update.keys() <= _PIECE:
         return None
     artifact = update.get("artifact")
     if not isinstance(artifact, dict) or not artifact.keys() <= {"artifactId", "name", "parts"}:
@@ -71,13 +71,16 @@ def _text_piece(given: Json) -> a2a_pb2.StreamResponse | None:
     if parts[0].keys() != {"text"}:
         return None
     response = a2a_pb2.StreamResponse()
-    made = response.artifact_update
+    result = response.artifact_update
     try:
-        made.task_id, made.context_id = update.get("taskId", ""), update.get("contextId", "")
-        made.append, made.last_chunk = update.get("append", False), update.get("lastChunk", False)
-        made.artifact.artifact_id = artifact.get("artifactId", "")
-        made.artifact.name = artifact.get("name", "")
-        made.artifact.parts.add(text=parts[0]["text"])
+        result.task_id, result.context_id = update.get("taskId", ""), update.get("contextId", "")
+        result.append, result.last_chunk = (
+            update.get("append", False),
+            update.get("lastChunk", False),
+        )
+        result.artifact.artifact_id = artifact.get("artifactId", "")
+        result.artifact.name = artifact.get("name", "")
+        result.artifact.parts.add(text=parts[0]["text"])
     except (TypeError, ValueError):
         return None
     return response
@@ -86,15 +89,15 @@ def _text_piece(given: Json) -> a2a_pb2.StreamResponse | None:
 _PIECE: Final = {"taskId", "contextId", "artifact", "append", "lastChunk"}
 
 
-def _kind_of(given: Json) -> str:
+def _kind_of(value: Json) -> str:
     """Return the v1.0 name of a v0.3 event, by its `kind` or else by its members."""
-    kind = given.get("kind")
+    kind = value.get("kind")
     if kind is None:
-        if "status" in given:
-            kind = "status-update" if "taskId" in given else "task"
-        elif "artifact" in given:
+        if "status" in value:
+            kind = "status-update" if "taskId" in value else "task"
+        elif "artifact" in value:
             kind = "artifact-update"
-        elif "parts" in given:
+        elif "parts" in value:
             kind = "message"
     name = _KINDS.get(kind) if isinstance(kind, str) else None
     if name is None:
@@ -102,75 +105,75 @@ def _kind_of(given: Json) -> str:
     return name
 
 
-def _to_v1_member(name: str, given: object) -> object:
-    return _READERS[name](given) if isinstance(given, dict) else given
+def _to_v1_member(name: str, value: object) -> object:
+    return _READERS[name](value) if isinstance(value, dict) else value
 
 
-def _task(given: Json) -> Json:
-    made = v0_3_input.pick_members(given, ("id", "contextId", "metadata"))
-    made["status"] = _status(given.get("status"))
+def _task(value: Json) -> Json:
+    result = v0_3_input.pick_members(value, ("id", "contextId", "metadata"))
+    result["status"] = _status(value.get("status"))
     for name, read in (("artifacts", _artifact), ("history", _message)):
-        if isinstance(given.get(name), list):
-            made[name] = [read(one) if isinstance(one, dict) else one for one in given[name]]
-    return made
+        if isinstance(value.get(name), list):
+            result[name] = [read(one) if isinstance(one, dict) else one for one in value[name]]
+    return result
 
 
-def _status(given: object) -> object:
-    if not isinstance(given, dict):
+def _status(value: object) -> object:
+    if not isinstance(value, dict):
         raise ValueError("its status is missing")
-    made: Json = {"state": _state(given.get("state"))}
-    if isinstance(given.get("message"), dict):
-        made["message"] = _message(given["message"])
-    return made
+    result: Json = {"state": _state(value.get("state"))}
+    if isinstance(value.get("message"), dict):
+        result["message"] = _message(value["message"])
+    return result
 
 
-def _state(given: object) -> str:
-    if isinstance(given, int) and given in task_pb2.TaskState.values():
-        return task_pb2.TaskState.Name(task_pb2.TaskState.ValueType(given))
-    word = given.upper().replace("-", "_").removeprefix(_PREFIX) if isinstance(given, str) else ""
+def _state(value: object) -> str:
+    if isinstance(value, int) and value in task_pb2.TaskState.values():
+        return task_pb2.TaskState.Name(task_pb2.TaskState.ValueType(value))
+    word = value.upper().replace("-", "_").removeprefix(_PREFIX) if isinstance(value, str) else ""
     word = _SPELLINGS.get(word, word)
     name = f"{_PREFIX}{word}"
     if name not in task_pb2.TaskState.keys():  # noqa: SIM118  an enum's wrapper is no mapping
-        raise ValueError(f"A2A has no state {str(given)[:40]!r}")
+        raise ValueError(f"A2A has no state {str(value)[:40]!r}")
     return name
 
 
-def _status_update(given: Json) -> Json:
-    made = v0_3_input.pick_members(given, ("taskId", "contextId", "metadata"))
-    return {**made, "status": _status(given.get("status"))}
+def _status_update(value: Json) -> Json:
+    result = v0_3_input.pick_members(value, ("taskId", "contextId", "metadata"))
+    return {**result, "status": _status(value.get("status"))}
 
 
-def _artifact_update(given: Json) -> Json:
-    made = v0_3_input.pick_members(
-        given, ("taskId", "contextId", "append", "lastChunk", "metadata")
+def _artifact_update(value: Json) -> Json:
+    result = v0_3_input.pick_members(
+        value, ("taskId", "contextId", "append", "lastChunk", "metadata")
     )
-    artifact = given.get("artifact")
+    artifact = value.get("artifact")
     if not isinstance(artifact, dict):
         raise ValueError("its artifact is missing")
-    return {**made, "artifact": _artifact(artifact)}
+    return {**result, "artifact": _artifact(artifact)}
 
 
-def _artifact(given: Json) -> Json:
-    return {**v0_3_input.pick_members(given, _ARTIFACT), "parts": _parts(given.get("parts"))}
+def _artifact(value: Json) -> Json:
+    return {**v0_3_input.pick_members(value, _ARTIFACT), "parts": _parts(value.get("parts"))}
 
 
-def _message(given: Json) -> Json:
-    made = v0_3_input.pick_members(
-        given, ("messageId", "contextId", "taskId", "metadata", "extensions", "referenceTaskIds")
+def _message(value: Json) -> Json:
+    result = v0_3_input.pick_members(
+        value, ("messageId", "contextId", "taskId", "metadata", "extensions", "referenceTaskIds")
     )
     # An unknown role is dropped: the sender is the remote agent, and its history is not shown.
-    if (role := v0_3_input.convert_role(given.get("role"))) in ("ROLE_USER", "ROLE_AGENT"):
-        made["role"] = role
-    return {**made, "parts": _parts(given.get("parts"))}
+    if (role := v0_3_input.convert_role(value.get("role"))) in ("ROLE_USER", "ROLE_AGENT"):
+        result["role"] = role
+    return {**result, "parts": _parts(value.get("parts"))}
 
 
-def _parts(given: object) -> object:
+def _parts(value: object) -> object:
     """Convert parts to v1.0's shape. Parts of v0.3 have a `kind` or a `file`."""
-    if not isinstance(given, list):
-        return given or []
-    if any(isinstance(one, dict) and ("kind" in one or "file" in one) for one in given):
-        return v0_3_input.convert_parts(given)
-    return given
+    if not isinstance(value, list):
+        return value or []
+    if any(isinstance(one, dict) and ("kind" in one or "file" in one) for one in value):
+        return v0_3_input.convert_parts(value)
+    return value
 
 
 _READERS: Final[Mapping[str, Callable[[Json], Json]]] = {
@@ -181,8 +184,8 @@ _READERS: Final[Mapping[str, Callable[[Json], Json]]] = {
 }
 
 
-def _parse(given: Json, into: _Read) -> _Read:
-    return json_format.ParseDict(given, into, ignore_unknown_fields=True)
+def _parse(value: Json, into: _Read) -> _Read:
+    return json_format.ParseDict(value, into, ignore_unknown_fields=True)
 
 
 @contextmanager

@@ -155,8 +155,8 @@ class JsonRpcTransport:
         return dumps(request).encode()
 
     def _headers(self, options: CallOptions) -> Mapping[str, str]:
-        said = service_headers(self._interface.version, options)
-        return {"content-type": "application/json", **said}
+        headers = service_headers(self._interface.version, options)
+        return {"content-type": "application/json", **headers}
 
     def _send_params(self, request: a2a_pb2.SendMessageRequest) -> Json:
         if self._interface.version == V0_3:

@@ -226,15 +226,15 @@ class RemoteTurn:
 
     async def _request(self) -> a2a_pb2.SendMessageRequest:
         """Build the remote request: the turn's message with remote ids."""
-        given = self._task.message
+        original = self._task.message
         request = a2a_pb2.SendMessageRequest()
         message = request.message
         message.role = message_pb2.ROLE_USER
         message.message_id = self._message_id
-        message.parts.extend(await inline_files(self._task, given.parts, peer=self._peer.name))
-        message.extensions.extend(given.extensions)
-        if given.HasField("metadata"):
-            message.metadata.CopyFrom(given.metadata)
+        message.parts.extend(await inline_files(self._task, original.parts, peer=self._peer.name))
+        message.extensions.extend(original.extensions)
+        if original.HasField("metadata"):
+            message.metadata.CopyFrom(original.metadata)
         message.task_id = self._mirror.task_id
         message.context_id = self._mirror.context_id
         if self._has_context:

@@ -8,12 +8,17 @@ from urllib.parse import quote
 
 from google.protobuf import json_format
 
-from trunkline.a2a.v0_3 import a2a_pb2 as old
-from trunkline.a2a.v0_3 import task_pb2 as old_task
+from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
+from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.errors import PeerProtocolError, PeerRefusedError
 from trunkline.v1 import task_pb2
-from trunkline_bridge.client.errors import ConnectionLostError, parse_reason, refusal_error
+from trunkline_bridge.client.errors import (
+    ConnectionLostError,
+    ErrorObject,
+    parse_reason,
+    refusal_error,
+)
 from trunkline_bridge.client.http import HttpClient, HttpResponse, HttpStream
 from trunkline_bridge.client.interfaces import Interface
 from trunkline_bridge.client.json_reader import parse_stream_response, parse_task
@@ -27,8 +32,7 @@ from trunkline_bridge.client.transport import (
 )
 from trunkline_bridge.protocol import V0_3
 from trunkline_bridge.versions.json_values import dumps
-from trunkline_bridge.versions.v0_3 import proto_reader as reading
-from trunkline_bridge.versions.v0_3 import proto_reader as requests
+from trunkline_bridge.versions.v0_3 import proto_reader
 from trunkline_bridge.versions.v0_3.proto_json import proto_message_json
 from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 
@@ -51,9 +55,9 @@ class RestTransport:
     def __init__(self, http: HttpClient, interface: Interface) -> None:
         self._http = http
         self._interface = interface
-        self._is_old = interface.version == V0_3
+        self._is_v0_3 = interface.version == V0_3
         tenant = quote(interface.tenant, safe="")
-        prefix = "/v1" if self._is_old else f"/{tenant}" if tenant else ""
+        prefix = "/v1" if self._is_v0_3 else f"/{tenant}" if tenant else ""
         self._base = interface.url + prefix
         # The specification names both methods, and servers support either.
         self._subscribe_by = "POST"
@@ -118,7 +122,7 @@ class RestTransport:
                 headers=self._headers(CallOptions()),
                 timeout_s=CALL_TIMEOUT_S,
             )
-            return self._understood(self._read_task, self._json(answer))
+            return self._parse(self._read_task, self._json(answer))
 
     @asynccontextmanager
     async def _stream(
@@ -130,45 +134,47 @@ class RestTransport:
             if stream.status == 405:
                 raise _WrongHttpMethodError(self._http.peer, "it has no such method", "")
             if stream.status >= 300:
-                found = b"".join([item.data async for item in stream.items])
-                self._json(HttpResponse(stream.status, stream.media_type, found))
+                content = b"".join([item.data async for item in stream.items])
+                self._json(HttpResponse(stream.status, stream.media_type, content))
             async with aclosing(self._events(stream)) as events:
                 yield events
 
     async def _events(self, stream: HttpStream) -> AsyncGenerator[RemoteEvent]:
         async for item in stream.items:
-            given = self._json(HttpResponse(400 if item.is_error else 200, "", item.data))
-            if isinstance(given, dict) and isinstance(given.get("error"), dict):
-                raise self._refusal(400, given)
-            yield RemoteEvent(self._event(given), item.id, stream.trace_id)
+            value = self._json(HttpResponse(400 if item.is_error else 200, "", item.data))
+            if isinstance(value, dict) and isinstance(value.get("error"), dict):
+                raise self._refusal(400, value)
+            yield RemoteEvent(self._event(value), item.id, stream.trace_id)
 
-    def _event(self, given: object) -> a2a_pb2.StreamResponse:
-        return self._understood(self._read_response, given)
+    def _event(self, value: object) -> a2a_pb2.StreamResponse:
+        return self._parse(self._read_response, value)
 
-    def _understood(self, read: Callable[[object], _Read], given: object) -> _Read:
+    def _parse(self, read: Callable[[object], _Read], value: object) -> _Read:
         try:
-            return read(given)
+            return read(value)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            said = str(error) if type(error) is ValueError else "it does not match the A2A schema"
-            raise self._protocol_error(f"its answer can't be read: {said}") from None
+            problem = (
+                str(error) if type(error) is ValueError else "it does not match the A2A schema"
+            )
+            raise self._protocol_error(f"its answer can't be read: {problem}") from None
 
-    def _read_response(self, given: object) -> a2a_pb2.StreamResponse:
-        if not self._is_old:
-            return parse_stream_response(given)
-        made = old.StreamResponse()
-        json_format.ParseDict(_without_timestamp(given), made, ignore_unknown_fields=True)
-        return reading.from_v0_3_stream_response(made)
+    def _read_response(self, value: object) -> a2a_pb2.StreamResponse:
+        if not self._is_v0_3:
+            return parse_stream_response(value)
+        result = v0_3_pb2.StreamResponse()
+        json_format.ParseDict(_without_timestamp(value), result, ignore_unknown_fields=True)
+        return proto_reader.from_v0_3_stream_response(result)
 
-    def _read_task(self, given: object) -> task_pb2.Task:
-        if not self._is_old:
-            return parse_task(given)
-        made = old_task.Task()
-        json_format.ParseDict(_without_timestamp(given), made, ignore_unknown_fields=True)
-        return reading.from_v0_3_task(made)
+    def _read_task(self, value: object) -> task_pb2.Task:
+        if not self._is_v0_3:
+            return parse_task(value)
+        result = v0_3_task_pb2.Task()
+        json_format.ParseDict(_without_timestamp(value), result, ignore_unknown_fields=True)
+        return proto_reader.from_v0_3_task(result)
 
     def _json(self, answer: HttpResponse) -> Any:  # noqa: ANN401  any JSON value
         try:
-            given = json.loads(answer.body)
+            value = json.loads(answer.body)
         except (ValueError, RecursionError):
             if 400 <= answer.status < 500:
                 raise self._refusal(answer.status, None) from None
@@ -176,29 +182,31 @@ class RestTransport:
                 raise ConnectionLostError(self._http.peer, f"HTTP {answer.status}") from None
             raise self._protocol_error(f"HTTP {answer.status} without JSON") from None
         if answer.status >= 400:
-            raise self._refusal(answer.status, given)
-        return given
+            raise self._refusal(answer.status, value)
+        return value
 
-    def _refusal(self, status: int, given: object) -> Exception:
+    def _refusal(self, status: int, value: object) -> Exception:
         """Convert an error body to an error: google.rpc.Status, v0.3's JSON, or problem+json."""
-        said = given.get("error", given) if isinstance(given, dict) else {}
-        said = said if isinstance(said, dict) else {"message": said}
-        reason = parse_reason(None, said.get("details"))
-        if not reason and (kind := said.get("type")) and isinstance(kind, str):
+        error = value.get("error", value) if isinstance(value, dict) else {}
+        error = error if isinstance(error, dict) else {"message": error}
+        reason = parse_reason(None, error.get("details"))
+        if not reason and (kind := error.get("type")) and isinstance(kind, str):
             reason = kind.rpartition("/")[2].removesuffix("-error").replace("-", "_").upper()
-        text = said.get("message") or said.get("detail") or said.get("title")
+        text = error.get("message") or error.get("detail") or error.get("title")
         if not reason and status in (502, 504):
             return ConnectionLostError(self._http.peer, f"HTTP {status}")
         reason = reason or _REASONS.get(status, "")
-        return refusal_error(self._http.peer, text or f"HTTP {status}", reason)
+        return refusal_error(
+            self._http.peer, text or f"HTTP {status}", reason, ErrorObject.from_json(error)
+        )
 
     def _send_body(self, request: a2a_pb2.SendMessageRequest) -> bytes:
-        if self._is_old:
-            return dumps(proto_message_json(requests.to_v0_3_send(request))).encode()
+        if self._is_v0_3:
+            return dumps(proto_message_json(proto_reader.to_v0_3_send(request))).encode()
         return dumps(v1_json.send_params_json(request)).encode()
 
     def _headers(self, options: CallOptions) -> Mapping[str, str]:
-        kind = "application/json" if self._is_old else "application/a2a+json"
+        kind = "application/json" if self._is_v0_3 else "application/a2a+json"
         return {"content-type": kind, **service_headers(self._interface.version, options)}
 
     def _protocol_error(self, problem: str) -> PeerProtocolError:
@@ -209,14 +217,14 @@ class _WrongHttpMethodError(PeerRefusedError):
     """The path exists, but with another HTTP method."""
 
 
-def _without_timestamp(given: Any) -> Any:  # noqa: ANN401  any JSON value
+def _without_timestamp(value: Any) -> Any:  # noqa: ANN401  any JSON value
     """Remove the timestamps of statuses: nothing needs them, and some servers' are invalid."""
-    if not isinstance(given, dict):
-        return given
-    made = {**given}
+    if not isinstance(value, dict):
+        return value
+    result = {**value}
     for name in ("task", "statusUpdate"):
-        if name in made:
-            made[name] = _without_timestamp(made[name])
-    if isinstance(made.get("status"), dict):
-        made["status"] = {k: one for k, one in made["status"].items() if k != "timestamp"}
-    return made
+        if name in result:
+            result[name] = _without_timestamp(result[name])
+    if isinstance(result.get("status"), dict):
+        result["status"] = {k: one for k, one in result["status"].items() if k != "timestamp"}
+    return result

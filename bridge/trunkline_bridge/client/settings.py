@@ -25,7 +25,7 @@ class RemoteSettings(RemoteEndpointSettings):
 
     @classmethod
     def from_settings(
-        cls, name: str, given: RemoteAgentSettings, breaker: BreakerSettings = DEFAULT_SETTINGS
+        cls, name: str, settings: RemoteAgentSettings, breaker: BreakerSettings = DEFAULT_SETTINGS
     ) -> Self:
         """Build the settings from a process's settings, with credentials from the environment.
 
@@ -33,23 +33,23 @@ class RemoteSettings(RemoteEndpointSettings):
             ConfigurationError: A variable that holds credentials isn't set.
         """
         where = f"remote.{name}" if name else "join"
-        headers = dict(given.headers)
-        if given.token_env:
-            headers["authorization"] = f"Bearer {_read_secret(given.token_env, where)}"
-        if given.api_key_env:
-            headers[given.api_key_header.lower()] = _read_secret(given.api_key_env, where)
-        is_secret = bool(given.token_env or given.api_key_env)
-        if is_secret and given.url.startswith("http:") and not is_this_machine(given.url):
+        headers = dict(settings.headers)
+        if settings.token_env:
+            headers["authorization"] = f"Bearer {_read_secret(settings.token_env, where)}"
+        if settings.api_key_env:
+            headers[settings.api_key_header.lower()] = _read_secret(settings.api_key_env, where)
+        is_secret = bool(settings.token_env or settings.api_key_env)
+        if is_secret and settings.url.startswith("http:") and not is_this_machine(settings.url):
             logger.warning("remote.credentials_not_encrypted", extra={"where": where})
-        shared = {one.name: getattr(given, one.name) for one in fields(RemoteEndpointSettings)}
+        shared = {one.name: getattr(settings, one.name) for one in fields(RemoteEndpointSettings)}
         return cls(**{**shared, "headers": headers, "name": name, "breaker": breaker})
 
 
 def _read_secret(variable: str, where: str) -> str:
-    found = os.environ.get(variable, "").strip()
-    if not found:
+    secret = os.environ.get(variable, "").strip()
+    if not secret:
         problem = f"the variable {variable}, which holds its credentials, is not set"
         raise ConfigurationError(where, problem)
-    if not found.isascii() or not found.isprintable():
+    if not secret.isascii() or not secret.isprintable():
         raise ConfigurationError(where, f"what {variable} holds can't be sent in a header")
-    return found
+    return secret

@@ -218,8 +218,8 @@ class TaskMirror:
         if not self.task_id:
             self.task_id, self.context_id = task_id, context_id[:_MAX_ID_LENGTH]
             known: dict[str, Any] = {"taskId": task_id, "contextId": self.context_id}
-            said = {**_foreign_metadata(metadata), REMOTE_TASK_KEY: known}
-            await self._task.enter(task_pb2.TASK_STATE_WORKING, metadata=said)
+            extra = {**_foreign_metadata(metadata), REMOTE_TASK_KEY: known}
+            await self._task.enter(task_pb2.TASK_STATE_WORKING, metadata=extra)
         # As a child, the remote task is canceled with the local one.
         started = event_pb2.ChildStarted(task_id=self._child_id, agent=self._task.agent)
         await self._task.record(event_pb2.Event(child_started=started))
@@ -238,15 +238,15 @@ class TaskMirror:
         if message is not None:
             _check_parts(self, message.parts)
             self._count_bytes(message.parts)
-        said = _foreign_metadata(metadata) or None
+        extra = _foreign_metadata(metadata) or None
         self.change_count += 1
         if status.state in _ACTIVE_STATES:
             self._is_working = self._is_working or status.state == task_pb2.TASK_STATE_WORKING
             # A repeated status without anything new, as in each snapshot, is skipped.
             is_news = message is not None and self._is_new_message(message)
-            if is_news or said:
+            if is_news or extra:
                 await self._task.enter(
-                    task_pb2.TASK_STATE_WORKING, message if is_news else None, metadata=said
+                    task_pb2.TASK_STATE_WORKING, message if is_news else None, metadata=extra
                 )
             else:
                 self.change_count -= 1
@@ -259,7 +259,7 @@ class TaskMirror:
             task_id=self._child_id, agent=self._task.agent, state=status.state
         )
         await self._task.record(event_pb2.Event(child_finished=finished))
-        await self._task.enter(status.state, content, metadata=said)
+        await self._task.enter(status.state, content, metadata=extra)
 
     def _is_new_message(self, message: message_pb2.Message) -> bool:
         """Return whether a message was not seen yet; one without an id counts as new."""
@@ -321,10 +321,12 @@ class TaskMirror:
             metadata=_to_dict(artifact.metadata) if artifact.HasField("metadata") else None,
             extensions=artifact.extensions,
         )
-        made = _MirroredArtifact(writer, ArtifactContent(), is_closed=False)
-        self._artifacts[artifact.artifact_id] = made
+        artifact_state = _MirroredArtifact(writer, ArtifactContent(), is_closed=False)
+        self._artifacts[artifact.artifact_id] = artifact_state
         # An artifact starts with its first content, which may be empty.
-        await self._append_parts(made, artifact.parts or [part_pb2.Part(text="")], last=last)
+        await self._append_parts(
+            artifact_state, artifact.parts or [part_pb2.Part(text="")], last=last
+        )
 
     async def _append_parts(
         self, known: _MirroredArtifact, parts: Iterable[part_pb2.Part], *, last: bool
@@ -387,10 +389,10 @@ def _foreign_metadata(metadata: struct_pb2.Struct | None) -> dict[str, Any]:
     """Return a status's metadata without keys that are reserved for this mesh."""
     if metadata is None:
         return {}
-    found = _to_dict(metadata)
-    return {name: one for name, one in found.items() if not name.startswith(_RESERVED_PREFIX)}
+    fields = _to_dict(metadata)
+    return {name: one for name, one in fields.items() if not name.startswith(_RESERVED_PREFIX)}
 
 
 def _to_dict(metadata: struct_pb2.Struct) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json_format.MessageToDict(metadata)
-    return found
+    fields: Mapping[str, Any] = json_format.MessageToDict(metadata)
+    return fields

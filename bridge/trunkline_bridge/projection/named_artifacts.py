@@ -22,7 +22,7 @@ STEP_KEY = "trunkline/step"
 
 
 def artifact_head(
-    said: artifact_pb2.Artifact,
+    artifact: artifact_pb2.Artifact,
     kind: event_pb2.ArtifactKind.ValueType,
     origin: event_pb2.Origin | None,
     steps: Mapping[str, str],
@@ -34,15 +34,15 @@ def artifact_head(
     agent's name. `steps` are the plan's steps by the child task that works on them.
     """
     head = artifact_pb2.Artifact(
-        artifact_id=said.artifact_id,
-        name=said.name,
-        description=said.description,
-        extensions=said.extensions,
+        artifact_id=artifact.artifact_id,
+        name=artifact.name,
+        description=artifact.description,
+        extensions=artifact.extensions,
     )
-    if said.HasField("metadata"):
-        head.metadata.CopyFrom(said.metadata)
+    if artifact.HasField("metadata"):
+        head.metadata.CopyFrom(artifact.metadata)
     if origin is not None:
-        head.artifact_id = f"{origin.task_id}.{said.artifact_id}"
+        head.artifact_id = f"{origin.task_id}.{artifact.artifact_id}"
         head.name = STREAMING_RESULT
         head.metadata[AGENT_KEY] = origin.agent
         if step := steps.get(origin.child_task_id or origin.task_id):

@@ -29,8 +29,8 @@ def project_task(
     inner = snapshot.task
     task = task_pb2.Task(id=inner.id, context_id=inner.context_id)
     task.status.CopyFrom(inner.status)
-    kept = inner.history if history_length is None else inner.history[-history_length:]
-    task.history.extend([] if history_length == 0 else kept)
+    history = inner.history if history_length is None else inner.history[-history_length:]
+    task.history.extend([] if history_length == 0 else history)
     if inner.HasField("metadata"):
         task.metadata.CopyFrom(inner.metadata)
     if include_artifacts:
@@ -82,12 +82,12 @@ def _written(
     snapshot: snapshot_pb2.TaskSnapshot,
 ) -> Iterator[tuple[int, artifact_pb2.Artifact]]:
     steps = views.child_steps(snapshot)
-    for said, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
+    for inner_artifact, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
         origin = info.origin if info.HasField("origin") else None
         if not views.is_shown(info.kind, origin):
             continue
-        artifact = views.artifact_head(said, info.kind, origin, steps)
-        artifact.parts.extend(said.parts)
+        artifact = views.artifact_head(inner_artifact, info.kind, origin, steps)
+        artifact.parts.extend(inner_artifact.parts)
         if not artifact.parts:
             # A2A requires at least one part.
             artifact.parts.add(text="")

@@ -51,32 +51,32 @@ class TaskProjection:
         sequence = header.first_sequence
         self._epoch = header.epoch or 1
         self._task_id = header.task_id
-        made: list[WireEvent] = []
+        wire_events: list[WireEvent] = []
         for event in batch.events:
             kind = event.WhichOneof("event")
             if kind == "delta":
-                self._delta(header, sequence, event.delta, made)
+                self._delta(header, sequence, event.delta, wire_events)
                 sequence += max(1, len(event.delta.texts))
             elif kind == "plan":
-                self._plan(sequence, event.plan, made)
+                self._plan(sequence, event.plan, wire_events)
                 sequence += max(1, len(event.plan.texts))
             else:
                 responses = self._others.get(kind or "", _no_events)(self, header, event)
-                made += [
+                wire_events += [
                     FullEvent(sequence, n, one, self._epoch) for n, one in enumerate(responses)
                 ]
                 sequence += 1
-        return made
+        return wire_events
 
     def _start_from(self, snapshot: snapshot_pb2.TaskSnapshot) -> None:
         self._task_id = snapshot.task.id
         self._context_id = snapshot.task.context_id
         self._has_answer = has_answer(snapshot)
         self._steps = views.child_steps(snapshot)
-        for said, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
+        for artifact, info in zip(snapshot.task.artifacts, snapshot.artifacts, strict=True):
             origin = info.origin if info.HasField("origin") else None
             key = (info.origin.task_id, info.artifact_id)
-            self._artifacts[key] = self._artifact_view(said, info.kind, origin)
+            self._artifacts[key] = self._artifact_view(artifact, info.kind, origin)
         for plan in snapshot.plans:
             self._plans[plan.plan_id] = _PlanView(
                 self._plan_view(plan.plan_id, views.PLAN_STREAMING),
@@ -89,7 +89,7 @@ class TaskProjection:
         header: event_pb2.BatchHeader,
         sequence: int,
         delta: event_pb2.ArtifactDelta,
-        made: list[WireEvent],
+        wire_events: list[WireEvent],
     ) -> None:
         key = (header.origin.task_id, delta.artifact_id)
         view = self._artifacts.get(key)
@@ -104,13 +104,13 @@ class TaskProjection:
             update = view.update(append=not is_first, last_chunk=delta.last)
             update.artifact_update.artifact.parts.append(delta.part)
             self._links.event_to_urls(update)
-            made.append(FullEvent(sequence, 0, update, epoch))
+            wire_events.append(FullEvent(sequence, 0, update, epoch))
             return
         texts = texts or [""]
         if is_first:
             is_whole = delta.last and len(texts) == 1
             update = view.update(append=False, last_chunk=is_whole, text=texts.pop(0))
-            made.append(FullEvent(sequence, 0, update, epoch))
+            wire_events.append(FullEvent(sequence, 0, update, epoch))
             sequence += 1
         pieces = [
             TextDelta(number, 0, view, text, False, epoch)
@@ -118,24 +118,26 @@ class TaskProjection:
         ]
         if delta.last and pieces:
             pieces[-1] = pieces[-1]._replace(is_last=True)
-        made += pieces
+        wire_events += pieces
 
     def _begin(self, header: event_pb2.BatchHeader, delta: event_pb2.ArtifactDelta) -> ArtifactView:
         start = delta.start
-        said = artifact_pb2.Artifact(
+        artifact = artifact_pb2.Artifact(
             artifact_id=delta.artifact_id,
             name=start.name,
             description=start.description,
             extensions=start.extensions,
         )
         if start.HasField("metadata"):
-            said.metadata.CopyFrom(start.metadata)
+            artifact.metadata.CopyFrom(start.metadata)
         origin = _find_origin(header)
         if origin is None and start.kind == event_pb2.ARTIFACT_KIND_ANSWER:
             self._has_answer = True
-        return self._artifact_view(said, start.kind, origin)
+        return self._artifact_view(artifact, start.kind, origin)
 
-    def _plan(self, sequence: int, change: event_pb2.PlanChanged, made: list[WireEvent]) -> None:
+    def _plan(
+        self, sequence: int, change: event_pb2.PlanChanged, wire_events: list[WireEvent]
+    ) -> None:
         plan = self._plans.get(change.plan_id)
         is_new = plan is None or plan.revision != change.revision
         if plan is None or is_new:
@@ -146,32 +148,32 @@ class TaskProjection:
         for index, text in enumerate(change.texts):
             if plan.is_streaming:
                 piece = TextDelta(sequence + index, 0, plan.view, text, False, self._epoch)
-                made.append(piece)
+                wire_events.append(piece)
                 continue
             plan.is_streaming = True
             update = plan.view.update(
                 append=False, last_chunk=False, text=views.PLAN_OPENING + text
             )
-            made.append(FullEvent(sequence + index, 0, update, self._epoch))
+            wire_events.append(FullEvent(sequence + index, 0, update, self._epoch))
         if change.steps:
-            self._finish_plan(sequence, plan, change, made)
+            self._finish_plan(sequence, plan, change, wire_events)
 
     def _finish_plan(
         self,
         sequence: int,
         plan: _PlanView,
         change: event_pb2.PlanChanged,
-        made: list[WireEvent],
+        wire_events: list[WireEvent],
     ) -> None:
         n = 0
         if plan.is_streaming:
             closing = TextDelta(sequence, n, plan.view, views.PLAN_CLOSING, False, self._epoch)
-            made.append(closing)
+            wire_events.append(closing)
             plan.is_streaming = False
             n += 1
         whole = self._plan_view(change.plan_id, views.PLAN_UPDATE)
         update = whole.update(append=False, last_chunk=True, text=views.plan_text(change.steps))
-        made.append(FullEvent(sequence, n, update, self._epoch))
+        wire_events.append(FullEvent(sequence, n, update, self._epoch))
 
     def _created(
         self, header: event_pb2.BatchHeader, event: event_pb2.Event
@@ -242,11 +244,11 @@ class TaskProjection:
 
     def _artifact_view(
         self,
-        said: artifact_pb2.Artifact,
+        artifact: artifact_pb2.Artifact,
         kind: event_pb2.ArtifactKind.ValueType,
         origin: event_pb2.Origin | None,
     ) -> ArtifactView:
-        head = views.artifact_head(said, kind, origin, self._steps)
+        head = views.artifact_head(artifact, kind, origin, self._steps)
         is_shown = views.is_shown(kind, origin)
         return ArtifactView(self._task_id, self._context_id, head, kind, is_shown=is_shown)
 

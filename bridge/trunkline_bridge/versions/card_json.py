@@ -125,12 +125,12 @@ def _older_flows(flows: dict[str, Any]) -> dict[str, Any]:
 
 def _authentication(card: agent_card_pb2.AgentCard) -> list[str]:
     """Return the names of the card's HTTP schemes, the only ones that v0.1 has."""
-    found = [
+    names = [
         scheme.http_auth_security_scheme.scheme
         for scheme in card.security_schemes.values()
         if scheme.HasField("http_auth_security_scheme")
     ]
-    return sorted(set(found))
+    return sorted(set(names))
 
 
 def parse_card(text: str | bytes) -> agent_card_pb2.AgentCard:

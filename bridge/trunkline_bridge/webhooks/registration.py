@@ -75,8 +75,8 @@ class WebhookRegistrations:
     ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
         """Return all webhooks of a task; a task has few, so there are no pages."""
         client = self._directory.client_for_task(task_id)
-        found = await client.list_push_configs(task_id, account)
-        return a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=found)
+        configs = await client.list_push_configs(task_id, account)
+        return a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=configs)
 
     async def delete(self, task_id: str, config_id: str, *, account: str) -> None:
         """Remove a webhook; removing one that doesn't exist succeeds."""
@@ -91,12 +91,12 @@ def _violations(config: PushConfig, task_id: str) -> Iterator[tuple[str, str]]:
         yield "url", "is required"
     if config.token and not _fits(config.token, TOKEN_LENGTH):
         yield "token", _must_fit(TOKEN_LENGTH)
-    given = config.authentication
-    if given.scheme and _SCHEME.fullmatch(given.scheme) is None:
+    authentication = config.authentication
+    if authentication.scheme and _SCHEME.fullmatch(authentication.scheme) is None:
         yield "authentication.scheme", "must be the name of an HTTP scheme, such as Bearer"
-    if given.credentials and not given.scheme:
+    if authentication.credentials and not authentication.scheme:
         yield "authentication.scheme", "is required with credentials; give Bearer, for example"
-    if given.credentials and not _fits(given.credentials, CREDENTIALS_LENGTH):
+    if authentication.credentials and not _fits(authentication.credentials, CREDENTIALS_LENGTH):
         yield "authentication.credentials", _must_fit(CREDENTIALS_LENGTH)
 
 

@@ -128,9 +128,9 @@ class WebhookSender:
             headers |= self._signer.headers(message_id, timestamp_s, post.body)
         if config.token:
             headers[TOKEN_HEADER] = config.token
-        given = config.authentication
-        if given.scheme and given.credentials:
-            headers["authorization"] = f"{given.scheme} {given.credentials}"
+        authentication = config.authentication
+        if authentication.scheme and authentication.credentials:
+            headers["authorization"] = f"{authentication.scheme} {authentication.credentials}"
         return headers
 
 

@@ -52,19 +52,19 @@ def load_or_create_secret(folder: Path) -> str:
     Raises:
         ConfigurationError: The file can't be read or created.
     """
-    found = load_secret(folder)
-    if found:
-        return found
+    secret = load_secret(folder)
+    if secret:
+        return secret
     path = folder / FILE_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _create_secret_file(path)
     except OSError as error:
         raise _unusable(path, error) from error
-    made = load_secret(folder)
-    if not made:
+    created = load_secret(folder)
+    if not created:
         raise ConfigurationError(str(path), "is empty; remove it, and a secret is made")
-    return made
+    return created
 
 
 def load_secret(folder: Path) -> str:

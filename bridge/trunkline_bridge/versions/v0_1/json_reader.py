@@ -19,18 +19,21 @@ class TaskSendParams(NamedTuple):
     params: Json
 
 
-def convert_send_params(given: object) -> TaskSendParams:
+def convert_send_params(value: object) -> TaskSendParams:
     """Convert the parameters of tasks/send and tasks/sendSubscribe."""
-    params = require_object(given)
+    params = require_object(value)
     message = require_object(params.get("message"), "message")
     # v0.1 has no message ids, so each message is a new one.
-    made: Json = {"messageId": str(uuid.uuid4()), **v0_3_input.pick_members(message, ("metadata",))}
+    converted: Json = {
+        "messageId": str(uuid.uuid4()),
+        **v0_3_input.pick_members(message, ("metadata",)),
+    }
     if "role" in message:
-        made["role"] = v0_3_input.convert_role(message["role"])
+        converted["role"] = v0_3_input.convert_role(message["role"])
     if "parts" in message:
-        made["parts"] = v0_3_input.convert_parts(message["parts"])
+        converted["parts"] = v0_3_input.convert_parts(message["parts"])
     if params.get("sessionId") is not None:
-        made["contextId"] = params["sessionId"]
+        converted["contextId"] = params["sessionId"]
     configuration = convert_history_length(params)
     modes = params.get("acceptedOutputModes")
     if isinstance(modes, list):
@@ -41,34 +44,34 @@ def convert_send_params(given: object) -> TaskSendParams:
     if webhook is not None:
         config = v0_3_input.convert_webhook(require_object(webhook, "pushNotification"))
         configuration["taskPushNotificationConfig"] = _named(config, params)
-    result = {"message": made, "configuration": configuration}
+    result = {"message": converted, "configuration": configuration}
     return TaskSendParams(
         parse_client_id(params), {**result, **v0_3_input.pick_members(params, ("metadata",))}
     )
 
 
-def convert_history_length(given: Json) -> Json:
+def convert_history_length(value: Json) -> Json:
     """Convert the history length; v0.1's default is 0."""
-    length = given.get("historyLength")
+    length = value.get("historyLength")
     return {"historyLength": 0 if length is None else length}
 
 
-def convert_webhook(given: object) -> Json:
+def convert_webhook(value: object) -> Json:
     """Convert the webhook of tasks/pushNotification/set, without its task."""
     config = require_object(
-        require_object(given).get("pushNotificationConfig"), "pushNotificationConfig"
+        require_object(value).get("pushNotificationConfig"), "pushNotificationConfig"
     )
-    return _named(v0_3_input.convert_webhook(config), given)
+    return _named(v0_3_input.convert_webhook(config), value)
 
 
-def _named(webhook: Json, given: object) -> Json:
+def _named(webhook: Json, value: object) -> Json:
     """Name a task's only webhook by the client's task id, which notifications need."""
-    return {**webhook, "id": parse_client_id(given)}
+    return {**webhook, "id": parse_client_id(value)}
 
 
-def parse_client_id(given: object) -> str:
+def parse_client_id(value: object) -> str:
     """Return the task id that the client chose. WireError: it is invalid."""
-    client_id = require_object(given).get("id")
+    client_id = require_object(value).get("id")
     if not isinstance(client_id, str) or not client_id:
         raise invalid_params(("id", "must be a string that is not empty"))
     if len(client_id.encode("utf-8")) > _ID_BYTES:
@@ -76,8 +79,8 @@ def parse_client_id(given: object) -> str:
     return client_id
 
 
-def require_object(given: object, name: str = "params") -> Json:
+def require_object(value: object, name: str = "params") -> Json:
     """Return a value that must be an object. WireError: it is not."""
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         raise invalid_params((name, "must be an object"))
-    return given
+    return value

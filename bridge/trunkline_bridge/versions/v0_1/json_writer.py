@@ -99,10 +99,10 @@ class V01EventWriter:
 
     def text_start(self, artifact: ArtifactView) -> str:
         """Return the JSON of a text delta before its text."""
-        said: Json = {"name": artifact.head.name} if artifact.head.name else {}
-        said |= {"index": self._indexes.find_or_assign(artifact.head), "append": True}
+        content: Json = {"name": artifact.head.name} if artifact.head.name else {}
+        content |= {"index": self._indexes.find_or_assign(artifact.head), "append": True}
         text = '"parts":[{"type":"text","text":'
-        return f'{dumps({"id": self.client_id})[:-1]},"artifact":{dumps(said)[:-1]},{text}'
+        return f'{dumps({"id": self.client_id})[:-1]},"artifact":{dumps(content)[:-1]},{text}'
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
         """Return any other event; a snapshot and a direct reply become several objects."""
@@ -120,14 +120,14 @@ class V01EventWriter:
     def _snapshot(self, message: task_pb2.Task) -> Sequence[Json]:
         events = [] if message.status.state in V0_1_TURN_END else [self._status(message.status)]
         for artifact in message.artifacts:
-            said = _artifact(artifact, self._indexes.find_or_assign(artifact))
-            events.append({"id": self.client_id, "artifact": said})
+            content = _artifact(artifact, self._indexes.find_or_assign(artifact))
+            events.append({"id": self.client_id, "artifact": content})
         return events
 
     def _reply(self, message: message_pb2.Message) -> Sequence[Json]:
-        said = _artifact(_reply_artifact(message), 0, last=True)
+        content = _artifact(_reply_artifact(message), 0, last=True)
         return (
-            {"id": self.client_id, "artifact": said},
+            {"id": self.client_id, "artifact": content},
             {"id": self.client_id, "status": _reply_status(message), "final": True},
         )
 
@@ -137,8 +137,8 @@ class V01EventWriter:
 
     def _update(self, update: a2a_pb2.TaskArtifactUpdateEvent) -> Json:
         index = self._indexes.find_or_assign(update.artifact)
-        said = _artifact(update.artifact, index, append=update.append, last=update.last_chunk)
-        result: Json = {"id": self.client_id, "artifact": said}
+        content = _artifact(update.artifact, index, append=update.append, last=update.last_chunk)
+        result: Json = {"id": self.client_id, "artifact": content}
         return add_metadata(result, update)
 
 

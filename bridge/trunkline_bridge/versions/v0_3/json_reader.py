@@ -17,117 +17,117 @@ _KINDS = ("text", "file", "data")
 _FILE = {"bytes": "raw", "uri": "url", "name": "filename", "mimeType": "mediaType"}
 
 
-def convert_send_params(given: object) -> object:
+def convert_send_params(value: object) -> object:
     """Convert the parameters of message/send and message/stream to those of SendMessage."""
-    if not isinstance(given, dict):
-        return given
+    if not isinstance(value, dict):
+        return value
     result: Json = {}
-    if "message" in given:
-        result["message"] = convert_message(given["message"])
-    if given.get("configuration") is not None:
-        result["configuration"] = _configuration(given["configuration"])
-    if given.get("metadata") is not None:
-        result["metadata"] = given["metadata"]
+    if "message" in value:
+        result["message"] = convert_message(value["message"])
+    if value.get("configuration") is not None:
+        result["configuration"] = _configuration(value["configuration"])
+    if value.get("metadata") is not None:
+        result["metadata"] = value["metadata"]
     return result
 
 
-def convert_get_params(given: object) -> object:
+def convert_get_params(value: object) -> object:
     """Convert the parameters of tasks/get; in v0.3 a history length of 0 means no limit."""
-    if isinstance(given, dict) and given.get("historyLength") == 0:
-        return {"id": given.get("id")}
-    return given
+    if isinstance(value, dict) and value.get("historyLength") == 0:
+        return {"id": value.get("id")}
+    return value
 
 
-def convert_message(given: object) -> object:
+def convert_message(value: object) -> object:
     """Convert a message."""
-    if not isinstance(given, dict):
-        return given
-    if given.get("kind") not in (None, "message"):
+    if not isinstance(value, dict):
+        return value
+    if value.get("kind") not in (None, "message"):
         raise invalid_params(("message.kind", "must be message"))
-    result = pick_members(given, _MESSAGE)
-    if "role" in given:
-        result["role"] = convert_role(given["role"])
-    if "parts" in given:
-        result["parts"] = convert_parts(given["parts"])
+    result = pick_members(value, _MESSAGE)
+    if "role" in value:
+        result["role"] = convert_role(value["role"])
+    if "parts" in value:
+        result["parts"] = convert_parts(value["parts"])
     return result
 
 
-def convert_role(given: Any) -> Any:  # noqa: ANN401  any JSON value
+def convert_role(value: Any) -> Any:  # noqa: ANN401  any JSON value
     """Convert a role."""
-    return _ROLES.get(given, given) if isinstance(given, str) else given
+    return _ROLES.get(value, value) if isinstance(value, str) else value
 
 
-def convert_parts(given: object) -> object:
+def convert_parts(value: object) -> object:
     """Convert the parts of a message."""
-    if not isinstance(given, list):
-        return given
-    return [_part(one, f"message.parts[{index}]") for index, one in enumerate(given)]
+    if not isinstance(value, list):
+        return value
+    return [_part(one, f"message.parts[{index}]") for index, one in enumerate(value)]
 
 
-def convert_webhook(given: Json) -> Json:
+def convert_webhook(value: Json) -> Json:
     """Convert a webhook; v1.0 has one authentication scheme, so the first one is used."""
-    result = pick_members(given, ("id", "url", "token"))
-    authentication = given.get("authentication")
+    result = pick_members(value, ("id", "url", "token"))
+    authentication = value.get("authentication")
     if isinstance(authentication, dict):
-        said = pick_members(authentication, ("credentials",))
+        converted = pick_members(authentication, ("credentials",))
         schemes = authentication.get("schemes")
         if schemes is not None:
-            said["scheme"] = schemes[0] if isinstance(schemes, list) and schemes else ""
-        result["authentication"] = said
+            converted["scheme"] = schemes[0] if isinstance(schemes, list) and schemes else ""
+        result["authentication"] = converted
     elif authentication is not None:
         result["authentication"] = authentication
     return result
 
 
-def pick_members(given: Json, names: Iterable[str]) -> Json:
+def pick_members(value: Json, names: Iterable[str]) -> Json:
     """Return the named members that exist and are not null."""
-    return {name: given[name] for name in names if given.get(name) is not None}
+    return {name: value[name] for name in names if value.get(name) is not None}
 
 
-def _part(given: object, path: str) -> object:
-    if not isinstance(given, dict):
-        return given
-    kind = given.get("kind") or given.get("type") or next((k for k in _KINDS if k in given), "text")
+def _part(value: object, path: str) -> object:
+    if not isinstance(value, dict):
+        return value
+    kind = value.get("kind") or value.get("type") or next((k for k in _KINDS if k in value), "text")
     if kind == "text":
-        result = pick_members(given, ("text",))
+        result = pick_members(value, ("text",))
     elif kind == "file":
-        file = given.get("file")
+        file = value.get("file")
         if not isinstance(file, dict):
             raise invalid_params((f"{path}.file", "must be an object with bytes or uri"))
         result = {new: file[old] for old, new in _FILE.items() if file.get(old) is not None}
     elif kind == "data":
-        return _data_part(given)
+        return _data_part(value)
     else:
         raise invalid_params((f"{path}.kind", f"must be one of {', '.join(_KINDS)}"))
-    return {**result, **pick_members(given, ("metadata",))}
+    return {**result, **pick_members(value, ("metadata",))}
 
 
-def _data_part(given: Json) -> Json:
-    data, metadata = given.get("data"), given.get("metadata")
+def _data_part(value: Json) -> Json:
+    data, metadata = value.get("data"), value.get("metadata")
     if isinstance(metadata, dict) and metadata.get(WRAPPED_DATA_KEY) is True and _is_wrapped(data):
         result: Json = {"data": cast("Json", data)[WRAPPED_VALUE_KEY]}
         metadata = {name: one for name, one in metadata.items() if name != WRAPPED_DATA_KEY}
         return {**result, "metadata": metadata} if metadata else result
-    return pick_members(given, ("data", "metadata"))
+    return pick_members(value, ("data", "metadata"))
 
 
 def _is_wrapped(data: object) -> bool:
     return isinstance(data, dict) and data.keys() == {WRAPPED_VALUE_KEY}
 
 
-def _configuration(given: object) -> object:
-    if not isinstance(given, dict):
-        return given
-    result = pick_members(given, ("acceptedOutputModes", "historyLength"))
+def _configuration(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    result = pick_members(value, ("acceptedOutputModes", "historyLength"))
     if result.get("historyLength") == 0:
         # In v0.3 that means no limit.
         del result["historyLength"]
-    blocking = given.get("blocking")
+    blocking = value.get("blocking")
     if isinstance(blocking, bool):
         result["returnImmediately"] = not blocking
     elif blocking is not None:
         raise invalid_params(("configuration.blocking", "must be true or false"))
-    config = given.get("pushNotificationConfig")
+    config = value.get("pushNotificationConfig")
     if config is not None:
         result["taskPushNotificationConfig"] = (
             convert_webhook(config) if isinstance(config, dict) else config

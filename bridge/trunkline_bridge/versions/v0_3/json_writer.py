@@ -88,10 +88,10 @@ def part_json(part: part_pb2.Part, *, kind_key: PartKindKey = "kind") -> Json:
 
 def send_params_json(request: a2a_pb2.SendMessageRequest) -> Json:
     """Build the parameters of message/send."""
-    given = request.configuration
-    configuration: Json = {"blocking": not given.return_immediately}
-    if given.accepted_output_modes:
-        configuration["acceptedOutputModes"] = list(given.accepted_output_modes)
+    config = request.configuration
+    configuration: Json = {"blocking": not config.return_immediately}
+    if config.accepted_output_modes:
+        configuration["acceptedOutputModes"] = list(config.accepted_output_modes)
     params: Json = {"message": message_json(request.message), "configuration": configuration}
     return add_metadata(params, request)
 
@@ -123,11 +123,11 @@ def webhook_json(config: push_notification_pb2.TaskPushNotificationConfig) -> Js
     if config.token:
         result["token"] = config.token
     if config.HasField("authentication"):
-        given = config.authentication
-        said: Json = {"schemes": [given.scheme] if given.scheme else []}
-        if given.credentials:
-            said["credentials"] = given.credentials
-        result["authentication"] = said
+        authentication = config.authentication
+        members: Json = {"schemes": [authentication.scheme] if authentication.scheme else []}
+        if authentication.credentials:
+            members["credentials"] = authentication.credentials
+        result["authentication"] = members
     return result
 
 
@@ -142,16 +142,16 @@ class V03EventWriter:
 
     def text_start(self, artifact: ArtifactView) -> str:
         """Return the JSON of a text delta before its text."""
-        said = {"artifactId": artifact.head.artifact_id}
+        members = {"artifactId": artifact.head.artifact_id}
         if artifact.head.name:
-            said["name"] = artifact.head.name
+            members["name"] = artifact.head.name
         ids = {
             "kind": "artifact-update",
             "taskId": artifact.task_id,
             "contextId": artifact.context_id,
         }
         text = '"parts":[{"kind":"text","text":'
-        return f'{dumps(ids)[:-1]},"artifact":{dumps(said)[:-1]},{text}'
+        return f'{dumps(ids)[:-1]},"artifact":{dumps(members)[:-1]},{text}'
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
         """Return the JSON of any other event."""

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable
 
-from trunkline.a2a.v0_3 import agent_card_pb2 as old
-from trunkline.a2a.v0_3 import security_scheme_pb2 as old_security
+from trunkline.a2a.v0_3 import agent_card_pb2 as v0_3_pb2
+from trunkline.a2a.v0_3 import security_scheme_pb2 as v0_3_security_pb2
 from trunkline.v1 import agent_card_pb2, security_scheme_pb2
 from trunkline_bridge.protocol import V0_3
 
 
-def to_v0_3_agent_card(core: agent_card_pb2.AgentCard) -> old.AgentCard:
+def to_v0_3_agent_card(core: agent_card_pb2.AgentCard) -> v0_3_pb2.AgentCard:
     """Convert a card, with only the interfaces of v0.3; the first is the preferred one.
 
     Signatures are left out: they are over v1.0's card.
     """
-    made = old.AgentCard(
+    result = v0_3_pb2.AgentCard(
         name=core.name,
         description=core.description,
         version=core.version,
@@ -27,42 +27,42 @@ def to_v0_3_agent_card(core: agent_card_pb2.AgentCard) -> old.AgentCard:
         supports_authenticated_extended_card=core.capabilities.extended_agent_card,
     )
     if core.HasField("provider"):
-        made.provider.url = core.provider.url
-        made.provider.organization = core.provider.organization
+        result.provider.url = core.provider.url
+        result.provider.organization = core.provider.organization
     for name, scheme in core.security_schemes.items():
-        made.security_schemes[name].CopyFrom(_to_v0_3_scheme(scheme))
-    _add_interfaces(made, core.supported_interfaces)
-    return made
+        result.security_schemes[name].CopyFrom(_to_v0_3_scheme(scheme))
+    _add_interfaces(result, core.supported_interfaces)
+    return result
 
 
 def _add_interfaces(
-    made: old.AgentCard, interfaces: Iterable[agent_card_pb2.AgentInterface]
+    result: v0_3_pb2.AgentCard, interfaces: Iterable[agent_card_pb2.AgentInterface]
 ) -> None:
     known = [one for one in interfaces if one.protocol_version == V0_3]
     if not known:
         return
     first, *others = known
-    made.url, made.preferred_transport = first.url, first.protocol_binding
-    made.protocol_version = V0_3
+    result.url, result.preferred_transport = first.url, first.protocol_binding
+    result.protocol_version = V0_3
     for one in others:
-        made.additional_interfaces.add(url=one.url, transport=one.protocol_binding)
+        result.additional_interfaces.add(url=one.url, transport=one.protocol_binding)
 
 
-def _to_v0_3_capabilities(core: agent_card_pb2.AgentCapabilities) -> old.AgentCapabilities:
-    made = old.AgentCapabilities(
+def _to_v0_3_capabilities(core: agent_card_pb2.AgentCapabilities) -> v0_3_pb2.AgentCapabilities:
+    result = v0_3_pb2.AgentCapabilities(
         streaming=core.streaming, push_notifications=core.push_notifications
     )
     for extension in core.extensions:
-        added = made.extensions.add(
+        added = result.extensions.add(
             uri=extension.uri, description=extension.description, required=extension.required
         )
         if extension.HasField("params"):
             added.params.CopyFrom(extension.params)
-    return made
+    return result
 
 
-def _to_v0_3_skill(core: agent_card_pb2.AgentSkill) -> old.AgentSkill:
-    return old.AgentSkill(
+def _to_v0_3_skill(core: agent_card_pb2.AgentSkill) -> v0_3_pb2.AgentSkill:
+    return v0_3_pb2.AgentSkill(
         id=core.id,
         name=core.name,
         description=core.description,
@@ -74,15 +74,15 @@ def _to_v0_3_skill(core: agent_card_pb2.AgentSkill) -> old.AgentSkill:
     )
 
 
-def _to_v0_3_security(core: security_scheme_pb2.SecurityRequirement) -> old_security.Security:
-    made = old_security.Security()
+def _to_v0_3_security(core: security_scheme_pb2.SecurityRequirement) -> v0_3_security_pb2.Security:
+    result = v0_3_security_pb2.Security()
     for name, scopes in core.schemes.items():
-        made.schemes[name].list.extend(scopes.list)
-    return made
+        result.schemes[name].list.extend(scopes.list)
+    return result
 
 
-def _to_v0_3_scheme(core: security_scheme_pb2.SecurityScheme) -> old_security.SecurityScheme:
+def _to_v0_3_scheme(core: security_scheme_pb2.SecurityScheme) -> v0_3_security_pb2.SecurityScheme:
     # Field numbers and types are the same; v1.0's additions are discarded.
-    made = old_security.SecurityScheme.FromString(core.SerializeToString())
-    made.DiscardUnknownFields()
-    return made
+    result = v0_3_security_pb2.SecurityScheme.FromString(core.SerializeToString())
+    result.DiscardUnknownFields()
+    return result

@@ -7,8 +7,8 @@ import base64
 import binascii
 import re
 
-from trunkline.a2a.v0_3 import a2a_pb2 as old
-from trunkline.a2a.v0_3 import task_pb2 as old_task
+from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
+from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.errors import invalid_params
@@ -16,7 +16,7 @@ from trunkline_bridge.versions.v0_3.json_writer import WRAPPED_DATA_KEY, WRAPPED
 from trunkline_bridge.versions.v0_3.proto_writer import find_metadata, to_v0_3_message
 
 
-def from_v0_3_message(message: old_task.Message) -> message_pb2.Message:
+def from_v0_3_message(message: v0_3_task_pb2.Message) -> message_pb2.Message:
     """Convert a message."""
     return message_pb2.Message(
         message_id=message.message_id,
@@ -29,7 +29,7 @@ def from_v0_3_message(message: old_task.Message) -> message_pb2.Message:
     )
 
 
-def from_v0_3_part(part: old_task.Part) -> part_pb2.Part:
+def from_v0_3_part(part: v0_3_task_pb2.Part) -> part_pb2.Part:
     """Convert a part."""
     core = part_pb2.Part(metadata=find_metadata(part))
     match part.WhichOneof("part"):
@@ -43,7 +43,7 @@ def from_v0_3_part(part: old_task.Part) -> part_pb2.Part:
 
 
 def from_v0_3_push_config(
-    config: old_task.PushNotificationConfig,
+    config: v0_3_task_pb2.PushNotificationConfig,
 ) -> push_notification_pb2.TaskPushNotificationConfig:
     """Convert a webhook without its task; of several authentication schemes the first is used."""
     core = push_notification_pb2.TaskPushNotificationConfig(
@@ -55,7 +55,7 @@ def from_v0_3_push_config(
     return core
 
 
-def from_v0_3_task(task: old_task.Task) -> task_pb2.Task:
+def from_v0_3_task(task: v0_3_task_pb2.Task) -> task_pb2.Task:
     """Convert a task."""
     return task_pb2.Task(
         id=task.id,
@@ -67,7 +67,7 @@ def from_v0_3_task(task: old_task.Task) -> task_pb2.Task:
     )
 
 
-def from_v0_3_send_response(answer: old.SendMessageResponse) -> a2a_pb2.StreamResponse:
+def from_v0_3_send_response(answer: v0_3_pb2.SendMessageResponse) -> a2a_pb2.StreamResponse:
     """Convert the response of SendMessage to an event; an empty one gives an empty event."""
     match answer.WhichOneof("payload"):
         case "task":
@@ -78,7 +78,7 @@ def from_v0_3_send_response(answer: old.SendMessageResponse) -> a2a_pb2.StreamRe
             return a2a_pb2.StreamResponse()
 
 
-def from_v0_3_stream_response(response: old.StreamResponse) -> a2a_pb2.StreamResponse:
+def from_v0_3_stream_response(response: v0_3_pb2.StreamResponse) -> a2a_pb2.StreamResponse:
     """Convert an event of a stream; an empty one gives an empty event."""
     match response.WhichOneof("payload"):
         case "task":
@@ -94,7 +94,9 @@ def from_v0_3_stream_response(response: old.StreamResponse) -> a2a_pb2.StreamRes
             return a2a_pb2.StreamResponse()
 
 
-def _core_status_update(update: old_task.TaskStatusUpdateEvent) -> a2a_pb2.TaskStatusUpdateEvent:
+def _core_status_update(
+    update: v0_3_task_pb2.TaskStatusUpdateEvent,
+) -> a2a_pb2.TaskStatusUpdateEvent:
     return a2a_pb2.TaskStatusUpdateEvent(
         task_id=update.task_id,
         context_id=update.context_id,
@@ -104,7 +106,7 @@ def _core_status_update(update: old_task.TaskStatusUpdateEvent) -> a2a_pb2.TaskS
 
 
 def _core_artifact_update(
-    update: old_task.TaskArtifactUpdateEvent,
+    update: v0_3_task_pb2.TaskArtifactUpdateEvent,
 ) -> a2a_pb2.TaskArtifactUpdateEvent:
     return a2a_pb2.TaskArtifactUpdateEvent(
         task_id=update.task_id,
@@ -116,16 +118,16 @@ def _core_artifact_update(
     )
 
 
-def _core_status(status: old_task.TaskStatus) -> task_pb2.TaskStatus:
+def _core_status(status: v0_3_task_pb2.TaskStatus) -> task_pb2.TaskStatus:
     """Convert a status without its time, which is not needed and often invalid."""
     # The enums have the same numbers.
-    made = task_pb2.TaskStatus(state=status.state)  # type: ignore[arg-type]
+    result = task_pb2.TaskStatus(state=status.state)  # type: ignore[arg-type]
     if status.HasField("update"):
-        made.message.CopyFrom(from_v0_3_message(status.update))
-    return made
+        result.message.CopyFrom(from_v0_3_message(status.update))
+    return result
 
 
-def _core_artifact(artifact: old_task.Artifact) -> artifact_pb2.Artifact:
+def _core_artifact(artifact: v0_3_task_pb2.Artifact) -> artifact_pb2.Artifact:
     return artifact_pb2.Artifact(
         artifact_id=artifact.artifact_id,
         name=artifact.name,
@@ -136,7 +138,7 @@ def _core_artifact(artifact: old_task.Artifact) -> artifact_pb2.Artifact:
     )
 
 
-def _read_file(file: old_task.FilePart, core: part_pb2.Part) -> None:
+def _read_file(file: v0_3_task_pb2.FilePart, core: part_pb2.Part) -> None:
     if file.WhichOneof("file") == "file_with_uri":
         core.url = file.file_with_uri
     else:
@@ -145,18 +147,18 @@ def _read_file(file: old_task.FilePart, core: part_pb2.Part) -> None:
     core.filename = file.name
 
 
-def _file_content(given: bytes) -> bytes:
+def _file_content(value: bytes) -> bytes:
     """Return a file's content, which is base64 or raw bytes.
 
     The schema means raw bytes, but the reference SDK writes base64, so both are accepted.
     """
     try:
-        return base64.b64decode(given, validate=True)
+        return base64.b64decode(value, validate=True)
     except binascii.Error:
-        return given
+        return value
 
 
-def _read_data(data: old_task.DataPart, core: part_pb2.Part) -> None:
+def _read_data(data: v0_3_task_pb2.DataPart, core: part_pb2.Part) -> None:
     marked = core.metadata.fields.get(WRAPPED_DATA_KEY)
     if marked is not None and marked.bool_value and WRAPPED_VALUE_KEY in data.data.fields:
         core.data.CopyFrom(data.data.fields[WRAPPED_VALUE_KEY])
@@ -171,24 +173,24 @@ _TASK = re.compile(r"tasks/([^/]+)")
 _CONFIG = re.compile(r"tasks/([^/]+)/pushNotificationConfigs/([^/]*)")
 
 
-def from_v0_3_send(request: old.SendMessageRequest) -> a2a_pb2.SendMessageRequest:
+def from_v0_3_send(request: v0_3_pb2.SendMessageRequest) -> a2a_pb2.SendMessageRequest:
     """Convert a request of SendMessage or SendStreamingMessage."""
     core = a2a_pb2.SendMessageRequest(
         message=from_v0_3_message(request.request), metadata=find_metadata(request)
     )
     if request.HasField("configuration"):
-        given = request.configuration
-        core.configuration.accepted_output_modes.extend(given.accepted_output_modes)
-        core.configuration.return_immediately = not given.blocking
-        if given.history_length:
-            core.configuration.history_length = given.history_length
-        if given.HasField("push_notification"):
-            config = from_v0_3_push_config(given.push_notification)
+        value = request.configuration
+        core.configuration.accepted_output_modes.extend(value.accepted_output_modes)
+        core.configuration.return_immediately = not value.blocking
+        if value.history_length:
+            core.configuration.history_length = value.history_length
+        if value.HasField("push_notification"):
+            config = from_v0_3_push_config(value.push_notification)
             core.configuration.task_push_notification_config.CopyFrom(config)
     return core
 
 
-def from_v0_3_get(request: old.GetTaskRequest) -> a2a_pb2.GetTaskRequest:
+def from_v0_3_get(request: v0_3_pb2.GetTaskRequest) -> a2a_pb2.GetTaskRequest:
     """Convert a request of GetTask. WireError: `name` names no task."""
     core = a2a_pb2.GetTaskRequest(id=parse_task_name(request.name))
     if request.history_length:
@@ -197,18 +199,20 @@ def from_v0_3_get(request: old.GetTaskRequest) -> a2a_pb2.GetTaskRequest:
     return core
 
 
-def from_v0_3_cancel(request: old.CancelTaskRequest) -> a2a_pb2.CancelTaskRequest:
+def from_v0_3_cancel(request: v0_3_pb2.CancelTaskRequest) -> a2a_pb2.CancelTaskRequest:
     """Convert a request of CancelTask. WireError: `name` names no task."""
     return a2a_pb2.CancelTaskRequest(id=parse_task_name(request.name))
 
 
-def from_v0_3_subscribe(request: old.TaskSubscriptionRequest) -> a2a_pb2.SubscribeToTaskRequest:
+def from_v0_3_subscribe(
+    request: v0_3_pb2.TaskSubscriptionRequest,
+) -> a2a_pb2.SubscribeToTaskRequest:
     """Convert a request of TaskSubscription. WireError: `name` names no task."""
     return a2a_pb2.SubscribeToTaskRequest(id=parse_task_name(request.name))
 
 
 def from_v0_3_create_push(
-    request: old.CreateTaskPushNotificationConfigRequest,
+    request: v0_3_pb2.CreateTaskPushNotificationConfigRequest,
 ) -> push_notification_pb2.TaskPushNotificationConfig:
     """Convert a request to create a webhook. WireError: `parent` names no task."""
     task_id = parse_task_name(request.parent, field="parent")
@@ -221,7 +225,7 @@ def from_v0_3_create_push(
 
 
 def from_v0_3_get_push(
-    request: old.GetTaskPushNotificationConfigRequest,
+    request: v0_3_pb2.GetTaskPushNotificationConfigRequest,
 ) -> a2a_pb2.GetTaskPushNotificationConfigRequest:
     """Convert a request for a webhook; `tasks/TASK` alone asks for the only one.
 
@@ -233,7 +237,7 @@ def from_v0_3_get_push(
 
 
 def from_v0_3_list_push(
-    request: old.ListTaskPushNotificationConfigRequest,
+    request: v0_3_pb2.ListTaskPushNotificationConfigRequest,
 ) -> a2a_pb2.ListTaskPushNotificationConfigsRequest:
     """Convert a request for a task's webhooks. WireError: `parent` names no task."""
     return a2a_pb2.ListTaskPushNotificationConfigsRequest(
@@ -244,32 +248,32 @@ def from_v0_3_list_push(
 
 
 def from_v0_3_delete_push(
-    request: old.DeleteTaskPushNotificationConfigRequest,
+    request: v0_3_pb2.DeleteTaskPushNotificationConfigRequest,
 ) -> a2a_pb2.DeleteTaskPushNotificationConfigRequest:
     """Convert a request to delete a webhook. WireError: `name` names no webhook."""
     task_id, config_id = _parse_config_name(request.name)
     return a2a_pb2.DeleteTaskPushNotificationConfigRequest(task_id=task_id, id=config_id)
 
 
-def to_v0_3_send(request: a2a_pb2.SendMessageRequest) -> old.SendMessageRequest:
+def to_v0_3_send(request: a2a_pb2.SendMessageRequest) -> v0_3_pb2.SendMessageRequest:
     """Convert a send request to v0.3's, without a webhook."""
-    made = old.SendMessageRequest(
+    result = v0_3_pb2.SendMessageRequest(
         request=to_v0_3_message(request.message), metadata=find_metadata(request)
     )
-    given = request.configuration
-    made.configuration.accepted_output_modes.extend(given.accepted_output_modes)
-    made.configuration.blocking = not given.return_immediately
-    return made
+    value = request.configuration
+    result.configuration.accepted_output_modes.extend(value.accepted_output_modes)
+    result.configuration.blocking = not value.return_immediately
+    return result
 
 
 def parse_task_name(name: str, *, field: str = "name") -> str:
     """Return the task id of a resource name `tasks/TASK`. WireError: it has another form."""
-    found = _TASK.fullmatch(name)
-    if found is None:
+    match = _TASK.fullmatch(name)
+    if match is None:
         raise invalid_params((field, "must be tasks/TASK"))
-    return found[1]
+    return match[1]
 
 
 def _parse_config_name(name: str) -> tuple[str, str]:
-    found = _CONFIG.fullmatch(name)
-    return (found[1], found[2]) if found is not None else (parse_task_name(name), "")
+    match = _CONFIG.fullmatch(name)
+    return (match[1], match[2]) if match is not None else (parse_task_name(name), "")

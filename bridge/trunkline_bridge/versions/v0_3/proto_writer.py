@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from google.protobuf import struct_pb2
 
-from trunkline.a2a.v0_3 import a2a_pb2 as old
-from trunkline.a2a.v0_3 import task_pb2 as old_task
+from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
+from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.task_states import TURN_END
 from trunkline.v1 import artifact_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
@@ -23,41 +23,41 @@ _WithMetadata: TypeAlias = (
     | message_pb2.Message
     | part_pb2.Part
     | task_pb2.Task
-    | old.SendMessageRequest
-    | old_task.Artifact
-    | old_task.Message
-    | old_task.Part
-    | old_task.Task
-    | old_task.TaskArtifactUpdateEvent
-    | old_task.TaskStatusUpdateEvent
+    | v0_3_pb2.SendMessageRequest
+    | v0_3_task_pb2.Artifact
+    | v0_3_task_pb2.Message
+    | v0_3_task_pb2.Part
+    | v0_3_task_pb2.Task
+    | v0_3_task_pb2.TaskArtifactUpdateEvent
+    | v0_3_task_pb2.TaskStatusUpdateEvent
 )
 
 
 def to_v0_3_send_response(
     answer: task_pb2.Task | message_pb2.Message,
-) -> old.SendMessageResponse:
+) -> v0_3_pb2.SendMessageResponse:
     """Convert the result of sending a message to SendMessage's response."""
     if isinstance(answer, message_pb2.Message):
-        return old.SendMessageResponse(msg=to_v0_3_message(answer))
-    return old.SendMessageResponse(task=to_v0_3_task(answer))
+        return v0_3_pb2.SendMessageResponse(msg=to_v0_3_message(answer))
+    return v0_3_pb2.SendMessageResponse(task=to_v0_3_task(answer))
 
 
-def to_v0_3_stream_response(core: a2a_pb2.StreamResponse) -> old.StreamResponse:
+def to_v0_3_stream_response(core: a2a_pb2.StreamResponse) -> v0_3_pb2.StreamResponse:
     """Convert an event of a stream."""
     match core.WhichOneof("payload"):
         case "task":
-            return old.StreamResponse(task=to_v0_3_task(core.task))
+            return v0_3_pb2.StreamResponse(task=to_v0_3_task(core.task))
         case "message":
-            return old.StreamResponse(msg=to_v0_3_message(core.message))
+            return v0_3_pb2.StreamResponse(msg=to_v0_3_message(core.message))
         case "status_update":
-            return old.StreamResponse(status_update=_status_update(core.status_update))
+            return v0_3_pb2.StreamResponse(status_update=_status_update(core.status_update))
         case _:
-            return old.StreamResponse(artifact_update=_artifact_update(core.artifact_update))
+            return v0_3_pb2.StreamResponse(artifact_update=_artifact_update(core.artifact_update))
 
 
-def to_v0_3_task(core: task_pb2.Task) -> old_task.Task:
+def to_v0_3_task(core: task_pb2.Task) -> v0_3_task_pb2.Task:
     """Convert a task."""
-    return old_task.Task(
+    return v0_3_task_pb2.Task(
         id=core.id,
         context_id=core.context_id,
         status=_status(core.status),
@@ -67,9 +67,9 @@ def to_v0_3_task(core: task_pb2.Task) -> old_task.Task:
     )
 
 
-def to_v0_3_message(core: message_pb2.Message) -> old_task.Message:
+def to_v0_3_message(core: message_pb2.Message) -> v0_3_task_pb2.Message:
     """Convert a message."""
-    return old_task.Message(
+    return v0_3_task_pb2.Message(
         message_id=core.message_id,
         context_id=core.context_id,
         task_id=core.task_id,
@@ -80,9 +80,9 @@ def to_v0_3_message(core: message_pb2.Message) -> old_task.Message:
     )
 
 
-def to_v0_3_artifact(core: artifact_pb2.Artifact) -> old_task.Artifact:
+def to_v0_3_artifact(core: artifact_pb2.Artifact) -> v0_3_task_pb2.Artifact:
     """Convert an artifact."""
-    return old_task.Artifact(
+    return v0_3_task_pb2.Artifact(
         artifact_id=core.artifact_id,
         name=core.name,
         description=core.description,
@@ -92,62 +92,62 @@ def to_v0_3_artifact(core: artifact_pb2.Artifact) -> old_task.Artifact:
     )
 
 
-def to_v0_3_part(core: part_pb2.Part) -> old_task.Part:
+def to_v0_3_part(core: part_pb2.Part) -> v0_3_task_pb2.Part:
     """Convert a part."""
-    made = old_task.Part(metadata=find_metadata(core))
+    result = v0_3_task_pb2.Part(metadata=find_metadata(core))
     match core.WhichOneof("content"):
         case "text":
-            made.text = core.text
+            result.text = core.text
         case "raw":
-            made.file.file_with_bytes = base64.b64encode(core.raw)
+            result.file.file_with_bytes = base64.b64encode(core.raw)
         case "url":
-            made.file.file_with_uri = core.url
+            result.file.file_with_uri = core.url
         case "data":
-            _write_data(core.data, made)
-    if made.HasField("file"):
-        made.file.mime_type = core.media_type
-        made.file.name = core.filename
-    return made
+            _write_data(core.data, result)
+    if result.HasField("file"):
+        result.file.mime_type = core.media_type
+        result.file.name = core.filename
+    return result
 
 
 def to_v0_3_push_config(
     core: push_notification_pb2.TaskPushNotificationConfig,
-) -> old_task.TaskPushNotificationConfig:
+) -> v0_3_task_pb2.TaskPushNotificationConfig:
     """Convert a webhook, with its resource name."""
-    made = old_task.TaskPushNotificationConfig(
+    result = v0_3_task_pb2.TaskPushNotificationConfig(
         name=f"tasks/{core.task_id}/pushNotificationConfigs/{core.id}"
     )
-    inner = made.push_notification_config
+    inner = result.push_notification_config
     inner.id, inner.url, inner.token = core.id, core.url, core.token
     if core.HasField("authentication"):
         if core.authentication.scheme:
             inner.authentication.schemes.append(core.authentication.scheme)
         inner.authentication.credentials = core.authentication.credentials
-    return made
+    return result
 
 
 def to_v0_3_push_configs(
     core: a2a_pb2.ListTaskPushNotificationConfigsResponse,
-) -> old.ListTaskPushNotificationConfigResponse:
+) -> v0_3_pb2.ListTaskPushNotificationConfigResponse:
     """Convert a page of webhooks."""
-    return old.ListTaskPushNotificationConfigResponse(
+    return v0_3_pb2.ListTaskPushNotificationConfigResponse(
         configs=[to_v0_3_push_config(one) for one in core.configs],
         next_page_token=core.next_page_token,
     )
 
 
-def _status(core: task_pb2.TaskStatus) -> old_task.TaskStatus:
+def _status(core: task_pb2.TaskStatus) -> v0_3_task_pb2.TaskStatus:
     # The enums have the same numbers.
-    made = old_task.TaskStatus(state=core.state)  # type: ignore[arg-type]
+    result = v0_3_task_pb2.TaskStatus(state=core.state)  # type: ignore[arg-type]
     if core.HasField("message"):
-        made.update.CopyFrom(to_v0_3_message(core.message))
+        result.update.CopyFrom(to_v0_3_message(core.message))
     if core.HasField("timestamp"):
-        made.timestamp.CopyFrom(core.timestamp)
-    return made
+        result.timestamp.CopyFrom(core.timestamp)
+    return result
 
 
-def _status_update(core: a2a_pb2.TaskStatusUpdateEvent) -> old_task.TaskStatusUpdateEvent:
-    return old_task.TaskStatusUpdateEvent(
+def _status_update(core: a2a_pb2.TaskStatusUpdateEvent) -> v0_3_task_pb2.TaskStatusUpdateEvent:
+    return v0_3_task_pb2.TaskStatusUpdateEvent(
         task_id=core.task_id,
         context_id=core.context_id,
         status=_status(core.status),
@@ -156,8 +156,10 @@ def _status_update(core: a2a_pb2.TaskStatusUpdateEvent) -> old_task.TaskStatusUp
     )
 
 
-def _artifact_update(core: a2a_pb2.TaskArtifactUpdateEvent) -> old_task.TaskArtifactUpdateEvent:
-    return old_task.TaskArtifactUpdateEvent(
+def _artifact_update(
+    core: a2a_pb2.TaskArtifactUpdateEvent,
+) -> v0_3_task_pb2.TaskArtifactUpdateEvent:
+    return v0_3_task_pb2.TaskArtifactUpdateEvent(
         task_id=core.task_id,
         context_id=core.context_id,
         artifact=to_v0_3_artifact(core.artifact),
@@ -167,12 +169,12 @@ def _artifact_update(core: a2a_pb2.TaskArtifactUpdateEvent) -> old_task.TaskArti
     )
 
 
-def _write_data(value: struct_pb2.Value, made: old_task.Part) -> None:
+def _write_data(value: struct_pb2.Value, result: v0_3_task_pb2.Part) -> None:
     if value.WhichOneof("kind") == "struct_value":
-        made.data.data.CopyFrom(value.struct_value)
+        result.data.data.CopyFrom(value.struct_value)
     else:
-        made.data.data.fields[WRAPPED_VALUE_KEY].CopyFrom(value)
-        made.metadata.fields[WRAPPED_DATA_KEY].bool_value = True
+        result.data.data.fields[WRAPPED_VALUE_KEY].CopyFrom(value)
+        result.metadata.fields[WRAPPED_DATA_KEY].bool_value = True
 
 
 def find_metadata(message: _WithMetadata) -> struct_pb2.Struct | None:

@@ -50,10 +50,10 @@ def message_json(message: message_pb2.Message) -> Json:
 def send_params_json(request: a2a_pb2.SendMessageRequest) -> Json:
     """Build the parameters of SendMessage, without the tenant."""
     params: Json = {"message": message_json(request.message)}
-    given = request.configuration
-    configuration: Json = {"returnImmediately": True} if given.return_immediately else {}
-    if given.accepted_output_modes:
-        configuration["acceptedOutputModes"] = list(given.accepted_output_modes)
+    config = request.configuration
+    configuration: Json = {"returnImmediately": True} if config.return_immediately else {}
+    if config.accepted_output_modes:
+        configuration["acceptedOutputModes"] = list(config.accepted_output_modes)
     if configuration:
         params["configuration"] = configuration
     return add_metadata(params, request)
@@ -80,11 +80,11 @@ class V1EventWriter:
 
     def text_start(self, artifact: ArtifactView) -> str:
         """Return the JSON of a text delta before its text."""
-        said = {"artifactId": artifact.head.artifact_id}
+        members = {"artifactId": artifact.head.artifact_id}
         if artifact.head.name:
-            said["name"] = artifact.head.name
+            members["name"] = artifact.head.name
         ids = dumps({"taskId": artifact.task_id, "contextId": artifact.context_id})
-        return f'{{"artifactUpdate":{ids[:-1]},"artifact":{dumps(said)[:-1]},"parts":[{{"text":'
+        return f'{{"artifactUpdate":{ids[:-1]},"artifact":{dumps(members)[:-1]},"parts":[{{"text":'
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
         """Return the JSON of any other event."""
