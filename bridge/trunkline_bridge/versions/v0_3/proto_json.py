@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline_bridge.versions.json_values import Json, format_timestamp, struct_json
-from trunkline_bridge.versions.v0_3 import proto_writer as writing
+from trunkline_bridge.versions.v0_3 import proto_writer
 from trunkline_bridge.versions.v0_3.file_bytes import decode_file_bytes
 from trunkline_bridge.versions.v1_0.json_writer import V1EventWriter
 
@@ -31,7 +31,7 @@ class V03ProtoEventWriter(V1EventWriter):
 
     def write_event(self, response: a2a_pb2.StreamResponse) -> Sequence[Json]:
         """Return the JSON of any other event."""
-        event = writing.to_v0_3_stream_response(response)
+        event = proto_writer.to_v0_3_stream_response(response)
         if self._with_plain_files:
             decode_file_bytes(event)
         return (proto_message_json(event),)

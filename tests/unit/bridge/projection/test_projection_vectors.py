@@ -12,7 +12,7 @@ from trunkline.v1 import event_pb2
 from trunkline_bridge.projection import TaskProjection, project_task
 from trunkline_bridge.versions.v1_0 import json_writer as v1_json
 
-VECTORS = sorted((Path(__file__).parents[2] / "vectors" / "projection").glob("*.json"))
+VECTORS = sorted((Path(__file__).parents[3] / "vectors" / "projection").glob("*.json"))
 
 
 @pytest.fixture(params=VECTORS, ids=lambda path: path.stem)

@@ -20,7 +20,7 @@ from trunkline_bridge.versions.v0_3 import json_writer as v0_3_json
 
 Json: TypeAlias = dict[str, Any]
 
-VECTORS = Path(__file__).parents[2] / "vectors"
+VECTORS = Path(__file__).parents[3] / "vectors"
 JOURNALS = sorted((VECTORS / "projection").glob("*.json"))
 CLIENT_ID = "chosen"
 

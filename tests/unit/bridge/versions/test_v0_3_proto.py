@@ -8,15 +8,13 @@ from a2a.types import a2a_pb2 as sdk_pb2
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from trunkline.a2a.v0_3 import a2a_pb2 as old
-from trunkline.a2a.v0_3 import task_pb2 as old_task
+from trunkline.a2a.v0_3 import a2a_pb2 as v0_3_pb2
+from trunkline.a2a.v0_3 import task_pb2 as v0_3_task_pb2
 from trunkline.a2a.v1 import a2a_pb2
 from trunkline.v1 import agent_card_pb2, message_pb2, part_pb2, push_notification_pb2, task_pb2
 from trunkline_bridge.errors import WireError
 from trunkline_bridge.versions.v0_3 import proto_card as card
-from trunkline_bridge.versions.v0_3 import proto_reader as reading
-from trunkline_bridge.versions.v0_3 import proto_reader as requests
-from trunkline_bridge.versions.v0_3 import proto_writer as writing
+from trunkline_bridge.versions.v0_3 import proto_reader, proto_writer
 
 PARTS: list[dict[str, Any]] = [
     {"text": "hello", "metadata": {"a": 1}},
@@ -78,7 +76,7 @@ def same(ours: Message, theirs: Message) -> bool:
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: next(iter(event)))
 def test_events_are_what_the_reference_sdk_makes_of_them(event: dict[str, Any]) -> None:
-    ours = writing.to_v0_3_stream_response(parse(event, a2a_pb2.StreamResponse()))
+    ours = proto_writer.to_v0_3_stream_response(parse(event, a2a_pb2.StreamResponse()))
     compat = conversions.to_compat_stream_response(parse(event, sdk_pb2.StreamResponse()), "r-1")
     theirs = proto_utils.ToProto.stream_response(compat.result)
     if ours.HasField("status_update"):
@@ -91,24 +89,24 @@ def test_events_are_what_the_reference_sdk_makes_of_them(event: dict[str, Any]) 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: next(iter(part)))
 def test_parts_come_back_as_they_went(part: dict[str, Any]) -> None:
     core = parse(part, part_pb2.Part())
-    assert reading.from_v0_3_part(writing.to_v0_3_part(core)) == core
+    assert proto_reader.from_v0_3_part(proto_writer.to_v0_3_part(core)) == core
 
 
 def test_a_message_comes_back_as_it_went() -> None:
     core = parse(MESSAGE, message_pb2.Message())
-    assert reading.from_v0_3_message(writing.to_v0_3_message(core)) == core
+    assert proto_reader.from_v0_3_message(proto_writer.to_v0_3_message(core)) == core
 
 
 def test_files_are_read_as_they_are_and_in_base64() -> None:
     for given, content in ((b"\x00\xff", b"\x00\xff"), (b"AP8=", b"\x00\xff"), (b"a b", b"a b")):
-        part = old_task.Part(file=old_task.FilePart(file_with_bytes=given, name="f"))
-        assert reading.from_v0_3_part(part) == part_pb2.Part(raw=content, filename="f")
+        part = v0_3_task_pb2.Part(file=v0_3_task_pb2.FilePart(file_with_bytes=given, name="f"))
+        assert proto_reader.from_v0_3_part(part) == part_pb2.Part(raw=content, filename="f")
 
 
 def test_a_state_keeps_its_number_under_its_other_name() -> None:
     canceled = task_pb2.Task(status=task_pb2.TaskStatus(state=task_pb2.TASK_STATE_CANCELED))
-    made = writing.to_v0_3_task(canceled)
-    assert made.status.state == old_task.TASK_STATE_CANCELLED
+    made = proto_writer.to_v0_3_task(canceled)
+    assert made.status.state == v0_3_task_pb2.TASK_STATE_CANCELLED
 
 
 @pytest.mark.parametrize(
@@ -126,22 +124,22 @@ def test_a_state_keeps_its_number_under_its_other_name() -> None:
 )
 def test_a_status_is_final_when_the_stream_ends_behind_it(state: str, is_final: bool) -> None:
     event = {"statusUpdate": {**IDS, "status": {"state": f"TASK_STATE_{state}"}}}
-    made = writing.to_v0_3_stream_response(parse(event, a2a_pb2.StreamResponse()))
+    made = proto_writer.to_v0_3_stream_response(parse(event, a2a_pb2.StreamResponse()))
     assert made.status_update.final is is_final
 
 
 def test_a_send_request_says_the_same_in_the_core() -> None:
-    request = old.SendMessageRequest(
-        request=old_task.Message(message_id="m-1", role=old_task.ROLE_USER),
-        configuration=old.SendMessageConfiguration(
+    request = v0_3_pb2.SendMessageRequest(
+        request=v0_3_task_pb2.Message(message_id="m-1", role=v0_3_task_pb2.ROLE_USER),
+        configuration=v0_3_pb2.SendMessageConfiguration(
             accepted_output_modes=["text/plain"],
             blocking=True,
             history_length=3,
-            push_notification=old_task.PushNotificationConfig(
+            push_notification=v0_3_task_pb2.PushNotificationConfig(
                 id="p-1",
                 url="https://hook.example",
                 token="secret",
-                authentication=old_task.AuthenticationInfo(
+                authentication=v0_3_task_pb2.AuthenticationInfo(
                     schemes=["Bearer", "Basic"], credentials="c"
                 ),
             ),
@@ -149,7 +147,7 @@ def test_a_send_request_says_the_same_in_the_core() -> None:
     )
     request.request.content.add(text="hello")
     request.metadata["k"] = "v"
-    core = requests.from_v0_3_send(request)
+    core = proto_reader.from_v0_3_send(request)
     assert core == parse(
         {
             "message": {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hello"}]},
@@ -170,46 +168,54 @@ def test_a_send_request_says_the_same_in_the_core() -> None:
 
 
 def test_without_configuration_a_send_waits_and_without_blocking_it_does_not() -> None:
-    assert not requests.from_v0_3_send(old.SendMessageRequest()).configuration.return_immediately
-    asked = old.SendMessageRequest(configuration=old.SendMessageConfiguration())
-    assert requests.from_v0_3_send(asked).configuration.return_immediately
-    assert not requests.from_v0_3_send(asked).configuration.HasField("history_length")
+    assert not proto_reader.from_v0_3_send(
+        v0_3_pb2.SendMessageRequest()
+    ).configuration.return_immediately
+    asked = v0_3_pb2.SendMessageRequest(configuration=v0_3_pb2.SendMessageConfiguration())
+    assert proto_reader.from_v0_3_send(asked).configuration.return_immediately
+    assert not proto_reader.from_v0_3_send(asked).configuration.HasField("history_length")
 
 
 def test_names_tell_the_task_and_the_webhook() -> None:
     name = "tasks/t-1/pushNotificationConfigs/p-1"
-    got = requests.from_v0_3_get_push(old.GetTaskPushNotificationConfigRequest(name=name))
+    got = proto_reader.from_v0_3_get_push(v0_3_pb2.GetTaskPushNotificationConfigRequest(name=name))
     assert (got.task_id, got.id) == ("t-1", "p-1")
-    only = requests.from_v0_3_get_push(old.GetTaskPushNotificationConfigRequest(name="tasks/t-1"))
+    only = proto_reader.from_v0_3_get_push(
+        v0_3_pb2.GetTaskPushNotificationConfigRequest(name="tasks/t-1")
+    )
     assert (only.task_id, only.id) == ("t-1", "")
-    deleted = requests.from_v0_3_delete_push(old.DeleteTaskPushNotificationConfigRequest(name=name))
+    deleted = proto_reader.from_v0_3_delete_push(
+        v0_3_pb2.DeleteTaskPushNotificationConfigRequest(name=name)
+    )
     assert (deleted.task_id, deleted.id) == ("t-1", "p-1")
-    listed = requests.from_v0_3_list_push(
-        old.ListTaskPushNotificationConfigRequest(parent="tasks/t-1", page_size=2, page_token="x")
+    listed = proto_reader.from_v0_3_list_push(
+        v0_3_pb2.ListTaskPushNotificationConfigRequest(
+            parent="tasks/t-1", page_size=2, page_token="x"
+        )
     )
     assert (listed.task_id, listed.page_size, listed.page_token) == ("t-1", 2, "x")
-    task = requests.from_v0_3_get(old.GetTaskRequest(name="tasks/t-1", history_length=0))
+    task = proto_reader.from_v0_3_get(v0_3_pb2.GetTaskRequest(name="tasks/t-1", history_length=0))
     assert task == a2a_pb2.GetTaskRequest(id="t-1")
 
 
 @pytest.mark.parametrize("name", ["", "t-1", "tasks/", "tasks/a/b", "x/tasks/a"])
 def test_a_name_that_names_no_task_is_refused_by_its_field(name: str) -> None:
     with pytest.raises(WireError) as refused:
-        requests.from_v0_3_cancel(old.CancelTaskRequest(name=name))
+        proto_reader.from_v0_3_cancel(v0_3_pb2.CancelTaskRequest(name=name))
     assert refused.value.violations == (("name", "must be tasks/TASK"),)
 
 
 def test_a_webhook_is_created_under_whichever_id_the_client_gave() -> None:
-    config = old_task.PushNotificationConfig(url="https://hook.example")
+    config = v0_3_task_pb2.PushNotificationConfig(url="https://hook.example")
     for request, expected in (
         ({"config_id": "p-1"}, "p-1"),
         ({"config": {"name": "tasks/t-1/pushNotificationConfigs/p-2"}}, "p-2"),
         ({"config": {"push_notification_config": {"id": "p-3"}}}, "p-3"),
         ({}, ""),
     ):
-        given = parse(request, old.CreateTaskPushNotificationConfigRequest(parent="tasks/t-1"))
+        given = parse(request, v0_3_pb2.CreateTaskPushNotificationConfigRequest(parent="tasks/t-1"))
         given.config.push_notification_config.url = config.url
-        core = requests.from_v0_3_create_push(given)
+        core = proto_reader.from_v0_3_create_push(given)
         assert (core.task_id, core.id, core.url) == ("t-1", expected, config.url)
 
 
@@ -225,10 +231,10 @@ def test_a_webhook_is_what_the_reference_sdk_makes_of_it() -> None:
     compat = conversions.to_compat_task_push_notification_config(
         parse(content, sdk_pb2.TaskPushNotificationConfig())
     )
-    ours = writing.to_v0_3_push_config(core)
+    ours = proto_writer.to_v0_3_push_config(core)
     assert same(ours, proto_utils.ToProto.task_push_notification_config(compat))
     page = a2a_pb2.ListTaskPushNotificationConfigsResponse(configs=[core], next_page_token="n")
-    listed = writing.to_v0_3_push_configs(page)
+    listed = proto_writer.to_v0_3_push_configs(page)
     assert (list(listed.configs), listed.next_page_token) == ([ours], "n")
 
 
